@@ -1,0 +1,297 @@
+//! `BertEmbeddings`: the module.
+
+use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::error::{Error, Result, Table};
+use crate::ids::Ids;
+use crate::input::{BertEmbeddingsInput, Words};
+use crate::token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
+use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
+use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig};
+use burn::prelude::*;
+use burn::tensor::module::layer_norm;
+use burn::tensor::{DType, FloatDType};
+use std::ops::Range;
+
+impl BertEmbeddingsConfig {
+    /// Builds the module on `device`.
+    ///
+    /// Tables are drawn when they are first used, so a module whose weights are loaded never pays for them.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self, device: &Device) -> BertEmbeddings {
+        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the module on `device`, or says what is wrong with the config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<BertEmbeddings> {
+        self.validate()?;
+        let table = |rows, padding_idx| {
+            TokenEmbeddingConfig::new(rows, self.hidden_size)
+                .with_padding_idx(padding_idx)
+                .with_initializer(self.initializer.clone())
+                .try_init(device)
+        };
+        let position_embeddings = match self.position_embedding_type {
+            PositionEmbeddingType::Absolute => Some(table(self.max_position_embeddings, None)?),
+            PositionEmbeddingType::AfterPadding => {
+                Some(table(self.max_position_embeddings, self.pad_token_id)?)
+            }
+            PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => None,
+        };
+        Ok(BertEmbeddings {
+            word_embeddings: table(self.vocab_size, self.pad_token_id)?,
+            position_embeddings,
+            token_type_embeddings: table(self.type_vocab_size, None)?,
+            layer_norm: LayerNormConfig::new(self.hidden_size).with_epsilon(self.layer_norm_eps).init(device),
+            dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
+            layer_norm_eps: self.layer_norm_eps,
+            position_embedding_type: self.position_embedding_type,
+        })
+    }
+}
+
+/// BERT's input layer: `y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))`.
+///
+/// Equal to Hugging Face's `BertEmbeddings`, and to `RobertaEmbeddings` with
+/// [`PositionEmbeddingType::AfterPadding`]. Made by [`BertEmbeddingsConfig::init`].
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default();
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 0]], &device)?;
+/// assert_eq!(embeddings.forward(&input).dims(), [1, 4, 8]);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Parameters
+///
+/// The paths are stable: `word_embeddings.weight` [V, H], `position_embeddings.weight` [P, H] (where the
+/// position scheme has a table), `token_type_embeddings.weight` [T, H], `layer_norm.gamma` [H] and
+/// `layer_norm.beta` [H]. Nothing else is in a record.
+///
+/// # Padding and weight decay
+///
+/// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays exactly zero under
+/// any optimiser of Burn's. AdamW's decay is not a gradient: a row that a checkpoint filled shrinks by
+/// (1 − lr·weight_decay) a step, as in PyTorch. To hold it, put the table into a group of its own:
+///
+/// ```
+/// use burn::module::ParamGroup;
+/// use burn::optim::AdamWConfig;
+///
+/// let optimizer = AdamWConfig::new().with_weight_decay(0.01).init().with_group(
+///     ParamGroup::predicate(|_, path| path.is_some_and(|path| path.ends_with("word_embeddings.weight"))),
+///     AdamWConfig::new().with_weight_decay(0.0).build(),
+///     None,
+/// );
+/// # let _ = optimizer;
+/// ```
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct BertEmbeddings {
+    /// W, looked up by `input_ids`. An output head is tied to it by reading it at forward time.
+    pub word_embeddings: TokenEmbedding,
+    /// P, looked up by `position_ids`; `None` where attention owns the positions.
+    pub position_embeddings: Option<TokenEmbedding>,
+    /// S, looked up by `token_type_ids`.
+    pub token_type_embeddings: TokenEmbedding,
+    /// γ and β. Its ε is [`BertEmbeddingsConfig::layer_norm_eps`].
+    pub layer_norm: LayerNorm,
+    /// Active in training alone: on an autodiff device, and neither frozen nor in validation.
+    pub dropout: Dropout,
+    layer_norm_eps: f64,
+    #[module(skip)]
+    position_embedding_type: PositionEmbeddingType,
+}
+
+impl ModuleDisplay for BertEmbeddings {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(true).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let content = content.add("word_embeddings", &self.word_embeddings);
+        let content = match &self.position_embeddings {
+            Some(table) => content.add("position_embeddings", table),
+            None => content,
+        };
+        content
+            .add("token_type_embeddings", &self.token_type_embeddings)
+            .add("layer_norm", &self.layer_norm)
+            .add("dropout", &self.dropout)
+            .add("position_embedding_type", format!("{:?}", self.position_embedding_type).as_str())
+            .optional()
+    }
+}
+
+/// The rows of the position table that a batch needs, found to be there.
+enum Positions {
+    /// None: attention owns the positions.
+    None,
+    /// The same consecutive rows for every sequence.
+    Consecutive(Range<usize>),
+    /// Rows by id, [B, S] or [1, S].
+    Ids(Tensor<2, Int>),
+}
+
+impl BertEmbeddings {
+    /// Length of the vectors, H.
+    pub fn hidden_size(&self) -> usize {
+        self.word_embeddings.embedding_dim()
+    }
+
+    /// How positions enter the sum.
+    pub fn position_embedding_type(&self) -> PositionEmbeddingType {
+        self.position_embedding_type
+    }
+
+    /// ε under the root of LayerNorm.
+    pub fn layer_norm_eps(&self) -> f64 {
+        self.layer_norm_eps
+    }
+
+    /// Embeds a batch.
+    ///
+    /// # Shapes
+    ///
+    /// - `input`: [B, S] ids or [B, S, H] vectors
+    /// - output: [B, S, H]
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, input: &BertEmbeddingsInput) -> Tensor<3> {
+        self.try_forward(input).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Embeds a batch, or says what is wrong with it.
+    ///
+    /// # Numerics
+    ///
+    /// The sum is rounded to the parameters' dtype in the order W, S, P. LayerNorm's mean and variance are
+    /// taken in f32 for f16 and bf16, otherwise in the parameters' dtype.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::IdOutOfRange`] if a token, token type or explicit position has no row in its table;
+    /// - [`Error::SequenceTooLong`] if default positions run past the position table;
+    /// - [`Error::ShapeMismatch`] if `inputs_embeds` are not of length H.
+    ///
+    /// Ids are not checked after [`BertEmbeddingsInput::assume_in_range`].
+    pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+        let positions = self.positions(input)?;
+        let words = self.words(input)?; // [B, S, H]
+        let types = match input.token_type_ids() {
+            Some(ids) => {
+                ids.check(Table::TokenType, self.token_type_embeddings.num_embeddings())?;
+                self.token_type_embeddings.lookup(ids.tensor()) // [B, S, H]
+            }
+            None => self.token_type_embeddings.weight.val().narrow(0, 0, 1).unsqueeze(), // [1, 1, H]
+        };
+        let sum = words + types;
+        let sum = match (&self.position_embeddings, positions) {
+            (Some(table), Positions::Consecutive(rows)) => {
+                sum + table.weight.val().narrow(0, rows.start, rows.len()).unsqueeze() // [1, S, H]
+            }
+            (Some(table), Positions::Ids(ids)) => sum + table.lookup(ids),
+            (None, _) | (_, Positions::None) => sum,
+        };
+        Ok(self.dropout.forward(self.normalize(sum)))
+    }
+
+    fn words(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+        match input.words() {
+            Words::Ids(ids) => {
+                ids.check(Table::Word, self.word_embeddings.num_embeddings())?;
+                Ok(self.word_embeddings.lookup(ids.tensor()))
+            }
+            Words::Embeds(embeds) => {
+                let [batch, seq, hidden] = embeds.dims();
+                if hidden != self.hidden_size() {
+                    return Err(Error::ShapeMismatch {
+                        input: "inputs_embeds",
+                        found: vec![batch, seq, hidden],
+                        expected: format!("[B, S, {}]", self.hidden_size()),
+                    });
+                }
+                Ok(embeds.clone())
+            }
+        }
+    }
+
+    fn positions(&self, input: &BertEmbeddingsInput) -> Result<Positions> {
+        let Some(table) = &self.position_embeddings else { return Ok(Positions::None) };
+        let rows = table.num_embeddings();
+        if let Some(ids) = input.position_ids() {
+            ids.check(Table::Position, rows)?;
+            return Ok(Positions::Ids(ids.tensor()));
+        }
+        let [_, seq] = input.dims();
+        let past = input.past_key_values_length();
+        let consecutive = |first: usize| {
+            let end = first.saturating_add(seq);
+            match end > rows {
+                true => Err(Error::SequenceTooLong {
+                    needed: end - 1,
+                    reason: format!("{seq} tokens from position {first} on"),
+                    rows,
+                }),
+                false => Ok(Positions::Consecutive(first..end)),
+            }
+        };
+        match (table.padding_idx, input.words()) {
+            (None, _) => consecutive(past),
+            (Some(pad), Words::Embeds(_)) => consecutive(pad.saturating_add(1).saturating_add(past)),
+            (Some(pad), Words::Ids(ids)) => positions_after_padding(ids, pad, past, rows).map(Positions::Ids),
+        }
+    }
+
+    /// LayerNorm over the last axis, with f32 statistics for 16-bit floats.
+    fn normalize(&self, sum: Tensor<3>) -> Tensor<3> {
+        let gamma = self.layer_norm.gamma.val();
+        let beta = self.layer_norm.beta.as_ref().map(|beta| beta.val());
+        match sum.dtype() {
+            DType::F16 | DType::BF16 => {
+                let narrow: FloatDType = sum.dtype().into();
+                let wide = FloatDType::F32;
+                let beta = beta.map(|beta| beta.cast(wide));
+                layer_norm(sum.cast(wide), gamma.cast(wide), beta, self.layer_norm_eps).cast(narrow)
+            }
+            _ => layer_norm(sum, gamma, beta, self.layer_norm_eps),
+        }
+    }
+}
+
+/// RoBERTa's positions: each token that is not padding counts on from `pad + 1 + past`, padding sits at `pad`.
+///
+/// With m = (ids ≠ pad) the positions are (cumsum(m) + past)·m + pad along each sequence, as
+/// `create_position_ids_from_input_ids` of transformers' `RobertaEmbeddings`.
+fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<Tensor<2, Int>> {
+    let last_position = |tokens: usize| pad.saturating_add(past).saturating_add(tokens);
+    if let Some((tokens, row)) = ids.longest_without(pad)
+        && tokens > 0
+        && last_position(tokens) >= rows
+    {
+        return Err(Error::SequenceTooLong {
+            needed: last_position(tokens),
+            reason: format!(
+                "input_ids[{row}] has {tokens} tokens that are not padding, after {past} past ones, and \
+                 positions start at {}",
+                pad.saturating_add(1)
+            ),
+            rows,
+        });
+    }
+    let is_token = ids.tensor().not_equal_scalar(pad as i64).int();
+    let count = is_token.clone().cumsum(1).add_scalar(past as i64);
+    Ok(count.mul(is_token).add_scalar(pad as i64))
+}

@@ -1,0 +1,122 @@
+//! A batch of ids and what is known of their range.
+
+use crate::error::{Error, Result, Table};
+use burn::prelude::*;
+use std::sync::{Arc, OnceLock};
+
+/// Ids on a device, [B, S], with a copy on the host from which they are checked.
+///
+/// Ids that came from the host keep the copy they came from; ids that came as a tensor are read back when they
+/// are first checked, and clones share what was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Ids {
+    name: &'static str,
+    tensor: Tensor<2, Int>,
+    host: Host,
+}
+
+#[derive(Clone, Debug)]
+enum Host {
+    /// The values, read back at most once.
+    Copy(Arc<OnceLock<HostIds>>),
+    /// The caller answers for the range.
+    Unchecked,
+}
+
+/// A row-major copy of the ids, with the extremes that decide whether a table has all of them.
+#[derive(Debug)]
+struct HostIds {
+    values: Vec<i64>,
+    smallest: i64,
+    largest: i64,
+}
+
+impl HostIds {
+    fn new(values: Vec<i64>) -> Self {
+        let smallest = values.iter().copied().min().unwrap_or(0);
+        let largest = values.iter().copied().max().unwrap_or(0);
+        Self { values, smallest, largest }
+    }
+}
+
+impl Ids {
+    /// Ids that lie on the device already. Nothing is read until [`check`](Self::check).
+    pub(crate) fn from_tensor(name: &'static str, tensor: Tensor<2, Int>) -> Self {
+        Self { name, tensor, host: Host::Copy(Arc::default()) }
+    }
+
+    /// Ids from the host, one slice a sequence.
+    pub(crate) fn from_rows<I>(name: &'static str, rows: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
+    where
+        I: Copy + TryInto<i32>,
+    {
+        let columns = rows.first().map_or(0, |row| row.as_ref().len());
+        if columns == 0 {
+            return Err(Error::Empty { input: name, shape: vec![rows.len(), 0] });
+        }
+        let mut values = Vec::with_capacity(rows.len() * columns);
+        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
+            if ids.len() != columns {
+                return Err(Error::RaggedRows { input: name, row, found: ids.len(), expected: columns });
+            }
+            for (column, &id) in ids.iter().enumerate() {
+                let id = id.try_into().map_err(|_| Error::IdOverflow { input: name, row, column })?;
+                values.push(i64::from(id));
+            }
+        }
+        let tensor = Tensor::from_data(TensorData::new(values.clone(), [rows.len(), columns]), device);
+        let host = OnceLock::from(HostIds::new(values));
+        Ok(Self { name, tensor, host: Host::Copy(Arc::new(host)) })
+    }
+
+    pub(crate) fn tensor(&self) -> Tensor<2, Int> {
+        self.tensor.clone()
+    }
+
+    pub(crate) fn dims(&self) -> [usize; 2] {
+        self.tensor.dims()
+    }
+
+    pub(crate) fn assume_in_range(self) -> Self {
+        Self { host: Host::Unchecked, ..self }
+    }
+
+    pub(crate) fn to_device(&self, device: &Device) -> Self {
+        Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
+    }
+
+    /// Whether `table`, of `rows` rows, has a row for every id.
+    pub(crate) fn check(&self, table: Table, rows: usize) -> Result<()> {
+        let Some(host) = self.host() else { return Ok(()) };
+        let valid = |id: i64| usize::try_from(id).is_ok_and(|id| id < rows);
+        if valid(host.smallest) && valid(host.largest) {
+            return Ok(());
+        }
+        let [_, columns] = self.dims();
+        let first = host.values.iter().position(|&id| !valid(id)).unwrap_or(0);
+        Err(Error::IdOutOfRange {
+            input: self.name,
+            index: vec![first / columns, first % columns],
+            id: host.values[first],
+            table,
+            rows,
+        })
+    }
+
+    /// The largest number of ids in one sequence that are not `id`, and the sequence; `None` where unchecked.
+    pub(crate) fn longest_without(&self, id: usize) -> Option<(usize, usize)> {
+        let [_, columns] = self.dims();
+        let count = |row: &[i64]| row.iter().filter(|&&found| found != id as i64).count();
+        let lengths = self.host()?.values.chunks(columns).map(count).enumerate();
+        lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length)
+    }
+
+    fn host(&self) -> Option<&HostIds> {
+        match &self.host {
+            Host::Copy(host) => {
+                Some(host.get_or_init(|| HostIds::new(self.tensor.to_data().iter::<i64>().collect())))
+            }
+            Host::Unchecked => None,
+        }
+    }
+}
