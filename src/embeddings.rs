@@ -10,7 +10,6 @@ use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig};
 use burn::prelude::*;
 use burn::tensor::module::layer_norm;
 use burn::tensor::{DType, FloatDType};
-use std::ops::Range;
 
 impl BertEmbeddingsConfig {
     /// Builds the module on `device`.
@@ -133,16 +132,6 @@ impl ModuleDisplay for BertEmbeddings {
     }
 }
 
-/// The rows of the position table that a batch needs, found to be there.
-enum Positions {
-    /// None: attention owns the positions.
-    None,
-    /// The same consecutive rows for every sequence.
-    Consecutive(Range<usize>),
-    /// Rows by id, [B, S] or [1, S].
-    Ids(Tensor<2, Int>),
-}
-
 impl BertEmbeddings {
     /// Length of the vectors, H.
     pub fn hidden_size(&self) -> usize {
@@ -188,27 +177,17 @@ impl BertEmbeddings {
     ///
     /// Ids are not checked after [`BertEmbeddingsInput::assume_in_range`].
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
-        let positions = self.positions(input)?;
-        let words = self.words(input)?; // [B, S, H]
-        let types = match input.token_type_ids() {
-            Some(ids) => {
-                ids.check(Table::TokenType, self.token_type_embeddings.num_embeddings())?;
-                self.token_type_embeddings.lookup(ids.tensor()) // [B, S, H]
-            }
-            None => self.token_type_embeddings.weight.val().narrow(0, 0, 1).unsqueeze(), // [1, 1, H]
-        };
+        let words = self.word_rows(input)?; // [B, S, H]
+        let types = self.token_type_rows(input)?; // [B, S, H] or [1, 1, H]
         let sum = words + types;
-        let sum = match (&self.position_embeddings, positions) {
-            (Some(table), Positions::Consecutive(rows)) => {
-                sum + table.weight.val().narrow(0, rows.start, rows.len()).unsqueeze() // [1, S, H]
-            }
-            (Some(table), Positions::Ids(ids)) => sum + table.lookup(ids),
-            (None, _) | (_, Positions::None) => sum,
+        let sum = match self.position_rows(input)? {
+            Some(positions) => sum + positions, // [B, S, H] or [1, S, H]
+            None => sum,
         };
         Ok(self.dropout.forward(self.normalize(sum)))
     }
 
-    fn words(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+    fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
         match input.words() {
             Words::Ids(ids) => {
                 ids.check(Table::Word, self.word_embeddings.num_embeddings())?;
@@ -228,31 +207,40 @@ impl BertEmbeddings {
         }
     }
 
-    fn positions(&self, input: &BertEmbeddingsInput) -> Result<Positions> {
-        let Some(table) = &self.position_embeddings else { return Ok(Positions::None) };
+    fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+        let table = &self.token_type_embeddings;
+        match input.token_type_ids() {
+            Some(ids) => {
+                ids.check(Table::TokenType, table.num_embeddings())?;
+                Ok(table.lookup(ids.tensor()))
+            }
+            None => Ok(table.weight.val().narrow(0, 0, 1).unsqueeze()),
+        }
+    }
+
+    /// Rows of the position table, [B, S, H] or [1, S, H]; `None` where attention owns the positions.
+    fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Option<Tensor<3>>> {
+        let Some(table) = &self.position_embeddings else { return Ok(None) };
         let rows = table.num_embeddings();
         if let Some(ids) = input.position_ids() {
             ids.check(Table::Position, rows)?;
-            return Ok(Positions::Ids(ids.tensor()));
+            return Ok(Some(table.lookup(ids.tensor())));
         }
-        let [_, seq] = input.dims();
         let past = input.past_key_values_length();
-        let consecutive = |first: usize| {
-            let end = first.saturating_add(seq);
-            match end > rows {
-                true => Err(Error::SequenceTooLong {
-                    needed: end - 1,
-                    reason: format!("{seq} tokens from position {first} on"),
-                    rows,
-                }),
-                false => Ok(Positions::Consecutive(first..end)),
+        let first = match (table.padding_idx, input.words()) {
+            (Some(pad), Words::Ids(ids)) => {
+                return positions_after_padding(ids, pad, past, rows).map(|ids| Some(table.lookup(ids)));
             }
+            (Some(pad), Words::Embeds(_)) => past.saturating_add(pad + 1),
+            (None, _) => past,
         };
-        match (table.padding_idx, input.words()) {
-            (None, _) => consecutive(past),
-            (Some(pad), Words::Embeds(_)) => consecutive(pad.saturating_add(1).saturating_add(past)),
-            (Some(pad), Words::Ids(ids)) => positions_after_padding(ids, pad, past, rows).map(Positions::Ids),
+        let [_, seq] = input.dims();
+        let end = first.saturating_add(seq);
+        if end > rows {
+            let reason = format!("{seq} tokens from position {first} on");
+            return Err(Error::SequenceTooLong { needed: end - 1, reason, rows });
         }
+        Ok(Some(table.weight.val().narrow(0, first, seq).unsqueeze()))
     }
 
     /// LayerNorm over the last axis, with f32 statistics for 16-bit floats.

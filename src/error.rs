@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Everything that can be wrong with a config or an input.
 ///
 /// Every message says what was found, where, what is allowed, and the way out.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A config field has a value that no module can be built from.
