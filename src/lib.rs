@@ -9,6 +9,7 @@ mod error;
 mod ids;
 mod initializer;
 mod input;
+pub mod masked_lm;
 mod token_embedding;
 
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};

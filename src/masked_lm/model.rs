@@ -1,0 +1,244 @@
+//! `BertForMaskedLm`: the model.
+
+use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::embeddings::BertEmbeddings;
+use crate::error::{Error, Result, Table};
+use crate::initializer::EmbeddingInitializer;
+use crate::input::BertEmbeddingsInput;
+use crate::masked_lm::collator::MaskedLmBatch;
+use crate::masked_lm::head::{MaskedLmHead, with_zero_bias};
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::Initializer;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::transformer::{
+    TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput, TransformerEncoderLayer,
+};
+use burn::prelude::*;
+
+/// Configuration of [`BertForMaskedLm`]; the defaults are BERT-base's.
+#[derive(Config, Debug, PartialEq)]
+pub struct BertForMaskedLmConfig {
+    /// The input layer. Its hidden size, LayerNorm ε, dropout and initialiser serve the whole model.
+    pub embeddings: BertEmbeddingsConfig,
+    /// Transformer layers.
+    #[config(default = 12)]
+    pub num_hidden_layers: usize,
+    /// Attention heads of a layer; must divide the hidden size.
+    #[config(default = 12)]
+    pub num_attention_heads: usize,
+    /// Length of the vectors inside a layer's feed-forward network.
+    #[config(default = 3072)]
+    pub intermediate_size: usize,
+    /// Probability that dropout zeroes an attention weight in training, in [0, 1).
+    #[config(default = 0.1)]
+    pub attention_probs_dropout_prob: f64,
+    /// Whether the tied head trains the padding row of the word table, as it does in PyTorch. If not, the row
+    /// gets no gradient from either end of the model and a zero row stays zero; the scores are the same.
+    #[config(default = true)]
+    pub train_padding_row: bool,
+}
+
+impl BertForMaskedLmConfig {
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], naming the field, if the embeddings' config is invalid, a size is 0, the heads do
+    /// not divide the hidden size, the dropout is not in [0, 1), or the positions are relative ones (Burn's
+    /// attention has none, so the model would see no order).
+    pub fn validate(&self) -> Result<()> {
+        self.embeddings.validate()?;
+        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        for (field, size) in [
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("intermediate_size", self.intermediate_size),
+        ] {
+            if size == 0 {
+                return invalid(field, "is 0, but must be at least 1".into());
+            }
+        }
+        let hidden_size = self.embeddings.hidden_size;
+        if !hidden_size.is_multiple_of(self.num_attention_heads) {
+            return invalid(
+                "num_attention_heads",
+                format!("is {}, but must divide hidden_size {hidden_size}", self.num_attention_heads),
+            );
+        }
+        let dropout = self.attention_probs_dropout_prob;
+        if !(0.0..1.0).contains(&dropout) {
+            return invalid("attention_probs_dropout_prob", format!("is {dropout}, but must lie in [0, 1)"));
+        }
+        match self.embeddings.position_embedding_type {
+            PositionEmbeddingType::Absolute | PositionEmbeddingType::AfterPadding => Ok(()),
+            relative => invalid(
+                "position_embedding_type",
+                format!("is {relative:?}, but Burn's TransformerEncoder knows no relative positions"),
+            ),
+        }
+    }
+
+    /// Builds the model on `device`.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self, device: &Device) -> BertForMaskedLm {
+        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the model on `device`, or says what is wrong with the config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<BertForMaskedLm> {
+        self.validate()?;
+        let BertEmbeddingsConfig { hidden_size, vocab_size, layer_norm_eps, hidden_dropout_prob, .. } =
+            self.embeddings;
+        let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
+            self.embeddings.initializer;
+        let initializer = Initializer::Normal { mean: 0.0, std };
+        let mut encoder = TransformerEncoderConfig::new(
+            hidden_size,
+            self.intermediate_size,
+            self.num_attention_heads,
+            self.num_hidden_layers,
+        )
+        .with_dropout(hidden_dropout_prob)
+        .with_layer_norm_eps(layer_norm_eps)
+        .with_initializer(initializer.clone())
+        .init(device);
+        encoder.layers = encoder.layers.into_iter().map(|layer| self.as_in_bert(layer, device)).collect();
+        Ok(BertForMaskedLm {
+            embeddings: self.embeddings.try_init(device)?,
+            encoder,
+            head: MaskedLmHead {
+                train_padding_row: self.train_padding_row,
+                ..MaskedLmHead::new(hidden_size, vocab_size, layer_norm_eps, initializer, device)
+            },
+        })
+    }
+
+    /// Sets what Burn's layer has in other places than BERT's: biases start at zero, attention has a dropout
+    /// probability of its own, and nothing is dropped inside the feed-forward network.
+    fn as_in_bert(&self, mut layer: TransformerEncoderLayer, device: &Device) -> TransformerEncoderLayer {
+        layer.mha.dropout.prob = self.attention_probs_dropout_prob;
+        layer.pwff.dropout.prob = 0.0;
+        layer.mha.query = with_zero_bias(layer.mha.query, device);
+        layer.mha.key = with_zero_bias(layer.mha.key, device);
+        layer.mha.value = with_zero_bias(layer.mha.value, device);
+        layer.mha.output = with_zero_bias(layer.mha.output, device);
+        layer.pwff.linear_inner = with_zero_bias(layer.pwff.linear_inner, device);
+        layer.pwff.linear_outer = with_zero_bias(layer.pwff.linear_outer, device);
+        layer
+    }
+}
+
+/// BERT with its masked-language-model head: [`BertEmbeddings`], Burn's `TransformerEncoder` (post-norm, exact
+/// GELU) and a head that is tied to the word table by reading it.
+///
+/// Made by [`BertForMaskedLmConfig::init`].
+#[derive(Module, Debug)]
+pub struct BertForMaskedLm {
+    /// The input layer.
+    pub embeddings: BertEmbeddings,
+    /// The transformer layers.
+    pub encoder: TransformerEncoder,
+    /// Scores words; reads `embeddings.word_embeddings`.
+    pub head: MaskedLmHead,
+}
+
+/// What [`BertForMaskedLm::forward`] gives.
+#[derive(Debug)]
+pub struct MaskedLmOutput {
+    /// Mean cross-entropy over the hidden tokens in nats, [1]; 0 for a batch without any.
+    pub loss: Tensor<1>,
+    /// Scores of every word for the N hidden tokens, [N, V]; `None` for a batch without any.
+    pub logits: Option<Tensor<2>>,
+}
+
+impl BertForMaskedLm {
+    /// Vectors in context.
+    ///
+    /// # Shapes
+    ///
+    /// - `input`: [B, S] ids or [B, S, H] vectors
+    /// - `padding`: [B, S], true where attention must not look
+    /// - output: [B, S, H]
+    ///
+    /// # Panics
+    ///
+    /// Where [`BertEmbeddings::forward`] does, and if `padding` is not [B, S].
+    pub fn encode(&self, input: &BertEmbeddingsInput, padding: Option<Tensor<2, Bool>>) -> Tensor<3> {
+        self.try_encode(input, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`encode`](Self::encode), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddings::try_forward`], and [`Error::ShapeMismatch`] if `padding` is not [B, S].
+    pub fn try_encode(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<Tensor<2, Bool>>,
+    ) -> Result<Tensor<3>> {
+        let [batch, seq] = input.dims();
+        let mut encoder_input = TransformerEncoderInput::new(self.embeddings.try_forward(input)?);
+        if let Some(padding) = padding {
+            if padding.dims() != [batch, seq] {
+                return Err(Error::ShapeMismatch {
+                    input: "padding",
+                    found: padding.dims().to_vec(),
+                    expected: format!("[{batch}, {seq}], as of the tokens,"),
+                });
+            }
+            encoder_input = encoder_input.mask_pad(padding);
+        }
+        Ok(self.encoder.forward(encoder_input))
+    }
+
+    /// Scores of every word for every vector: [N, H] → [N, V].
+    ///
+    /// # Panics
+    ///
+    /// Panics if the vectors are not of length H.
+    pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        self.head.forward(hidden, &self.embeddings.word_embeddings)
+    }
+
+    /// Guesses the hidden tokens of a batch and costs the guesses.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, batch: &MaskedLmBatch) -> MaskedLmOutput {
+        self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad input as an error.
+    ///
+    /// The head runs on the N hidden tokens alone. A batch that hides none costs 0: the loss is then a zero
+    /// that still depends on the model, so that its gradients are zeros and not missing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_encode`](Self::try_encode), and [`Error::IdOutOfRange`] if a hidden token is not in the
+    /// vocabulary.
+    pub fn try_forward(&self, batch: &MaskedLmBatch) -> Result<MaskedLmOutput> {
+        let hidden = self.try_encode(&batch.input, batch.padding.clone())?;
+        let [batch_size, seq, hidden_size] = hidden.dims();
+        let hidden = hidden.reshape([batch_size * seq, hidden_size]);
+        let Some(masked) = &batch.masked else {
+            let first = hidden.narrow(0, 0, 1);
+            return Ok(MaskedLmOutput { loss: self.logits(first).sum().mul_scalar(0.0), logits: None });
+        };
+        masked.labels.check(Table::Word, self.embeddings.word_embeddings.num_embeddings())?;
+        let logits = self.logits(hidden.select(0, masked.positions.clone())); // [N, V]
+        let labels = masked.labels.tensor().squeeze_dim::<1>(0); // [N]
+        let loss = CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), labels);
+        Ok(MaskedLmOutput { loss, logits: Some(logits) })
+    }
+}
