@@ -108,6 +108,21 @@ impl MaskedLmExample {
         Self { position_ids: Some(position_ids), ..self }
     }
 
+    /// The token ids.
+    pub fn input_ids(&self) -> &[u32] {
+        &self.input_ids
+    }
+
+    /// The token types; `None` if all are 0.
+    pub fn token_type_ids(&self) -> Option<&[u32]> {
+        self.token_type_ids.as_deref()
+    }
+
+    /// The positions; `None` for the default ones.
+    pub fn position_ids(&self) -> Option<&[u32]> {
+        self.position_ids.as_deref()
+    }
+
     /// Number of tokens.
     pub fn len(&self) -> usize {
         self.input_ids.len()
