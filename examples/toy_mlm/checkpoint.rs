@@ -18,9 +18,9 @@ struct State {
     /// Which task, text and seed the run belongs to.
     fingerprint: String,
     /// Held-out loss before the first step.
-    initial_loss: f64,
-    losses: Vec<f64>,
-    losses_without_positions: Vec<f64>,
+    initial_loss: f32,
+    losses: Vec<f32>,
+    losses_without_positions: Vec<f32>,
 }
 
 impl Run<'_> {

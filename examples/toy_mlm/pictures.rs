@@ -21,7 +21,7 @@ fn draw_losses(run: &Run, path: &Path) -> Result<()> {
         ("learned positions", &run.learned.losses, BLUE),
         ("positions held at zero", &run.without_positions.losses, RED),
     ];
-    let highest = curves.iter().flat_map(|(_, losses, _)| losses.iter()).fold(0.0, |a: f64, &b| a.max(b));
+    let highest = curves.iter().flat_map(|(_, losses, _)| losses.iter()).fold(0.0, |a: f32, &b| a.max(b));
     let root = SVGBackend::new(path, (720, 400)).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
@@ -33,7 +33,7 @@ fn draw_losses(run: &Run, path: &Path) -> Result<()> {
     chart.configure_mesh().x_desc("step").y_desc("loss (nats)").light_line_style(WHITE).draw()?;
     for (name, losses, color) in curves {
         let points = losses.chunks(SMOOTHING).enumerate().map(|(i, chunk)| {
-            (i * SMOOTHING + chunk.len() / 2, chunk.iter().sum::<f64>() / chunk.len() as f64)
+            (i * SMOOTHING + chunk.len() / 2, chunk.iter().sum::<f32>() / chunk.len() as f32)
         });
         chart
             .draw_series(LineSeries::new(points, color.stroke_width(2)))?

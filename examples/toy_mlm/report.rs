@@ -39,7 +39,7 @@ impl Report {
         let pad = before.word_embeddings.padding_idx.context("the word table has no padding row")?;
 
         let outcome = Outcome {
-            loss_before: run.initial_loss,
+            loss_before: run.initial_loss.into(),
             loss: learned.loss,
             accuracy: learned.accuracy,
             accuracy_without_positions: without_positions.accuracy,

@@ -19,7 +19,7 @@ pub struct Learner {
     pub model: BertForMaskedLm,
     pub optimizer: ModuleOptimizer,
     /// The loss of every step so far.
-    pub losses: Vec<f64>,
+    pub losses: Vec<f32>,
 }
 
 impl Learner {
@@ -55,7 +55,7 @@ pub struct Run<'a> {
     /// The first weights of the learned model's input layer.
     pub initial: BertEmbeddings,
     /// Its held-out loss with them.
-    pub initial_loss: f64,
+    pub initial_loss: f32,
     collator: MaskedLmCollator,
 }
 
@@ -74,10 +74,10 @@ impl<'a> Run<'a> {
             learned: Learner::new(model.clone()),
             without_positions: Learner::new(hold_positions_at_zero(model)),
             initial: initial.embeddings.clone(),
-            initial_loss: f64::NAN,
+            initial_loss: f32::NAN,
             collator,
         };
-        run.initial_loss = run.score(&initial).loss;
+        run.initial_loss = run.score(&initial).loss as f32;
         run
     }
 
