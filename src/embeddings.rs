@@ -88,7 +88,7 @@ impl BertEmbeddingsConfig {
 /// use burn::optim::AdamWConfig;
 ///
 /// let optimizer = AdamWConfig::new().with_weight_decay(0.01).init().with_group(
-///     ParamGroup::predicate(|_, path| path.is_some_and(|path| path.ends_with("word_embeddings.weight"))),
+///     ParamGroup::from_predicate("word_embeddings.weight"),
 ///     AdamWConfig::new().with_weight_decay(0.0).build(),
 ///     None,
 /// );

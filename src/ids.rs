@@ -120,3 +120,31 @@ impl Ids {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_read(ids: &Ids) -> bool {
+        matches!(&ids.host, Host::Copy(host) if host.get().is_some())
+    }
+
+    #[test]
+    fn ids_from_the_host_are_never_read_back_and_tensors_once_for_all_clones() {
+        let device = Device::default();
+        assert!(is_read(&Ids::from_rows("ids", &[[1, 2]], &device).unwrap()));
+
+        let ids = Ids::from_tensor("ids", Tensor::from_data([[1, 2]], &device));
+        let clone = ids.to_device(&device);
+        assert!(!is_read(&ids));
+        clone.check(Table::Word, 3).unwrap();
+        assert!(is_read(&ids));
+    }
+
+    #[test]
+    fn assumed_ids_are_not_read() {
+        let ids = Ids::from_tensor("ids", Tensor::from_data([[7]], &Device::default())).assume_in_range();
+        ids.check(Table::Word, 3).unwrap();
+        assert!(ids.host().is_none());
+    }
+}

@@ -1,0 +1,30 @@
+//! How far two results may differ, and why: the one table of tolerances of the whole suite.
+
+#![allow(dead_code)] // every test file takes what it needs
+
+use burn::prelude::*;
+
+/// Two numbers are close if |a − b| ≤ `absolute` + `relative` · |b|.
+#[derive(Clone, Copy, Debug)]
+pub struct Tolerance {
+    pub absolute: f64,
+    pub relative: f64,
+}
+
+/// f32 on a CPU: the relative part is torch.testing's, the absolute part is a few roundings of values near 1.
+pub const F32: Tolerance = Tolerance { absolute: 1e-5, relative: 1.3e-6 };
+
+/// Asserts that two row-major lists of numbers are close, and says where they are not.
+#[track_caller]
+pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {
+    assert_eq!(found.len(), expected.len(), "as many values");
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        let limit = tolerance.absolute + tolerance.relative * b.abs();
+        assert!((a - b).abs() <= limit, "value {i} is {a}, expected {b} within {limit:e}");
+    }
+}
+
+/// All values of a tensor, row-major.
+pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
