@@ -73,9 +73,9 @@ impl BertEmbeddingsConfig {
 ///
 /// # Parameters
 ///
-/// The paths are stable: `word_embeddings.weight` [V, H], `position_embeddings.weight` [P, H] (where the
-/// position scheme has a table), `token_type_embeddings.weight` [T, H], `layer_norm.gamma` [H] and
-/// `layer_norm.beta` [H]. Nothing else is in a record.
+/// The paths are stable: `word_embeddings.weight` `[V, H]`, `position_embeddings.weight` `[P, H]` (where the
+/// position scheme has a table), `token_type_embeddings.weight` `[T, H]`, `layer_norm.gamma` `[H]` and
+/// `layer_norm.beta` `[H]`. Nothing else is in a record.
 ///
 /// # Padding and weight decay
 ///

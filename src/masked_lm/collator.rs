@@ -159,7 +159,7 @@ impl MaskedLmBatch {
         self.masked.as_ref().map_or(0, |masked| masked.labels.dims()[1])
     }
 
-    /// What the hidden tokens were, [N]; `None` if there are none.
+    /// What the hidden tokens were, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
         self.masked.as_ref().map(|masked| masked.labels.tensor().squeeze_dim(0))
     }

@@ -16,7 +16,7 @@ pub struct MaskedLmHead {
     pub transform: Linear,
     /// Normalises what the transform gives.
     pub layer_norm: LayerNorm,
-    /// b, one number a word, [V].
+    /// b, one number a word, `[V]`.
     pub bias: Param<Tensor<1>>,
     /// Whether the scores of the padding id send a gradient to its row of W, as they do in PyTorch.
     pub train_padding_row: bool,

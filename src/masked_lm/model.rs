@@ -153,7 +153,7 @@ pub struct BertForMaskedLm {
 /// What [`BertForMaskedLm::forward`] gives.
 #[derive(Debug)]
 pub struct MaskedLmOutput {
-    /// Mean cross-entropy over the hidden tokens in nats, [1]; 0 for a batch without any.
+    /// Mean cross-entropy over the hidden tokens in nats, `[1]`; 0 for a batch without any.
     pub loss: Tensor<1>,
     /// Scores of every word for the N hidden tokens, [N, V]; `None` for a batch without any.
     pub logits: Option<Tensor<2>>,
