@@ -139,11 +139,11 @@ impl TokenEmbedding {
     ///
     /// [`Error::IdOutOfRange`] if an id is negative or not below V; [`Error::Empty`] if there are no ids.
     pub fn try_forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Result<Tensor<E>> {
-        let shape = ids.dims().to_vec();
-        let ids = ids.reshape([1, -1]);
+        let shape = ids.dims();
         if shape.contains(&0) {
-            return Err(Error::Empty { input: "ids", shape });
+            return Err(Error::Empty { input: "ids", shape: shape.into() });
         }
+        let ids = ids.reshape([1, -1]);
         Ids::from_tensor("ids", ids.clone()).check(Table::Embedding, self.num_embeddings()).map_err(
             |error| match error {
                 Error::IdOutOfRange { input, index, id, table, rows } => {
@@ -152,7 +152,7 @@ impl TokenEmbedding {
                 other => other,
             },
         )?;
-        Ok(self.restore_rank::<E>(self.lookup(ids), &shape))
+        Ok(self.restore_rank(self.lookup(ids), shape))
     }
 
     /// As [`forward`](Self::forward), without a check.
@@ -161,13 +161,13 @@ impl TokenEmbedding {
     /// whatever lies at that address.
     pub fn forward_in_range<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         let shape = ids.dims();
-        self.restore_rank::<E>(self.lookup(ids.reshape([1, -1])), &shape)
+        self.restore_rank(self.lookup(ids.reshape([1, -1])), shape)
     }
 
-    fn restore_rank<const E: usize>(&self, rows: Tensor<3>, shape: &[usize]) -> Tensor<E> {
-        assert_eq!(E, shape.len() + 1, "TokenEmbedding::forward::<D, E> needs E = D + 1");
+    fn restore_rank<const D: usize, const E: usize>(&self, rows: Tensor<3>, shape: [usize; D]) -> Tensor<E> {
+        const { assert!(E == D + 1, "the output of a lookup has one axis more than its ids") };
         let mut dims = [self.embedding_dim(); E];
-        dims[..shape.len()].copy_from_slice(shape);
+        dims[..D].copy_from_slice(&shape);
         rows.reshape(dims)
     }
 
