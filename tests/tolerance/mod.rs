@@ -14,6 +14,18 @@ pub struct Tolerance {
 /// f32 on a CPU: the relative part is torch.testing's, the absolute part is a few roundings of values near 1.
 pub const F32: Tolerance = Tolerance { absolute: 1e-5, relative: 1.3e-6 };
 
+/// f64: a few thousand roundings of 1.1e-16 in values near 1.
+pub const F64: Tolerance = Tolerance { absolute: 1e-12, relative: 1e-12 };
+
+/// f32 on a GPU: sums in another order, square roots and fused multiply-adds right to some units in the last place.
+pub const GPU: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-4 };
+
+/// f16 has 11 bits: one rounding is 4.9e-4, and the three rows are added before LayerNorm widens them.
+pub const F16: Tolerance = Tolerance { absolute: 1e-3, relative: 1e-3 };
+
+/// bf16 has 8 bits: one rounding is 3.9e-3.
+pub const BF16: Tolerance = Tolerance { absolute: 1e-2, relative: 1e-2 };
+
 /// Asserts that two row-major lists of numbers are close, and says where they are not.
 #[track_caller]
 pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {
@@ -27,4 +39,27 @@ pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {
 /// All values of a tensor, row-major.
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
+}
+
+impl Tolerance {
+    /// Compares value by value.
+    #[track_caller]
+    pub fn assert_close(self, what: &str, found: &[f64], expected: &[f64]) {
+        self.assert_close_sums(what, found, expected, expected);
+    }
+
+    /// As [`assert_close`](Self::assert_close), with `relative` times the sum of the absolute values of what
+    /// was added up: where large terms cancel, their roundings do not.
+    #[track_caller]
+    pub fn assert_close_sums(self, what: &str, found: &[f64], expected: &[f64], magnitude: &[f64]) {
+        assert_eq!(found.len(), expected.len(), "{what}: lengths differ");
+        for (i, ((&found, &expected), &magnitude)) in found.iter().zip(expected).zip(magnitude).enumerate() {
+            let allowed = self.absolute + self.relative * magnitude.abs();
+            let error = (found - expected).abs();
+            assert!(
+                error <= allowed,
+                "{what}[{i}] is {found}, not {expected}: {error:e} apart, {allowed:e} allowed"
+            );
+        }
+    }
 }
