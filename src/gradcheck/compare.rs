@@ -26,6 +26,8 @@ pub(super) struct Comparison<'a, L> {
 struct Compared {
     analytic: f64,
     numeric: f64,
+    /// The length of the gradient's part that the direction sees: the typical size of either derivative.
+    length: f64,
 }
 
 impl Compared {
@@ -34,7 +36,7 @@ impl Compared {
     }
 
     fn size(&self) -> f64 {
-        self.analytic.abs().max(self.numeric.abs())
+        self.analytic.abs().max(self.numeric.abs()).max(self.length)
     }
 }
 
@@ -80,7 +82,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
                     if !self.count(&mut tally, Place::Direction(number), &compared) {
                         let (entry, compared) = self.narrow(&direction, compared.difference())?;
                         self.count(&mut tally, Place::Entry(slot.index(entry)), &compared);
-                        let Compared { analytic, numeric } = compared;
+                        let Compared { analytic, numeric, .. } = compared;
                         let place = Place::Entry(slot.index(entry));
                         tally.parameter.worst = Some(Worst { place, analytic, numeric });
                         break;
@@ -107,6 +109,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         Ok(Compared {
             analytic: direction.iter().map(|&(entry, d)| self.analytic[entry] * d).sum(),
             numeric: (loss(1.0)? - loss(-1.0)?) / (2.0 * self.h),
+            length: direction.iter().map(|&(entry, _)| self.analytic[entry].powi(2)).sum::<f64>().sqrt(),
         })
     }
 
@@ -147,7 +150,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         let share = if error.is_nan() { f64::INFINITY } else { error / allowed };
         if share > tally.worst_share {
             tally.worst_share = share;
-            let Compared { analytic, numeric } = *compared;
+            let Compared { analytic, numeric, .. } = *compared;
             parameter.worst = Some(Worst { place, analytic, numeric });
         }
         passed

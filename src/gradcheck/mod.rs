@@ -46,6 +46,9 @@
 //! |analytic − numeric| ≤ absolute + relative·max(|analytic|, |numeric|) + 4·ε·|L| / h
 //! ```
 //!
+//! where along a random direction the larger number is at least ‖∇L‖, the typical size of ⟨∇L, d⟩: a direction
+//! that happens to be at right angles to the gradient has no size of its own.
+//!
 //! | dtype | absolute | relative | step | reason |
 //! |---|---|---|---|---|
 //! | f64 | 1e-7 | 1e-5 | 3e-5 | the quotient is off by h²·L‴/6 ≈ 1e-10 and ε·L/h ≈ 1e-11 |

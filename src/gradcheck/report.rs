@@ -37,9 +37,10 @@ pub struct ParameterReport {
     pub has_gradient: bool,
     /// The largest |analytic − numeric|.
     pub max_absolute_error: f64,
-    /// The largest |analytic − numeric| / max(|analytic|, |numeric|, absolute / relative tolerance).
+    /// The largest |analytic − numeric| / max(|analytic|, |numeric|, absolute / relative tolerance), for a
+    /// direction with ‖∇L‖ among those.
     ///
-    /// The last term keeps differences between numbers that are both next to zero from counting.
+    /// The tolerance keeps differences between numbers that are both next to zero from counting.
     pub max_relative_error: f64,
     /// The comparison that came closest to its tolerance, or went furthest past it.
     pub worst: Option<Worst>,

@@ -93,7 +93,7 @@ pub fn assert_equals_reference(what: &str, module: &BertEmbeddings, batch: &Batc
     let (weight, upstream) = weights(&output);
     let expected = Reference::of(module).run(batch, |_| upstream);
     let gradients = (output.clone() * weight).sum().backward();
-    tolerance.assert_close(&format!("{what}: output"), &host(output), &expected.output);
+    assert_close(&format!("{what}: output"), &host(output), &expected.output, tolerance);
     assert_gradients(what, module, &gradients, &expected, tolerance, true);
 }
 
@@ -115,7 +115,7 @@ pub fn assert_embeds_equal_reference(
     let (weight, upstream) = weights(&output);
     let expected = Reference::of(module).run(&batch, |_| upstream);
     let gradients = (output.clone() * weight).sum().backward();
-    tolerance.assert_close(&format!("{what}: output"), &host(output), &expected.output);
+    assert_close(&format!("{what}: output"), &host(output), &expected.output, tolerance);
     let found = host(embeds.grad(&gradients).unwrap());
     assert_sums(&format!("{what}: gradient of inputs_embeds"), &found, &expected.input, tolerance);
     assert_gradients(what, module, &gradients, &expected, tolerance, false);
@@ -159,7 +159,34 @@ fn assert_gradients(
 
 #[track_caller]
 fn assert_sums(what: &str, found: &[f64], expected: &Sums, tolerance: Tolerance) {
-    tolerance.assert_close_sums(what, found, &expected.value, &expected.magnitude);
+    assert_close_sums(what, found, &expected.value, &expected.magnitude, tolerance);
+}
+
+/// As [`tolerance::assert_close`](crate::tolerance::assert_close), saying of what.
+#[track_caller]
+pub fn assert_close(what: &str, found: &[f64], expected: &[f64], tolerance: Tolerance) {
+    assert_close_sums(what, found, expected, expected, tolerance);
+}
+
+/// As [`assert_close`], with the relative part taken of the sum of the absolute values of what was added up:
+/// where large terms cancel, their roundings do not.
+#[track_caller]
+pub fn assert_close_sums(
+    what: &str,
+    found: &[f64],
+    expected: &[f64],
+    magnitude: &[f64],
+    tolerance: Tolerance,
+) {
+    assert_eq!(found.len(), expected.len(), "{what}: as many values");
+    for (i, ((&found, &expected), &magnitude)) in found.iter().zip(expected).zip(magnitude).enumerate() {
+        let allowed = tolerance.absolute + tolerance.relative * magnitude.abs();
+        let error = (found - expected).abs();
+        assert!(
+            error <= allowed,
+            "{what}[{i}] is {found}, not {expected}: {error:e} apart, {allowed:e} allowed"
+        );
+    }
 }
 
 /// Exactly 0.0, whatever the tolerance.

@@ -7,10 +7,10 @@ mod case;
 mod errors;
 mod randomness;
 mod reference;
+mod results;
 #[path = "../tolerance/mod.rs"]
 mod tolerance;
 mod training;
-mod values;
 
 use burn::prelude::*;
 
@@ -34,16 +34,16 @@ macro_rules! every_behaviour {
             $device,
             $tolerance,
             [
-                values::output_and_gradients_equal_a_loop_in_f64,
-                values::gradients_of_vectors_in_the_place_of_words_equal_a_loop_in_f64,
-                values::odd_and_real_sizes_equal_a_loop_in_f64,
-                values::hidden_size_one_gives_beta_and_no_gradient_to_the_tables,
-                values::a_module_without_a_padding_row_trains_every_row,
-                values::every_other_dtype_that_the_device_takes_equals_a_loop_in_f64,
-                values::gradients_pass_the_finite_difference_check,
-                values::a_lookup_returns_the_rows_bit_for_bit,
-                values::a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients,
-                values::the_padding_row_gets_exactly_no_gradient_for_any_number_of_pads,
+                results::output_and_gradients_equal_a_loop_in_f64,
+                results::gradients_of_vectors_in_the_place_of_words_equal_a_loop_in_f64,
+                results::odd_and_real_sizes_equal_a_loop_in_f64,
+                results::hidden_size_one_gives_beta_and_no_gradient_to_the_tables,
+                results::a_module_without_a_padding_row_trains_every_row,
+                results::every_other_dtype_that_the_device_takes_equals_a_loop_in_f64,
+                results::gradients_pass_the_finite_difference_check,
+                results::a_lookup_returns_the_rows_bit_for_bit,
+                results::a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients,
+                results::the_padding_row_gets_exactly_no_gradient_for_any_number_of_pads,
                 randomness::dropout_keeps_its_share_and_scales_what_it_keeps,
                 randomness::dropout_drops_no_feature_and_no_token_more_than_another,
                 randomness::dropout_stops_the_gradient_exactly_where_it_stops_the_output,

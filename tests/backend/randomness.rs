@@ -21,7 +21,7 @@ pub fn dropout_keeps_its_share_and_scales_what_it_keeps(case: &Case) {
         let sigma = (prob * keep / whole.len() as f64).sqrt();
         assert!((share - keep).abs() < 4.0 * sigma, "kept {share}, not {keep} ± {}", 4.0 * sigma);
         let pick = |values: &[f64], factor: f64| kept.iter().map(|&i| values[i] * factor).collect::<Vec<_>>();
-        case.tolerance.assert_close("kept values", &pick(&dropped, 1.0), &pick(&whole, 1.0 / keep));
+        assert_close("kept values", &pick(&dropped, 1.0), &pick(&whole, 1.0 / keep), case.tolerance);
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! B batch, S sequence, H hidden; x the sum of three rows, x̂ = (x − mean)·rstd, y = γ·x̂ + β.
 
+pub use crate::tolerance::values as host;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_bert::{BertEmbeddings, BertEmbeddingsInput, PositionEmbeddingType};
@@ -97,10 +98,6 @@ pub struct Expected {
     pub beta: Sums,
     /// Of the word rows or vectors, [B, S, H].
     pub input: Sums,
-}
-
-pub fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().convert_dtype(DType::F64).iter::<f64>().collect()
 }
 
 impl Reference {

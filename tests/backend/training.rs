@@ -62,8 +62,8 @@ pub fn ten_training_steps_have_the_losses_of_a_loop_in_f64(case: &Case) {
         module = optimizer.step(LEARNING_RATE, module, gradients);
     }
     assert!(expected[STEPS - 1] < 0.98 * expected[0], "nothing was learned: {expected:?}");
-    case.tolerance.assert_close("losses", &found, &expected);
-    case.tolerance.assert_close("word table", &host(module.word_embeddings.weight.val()), &reference.word);
+    assert_close("losses", &found, &expected, case.tolerance);
+    assert_close("word table", &host(module.word_embeddings.weight.val()), &reference.word, case.tolerance);
 }
 
 pub fn a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays(case: &Case) {
@@ -104,7 +104,7 @@ pub fn a_record_saved_here_loads_on_every_other_device(case: &Case) {
         assert!(tables(&loaded) == tables(&saved), "parameters changed on their way to {device:?}");
         let here = host(saved.forward(&batch().input(&case.device)));
         let there = host(loaded.forward(&batch().input(&device)));
-        case.tolerance.assert_close("output", &there, &here);
+        assert_close("output", &there, &here, case.tolerance);
         let moved = saved.clone().to_device(&device);
         assert_eq!(host(moved.forward(&batch().input(&device))), there, "to_device differs from a record");
     }

@@ -40,26 +40,3 @@ pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
-
-impl Tolerance {
-    /// Compares value by value.
-    #[track_caller]
-    pub fn assert_close(self, what: &str, found: &[f64], expected: &[f64]) {
-        self.assert_close_sums(what, found, expected, expected);
-    }
-
-    /// As [`assert_close`](Self::assert_close), with `relative` times the sum of the absolute values of what
-    /// was added up: where large terms cancel, their roundings do not.
-    #[track_caller]
-    pub fn assert_close_sums(self, what: &str, found: &[f64], expected: &[f64], magnitude: &[f64]) {
-        assert_eq!(found.len(), expected.len(), "{what}: lengths differ");
-        for (i, ((&found, &expected), &magnitude)) in found.iter().zip(expected).zip(magnitude).enumerate() {
-            let allowed = self.absolute + self.relative * magnitude.abs();
-            let error = (found - expected).abs();
-            assert!(
-                error <= allowed,
-                "{what}[{i}] is {found}, not {expected}: {error:e} apart, {allowed:e} allowed"
-            );
-        }
-    }
-}

@@ -144,7 +144,7 @@ pub fn a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients(case: &C
     // n additions in f32 lose √n·ε/2 of the sum of absolute values, in any order: Higham and Mary 2019.
     let rounding = (TIMES as f64).sqrt() * f64::from(f32::EPSILON) / 2.0;
     let tolerance = tolerance::Tolerance { absolute: 0.0, relative: rounding };
-    tolerance.assert_close_sums("gradient", &found, &expected, &magnitude);
+    assert_close_sums("gradient", &found, &expected, &magnitude, tolerance);
 }
 
 pub fn the_padding_row_gets_exactly_no_gradient_for_any_number_of_pads(case: &Case) {
