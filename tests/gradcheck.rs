@@ -1,6 +1,6 @@
 //! `gradcheck` finds wrong gradients, passes right ones, and refuses what it cannot check.
 
-use burn::module::{Module, Param};
+use burn::module::{Lora, Module, Param};
 use burn::nn::{DropoutConfig, EmbeddingConfig, LayerNormConfig, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::{DType, Distribution, FloatDType};
@@ -225,6 +225,22 @@ mod right_gradients {
         let bias = report.parameter("bias").unwrap();
         assert_eq!((bias.coverage, &bias.worst), (Coverage::Frozen, &None));
         assert!(report.to_string().contains("frozen"), "{report}");
+    }
+
+    #[test]
+    fn lora_adapters_are_checked_and_their_base_is_listed_as_frozen() {
+        let module = LinearConfig::new(6, 5).init(&device()).apply_lora(Lora::new(2, 4.0));
+        let x = random([3, 6]);
+        let report = GradCheck::new()
+            .run(&module, |module, probe| {
+                probe.weighted_sum(module.forward(probe.constant(x.clone())).tanh())
+            })
+            .unwrap();
+        report.assert_passes();
+        assert_eq!(report.parameter("weight").unwrap().coverage, Coverage::Frozen);
+        let adapters = report.parameters.iter().filter(|p| p.path.starts_with("weight.")).collect::<Vec<_>>();
+        assert_eq!(adapters.len(), 2, "{report}");
+        assert!(adapters.iter().all(|p| matches!(p.coverage, Coverage::Entries(_)) && p.has_gradient));
     }
 
     #[test]

@@ -67,6 +67,7 @@
 
 mod compare;
 mod error;
+mod objective;
 mod probe;
 mod report;
 mod walk;
@@ -76,6 +77,7 @@ use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use compare::{Comparison, compare_row, scale};
 pub use error::GradCheckError;
+use objective::Objective;
 pub use probe::Probe;
 pub use report::{Coverage, ExcludedRowReport, GradCheckReport, ParameterReport, Place, Worst};
 use std::fmt;
@@ -217,30 +219,9 @@ impl GradCheck {
         }
 
         let probe = Probe { device: first.device, dtype, seed: self.seed };
-        let evaluate = |module: &M| {
-            let loss = loss(module, &probe);
-            let found = loss.shape().num_elements();
-            match (found, loss.dtype() == dtype) {
-                (1, true) => Ok(loss),
-                (1, false) => Err(GradCheckError::LossDtype { found: loss.dtype(), expected: dtype }),
-                _ => Err(GradCheckError::NotScalar { found }),
-            }
-        };
-        let epsilon = dtype.finfo().map_or(f64::EPSILON, |info| info.epsilon);
-        let root = evaluate(&module)?;
-        let value = scalar(root.clone());
-        if !value.is_finite() {
-            return Err(GradCheckError::NotFinite { value, place: "at the module's own parameters".into() });
-        }
-        let again = scalar(evaluate(&module)?);
-        // Devices that add in no fixed order may differ in the last bits; randomness differs in the first.
-        if (value - again).abs() > 16.0 * epsilon * value.abs() {
-            return Err(GradCheckError::NotRepeatable { first: value, second: again });
-        }
-        if !root.is_tracked() {
-            return Err(GradCheckError::NoGraph);
-        }
-        let gradients = root.backward();
+        let objective = Objective { loss, probe };
+        let (value, gradients) = objective.value_and_gradients(&module)?;
+        let epsilon = objective.epsilon();
 
         let mut report = GradCheckReport {
             dtype,
@@ -261,9 +242,7 @@ impl GradCheck {
                 analytic,
                 h,
                 skipped: self.skipped(slot),
-                loss_at: |values: Vec<f64>| {
-                    Ok(scalar(evaluate(&walk::replace(module.clone(), slot.id, values))?))
-                },
+                loss_at: |values: Vec<f64>| objective.value(&walk::replace(module.clone(), slot.id, values)),
                 tolerance: Tolerance {
                     absolute: tolerance.absolute + 4.0 * epsilon * value.abs() / h,
                     ..tolerance
@@ -368,9 +347,4 @@ impl GradCheck {
         }
         skipped
     }
-}
-
-/// The one value of a loss.
-fn scalar(loss: Tensor<1>) -> f64 {
-    walk::host(loss).iter().sum()
 }
