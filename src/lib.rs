@@ -49,6 +49,7 @@ mod config;
 mod dtype;
 mod embeddings;
 mod error;
+pub mod gradcheck;
 mod ids;
 mod initializer;
 mod input;

@@ -14,6 +14,18 @@ pub struct Tolerance {
 /// f32 on a CPU: the relative part is torch.testing's, the absolute part is a few roundings of values near 1.
 pub const F32: Tolerance = Tolerance { absolute: 1e-5, relative: 1.3e-6 };
 
+/// f64: a few thousand roundings of 1.1e-16 in values near 1.
+pub const F64: Tolerance = Tolerance { absolute: 1e-12, relative: 1e-12 };
+
+/// f32 on a GPU: sums in another order, square roots and fused multiply-adds right to some units in the last place.
+pub const GPU: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-4 };
+
+/// f16 has 11 bits: one rounding is 4.9e-4, and the three rows are added before LayerNorm widens them.
+pub const F16: Tolerance = Tolerance { absolute: 1e-3, relative: 1e-3 };
+
+/// bf16 has 8 bits: one rounding is 3.9e-3.
+pub const BF16: Tolerance = Tolerance { absolute: 1e-2, relative: 1e-2 };
+
 /// Asserts that two row-major lists of numbers are close, and says where they are not.
 #[track_caller]
 pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {

@@ -1,0 +1,190 @@
+//! One parameter's analytic gradient against difference quotients.
+
+use super::probe::SplitMix;
+use super::report::{Coverage, ExcludedRowReport, ParameterReport, Place, Worst};
+use super::walk::Slot;
+use super::{Excluded, GradCheck, GradCheckError, Tolerance};
+
+/// Everything that the comparison of one parameter needs.
+pub(super) struct Comparison<'a, L> {
+    pub slot: &'a Slot,
+    /// The gradient of the backward pass.
+    pub analytic: Vec<f64>,
+    /// Entries of excluded rows.
+    pub skipped: Vec<bool>,
+    /// The step.
+    pub h: f64,
+    /// The loss with other values in this parameter.
+    pub loss_at: L,
+    /// What decides, the rounding of the loss included.
+    pub tolerance: Tolerance,
+    /// The gradient below which relative errors are not meaningful.
+    pub floor: f64,
+}
+
+/// The derivative along a direction, both ways.
+struct Compared {
+    analytic: f64,
+    numeric: f64,
+    /// The length of the gradient's part that the direction sees: the typical size of either derivative.
+    length: f64,
+}
+
+impl Compared {
+    fn difference(&self) -> f64 {
+        self.analytic - self.numeric
+    }
+
+    fn size(&self) -> f64 {
+        self.analytic.abs().max(self.numeric.abs()).max(self.length)
+    }
+}
+
+/// The largest errors so far.
+struct Tally {
+    parameter: ParameterReport,
+    worst_share: f64,
+}
+
+impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
+    pub fn report(&self, check: &GradCheck, has_gradient: bool) -> Result<ParameterReport, GradCheckError> {
+        let slot = self.slot;
+        let entries: Vec<usize> = (0..slot.values.len()).filter(|&entry| !self.skipped[entry]).collect();
+        let coverage = match slot.trained {
+            false => Coverage::Frozen,
+            true if slot.values.len() <= check.max_entries => Coverage::Entries(entries.len()),
+            true => Coverage::Directions(check.directions),
+        };
+        let parameter = ParameterReport {
+            path: slot.path().to_owned(),
+            shape: slot.shape.clone(),
+            coverage,
+            has_gradient,
+            max_absolute_error: 0.0,
+            max_relative_error: 0.0,
+            worst: None,
+            passed: true,
+        };
+        let mut tally = Tally { parameter, worst_share: -1.0 };
+        match coverage {
+            Coverage::Frozen => {}
+            Coverage::Entries(_) => {
+                for entry in entries {
+                    let compared = self.along(&[(entry, 1.0)])?;
+                    self.count(&mut tally, Place::Entry(slot.index(entry)), &compared);
+                }
+            }
+            Coverage::Directions(directions) => {
+                let mut random = SplitMix(check.seed);
+                for number in 0..directions {
+                    let direction: Vec<_> = entries.iter().map(|&entry| (entry, random.sign())).collect();
+                    let compared = self.along(&direction)?;
+                    if !self.count(&mut tally, Place::Direction(number), &compared) {
+                        let (entry, compared) = self.narrow(&direction, compared.difference())?;
+                        self.count(&mut tally, Place::Entry(slot.index(entry)), &compared);
+                        let Compared { analytic, numeric, .. } = compared;
+                        let place = Place::Entry(slot.index(entry));
+                        tally.parameter.worst = Some(Worst { place, analytic, numeric });
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(tally.parameter)
+    }
+
+    /// Both derivatives along a direction that is given by its entries other than 0.
+    fn along(&self, direction: &[(usize, f64)]) -> Result<Compared, GradCheckError> {
+        let loss = |sign: f64| {
+            let mut values = self.slot.values.clone();
+            direction.iter().for_each(|&(entry, d)| values[entry] += sign * self.h * d);
+            let value = (self.loss_at)(values)?;
+            if !value.is_finite() {
+                let entry = direction.first().map(|&(entry, _)| self.slot.index(entry)).unwrap_or_default();
+                let place = format!("{:e} away from {} {entry:?}", self.h, self.slot.path());
+                return Err(GradCheckError::NotFinite { value, place });
+            }
+            Ok(value)
+        };
+        Ok(Compared {
+            analytic: direction.iter().map(|&(entry, d)| self.analytic[entry] * d).sum(),
+            numeric: (loss(1.0)? - loss(-1.0)?) / (2.0 * self.h),
+            length: direction.iter().map(|&(entry, _)| self.analytic[entry].powi(2)).sum::<f64>().sqrt(),
+        })
+    }
+
+    /// Halves a direction that disagrees, following the half that disagrees more, down to one entry.
+    fn narrow(
+        &self,
+        direction: &[(usize, f64)],
+        mut difference: f64,
+    ) -> Result<(usize, Compared), GradCheckError> {
+        let mut part = direction;
+        while part.len() > 1 {
+            let (left, right) = part.split_at(part.len() / 2);
+            let of_left = self.along(left)?.difference();
+            let of_right = difference - of_left;
+            (part, difference) =
+                if of_left.abs() >= of_right.abs() { (left, of_left) } else { (right, of_right) };
+        }
+        let entry = part.first().map_or(0, |&(entry, _)| entry);
+        Ok((entry, self.along(&[(entry, 1.0)])?))
+    }
+
+    /// Enters a comparison; says whether it is within the tolerance.
+    fn count(&self, tally: &mut Tally, place: Place, compared: &Compared) -> bool {
+        let error = compared.difference().abs();
+        let allowed = self.tolerance.absolute + self.tolerance.relative * compared.size();
+        // Not `error > allowed`: a gradient that is not a number must fail.
+        let passed = error <= allowed;
+        let parameter = &mut tally.parameter;
+        parameter.passed &= passed;
+        let relative = error / compared.size().max(self.floor);
+        if error.is_nan() {
+            parameter.max_absolute_error = f64::NAN;
+            parameter.max_relative_error = f64::NAN;
+        } else {
+            parameter.max_absolute_error = larger(parameter.max_absolute_error, error);
+            parameter.max_relative_error = larger(parameter.max_relative_error, relative);
+        }
+        let share = if error.is_nan() { f64::INFINITY } else { error / allowed };
+        if share > tally.worst_share {
+            tally.worst_share = share;
+            let Compared { analytic, numeric, .. } = *compared;
+            parameter.worst = Some(Worst { place, analytic, numeric });
+        }
+        passed
+    }
+}
+
+/// The larger of two numbers, not-a-number if the first is.
+fn larger(so_far: f64, next: f64) -> f64 {
+    if next > so_far { next } else { so_far }
+}
+
+/// Holds an excluded row against its expected gradient.
+pub(super) fn compare_row(slot: &Slot, row: &Excluded, analytic: &[f64]) -> ExcludedRowReport {
+    let entries = slot.row_len();
+    let found = &analytic[row.row * entries..][..entries];
+    let mut furthest = (0, found.first().copied().unwrap_or(row.expected));
+    for (column, &gradient) in found.iter().enumerate() {
+        let distance = (gradient - row.expected).abs();
+        if distance.is_nan() || distance > (furthest.1 - row.expected).abs() {
+            furthest = (column, gradient);
+        }
+    }
+    ExcludedRowReport {
+        path: slot.path().to_owned(),
+        row: row.row,
+        expected: row.expected,
+        furthest,
+        entries,
+        passed: found.iter().all(|&gradient| gradient == row.expected),
+    }
+}
+
+/// The root mean square of a parameter's values; 1 where that is 0.
+pub(super) fn scale(values: &[f64]) -> f64 {
+    let mean_square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
+    if mean_square > 0.0 { mean_square.sqrt() } else { 1.0 }
+}

@@ -1,0 +1,68 @@
+//! What a loss is given, and the random numbers of a check.
+
+use burn::prelude::*;
+use burn::tensor::DType;
+
+/// What a loss needs to run in the check's dtype: passed to it beside the module.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    pub(super) device: Device,
+    pub(super) dtype: DType,
+    pub(super) seed: u64,
+}
+
+impl Probe {
+    /// The device of the module's first parameter.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The dtype that the module was cast to.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// A constant of the loss (an input, a mask, a target), in the module's dtype.
+    pub fn constant<const D: usize>(&self, tensor: Tensor<D>) -> Tensor<D> {
+        tensor.cast(self.dtype)
+    }
+
+    /// Σ w ⊙ y with weights w uniform in [−1, 1], the same for every call with the same number of values.
+    ///
+    /// # Shapes
+    ///
+    /// - `output`: any
+    /// - returned: \[1\]
+    pub fn weighted_sum<const D: usize>(&self, output: Tensor<D>) -> Tensor<1> {
+        let shape = output.shape();
+        let mut random = SplitMix(self.seed);
+        let weights = (0..shape.num_elements()).map(|_| random.unit() * 2.0 - 1.0).collect();
+        let weights = TensorData::new::<f64, _>(weights, shape);
+        let weights = Tensor::from_data(weights, (&output.device(), output.dtype()));
+        (output * weights).sum()
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): a few lines
+/// that give every platform the same directions.
+pub(super) struct SplitMix(pub u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in [0, 1).
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// −1 or 1.
+    pub fn sign(&mut self) -> f64 {
+        if self.next() >> 63 == 0 { 1.0 } else { -1.0 }
+    }
+}

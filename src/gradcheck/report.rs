@@ -1,0 +1,213 @@
+//! What a check found, and how it is printed.
+
+use super::Tolerance;
+use burn::tensor::DType;
+use std::fmt;
+
+/// What [`GradCheck`](super::GradCheck) found, parameter by parameter.
+///
+/// Printed, it is a table with one line a parameter and one for each excluded row.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct GradCheckReport {
+    /// The dtype that losses and gradients were computed in.
+    pub dtype: DType,
+    /// The tolerance that decided.
+    pub tolerance: Tolerance,
+    /// The loss of the module as it is.
+    pub loss: f64,
+    /// Every float parameter, in the module's order; then the input, if one was checked.
+    pub parameters: Vec<ParameterReport>,
+    /// The rows that were held against an expected gradient instead of a difference quotient.
+    pub excluded_rows: Vec<ExcludedRowReport>,
+}
+
+/// What was found for one parameter.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ParameterReport {
+    /// Its path in the module, as in a record: `layer_norm.gamma`. `input` for a checked input, empty where
+    /// the module is itself one `Param`.
+    pub path: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// What was compared.
+    pub coverage: Coverage,
+    /// Whether the backward pass produced a gradient. Where it did not, 0 was compared.
+    pub has_gradient: bool,
+    /// The largest |analytic − numeric|.
+    pub max_absolute_error: f64,
+    /// The largest |analytic − numeric| / max(|analytic|, |numeric|, absolute / relative tolerance), for a
+    /// direction with ‖∇L‖ among those.
+    ///
+    /// The tolerance keeps differences between numbers that are both next to zero from counting.
+    pub max_relative_error: f64,
+    /// The comparison that came closest to its tolerance, or went furthest past it.
+    pub worst: Option<Worst>,
+    /// Whether every comparison was within the tolerance. True where nothing was compared.
+    pub passed: bool,
+}
+
+/// How much of a parameter was compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// This many entries one by one: all of them, less the excluded rows.
+    Entries(usize),
+    /// The derivative along this many random directions through all entries, less the excluded rows.
+    Directions(usize),
+    /// Nothing: the parameter is frozen.
+    Frozen,
+}
+
+/// One comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worst {
+    /// Where.
+    pub place: Place,
+    /// The gradient that the backward pass gave.
+    pub analytic: f64,
+    /// The central difference.
+    pub numeric: f64,
+}
+
+/// What was varied to get a difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// One entry, by its index on every axis.
+    Entry(Vec<usize>),
+    /// A random direction, counted from 0.
+    Direction(usize),
+}
+
+/// What was found for a row that is compared with an expected gradient.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ExcludedRowReport {
+    /// The parameter.
+    pub path: String,
+    /// The row on its outermost axis.
+    pub row: usize,
+    /// The gradient that every entry of the row must have, exactly.
+    pub expected: f64,
+    /// The entry's place within the row, and its gradient, for the entry furthest from that.
+    pub furthest: (usize, f64),
+    /// Entries in the row.
+    pub entries: usize,
+    /// Whether every entry is `expected`.
+    pub passed: bool,
+}
+
+impl GradCheckReport {
+    /// Whether every parameter and every excluded row passed.
+    pub fn passes(&self) -> bool {
+        self.parameters.iter().all(|parameter| parameter.passed)
+            && self.excluded_rows.iter().all(|row| row.passed)
+    }
+
+    /// Fails a test unless the check [`passes`](Self::passes).
+    ///
+    /// # Panics
+    ///
+    /// If it does not, with the table as the message.
+    #[track_caller]
+    pub fn assert_passes(&self) {
+        assert!(self.passes(), "the analytic gradient is wrong\n{self}");
+    }
+
+    /// The parameter at `path`.
+    pub fn parameter(&self, path: &str) -> Option<&ParameterReport> {
+        self.parameters.iter().find(|parameter| parameter.path == path)
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entries(1) => f.write_str("1 entry"),
+            Self::Entries(n) => write!(f, "{n} entries"),
+            Self::Directions(1) => f.write_str("1 direction"),
+            Self::Directions(n) => write!(f, "{n} directions"),
+            Self::Frozen => f.write_str("nothing"),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry(index) => write!(f, "{index:?}"),
+            Self::Direction(number) => write!(f, "direction {number}"),
+        }
+    }
+}
+
+impl fmt::Display for GradCheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = ["parameter", "shape", "checked", "abs error", "rel error", "worst at", "analytic"];
+        let mut table = vec![header.map(str::to_owned).to_vec()];
+        table[0].extend(["numeric".to_owned(), "verdict".to_owned()]);
+        for parameter in &self.parameters {
+            table.push(parameter.cells());
+            let rows = self.excluded_rows.iter().filter(|row| row.path == parameter.path);
+            table.extend(rows.map(ExcludedRowReport::cells));
+        }
+        let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..table[0].len()).map(width).collect();
+        writeln!(f, "{:?}, {}, loss {:.6e}", self.dtype, self.tolerance, self.loss)?;
+        for row in &table {
+            let mut line = String::new();
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                line += &match column {
+                    0..=2 | 5 | 8 => format!("{cell:<width$}  "),
+                    _ => format!("{cell:>width$}  "),
+                };
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn verdict(passed: bool) -> String {
+    if passed { "pass".into() } else { "FAIL".into() }
+}
+
+impl ParameterReport {
+    fn cells(&self) -> Vec<String> {
+        let path = if self.path.is_empty() { "(module)".into() } else { self.path.clone() };
+        let mut cells = vec![path, format!("{:?}", self.shape), self.coverage.to_string()];
+        match &self.worst {
+            Some(Worst { place, analytic, numeric }) => cells.extend([
+                format!("{:.1e}", self.max_absolute_error),
+                format!("{:.1e}", self.max_relative_error),
+                place.to_string(),
+                if self.has_gradient { format!("{analytic:.7e}") } else { "none".into() },
+                format!("{numeric:.7e}"),
+            ]),
+            None => cells.extend(["", "", "", "", ""].map(str::to_owned)),
+        }
+        cells.push(match self.coverage {
+            Coverage::Frozen => "frozen".into(),
+            _ => verdict(self.passed),
+        });
+        cells
+    }
+}
+
+impl ExcludedRowReport {
+    fn cells(&self) -> Vec<String> {
+        let (column, found) = self.furthest;
+        let error = (found - self.expected).abs();
+        vec![
+            format!("  row {}", self.row),
+            String::new(),
+            Coverage::Entries(self.entries).to_string(),
+            format!("{error:.1e}"),
+            String::new(),
+            format!("[{}, {column}]", self.row),
+            format!("{found:?}"),
+            format!("expected {:?}", self.expected),
+            verdict(self.passed),
+        ]
+    }
+}

@@ -1,0 +1,94 @@
+//! What is wrong with an input is said in the same words on every device.
+
+use crate::case::*;
+use burn::prelude::*;
+use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig};
+
+const IDS: [[i32; 3]; 2] = [[1, 2, 3], [4, 5, 0]];
+
+/// Ids that lie on the device and were never seen by the host.
+fn tensor<const S: usize>(ids: [[i32; S]; 2], device: &Device) -> Tensor<2, Int> {
+    Tensor::from_ints(ids, device)
+}
+
+pub fn an_id_without_a_row_is_named_with_its_place(case: &Case) {
+    let module = module(&config(), &case.device);
+    let host = |ids: [[i32; 3]; 2]| BertEmbeddingsInput::from_rows(&ids, &case.device).unwrap();
+    let device = |ids| BertEmbeddingsInput::from_ids(tensor(ids, &case.device)).unwrap();
+    let word = "input_ids[1][2] is 12, but the word table has 12 rows (valid ids: 0..=11); \
+                is this the tokenizer that the model was made with?";
+    let negative = "input_ids[0][1] is -1, but the word table has 12 rows (valid ids: 0..=11); \
+                    is this the tokenizer that the model was made with?";
+    let token_type = "token_type_ids[0][2] is 3, but the token type table has 3 rows (valid ids: 0..=2); \
+                      type_vocab_size is the number of segment kinds";
+    let position = "position_ids[1][0] is 20, but the position table has 20 rows (valid ids: 0..=19); \
+                    shorten the sequence or extend max_position_embeddings";
+    let types = [[0, 1, 3], [0, 0, 0]];
+    let positions = [[0, 1, 2], [20, 0, 0]];
+    for (input, message) in [
+        (host([[1, 2, 3], [4, 5, 12]]), word),
+        (device([[1, 2, 3], [4, 5, 12]]), word),
+        (host([[1, -1, 3], [4, 5, 0]]), negative),
+        (device([[1, -1, 3], [4, 5, 0]]), negative),
+        (host(IDS).with_token_type_rows(&types).unwrap(), token_type),
+        (host(IDS).with_token_type_ids(tensor(types, &case.device)).unwrap(), token_type),
+        (host(IDS).with_position_rows(&positions).unwrap(), position),
+        (host(IDS).with_position_ids(tensor(positions, &case.device)).unwrap(), position),
+    ] {
+        assert_eq!(module.try_forward(&input).unwrap_err().to_string(), message);
+    }
+}
+
+pub fn a_sequence_past_the_position_table_is_an_error(case: &Case) {
+    let input =
+        |past| BertEmbeddingsInput::from_rows(&IDS, &case.device).unwrap().with_past_key_values_length(past);
+    let absolute = module(&config(), &case.device);
+    assert!(absolute.try_forward(&input(17)).is_ok());
+    assert_eq!(
+        absolute.try_forward(&input(18)).unwrap_err().to_string(),
+        "the sequence needs position 20 (3 tokens from position 18 on), but the position table has 20 rows \
+         (valid ids: 0..=19); shorten the sequence or extend max_position_embeddings"
+    );
+    let after = config().with_position_embedding_type(PositionEmbeddingType::AfterPadding);
+    let after = module(&after, &case.device);
+    assert!(after.try_forward(&input(16)).is_ok());
+    let error = after.try_forward(&input(17)).unwrap_err();
+    assert!(matches!(error, Error::SequenceTooLong { needed: 20, rows: 20, .. }), "{error}");
+}
+
+pub fn shapes_that_do_not_fit_are_errors(case: &Case) {
+    let device = &case.device;
+    let input = || BertEmbeddingsInput::from_rows(&IDS, device).unwrap();
+    let two = tensor([[0, 0], [0, 0]], device);
+    for error in [
+        input().with_token_type_ids(two.clone()).unwrap_err(),
+        input().with_position_ids(two).unwrap_err(),
+        {
+            let embeds = BertEmbeddingsInput::from_embeds(Tensor::zeros([2, 3, 7], device)).unwrap();
+            module(&config(), device).try_forward(&embeds).unwrap_err()
+        },
+    ] {
+        assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+    }
+    let empty = BertEmbeddingsInput::from_ids(Tensor::zeros([0, 3], device)).unwrap_err();
+    assert!(matches!(empty, Error::Empty { .. }), "{empty}");
+}
+
+pub fn a_table_of_its_own_names_the_place_in_any_rank(case: &Case) {
+    let table = TokenEmbeddingConfig::new(5, 2).init(&case.device);
+    let ids = Tensor::<3, Int>::from_ints([[[0, 1], [2, 3]], [[4, 5], [0, 0]]], &case.device);
+    let error = table.try_forward::<3, 4>(ids).unwrap_err();
+    assert!(
+        error.to_string().starts_with("ids[1][0][1] is 5, but the embedding table has 5 rows"),
+        "{error}"
+    );
+}
+
+pub fn forward_panics_with_the_same_words(case: &Case) {
+    let module = module(&config(), &case.device);
+    let input = BertEmbeddingsInput::from_rows(&[[99]], &case.device).unwrap();
+    let error = module.try_forward(&input).unwrap_err().to_string();
+    let panic =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| module.forward(&input))).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>(), Some(&error));
+}

@@ -1,0 +1,108 @@
+//! One behaviour suite, run on every device that is compiled in.
+//!
+//! Each behaviour is written once, as a function of a device and its tolerance; the list below makes a test of
+//! it on every device. `cargo test --test backend -- wgpu::` runs one device's.
+
+mod case;
+mod errors;
+mod randomness;
+mod reference;
+mod results;
+#[path = "../tolerance/mod.rs"]
+mod tolerance;
+mod training;
+
+use burn::prelude::*;
+
+macro_rules! tests {
+    ($name:ident, $device:expr, $tolerance:expr, [$($file:ident::$behaviour:ident,)*]) => {
+        mod $name {
+            $(
+                #[test]
+                fn $behaviour() {
+                    crate::$file::$behaviour(&crate::case::Case { device: $device, tolerance: $tolerance });
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! every_behaviour {
+    ($name:ident, $device:expr, $tolerance:expr) => {
+        tests!(
+            $name,
+            $device,
+            $tolerance,
+            [
+                results::output_and_gradients_equal_a_loop_in_f64,
+                results::gradients_of_vectors_in_the_place_of_words_equal_a_loop_in_f64,
+                results::odd_and_real_sizes_equal_a_loop_in_f64,
+                results::hidden_size_one_gives_beta_and_no_gradient_to_the_tables,
+                results::a_module_without_a_padding_row_trains_every_row,
+                results::every_other_dtype_that_the_device_takes_equals_a_loop_in_f64,
+                results::gradients_pass_the_finite_difference_check,
+                results::a_lookup_returns_the_rows_bit_for_bit,
+                results::a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients,
+                results::the_padding_row_gets_exactly_no_gradient_for_any_number_of_pads,
+                randomness::dropout_keeps_its_share_and_scales_what_it_keeps,
+                randomness::dropout_drops_no_feature_and_no_token_more_than_another,
+                randomness::dropout_stops_the_gradient_exactly_where_it_stops_the_output,
+                randomness::dropout_is_the_identity_bit_for_bit_outside_training,
+                randomness::the_same_seed_gives_the_same_bits,
+                randomness::a_new_table_is_normal_with_a_zero_padding_row,
+                errors::an_id_without_a_row_is_named_with_its_place,
+                errors::a_sequence_past_the_position_table_is_an_error,
+                errors::shapes_that_do_not_fit_are_errors,
+                errors::a_table_of_its_own_names_the_place_in_any_rank,
+                errors::forward_panics_with_the_same_words,
+                training::ten_training_steps_have_the_losses_of_a_loop_in_f64,
+                training::a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays,
+                training::a_record_saved_here_loads_on_every_other_device,
+                training::a_batch_moves_between_devices_with_what_is_known_of_it,
+            ]
+        );
+    };
+}
+
+#[cfg(feature = "flex")]
+every_behaviour!(flex, burn::prelude::Device::flex(), crate::tolerance::F32);
+#[cfg(feature = "ndarray")]
+every_behaviour!(ndarray, crate::ndarray_device(), crate::tolerance::F32);
+#[cfg(feature = "wgpu")]
+every_behaviour!(wgpu, crate::wgpu_device(), crate::tolerance::GPU);
+#[cfg(feature = "cpu")]
+every_behaviour!(cpu, burn::prelude::Device::cpu(), crate::tolerance::GPU);
+
+#[cfg(feature = "ndarray")]
+#[allow(deprecated)] // Burn replaces it by flex; this crate supports it as long as Burn has it
+fn ndarray_device() -> Device {
+    Device::ndarray()
+}
+
+/// The default wgpu adapter.
+///
+/// Fails where there is none: a suite that skips itself would be green on a machine where nothing was tested.
+#[cfg(feature = "wgpu")]
+fn wgpu_device() -> Device {
+    use burn::tensor::{DeviceKind, DeviceType};
+    assert!(
+        !Device::enumerate(DeviceType::Wgpu).is_empty(),
+        "wgpu finds no adapter; install a Vulkan driver, such as Mesa's software one: \
+         apt-get install mesa-vulkan-drivers"
+    );
+    Device::wgpu(DeviceKind::DefaultDevice)
+}
+
+/// All devices that are compiled in.
+fn every_device() -> Vec<Device> {
+    vec![
+        #[cfg(feature = "flex")]
+        Device::flex(),
+        #[cfg(feature = "ndarray")]
+        ndarray_device(),
+        #[cfg(feature = "wgpu")]
+        wgpu_device(),
+        #[cfg(feature = "cpu")]
+        Device::cpu(),
+    ]
+}

@@ -1,0 +1,120 @@
+//! Training, and moving what was trained.
+
+use crate::case::*;
+use crate::reference::{Batch, Reference, host};
+use burn::module::Module;
+use burn::optim::{AdamWConfig, GradientsParams, SgdConfig};
+use burn::prelude::*;
+
+const LEARNING_RATE: f64 = 2e-3;
+const STEPS: usize = 10;
+
+fn batch() -> Batch {
+    Batch::of(&[[5, 3, 11, 5, 0, 0], [1, 0, 4, 0, 0, 9], [6, 2, 2, 7, 10, 8]])
+}
+
+/// Targets far enough away that ten steps are not enough.
+fn targets(len: usize) -> Vec<f64> {
+    numbers(len, 10)
+}
+
+/// Losses of plain gradient descent on Σ(y − target)²/n, all in f64 loops.
+fn losses_of_the_loops(reference: &mut Reference, batch: &Batch) -> Vec<f64> {
+    let mut losses = Vec::new();
+    for _ in 0..STEPS {
+        let mut loss = 0.0;
+        let expected = reference.run(batch, |output| {
+            let targets = targets(output.len());
+            let n = output.len() as f64;
+            loss = output.iter().zip(&targets).map(|(y, t)| (y - t).powi(2)).sum::<f64>() / n;
+            output.iter().zip(&targets).map(|(y, t)| 2.0 * (y - t) / n).collect()
+        });
+        losses.push(loss);
+        let descend = |values: &mut [f64], gradient: &[f64]| {
+            values.iter_mut().zip(gradient).for_each(|(value, g)| *value -= LEARNING_RATE * g);
+        };
+        descend(&mut reference.word, &expected.word.value);
+        descend(&mut reference.token_type, &expected.token_type.value);
+        descend(&mut reference.gamma, &expected.gamma.value);
+        descend(&mut reference.beta, &expected.beta.value);
+        if let Some(position) = &mut reference.position {
+            descend(position, &expected.position.value);
+        }
+    }
+    losses
+}
+
+pub fn ten_training_steps_have_the_losses_of_a_loop_in_f64(case: &Case) {
+    let device = case.autodiff();
+    let mut module = module(&config(), &device);
+    let batch = batch();
+    let mut reference = Reference::of(&module);
+    let expected = losses_of_the_loops(&mut reference, &batch);
+    let input = batch.input(&device);
+    let mut optimizer = SgdConfig::new().init();
+    let mut found = Vec::new();
+    for _ in 0..STEPS {
+        let output = module.forward(&input);
+        let data = TensorData::new(targets(output.shape().num_elements()), output.shape());
+        let loss = (output - Tensor::from_data(data, &device)).square().mean();
+        found.push(host(loss.clone())[0]);
+        let gradients = GradientsParams::from_grads(loss.backward(), &module);
+        module = optimizer.step(LEARNING_RATE, module, gradients);
+    }
+    assert!(expected[STEPS - 1] < 0.98 * expected[0], "nothing was learned: {expected:?}");
+    assert_close("losses", &found, &expected, case.tolerance);
+    assert_close("word table", &host(module.word_embeddings.weight.val()), &reference.word, case.tolerance);
+}
+
+pub fn a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays(case: &Case) {
+    let device = case.autodiff();
+    let mut module = module(&config(), &device);
+    let weight = module.word_embeddings.weight.val().slice_fill([0..1, 0..8], 0.0).detach();
+    module.word_embeddings.weight = burn::module::Param::from_tensor(weight.clone());
+    let mut optimizer = AdamWConfig::new().with_weight_decay(0.01).init();
+    for _ in 0..STEPS {
+        let output = module.forward(&batch().input(&device));
+        let (weights, _) = weights(&output);
+        let gradients = GradientsParams::from_grads((output * weights).sum().backward(), &module);
+        module = optimizer.step(1e-3, module, gradients);
+    }
+    let after = host(module.word_embeddings.weight.val());
+    assert!(after[..8].iter().all(|&value| value == 0.0), "{:?}", &after[..8]);
+    let before = host(weight);
+    assert!((8..96).all(|i| after[i] != before[i]));
+}
+
+pub fn a_record_saved_here_loads_on_every_other_device(case: &Case) {
+    let saved = module(&config(), &case.device);
+    let file = tempfile::tempdir().unwrap();
+    let path = file.path().join("embeddings.bpk");
+    saved.clone().save_file(&path).unwrap();
+    for device in crate::every_device() {
+        let loaded = config().init(&device).load_file(&path);
+        let tables = |module: &burn_bert::BertEmbeddings| {
+            let position = module.position_embeddings.as_ref().unwrap();
+            [
+                host(module.word_embeddings.weight.val()),
+                host(position.weight.val()),
+                host(module.token_type_embeddings.weight.val()),
+                host(module.layer_norm.gamma.val()),
+                host(module.layer_norm.beta.as_ref().unwrap().val()),
+            ]
+        };
+        assert!(tables(&loaded) == tables(&saved), "parameters changed on their way to {device:?}");
+        let here = host(saved.forward(&batch().input(&case.device)));
+        let there = host(loaded.forward(&batch().input(&device)));
+        assert_close("output", &there, &here, case.tolerance);
+        let moved = saved.clone().to_device(&device);
+        assert_eq!(host(moved.forward(&batch().input(&device))), there, "to_device differs from a record");
+    }
+}
+
+pub fn a_batch_moves_between_devices_with_what_is_known_of_it(case: &Case) {
+    let module = module(&config(), &case.device);
+    let expected = host(module.forward(&batch().input(&case.device)));
+    for device in crate::every_device() {
+        let input = batch().input(&device).to_device(&case.device);
+        assert_eq!(host(module.forward(&input)), expected);
+    }
+}
