@@ -6,7 +6,8 @@ use burn::tensor::FloatDType;
 
 /// Casts every float parameter of `module` to `dtype`, as `module.to(dtype)` does in PyTorch.
 ///
-/// Parameters keep their ids, their device and whether they are trained. Lazy parameters are initialised.
+/// Parameters keep their ids, their device and whether they are trained. Lazy parameters are initialised,
+/// quantised ones stay as they are, and one that several fields share becomes one leaf for each.
 /// Whether a device can compute in a dtype is asked of [`Device::supports_dtype`].
 ///
 /// ```
@@ -32,7 +33,10 @@ impl ModuleMapper for Cast {
         let dtype = self.dtype;
         param.map(|tensor| {
             let require_grad = tensor.is_require_grad();
-            tensor.cast(dtype).detach().set_require_grad(require_grad)
+            match tensor.dtype().is_float() {
+                true => tensor.cast(dtype).detach().set_require_grad(require_grad),
+                false => tensor, // quantised
+            }
         })
     }
 }

@@ -72,6 +72,7 @@ mod probe;
 mod report;
 mod walk;
 
+use crate::dtype::cast_module;
 use burn::module::{Module, Param};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
@@ -211,7 +212,7 @@ impl GradCheck {
         }
         let dtype = self.dtype_on(&first.device)?;
         let (tolerance, step) = self.tolerance_and_step(dtype)?;
-        let module = walk::cast(module.clone(), dtype);
+        let module = cast_module(module.clone(), dtype.into());
         let slots = walk::slots(&module);
         self.check_excluded(&slots)?;
         if !slots.iter().any(|slot| slot.trained) {

@@ -127,26 +127,3 @@ impl ModuleMapper for Replace {
 pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().convert_dtype(DType::F64).iter::<f64>().collect()
 }
-
-/// `module` cast to a dtype, as new leaves that keep whether they are trained.
-///
-/// A shared parameter becomes one leaf for each of its uses; [`gradient`] adds them up again.
-pub(super) fn cast<M: Module>(module: M, dtype: DType) -> M {
-    module.map(&mut Cast { dtype })
-}
-
-struct Cast {
-    dtype: DType,
-}
-
-impl ModuleMapper for Cast {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        param.map(|tensor| {
-            let trained = tensor.is_require_grad();
-            match tensor.dtype().is_float() {
-                true => tensor.cast(self.dtype).detach().set_require_grad(trained),
-                false => tensor,
-            }
-        })
-    }
-}
