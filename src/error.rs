@@ -102,6 +102,15 @@ pub enum Error {
         shape: Vec<usize>,
     },
 
+    /// A table cannot have the size that was asked for.
+    #[error("cannot resize the {table} table: {problem}")]
+    Resize {
+        /// The table.
+        table: Table,
+        /// What stands in the way, and the way out.
+        problem: String,
+    },
+
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
