@@ -49,8 +49,7 @@ impl BertEmbeddingsConfig {
             token_type_embeddings: table(self.type_vocab_size, None)?,
             layer_norm: LayerNormConfig::new(self.hidden_size).with_epsilon(self.layer_norm_eps).init(device),
             dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
-            layer_norm_eps: self.layer_norm_eps,
-            position_embedding_type: self.position_embedding_type,
+            config: self.clone(),
         })
     }
 }
@@ -107,9 +106,10 @@ pub struct BertEmbeddings {
     pub layer_norm: LayerNorm,
     /// Active in training alone: on an autodiff device, and neither frozen nor in validation.
     pub dropout: Dropout,
-    layer_norm_eps: f64,
+    /// What the module was built from. Sizes, padding and dropout are read off the fields above, which may
+    /// have changed since.
     #[module(skip)]
-    position_embedding_type: PositionEmbeddingType,
+    config: BertEmbeddingsConfig,
 }
 
 impl ModuleDisplay for BertEmbeddings {
@@ -127,7 +127,7 @@ impl ModuleDisplay for BertEmbeddings {
             .add("token_type_embeddings", &self.token_type_embeddings)
             .add("layer_norm", &self.layer_norm)
             .add("dropout", &self.dropout)
-            .add("position_embedding_type", format!("{:?}", self.position_embedding_type).as_str())
+            .add("position_embedding_type", format!("{:?}", self.position_embedding_type()).as_str())
             .optional()
     }
 }
@@ -140,12 +140,37 @@ impl BertEmbeddings {
 
     /// How positions enter the sum.
     pub fn position_embedding_type(&self) -> PositionEmbeddingType {
-        self.position_embedding_type
+        self.config.position_embedding_type
     }
 
     /// ε under the root of LayerNorm.
     pub fn layer_norm_eps(&self) -> f64 {
-        self.layer_norm_eps
+        self.config.layer_norm_eps
+    }
+
+    /// The config that builds a module like this one.
+    ///
+    /// Sizes, padding index and dropout are those that the module has now; `max_position_embeddings` is the
+    /// number it was built with if it has no position table. Nothing is initialised.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::BertEmbeddingsConfig;
+    ///
+    /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
+    /// assert_eq!(config.init(&Device::default()).config(), config);
+    /// ```
+    pub fn config(&self) -> BertEmbeddingsConfig {
+        let positions = self.position_embeddings.as_ref().map(TokenEmbedding::num_embeddings);
+        BertEmbeddingsConfig {
+            vocab_size: self.word_embeddings.num_embeddings(),
+            hidden_size: self.hidden_size(),
+            max_position_embeddings: positions.unwrap_or(self.config.max_position_embeddings),
+            type_vocab_size: self.token_type_embeddings.num_embeddings(),
+            pad_token_id: self.word_embeddings.padding_idx,
+            hidden_dropout_prob: self.dropout.prob,
+            ..self.config.clone()
+        }
     }
 
     /// Embeds a batch.
@@ -252,9 +277,9 @@ impl BertEmbeddings {
                 let narrow: FloatDType = sum.dtype().into();
                 let wide = FloatDType::F32;
                 let beta = beta.map(|beta| beta.cast(wide));
-                layer_norm(sum.cast(wide), gamma.cast(wide), beta, self.layer_norm_eps).cast(narrow)
+                layer_norm(sum.cast(wide), gamma.cast(wide), beta, self.layer_norm_eps()).cast(narrow)
             }
-            _ => layer_norm(sum, gamma, beta, self.layer_norm_eps),
+            _ => layer_norm(sum, gamma, beta, self.layer_norm_eps()),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The crate's one error type.
 
 use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// What a function of this crate returns when it can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can be wrong with a config or an input.
+/// Everything that can be wrong with a config, an input or a checkpoint.
 ///
 /// Every message says what was found, where, what is allowed, and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +101,134 @@ pub enum Error {
         /// The shape that was given.
         shape: Vec<usize>,
     },
+
+    /// A table cannot have the size that was asked for.
+    #[error("cannot resize the {table} table: {problem}")]
+    Resize {
+        /// The table.
+        table: Table,
+        /// What stands in the way, and the way out.
+        problem: String,
+    },
+
+    /// A file could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried: `read`, `write`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why the operating system refused.
+        source: io::Error,
+    },
+
+    /// A config or an index of shards is not a JSON object.
+    #[error("{} is not a JSON object: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why parsing stopped.
+        source: serde_json::Error,
+    },
+
+    /// A field of a `config.json` has a value that no module can be built from.
+    #[error("{}: {field} {problem}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// The field's name, as in the file.
+        field: &'static str,
+        /// What is wrong with it, and what is allowed.
+        problem: String,
+    },
+
+    /// A `config.json` is of a model whose input layer is another one.
+    #[error("{}: no support for the embeddings of model type {model_type}: {problem}", path.display())]
+    UnsupportedModel {
+        /// The file.
+        path: PathBuf,
+        /// The model's type, as in the file.
+        model_type: String,
+        /// In what it differs, and what is supported.
+        problem: String,
+    },
+
+    /// A file is not a checkpoint, or claims more than it holds.
+    #[error("{} is not a checkpoint that can be read: {problem}", path.display())]
+    NotACheckpoint {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+
+    /// A file starts as a checkpoint does, but does not parse.
+    #[error("{} is damaged or not a state dict: {source}", path.display())]
+    CorruptCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// What the format's parser says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// A checkpoint lacks a tensor that the layer needs.
+    #[error("{} has no {key}: {hint}", path.display())]
+    MissingKey {
+        /// The file.
+        path: PathBuf,
+        /// The key that was looked for.
+        key: String,
+        /// What may be the reason.
+        hint: String,
+    },
+
+    /// A checkpoint holds several tensors for one parameter.
+    #[error("{} has {}, and which of them to read is unclear; remove or rename one", path.display(), keys.join(" and "))]
+    AmbiguousKeys {
+        /// The file.
+        path: PathBuf,
+        /// The keys that compete.
+        keys: Vec<String>,
+    },
+
+    /// A tensor of a checkpoint is not of the parameter's shape.
+    #[error(
+        "{}: {key} has shape {found:?}, but the module's is {expected:?}; does the config belong to these weights?",
+        path.display()
+    )]
+    CheckpointShape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's key.
+        key: String,
+        /// Its shape in the file.
+        found: Vec<usize>,
+        /// The parameter's shape.
+        expected: Vec<usize>,
+    },
+
+    /// A tensor of a checkpoint is not of floats.
+    #[error("{}: {key} is of dtype {found}, but weights are f16, bf16, f32 or f64; dequantise them first", path.display())]
+    CheckpointDType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's key.
+        key: String,
+        /// Its dtype, as the file names it.
+        found: String,
+    },
+}
+
+impl Error {
+    /// A file that could not be read.
+    pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
+        Self::Io { action: "read", path: path.to_path_buf(), source }
+    }
+
+    /// A file that could not be written.
+    pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
+        Self::Io { action: "write", path: path.to_path_buf(), source }
+    }
 }
 
 /// One of the layer's three lookup tables, or a table that stands alone.

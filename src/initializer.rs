@@ -93,7 +93,8 @@ impl EmbeddingInitializer {
         )
     }
 
-    fn sample(&self, shape: [usize; 2], device: &Device) -> Tensor<2> {
+    /// Draws of the device's default float dtype.
+    pub(crate) fn sample(&self, shape: [usize; 2], device: &Device) -> Tensor<2> {
         match *self {
             Self::Normal { std } => Tensor::random(shape, Distribution::Normal(0.0, std), device),
             Self::TruncatedNormal { std, bound } => {

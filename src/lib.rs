@@ -45,6 +45,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod config;
 mod dtype;
 mod embeddings;
@@ -54,6 +55,7 @@ mod ids;
 mod initializer;
 mod input;
 pub mod masked_lm;
+mod resize;
 mod token_embedding;
 
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
@@ -62,6 +64,7 @@ pub use embeddings::BertEmbeddings;
 pub use error::{Error, Result, Table};
 pub use initializer::EmbeddingInitializer;
 pub use input::BertEmbeddingsInput;
+pub use resize::{NewRows, PositionFill, VocabularyResize};
 pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
 
 /// The README's examples, compiled and run as documentation tests.

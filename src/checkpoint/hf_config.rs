@@ -1,0 +1,210 @@
+//! `config.json`, read tolerantly.
+
+use super::family::{BERT, Family};
+use super::files::read_json;
+use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::error::{Error, Result};
+use crate::initializer::EmbeddingInitializer;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+pub(super) const CONFIG_NAME: &str = "config.json";
+
+impl BertEmbeddingsConfig {
+    /// Reads a Hugging Face `config.json`.
+    ///
+    /// `path` is the file, or the directory that holds it. Fields that the input layer has no use for are
+    /// ignored; fields that are missing take the default of Hugging Face's config class of that `model_type`.
+    /// A file without `model_type` goes by its `architectures`, and without those is taken for BERT, as
+    /// `BertConfig.from_pretrained` takes it. `initializer_range` becomes
+    /// [`Normal`](EmbeddingInitializer::Normal).
+    ///
+    /// | `model_type` | positions |
+    /// |---|---|
+    /// | bert, electra, ernie, splinter | [`Absolute`](PositionEmbeddingType::Absolute), or what `position_embedding_type` says |
+    /// | roberta, xlm-roberta, camembert, xmod, data2vec-text, roberta-prelayernorm, longformer, luke | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
+    ///
+    /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model;
+    /// the word is followed here as transformers 4 did, and as the model was trained.
+    ///
+    /// ```
+    /// use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// std::fs::write(
+    ///     dir.path().join("config.json"),
+    ///     r#"{"model_type": "roberta", "max_position_embeddings": 514, "num_labels": 3}"#,
+    /// )?;
+    /// let config = BertEmbeddingsConfig::from_pretrained(dir.path())?;
+    /// assert_eq!(config.vocab_size, 50265);
+    /// assert_eq!(config.position_embedding_type, PositionEmbeddingType::AfterPadding);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON,
+    /// [`Error::UnsupportedModel`] if the family's input layer is another one, and [`Error::ConfigFile`],
+    /// naming the field, if a field has the wrong type or no module can be built from its value.
+    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let path = if path.is_dir() { path.join(CONFIG_NAME) } else { path.to_path_buf() };
+        Fields::read(path)?.config()
+    }
+}
+
+/// The fields of one `config.json`.
+pub(super) struct Fields {
+    path: PathBuf,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    pub(super) fn read(path: PathBuf) -> Result<Self> {
+        Ok(Self { fields: read_json(&path)?, path })
+    }
+
+    pub(super) fn into_map(self) -> Map<String, Value> {
+        self.fields
+    }
+
+    /// The family that the file is of, with which its missing fields are filled in.
+    pub(super) fn family(&self) -> Result<&'static Family> {
+        let unsupported = |model_type: &str, problem: String| {
+            Err(Error::UnsupportedModel { path: self.path.clone(), model_type: model_type.into(), problem })
+        };
+        if let Some(model_type) = self.text("model_type")? {
+            return match Family::of_model_type(model_type) {
+                Some(family) => Ok(family),
+                None => unsupported(
+                    model_type,
+                    format!("its input layer is not BERT's or RoBERTa's; supported: {}", Family::list()),
+                ),
+            };
+        }
+        match self.fields.get("architectures").and_then(|names| names.get(0)).and_then(Value::as_str) {
+            None => Ok(&BERT),
+            Some(class) => match Family::of_class(class) {
+                Some(family) => Ok(family),
+                None => unsupported(
+                    class,
+                    format!(
+                        "the file has no model_type and this architecture tells none that is supported; add \
+                         a model_type, one of {}",
+                        Family::list()
+                    ),
+                ),
+            },
+        }
+    }
+
+    pub(super) fn config(&self) -> Result<BertEmbeddingsConfig> {
+        let family = self.family()?;
+        let hidden_size = self.size("hidden_size", family.hidden_size)?;
+        self.refuse_variants(family, hidden_size)?;
+        let config = BertEmbeddingsConfig {
+            vocab_size: self.size("vocab_size", family.vocab_size)?,
+            hidden_size,
+            max_position_embeddings: self.size("max_position_embeddings", 512)?,
+            type_vocab_size: self.size("type_vocab_size", 2)?,
+            pad_token_id: self.pad_token_id(family.pad_token_id)?,
+            layer_norm_eps: self.number("layer_norm_eps", 1e-12)?,
+            hidden_dropout_prob: self.number("hidden_dropout_prob", 0.1)?,
+            initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
+            position_embedding_type: self.positions(family)?,
+        };
+        config.validate().map_err(|error| match error {
+            Error::Config { field: "initializer", problem } => self.invalid("initializer_range", problem),
+            Error::Config { field, problem } => self.invalid(field, problem),
+            other => other,
+        })?;
+        Ok(config)
+    }
+
+    /// Members of a family whose input layer is more than the family's.
+    fn refuse_variants(&self, family: &Family, hidden_size: usize) -> Result<()> {
+        let embedding_size = match family.model_type {
+            "electra" => self.size("embedding_size", 128)?,
+            _ => hidden_size,
+        };
+        let problem = if embedding_size != hidden_size {
+            format!(
+                "its tables are {embedding_size} wide and a projection takes them to hidden_size \
+                 {hidden_size}; there is no such layer here"
+            )
+        } else if family.model_type == "ernie" && self.fields.get("use_task_id") == Some(&Value::Bool(true)) {
+            "it adds task embeddings (use_task_id is true); there is no such table here".to_string()
+        } else {
+            return Ok(());
+        };
+        let model_type = family.model_type.to_string();
+        Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem })
+    }
+
+    fn positions(&self, family: &Family) -> Result<PositionEmbeddingType> {
+        match self.text("position_embedding_type")? {
+            None | Some("absolute") => Ok(family.positions),
+            Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
+            Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
+            Some(other) => Err(self.invalid(
+                "position_embedding_type",
+                format!("is {other:?}, but must be \"absolute\", \"relative_key\" or \"relative_key_query\""),
+            )),
+        }
+    }
+
+    fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
+        match self.fields.get("pad_token_id") {
+            None => Ok(Some(default)),
+            Some(Value::Null) => Ok(None),
+            Some(value) => whole(value).map(Some).ok_or_else(|| {
+                self.invalid("pad_token_id", format!("is {}, but must be an id or null", brief(value)))
+            }),
+        }
+    }
+
+    fn size(&self, field: &'static str, default: usize) -> Result<usize> {
+        match self.fields.get(field) {
+            None => Ok(default),
+            Some(value) => whole(value).ok_or_else(|| {
+                self.invalid(field, format!("is {}, but must be a whole number", brief(value)))
+            }),
+        }
+    }
+
+    fn number(&self, field: &'static str, default: f64) -> Result<f64> {
+        match self.fields.get(field) {
+            None => Ok(default),
+            Some(value) => value
+                .as_f64()
+                .ok_or_else(|| self.invalid(field, format!("is {}, but must be a number", brief(value)))),
+        }
+    }
+
+    fn text(&self, field: &'static str) -> Result<Option<&str>> {
+        match self.fields.get(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(value) => Err(self.invalid(field, format!("is {}, but must be text", brief(value)))),
+        }
+    }
+
+    /// What is wrong with a field of this file.
+    pub(super) fn invalid(&self, field: &'static str, problem: String) -> Error {
+        Error::ConfigFile { path: self.path.clone(), field, problem }
+    }
+}
+
+fn whole(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|value| value.try_into().ok())
+}
+
+/// A value as a message shows it: whole if short, else by its kind.
+fn brief(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(text) if text.chars().count() > 40 => "a long text".into(),
+        short => short.to_string(),
+    }
+}

@@ -1,0 +1,97 @@
+//! Which key of a checkpoint holds which parameter.
+
+use super::family::FAMILIES;
+use super::files::Checkpoint;
+use crate::config::PositionEmbeddingType;
+use crate::error::{Error, Result};
+
+pub(super) const WORD: &str = "word_embeddings.weight";
+pub(super) const POSITION: &str = "position_embeddings.weight";
+pub(super) const TOKEN_TYPE: &str = "token_type_embeddings.weight";
+/// γ and β, as PyTorch has named them since 2019 and as files converted from TensorFlow named them before.
+pub(super) const LAYER_NORM: [[&str; 2]; 2] =
+    [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]];
+/// A buffer of older files: 0, 1, 2, ….
+pub(super) const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
+
+/// What the layer's keys start with when nothing sits around it but the model.
+pub(super) const MODEL_PREFIX: &str = "embeddings.";
+
+/// The keys of the layer's parameters in one checkpoint.
+pub(super) struct Keys {
+    pub(super) prefix: String,
+    pub(super) word: String,
+    pub(super) position: String,
+    pub(super) token_type: String,
+    pub(super) gamma: String,
+    pub(super) beta: String,
+}
+
+impl Keys {
+    pub(super) fn locate(checkpoint: &Checkpoint) -> Result<Self> {
+        let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(WORD));
+        let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix));
+        let prefix = match known[..] {
+            [prefix] => prefix.to_string(),
+            [] => {
+                let hint = match unknown.first() {
+                    Some(prefix) => {
+                        format!("there is {prefix}{WORD}, but that prefix is of no supported family")
+                    }
+                    None => "is this a BERT or RoBERTa checkpoint?".into(),
+                };
+                let path = checkpoint.path().to_path_buf();
+                return Err(Error::MissingKey { path, key: format!("{MODEL_PREFIX}{WORD}"), hint });
+            }
+            _ => return Err(ambiguous(checkpoint, known.iter().map(|prefix| format!("{prefix}{WORD}")))),
+        };
+        let named = |name: &str| format!("{prefix}{name}");
+        let has = |name: &&[&str; 2]| checkpoint.keys().any(|key| key == named(name[0]));
+        let styles: Vec<&[&str; 2]> = LAYER_NORM.iter().filter(has).collect();
+        let [gamma, beta] = match styles[..] {
+            [style] => *style,
+            [] => LAYER_NORM[0],
+            _ => return Err(ambiguous(checkpoint, LAYER_NORM.iter().map(|style| named(style[0])))),
+        };
+        Ok(Self {
+            word: named(WORD),
+            position: named(POSITION),
+            token_type: named(TOKEN_TYPE),
+            gamma: named(gamma),
+            beta: named(beta),
+            prefix,
+        })
+    }
+
+    /// The layer's keys under a prefix, by their present names.
+    pub(super) fn under(prefix: &str) -> Self {
+        let named = |name: &str| format!("{prefix}{name}");
+        Self {
+            prefix: prefix.to_string(),
+            word: named(WORD),
+            position: named(POSITION),
+            token_type: named(TOKEN_TYPE),
+            gamma: named(LAYER_NORM[0][0]),
+            beta: named(LAYER_NORM[0][1]),
+        }
+    }
+
+    /// The position scheme of the families that use this prefix; `None` where it tells nothing.
+    pub(super) fn positions(&self) -> Option<PositionEmbeddingType> {
+        let base = self.prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?;
+        FAMILIES.iter().find(|family| family.base == base).map(|family| family.positions)
+    }
+}
+
+/// Whether keys of a supported family start so: nothing, the layer's name, or the model's and the layer's.
+fn is_known(prefix: &str) -> bool {
+    prefix.is_empty()
+        || prefix == MODEL_PREFIX
+        || prefix
+            .strip_suffix(&format!(".{MODEL_PREFIX}"))
+            .is_some_and(|base| FAMILIES.iter().any(|family| family.base == base))
+}
+
+fn ambiguous(checkpoint: &Checkpoint, keys: impl Iterator<Item = String>) -> Error {
+    Error::AmbiguousKeys { path: checkpoint.path().to_path_buf(), keys: keys.collect() }
+}

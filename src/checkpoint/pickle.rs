@@ -1,0 +1,75 @@
+//! How long a pickle is, found without building what it describes.
+
+use std::io::{self, BufRead, Read};
+
+/// The pickle of a state dict has about 130 bytes a tensor; this is eight thousand tensors.
+///
+/// Parsing takes up to a hundred times a pickle's length, one object for each byte.
+pub(super) const MAX_PICKLE_BYTES: u64 = 1 << 20;
+
+/// What follows an opcode.
+enum Argument {
+    Bytes(u64),
+    /// A length in so many bytes, then as many bytes as it says.
+    Prefixed(usize),
+    /// Text to the end of the line, so many times.
+    Lines(usize),
+}
+
+/// Reads to the end of the pickle that starts here. Source: CPython's `pickletools.opcodes`, protocols 0 to 5.
+pub(super) fn skip_pickle(reader: &mut impl BufRead) -> io::Result<()> {
+    let mut pickle = reader.take(MAX_PICKLE_BYTES);
+    loop {
+        let mut opcode = [0];
+        read(&mut pickle, &mut opcode)?;
+        let argument = match opcode[0] {
+            b'.' => return Ok(()),
+            b'K' | b'h' | b'q' | 0x80 | 0x82 => Argument::Bytes(1),
+            b'M' | 0x83 => Argument::Bytes(2),
+            b'J' | b'j' | b'r' | 0x84 => Argument::Bytes(4),
+            b'G' | 0x95 => Argument::Bytes(8),
+            b'U' | b'C' | 0x8a | 0x8c => Argument::Prefixed(1),
+            b'T' | b'X' | b'B' | 0x8b => Argument::Prefixed(4),
+            0x8d | 0x8e | 0x96 => Argument::Prefixed(8),
+            b'I' | b'L' | b'F' | b'S' | b'V' | b'g' | b'p' | b'P' => Argument::Lines(1),
+            b'c' | b'i' => Argument::Lines(2),
+            _ => Argument::Bytes(0),
+        };
+        match argument {
+            Argument::Bytes(count) => skip(&mut pickle, count)?,
+            Argument::Prefixed(width) => {
+                let mut length = [0; 8];
+                read(&mut pickle, &mut length[..width])?;
+                skip(&mut pickle, u64::from_le_bytes(length))?;
+            }
+            Argument::Lines(count) => {
+                for _ in 0..count {
+                    if pickle.skip_until(b'\n')? == 0 {
+                        return Err(endless());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn read(pickle: &mut impl Read, bytes: &mut [u8]) -> io::Result<()> {
+    pickle.read_exact(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => endless(),
+        _ => error,
+    })
+}
+
+fn skip(pickle: &mut impl Read, count: u64) -> io::Result<()> {
+    match io::copy(&mut pickle.take(count), &mut io::sink())? == count {
+        true => Ok(()),
+        false => Err(endless()),
+    }
+}
+
+fn endless() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("its pickle is truncated, or longer than the {MAX_PICKLE_BYTES} bytes that are read"),
+    )
+}

@@ -1,0 +1,227 @@
+//! A module to a Hugging Face directory.
+
+use super::family::{BERT, Family, ROBERTA};
+use super::files::{Checkpoint, WEIGHT_NAMES};
+use super::hf_config::{CONFIG_NAME, Fields};
+use super::keys::{BUFFERS, Keys, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD};
+use super::safetensors::SafetensorsFile;
+use super::write::{Payload, Tensors, replace_files};
+use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::embeddings::BertEmbeddings;
+use crate::error::{Error, Result};
+use crate::initializer::EmbeddingInitializer;
+use burn::prelude::*;
+use burn::tensor::DType;
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::path::Path;
+
+const MODEL_NAME: &str = WEIGHT_NAMES[0];
+
+impl BertEmbeddings {
+    /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names.
+    ///
+    /// Python reads them back with `BertModel.from_pretrained(dir)` (`RobertaModel` for
+    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding)), with a class that has a head, such as
+    /// `BertForMaskedLM`, or with plain `safetensors`. Values are stored in the module's dtype.
+    ///
+    /// **Into an empty or new directory** go the layer's five tensors and a config that has the layer's fields;
+    /// `num_attention_heads` and `intermediate_size` are chosen to fit the hidden size, and whatever else a
+    /// model has is missing: transformers says so and draws it anew.
+    ///
+    /// **Into a directory that holds a model** (`config.json` and `model.safetensors`, as a copy of the one
+    /// that the layer was loaded from) the layer's tensors and fields are replaced under the names that they
+    /// have there, and everything else is kept: encoder, heads, `num_hidden_layers`. After the vocabulary was
+    /// resized, an output head that is stored there still has the old size, and transformers will say so.
+    ///
+    /// # Atomicity
+    ///
+    /// Both files are written beside their targets, flushed to disk, and renamed when both are complete. A save
+    /// that fails leaves the old files. Only a crash between the two renames leaves the new config beside the
+    /// old weights; loading then reports the shapes if they differ.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Io`] if a file cannot be read or written;
+    /// - the errors of [`load`](Self::load) if there is a `model.safetensors` that is not a checkpoint of this
+    ///   layer, and of [`BertEmbeddingsConfig::from_pretrained`] if there is a `config.json` that is none;
+    /// - [`Error::ConfigFile`] if that config is of another position scheme or hidden size;
+    /// - [`Error::NotACheckpoint`] if the directory holds its weights in another form (shards, `.bin`), which a
+    ///   new `model.safetensors` would hide;
+    /// - [`Error::CheckpointDType`] if a parameter is quantised.
+    pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
+        let dir = dir.as_ref();
+        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        let (model_path, config_path) = (dir.join(MODEL_NAME), dir.join(CONFIG_NAME));
+        let old_model = match exists(&model_path)? {
+            true => Some(SafetensorsFile::open(&model_path)?),
+            false => {
+                refuse_other_forms(dir)?;
+                None
+            }
+        };
+        let old_config = match exists(&config_path)? {
+            true => Some(Fields::read(config_path.clone())?),
+            false => None,
+        };
+        let fields = self.merged_fields(old_config)?;
+        let keys = match old_model {
+            Some(_) => Keys::locate(&Checkpoint::open(&model_path)?)?,
+            None => Keys::under(MODEL_PREFIX),
+        };
+        let mut tensors = self.tensors(&keys, &model_path)?;
+        if let Some(old) = old_model {
+            tensors.keep(old, |key| is_ours(key, &keys, self.position_embeddings.is_some()));
+        }
+        let json = serde_json::to_string_pretty(&fields)
+            .map_err(|source| Error::Json { path: config_path.clone(), source })?;
+        replace_files(&config_path, format!("{json}\n").as_bytes(), &model_path, tensors)
+    }
+
+    /// The parameters as they are stored.
+    fn tensors(&self, keys: &Keys, path: &Path) -> Result<Tensors> {
+        let mut tensors = Tensors::default();
+        let mut add = |key: &str, shape: Vec<usize>, values: Tensor<1>| {
+            let dtype = stored_dtype(values.dtype()).ok_or_else(|| Error::CheckpointDType {
+                path: path.to_path_buf(),
+                key: key.to_string(),
+                found: format!("{:?}", values.dtype()),
+            })?;
+            tensors.push(key, dtype, shape, Payload::Values(Box::new(values)));
+            Ok(())
+        };
+        let tables = [
+            (&keys.word, Some(&self.word_embeddings)),
+            (&keys.position, self.position_embeddings.as_ref()),
+            (&keys.token_type, Some(&self.token_type_embeddings)),
+        ];
+        for (key, table) in tables {
+            if let Some(table) = table {
+                let weight = table.weight.val();
+                add(key, weight.dims().to_vec(), weight.flatten(0, 1))?;
+            }
+        }
+        let gamma = self.layer_norm.gamma.val();
+        let beta = self.layer_norm.beta.as_ref().map_or_else(|| gamma.zeros_like(), |beta| beta.val());
+        add(&keys.gamma, gamma.dims().to_vec(), gamma)?;
+        add(&keys.beta, beta.dims().to_vec(), beta)?;
+        Ok(tensors)
+    }
+
+    /// The fields of `config.json`: those of the layer, and what the file has beside them.
+    fn merged_fields(&self, old: Option<Fields>) -> Result<Map<String, Value>> {
+        let config = self.config();
+        let Some(old) = old else { return Ok(self.new_fields(&config)) };
+        let was = old.config()?;
+        let scheme = config.position_embedding_type;
+        if was.position_embedding_type != scheme {
+            let problem = format!(
+                "gives {:?} positions, but the module's are {scheme:?}; save into another directory",
+                was.position_embedding_type
+            );
+            return Err(old.invalid("model_type", problem));
+        }
+        if was.hidden_size != config.hidden_size {
+            let problem = format!(
+                "is {}, but the module's is {}; save into another directory",
+                was.hidden_size, config.hidden_size
+            );
+            return Err(old.invalid("hidden_size", problem));
+        }
+        let mut fields = old.into_map();
+        fields.extend(layer_fields(&config));
+        Ok(fields)
+    }
+
+    fn new_fields(&self, config: &BertEmbeddingsConfig) -> Map<String, Value> {
+        let family = match config.position_embedding_type {
+            PositionEmbeddingType::AfterPadding => &ROBERTA,
+            _ => &BERT,
+        };
+        let mut fields = layer_fields(config);
+        fields.extend(model_fields(family, config.hidden_size));
+        let word = match config.position_embedding_type {
+            PositionEmbeddingType::Absolute | PositionEmbeddingType::AfterPadding => None,
+            PositionEmbeddingType::RelativeKey => Some("relative_key"),
+            PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
+        };
+        if let Some(word) = word {
+            fields.insert("position_embedding_type".into(), word.into());
+        }
+        fields
+    }
+}
+
+/// What the layer itself decides.
+fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
+    let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
+        config.initializer;
+    [
+        ("vocab_size", json!(config.vocab_size)),
+        ("hidden_size", json!(config.hidden_size)),
+        ("max_position_embeddings", json!(config.max_position_embeddings)),
+        ("type_vocab_size", json!(config.type_vocab_size)),
+        ("pad_token_id", json!(config.pad_token_id)),
+        ("layer_norm_eps", json!(config.layer_norm_eps)),
+        ("hidden_dropout_prob", json!(config.hidden_dropout_prob)),
+        ("initializer_range", json!(std)),
+    ]
+    .map(|(field, value)| (field.to_string(), value))
+    .into_iter()
+    .collect()
+}
+
+/// What a model around the layer needs: heads of 64, as every published BERT's, where the hidden size allows.
+fn model_fields(family: &Family, hidden_size: usize) -> [(String, Value); 4] {
+    let heads = match hidden_size.is_multiple_of(64) {
+        true => hidden_size / 64,
+        false => 1,
+    };
+    [
+        ("model_type", json!(family.model_type)),
+        ("architectures", json!([format!("{}Model", family.class)])),
+        ("num_attention_heads", json!(heads)),
+        ("intermediate_size", json!(4 * hidden_size)),
+    ]
+    .map(|(field, value)| (field.to_string(), value))
+}
+
+/// Whether a stored tensor is the layer's, and so is replaced or, as an old buffer, dropped.
+fn is_ours(key: &str, keys: &Keys, has_positions: bool) -> bool {
+    let Some(name) = key.strip_prefix(&keys.prefix) else { return false };
+    match name {
+        POSITION => has_positions,
+        WORD | TOKEN_TYPE => true,
+        name => BUFFERS.contains(&name) || LAYER_NORM.as_flattened().contains(&name),
+    }
+}
+
+/// Refuses a directory whose weights a new `model.safetensors` would hide.
+fn refuse_other_forms(dir: &Path) -> Result<()> {
+    for name in &WEIGHT_NAMES[1..] {
+        if exists(&dir.join(name))? {
+            return Err(Error::NotACheckpoint {
+                path: dir.to_path_buf(),
+                problem: format!(
+                    "it holds its weights as {name}, which a new {MODEL_NAME} would hide; save into another \
+                     directory, or convert the weights to one {MODEL_NAME} first"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn exists(path: &Path) -> Result<bool> {
+    path.try_exists().map_err(|source| Error::reading(path, source))
+}
+
+fn stored_dtype(dtype: DType) -> Option<safetensors::Dtype> {
+    match dtype {
+        DType::F64 => Some(safetensors::Dtype::F64),
+        DType::F32 | DType::Flex32 => Some(safetensors::Dtype::F32),
+        DType::F16 => Some(safetensors::Dtype::F16),
+        DType::BF16 => Some(safetensors::Dtype::BF16),
+        _ => None,
+    }
+}

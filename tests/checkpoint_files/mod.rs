@@ -1,0 +1,93 @@
+//! The small checkpoints under `tests/fixtures/checkpoints`, and safetensors files made on the spot.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use burn::module::Param;
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
+use safetensors::Dtype;
+use safetensors::tensor::{TensorView, serialize};
+use std::path::{Path, PathBuf};
+
+/// What `make_checkpoints.py` wrote.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/checkpoints").join(name)
+}
+
+/// The sizes of those checkpoints.
+pub fn tiny() -> BertEmbeddingsConfig {
+    BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4).with_max_position_embeddings(6)
+}
+
+/// The values of those checkpoints: element i is (i mod 64)/8 − 4.
+pub fn pattern(count: usize) -> Vec<f32> {
+    (0..count).map(|i| (i % 64) as f32 / 8.0 - 4.0).collect()
+}
+
+pub fn values<const D: usize>(param: &Param<Tensor<D>>) -> Vec<f32> {
+    param.val().into_data().iter::<f32>().collect()
+}
+
+/// Every parameter, in the order word, position, token type, γ, β.
+pub fn all_values(module: &BertEmbeddings) -> Vec<Vec<f32>> {
+    let positions = module.position_embeddings.as_ref().map(|table| values(&table.weight));
+    let beta = module.layer_norm.beta.as_ref().unwrap();
+    [values(&module.word_embeddings.weight)]
+        .into_iter()
+        .chain(positions)
+        .chain([values(&module.token_type_embeddings.weight), values(&module.layer_norm.gamma), values(beta)])
+        .collect()
+}
+
+pub fn dtype(module: &BertEmbeddings) -> DType {
+    module.word_embeddings.weight.val().dtype()
+}
+
+/// Whether every parameter holds the pattern.
+pub fn holds_pattern(module: &BertEmbeddings) -> bool {
+    all_values(module).iter().all(|values| *values == pattern(values.len()))
+}
+
+/// One tensor of a file to be.
+pub struct Stored {
+    pub key: String,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+impl Stored {
+    pub fn f32(key: impl Into<String>, shape: &[usize]) -> Self {
+        let bytes = pattern(shape.iter().product()).iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self { key: key.into(), dtype: Dtype::F32, shape: shape.to_vec(), bytes }
+    }
+}
+
+/// The five tensors of [`tiny`], under a prefix.
+pub fn tiny_tensors(prefix: &str) -> Vec<Stored> {
+    [
+        ("word_embeddings.weight", vec![9, 4]),
+        ("position_embeddings.weight", vec![6, 4]),
+        ("token_type_embeddings.weight", vec![2, 4]),
+        ("LayerNorm.weight", vec![4]),
+        ("LayerNorm.bias", vec![4]),
+    ]
+    .map(|(name, shape)| Stored::f32(format!("{prefix}{name}"), &shape))
+    .into()
+}
+
+pub fn safetensors_bytes(tensors: &[Stored]) -> Vec<u8> {
+    let views = tensors.iter().map(|tensor| {
+        (&tensor.key, TensorView::new(tensor.dtype, tensor.shape.clone(), &tensor.bytes).unwrap())
+    });
+    serialize(views, None).unwrap()
+}
+
+/// A new folder with these files.
+pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
