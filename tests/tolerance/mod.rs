@@ -14,6 +14,19 @@ pub struct Tolerance {
 /// f32 on a CPU: the relative part is torch.testing's, the absolute part is a few roundings of values near 1.
 pub const F32: Tolerance = Tolerance { absolute: 1e-5, relative: 1.3e-6 };
 
+/// f64 on a CPU: a few roundings of values near 1, and sums of some hundred of them.
+pub const F64: Tolerance = Tolerance { absolute: 1e-12, relative: 1e-12 };
+
+/// Ten steps of Burn's AdamW in f32 or f64. Its settings are f32 and its 1 − βᵗ is computed in f32, so it ends
+/// about 4e-7 away from PyTorch's whatever the tensors are; a loss of the smallest fixture, 5e-6.
+pub const TRAINING: Tolerance = F32;
+
+/// f16: one rounding is 5e-4 of a value; two implementations differ by one each.
+pub const F16: Tolerance = Tolerance { absolute: 1e-3, relative: 1e-3 };
+
+/// bf16: one rounding is 4e-3 of a value.
+pub const BF16: Tolerance = Tolerance { absolute: 1e-2, relative: 1e-2 };
+
 /// Asserts that two row-major lists of numbers are close, and says where they are not.
 #[track_caller]
 pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {
