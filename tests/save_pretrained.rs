@@ -315,3 +315,20 @@ fn transformers_reads_a_model_whose_layer_was_replaced() {
         transformers_reads(&python, dir.path(), &module);
     }
 }
+
+/// The real thing: a copy of the checkpoint that `BURN_BERT_MODEL` names, its layer through Burn and back.
+#[test]
+fn a_real_checkpoint_goes_to_transformers_and_back_bit_for_bit() {
+    let (Some(python), Ok(model)) = (python(), std::env::var("BURN_BERT_MODEL")) else {
+        println!("BURN_BERT_MODEL names no checkpoint: nothing was checked with it");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(Path::new(&model).join(name), dir.path().join(name)).unwrap();
+    }
+    let mut module = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+    module.word_embeddings.weight = module.word_embeddings.weight.map(|weight| weight * 1.5);
+    module.save_pretrained(dir.path()).unwrap();
+    transformers_reads(&python, dir.path(), &module);
+}
