@@ -148,3 +148,43 @@ fn rename(file: NamedTempFile, path: &Path) -> Result<()> {
         Err(error) => Err(Error::writing(path, error.error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> Tensors {
+        let values = Tensor::<1>::from_data([1.0f32, 2.0], &Device::default());
+        let mut tensors = Tensors::default();
+        tensors.push("a", Dtype::F32, vec![2], Payload::Values(Box::new(values)));
+        tensors
+    }
+
+    #[test]
+    fn if_the_weights_cannot_be_put_in_place_the_config_is_put_back() {
+        for old in [Some("old"), None] {
+            let dir = tempfile::tempdir().unwrap();
+            let (config, model_path) = (dir.path().join("config"), dir.path().join("model"));
+            if let Some(old) = old {
+                fs::write(&config, old).unwrap();
+            }
+            // A directory that is not empty cannot be replaced by a file.
+            fs::create_dir_all(model_path.join("inside")).unwrap();
+            replace_files(&config, b"new", &model_path, model()).unwrap_err();
+            assert_eq!(fs::read_to_string(&config).ok().as_deref(), old);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + usize::from(old.is_some()));
+        }
+    }
+
+    #[test]
+    fn a_copy_of_fewer_bytes_than_announced_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        fs::write(&source, [0; 7]).unwrap();
+        let mut tensors = model();
+        tensors.push("b", Dtype::F32, vec![2], Payload::Copy(source, 0, 8));
+        let target = dir.path().join("model");
+        replace_files(&dir.path().join("config"), b"{}", &target, tensors).unwrap_err();
+        assert!(!target.exists());
+    }
+}
