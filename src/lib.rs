@@ -40,6 +40,10 @@
 //! - [`BertEmbeddingsConfig`] → [`BertEmbeddings`], fed with a [`BertEmbeddingsInput`];
 //! - [`TokenEmbedding`], a lookup table with a padding index, of use by itself;
 //! - [`masked_lm`]: the model, collator and loss that such a layer is trained by;
+//! - [`BertEmbeddings::from_pretrained`], [`load`](BertEmbeddings::load) and
+//!   [`save_pretrained`](BertEmbeddings::save_pretrained): Hugging Face checkpoints, in and out;
+//! - [`resize_vocabulary`](BertEmbeddings::resize_vocabulary) and
+//!   [`extend_positions`](BertEmbeddings::extend_positions): more tokens, longer sequences;
 //! - [`cast_module`]: any Burn module in another float dtype.
 
 #![warn(missing_docs)]
