@@ -205,6 +205,20 @@ fn every_file_that_torch_save_writes_is_read() {
 }
 
 #[test]
+fn weight_and_gamma_are_one_and_bias_and_beta_the_other() {
+    for [gamma, beta] in [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]] {
+        let mut tensors = tiny_tensors("");
+        tensors[3].key = gamma.into();
+        tensors[4].key = beta.into();
+        tensors[4].bytes = vec![0; 16];
+        let folder = folder(&[("a.safetensors", &safetensors_bytes(&tensors))]);
+        let module = BertEmbeddings::from_pretrained(folder.path().join("a.safetensors"), &device()).unwrap();
+        assert_eq!(values(&module.layer_norm.gamma), pattern(4), "{gamma}");
+        assert_eq!(values(module.layer_norm.beta.as_ref().unwrap()), [0.0; 4], "{beta}");
+    }
+}
+
+#[test]
 fn every_prefix_of_the_family_is_read() {
     let after_padding = tiny()
         .with_max_position_embeddings(6)

@@ -211,7 +211,9 @@ fn a_resized_module_is_trained_on_with_the_same_optimizer() {
     let (word_id, type_id) = (module.word_embeddings.weight.id, module.token_type_embeddings.weight.id);
     module = module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
     module = module.extend_positions(12, PositionFill::Tile).unwrap();
+    let position_id = module.position_embeddings.as_ref().unwrap().weight.id;
     assert_ne!(module.word_embeddings.weight.id, word_id);
+    assert_ne!(module.word_embeddings.weight.id, position_id);
     assert_eq!(module.token_type_embeddings.weight.id, type_id);
     let before = words(&module);
     module = step(module, &[[11, 2, 10]]);
@@ -264,6 +266,25 @@ fn interpolated_positions_stretch_the_table_between_its_ends() {
             let above = rows(&before, row / 2 + 1..row / 2 + 2);
             for ((found, below), above) in found.iter().zip(below).zip(above) {
                 assert!((found - (below + above) / 2.0).abs() < 1e-8);
+            }
+        }
+    }
+}
+
+#[test]
+fn interpolated_positions_lie_evenly_between_the_ends_at_any_length() {
+    for length in 7..40 {
+        let module = cast_module(tiny().init(&device()), FloatDType::F64);
+        let before = positions(&module);
+        let after = positions(&module.extend_positions(length, PositionFill::Interpolate).unwrap());
+        for row in 0..length {
+            let place = row as f64 * 5.0 / (length - 1) as f64;
+            let (below, weight) = (place.floor().min(4.0) as usize, place - place.floor().min(4.0));
+            for column in 0..HIDDEN {
+                let old = |row: usize| f64::from(before[row * HIDDEN + column]);
+                let expected = old(below) * (1.0 - weight) + old(below + 1) * weight;
+                let found = f64::from(after[row * HIDDEN + column]);
+                assert!((found - expected).abs() < 1e-8, "row {row} of {length}");
             }
         }
     }
