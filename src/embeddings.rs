@@ -205,7 +205,7 @@ impl BertEmbeddings {
         let norm = Norm {
             gamma: self.layer_norm.gamma.val(),
             beta: self.layer_norm.beta.as_ref().map(|beta| beta.val()),
-            epsilon: self.layer_norm_eps,
+            epsilon: self.layer_norm_eps(),
         };
         let dropout = if self.dropout.training.is_enabled() { self.dropout.prob } else { 0.0 };
         Ok(embed_layer_norm(input.dims(), rows, norm, dropout))

@@ -120,9 +120,11 @@ pub type Needs = [bool; 5];
 ///
 /// With x the sum of a token's three vectors, rounded to the tables' dtype after each addition:
 ///
-///     mean = Σ x / H
-///     rstd = 1 / √(Σ (x − mean)² / H + ε)
-///     y    = mask · ((x − mean) · rstd · γ + β)
+/// ```text
+/// mean = Σ x / H
+/// rstd = 1 / √(Σ (x − mean)² / H + ε)
+/// y    = mask · ((x − mean) · rstd · γ + β)
+/// ```
 ///
 /// The default bodies are made of Burn's primitive operations: they are the reference that every kernel must
 /// equal, and what a backend without a kernel runs.
@@ -167,7 +169,11 @@ pub trait EmbeddingOps: Backend {
     ///
     /// With `grad` = ∂L/∂y [B, S, H], d = mask · grad, x̂ = (x − mean) · rstd and g = d · γ:
     ///
-    ///     ∂L/∂β = Σ d      ∂L/∂γ = Σ d · x̂      ∂L/∂x = rstd · (g − Σ g / H − x̂ · Σ (g · x̂) / H)
+    /// ```text
+    /// ∂L/∂β = Σ d
+    /// ∂L/∂γ = Σ d · x̂
+    /// ∂L/∂x = rstd · (g − Σ g / H − x̂ · Σ (g · x̂) / H)
+    /// ```
     ///
     /// and a table's row gets the sum of ∂L/∂x over the tokens that read it, a padding row exactly 0.
     fn embed_layer_norm_backward(

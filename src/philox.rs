@@ -54,23 +54,27 @@ impl Mask {
         }
     }
 
-    /// Whether the elements of `token` in columns `GROUP · group ..` are kept.
+    /// The random words of `token` in columns `GROUP · group ..`.
     ///
-    /// Column `GROUP · group + LANES · i + l` is word i at counter (`LANES · group + l`, token, 0).
+    /// That of column `GROUP · group + LANES · i + l` is word i at counter (`LANES · group + l`, token, 0).
     #[inline(always)]
-    pub(crate) fn kept(&self, token: u64, group: u32) -> [bool; GROUP] {
+    pub(crate) fn words(&self, token: u64, group: u32) -> [u32; GROUP] {
         let first = group * LANES as u32;
         let columns: [u32; LANES] = std::array::from_fn(|lane| first + lane as u32);
         let token_low = [token as u32; LANES];
         let token_high = [(token >> 32) as u32; LANES];
-        let words = philox4x32_10([columns, token_low, token_high, [0; LANES]], self.key);
-        let mut kept = [false; GROUP];
-        for (kept, words) in kept.chunks_exact_mut(LANES).zip(words) {
-            for (kept, word) in kept.iter_mut().zip(words) {
-                *kept = word >= self.threshold;
-            }
+        let lanes = philox4x32_10([columns, token_low, token_high, [0; LANES]], self.key);
+        let mut words = [0; GROUP];
+        for (words, lanes) in words.chunks_exact_mut(LANES).zip(lanes) {
+            words.copy_from_slice(&lanes);
         }
-        kept
+        words
+    }
+
+    /// Whether the element with this word is kept.
+    #[inline(always)]
+    pub(crate) fn keeps(&self, word: u32) -> bool {
+        word >= self.threshold
     }
 }
 
@@ -108,6 +112,6 @@ mod tests {
     #[test]
     fn probability_zero_keeps_everything() {
         let mask = Mask::new([1, 2, 3, 4], 0.0);
-        assert!((0..1000).all(|token| mask.kept(token, 0) == [true; GROUP]));
+        assert!((0..1000).all(|token| mask.words(token, 0).into_iter().all(|word| mask.keeps(word))));
     }
 }

@@ -172,8 +172,9 @@ fn drop_out<B: Backend>(tensor: FloatTensor<B>, input: &EmbedLayerNorm<B>) -> Fl
     for token in 0..(batch * seq) as u64 {
         for group in 0..hidden.div_ceil(GROUP) {
             let columns = GROUP.min(hidden - group * GROUP);
-            let kept = mask.kept(token, group as u32);
-            factors.extend(kept[..columns].iter().map(|&kept| if kept { mask.scale as f32 } else { 0.0 }));
+            let words = mask.words(token, group as u32);
+            factors
+                .extend(words[..columns].iter().map(|&word| if mask.keeps(word) { mask.scale } else { 0.0 }));
         }
     }
     let factors = TensorData::new(factors, [batch, seq, hidden]).convert_dtype(tensor.dtype());
