@@ -2,14 +2,13 @@
 
 use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::error::{Error, Result, Table};
+use crate::functional::{Norm, Rows, embed_layer_norm};
 use crate::ids::Ids;
 use crate::input::{BertEmbeddingsInput, Words};
 use crate::token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig};
 use burn::prelude::*;
-use burn::tensor::module::layer_norm;
-use burn::tensor::{DType, FloatDType};
 
 impl BertEmbeddingsConfig {
     /// Builds the module on `device`.
@@ -202,21 +201,21 @@ impl BertEmbeddings {
     ///
     /// Ids are not checked after [`BertEmbeddingsInput::assume_in_range`].
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
-        let words = self.word_rows(input)?; // [B, S, H]
-        let types = self.token_type_rows(input)?; // [B, S, H] or [1, 1, H]
-        let sum = words + types;
-        let sum = match self.position_rows(input)? {
-            Some(positions) => sum + positions, // [B, S, H] or [1, S, H]
-            None => sum,
+        let rows = [self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?];
+        let norm = Norm {
+            gamma: self.layer_norm.gamma.val(),
+            beta: self.layer_norm.beta.as_ref().map(|beta| beta.val()),
+            epsilon: self.layer_norm_eps(),
         };
-        Ok(self.dropout.forward(self.normalize(sum)))
+        let dropout = if self.dropout.training.is_enabled() { self.dropout.prob } else { 0.0 };
+        Ok(embed_layer_norm(input.dims(), rows, norm, dropout))
     }
 
-    fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+    fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
         match input.words() {
             Words::Ids(ids) => {
                 ids.check(Table::Word, self.word_embeddings.num_embeddings())?;
-                Ok(self.word_embeddings.lookup(ids.tensor()))
+                Ok(self.word_embeddings.rows(ids.tensor()))
             }
             Words::Embeds(embeds) => {
                 let [batch, seq, hidden] = embeds.dims();
@@ -227,34 +226,33 @@ impl BertEmbeddings {
                         expected: format!("[B, S, {}]", self.hidden_size()),
                     });
                 }
-                Ok(embeds.clone())
+                Ok(Rows::Values(embeds.clone()))
             }
         }
     }
 
-    fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+    fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
         let table = &self.token_type_embeddings;
         match input.token_type_ids() {
             Some(ids) => {
                 ids.check(Table::TokenType, table.num_embeddings())?;
-                Ok(table.lookup(ids.tensor()))
+                Ok(table.rows(ids.tensor()))
             }
-            None => Ok(table.weight.val().narrow(0, 0, 1).unsqueeze()),
+            None => Ok(Rows::Row { table: table.weight.val(), row: 0 }),
         }
     }
 
-    /// Rows of the position table, [B, S, H] or [1, S, H]; `None` where attention owns the positions.
-    fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Option<Tensor<3>>> {
-        let Some(table) = &self.position_embeddings else { return Ok(None) };
+    fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
+        let Some(table) = &self.position_embeddings else { return Ok(Rows::Absent) };
         let rows = table.num_embeddings();
         if let Some(ids) = input.position_ids() {
             ids.check(Table::Position, rows)?;
-            return Ok(Some(table.lookup(ids.tensor())));
+            return Ok(table.rows(ids.tensor()));
         }
         let past = input.past_key_values_length();
         let first = match (table.padding_idx, input.words()) {
             (Some(pad), Words::Ids(ids)) => {
-                return positions_after_padding(ids, pad, past, rows).map(|ids| Some(table.lookup(ids)));
+                return positions_after_padding(ids, pad, past, rows).map(|ids| table.rows(ids));
             }
             (Some(pad), Words::Embeds(_)) => past.saturating_add(pad + 1),
             (None, _) => past,
@@ -265,22 +263,7 @@ impl BertEmbeddings {
             let reason = format!("{seq} tokens from position {first} on");
             return Err(Error::SequenceTooLong { needed: end - 1, reason, rows });
         }
-        Ok(Some(table.weight.val().narrow(0, first, seq).unsqueeze()))
-    }
-
-    /// LayerNorm over the last axis, with f32 statistics for 16-bit floats.
-    fn normalize(&self, sum: Tensor<3>) -> Tensor<3> {
-        let gamma = self.layer_norm.gamma.val();
-        let beta = self.layer_norm.beta.as_ref().map(|beta| beta.val());
-        match sum.dtype() {
-            DType::F16 | DType::BF16 => {
-                let narrow: FloatDType = sum.dtype().into();
-                let wide = FloatDType::F32;
-                let beta = beta.map(|beta| beta.cast(wide));
-                layer_norm(sum.cast(wide), gamma.cast(wide), beta, self.layer_norm_eps()).cast(narrow)
-            }
-            _ => layer_norm(sum, gamma, beta, self.layer_norm_eps()),
-        }
+        Ok(Rows::Range { table: table.weight.val(), first })
     }
 }
 

@@ -49,16 +49,20 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod backends;
 mod checkpoint;
 mod config;
 mod dtype;
 mod embeddings;
 mod error;
+pub mod functional;
 pub mod gradcheck;
 mod ids;
 mod initializer;
 mod input;
 pub mod masked_lm;
+pub mod ops;
+mod philox;
 mod resize;
 mod token_embedding;
 

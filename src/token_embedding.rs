@@ -1,6 +1,7 @@
 //! A lookup table with a padding index.
 
 use crate::error::{Error, Result, Table};
+use crate::functional::Rows;
 use crate::ids::Ids;
 use crate::initializer::EmbeddingInitializer;
 use burn::config::Config;
@@ -169,6 +170,11 @@ impl TokenEmbedding {
         let mut dims = [self.embedding_dim(); E];
         dims[..D].copy_from_slice(&shape);
         rows.reshape(dims)
+    }
+
+    /// The lookup of ids that were checked, [B, S] or [1, S], as a summand.
+    pub(crate) fn rows(&self, ids: Tensor<2, Int>) -> Rows {
+        Rows::Lookup { table: self.weight.val(), ids, padding_idx: self.padding_idx }
     }
 
     /// `weight[ids]` for ids that were checked: [B, S] → [B, S, H].

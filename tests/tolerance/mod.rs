@@ -30,6 +30,9 @@ pub const F16: Tolerance = Tolerance { absolute: 1e-3, relative: 1e-3 };
 /// bf16 has 8 bits: one rounding is 3.9e-3.
 pub const BF16: Tolerance = Tolerance { absolute: 1e-2, relative: 1e-2 };
 
+/// Sums of a few hundred such values, added in another order.
+pub const F32_SUM: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-5 };
+
 /// Asserts that two row-major lists of numbers are close, and says where they are not.
 #[track_caller]
 pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {

@@ -1,0 +1,122 @@
+//! What every benchmark runs: BERT-base's input layer, fused and composed of Burn's own operations.
+
+#![allow(dead_code)] // every benchmark takes what it needs
+
+use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
+use burn::prelude::*;
+use burn::tensor::Distribution;
+use burn::tensor::module::embedding;
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
+use std::fmt;
+
+/// Batch size and sequence length.
+pub const SHAPES: [[usize; 2]; 4] = [[1, 16], [8, 128], [32, 128], [8, 512]];
+
+/// Who computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Path {
+    /// This crate's operator.
+    Fused,
+    /// Burn's `embedding`, `+`, `LayerNorm` and `Dropout`.
+    Composed,
+}
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Workload {
+    Forward,
+    /// With dropout and the graph.
+    Train,
+    /// With a gradient of ones from above, in every parameter.
+    Backward,
+    /// The same and AdamW over all parameters.
+    Step,
+}
+
+pub const WORKLOADS: [Workload; 4] = [Workload::Forward, Workload::Train, Workload::Backward, Workload::Step];
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Workload::Forward => "forward, eval",
+            Workload::Train => "forward, train",
+            Workload::Backward => "forward + backward",
+            Workload::Step => "… and AdamW",
+        })
+    }
+}
+
+/// A module, its batch, and an optimiser.
+pub struct Bench {
+    module: BertEmbeddings,
+    optimizer: ModuleOptimizer,
+    input: BertEmbeddingsInput,
+    workload: Workload,
+    path: Path,
+}
+
+impl Bench {
+    /// Random weights and ids. Asserts that both paths agree before anything is timed.
+    pub fn new(workload: Workload, path: Path, shape: [usize; 2]) -> Self {
+        let device = match workload {
+            Workload::Forward => Device::flex(),
+            _ => Device::flex().autodiff(),
+        };
+        device.seed(0);
+        let [batch, seq] = shape;
+        let rows: Vec<Vec<i32>> = (0..batch)
+            .map(|b| (0..seq).map(|s| 1 + ((b * seq + s) * 7919 % 30_521) as i32).collect())
+            .collect();
+        let input = BertEmbeddingsInput::from_rows(&rows, &device).expect("rows of one length");
+        let module = BertEmbeddingsConfig::new().init(&device);
+        verify(&module, &input);
+        Self { module, optimizer: AdamWConfig::new().init(), input, workload, path }
+    }
+
+    /// One run of the workload.
+    pub fn run(&mut self) {
+        let y = match self.path {
+            Path::Fused => self.module.forward(&self.input),
+            Path::Composed => composed(&self.module, &self.input),
+        };
+        match self.workload {
+            Workload::Forward | Workload::Train => drop(y),
+            Workload::Backward => drop(y.backward()),
+            Workload::Step => {
+                let gradients = GradientsParams::from_grads(y.backward(), &self.module);
+                self.module = self.optimizer.step(1e-4, self.module.clone(), gradients);
+            }
+        }
+    }
+}
+
+/// The layer as one writes it with Burn.
+pub fn composed(module: &BertEmbeddings, input: &BertEmbeddingsInput) -> Tensor<3> {
+    let ids = input.input_ids().expect("a batch of ids");
+    let [_, seq] = ids.dims();
+    let positions = module.position_embeddings.as_ref().expect("absolute positions").weight.val();
+    let types = module.token_type_embeddings.weight.val();
+    let sum = embedding(module.word_embeddings.weight.val(), ids)
+        + types.narrow(0, 0, 1).unsqueeze()
+        + positions.narrow(0, 0, seq).unsqueeze();
+    module.dropout.forward(module.layer_norm.forward(sum))
+}
+
+/// Outputs without dropout, and the word table's gradient.
+fn verify(module: &BertEmbeddings, input: &BertEmbeddingsInput) {
+    let mut module = module.clone();
+    module.dropout.prob = 0.0;
+    let [fused, composed] = [module.forward(input), composed(&module, input)];
+    let close = |a: Tensor<1>, b: Tensor<1>| {
+        assert!(a.all_close(b, Some(1e-4), Some(1e-5)), "the two paths differ");
+    };
+    close(fused.clone().inner().flatten(0, 2), composed.clone().inner().flatten(0, 2));
+    if fused.is_autodiff() {
+        let weights = Tensor::random_like(&fused, Distribution::Normal(0.0, 1.0));
+        let [fused, composed] = [fused, composed].map(|y| {
+            let gradients = (y * weights.clone()).sum().backward();
+            module.word_embeddings.weight.val().grad(&gradients).expect("trained").flatten(0, 1)
+        });
+        close(fused, composed);
+    }
+}

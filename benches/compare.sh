@@ -1,0 +1,16 @@
+#!/bin/sh
+# The operator against Burn's own operations and PyTorch, under three allocators: one table each.
+#
+#     BURN_BERT_PYTHON=path/to/python benches/compare.sh
+#
+# The tuned allocator is glibc told to keep its pages, for all contestants.
+set -eu
+cd "$(dirname "$0")/.."
+
+lscpu 2>/dev/null | grep -E 'Model name|^CPU\(s\)' || true
+cargo bench --quiet --bench compare
+echo
+MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 \
+    BURN_BERT_ALLOCATOR='tuned' cargo bench --quiet --bench compare
+echo
+BURN_BERT_ALLOCATOR='mimalloc (Rust only)' cargo bench --quiet --bench compare_mimalloc

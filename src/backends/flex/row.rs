@@ -1,0 +1,161 @@
+//! One token: plain loops over H, which the compiler vectorises for the CPU that pulp finds at run time.
+
+use super::scalar::{Scalar, Wide};
+use crate::philox::{GROUP, Mask};
+use std::ops::Add;
+
+/// Partial sums that are carried side by side: four AVX2 registers of f32.
+const LANES: usize = 32;
+
+/// LayerNorm's and dropout's constants.
+pub(super) struct Norm<W> {
+    pub(super) gamma: Vec<W>,
+    pub(super) beta: Vec<W>,
+    pub(super) epsilon: f64,
+    pub(super) mask: Option<Mask>,
+}
+
+/// y of one token. Returns its mean and rstd; `sum` is scratch of length H.
+#[inline(always)]
+pub(super) fn forward<T: Scalar>(
+    token: u64,
+    rows: [Option<&[T]>; 3],
+    norm: &Norm<T::Wide>,
+    sum: &mut [T::Wide],
+    y: &mut [T],
+) -> (T::Wide, T::Wide) {
+    add_rows(rows, sum);
+    let hidden = sum.len() as f64;
+    let mean = T::Wide::from_f64(sum_of(sum, |x| x).to_f64() / hidden);
+    let squares = sum_of(sum, |x| (x - mean) * (x - mean)).to_f64();
+    let rstd = T::Wide::from_f64(1.0 / (squares / hidden + norm.epsilon).sqrt());
+    for (((x, &gamma), &beta), y) in sum.iter_mut().zip(&norm.gamma).zip(&norm.beta).zip(&mut *y) {
+        *x = (*x - mean) * rstd * gamma + beta;
+        *y = T::narrow(*x);
+    }
+    if let Some(mask) = &norm.mask {
+        for_groups(mask, token, y, sum, |factor, y, x| *y = T::narrow(x * factor));
+    }
+    (mean, rstd)
+}
+
+/// Where the backward of one token adds and stores, each of length H.
+pub(super) struct Gradients<'a, W> {
+    /// Scratch: x̂.
+    pub(super) normalized: &'a mut [W],
+    /// ∂L/∂x, stored where `sources` asks for it.
+    pub(super) sum: &'a mut [W],
+    pub(super) gamma: &'a mut [W],
+    pub(super) beta: &'a mut [W],
+}
+
+/// The backward of one token.
+#[inline(always)]
+pub(super) fn backward<T: Scalar>(
+    token: u64,
+    rows: [Option<&[T]>; 3],
+    norm: &Norm<T::Wide>,
+    [mean, rstd]: [T::Wide; 2],
+    grad: &[T],
+    sources: bool,
+    out: &mut Gradients<T::Wide>,
+) {
+    add_rows(rows, out.normalized);
+    out.normalized.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
+    match &norm.mask {
+        Some(mask) => for_groups(mask, token, out.sum, grad, |factor, d, grad| *d = grad.widen() * factor),
+        None => out.sum.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen()),
+    }
+    for (((&d, &x), gamma), beta) in
+        out.sum.iter().zip(&*out.normalized).zip(&mut *out.gamma).zip(&mut *out.beta)
+    {
+        *gamma += d * x;
+        *beta += d;
+    }
+    if !sources {
+        return;
+    }
+    out.sum.iter_mut().zip(&norm.gamma).for_each(|(d, &gamma)| *d = *d * gamma);
+    let hidden = out.sum.len() as f64;
+    let average = T::Wide::from_f64(sum_of(out.sum, |g| g).to_f64() / hidden);
+    let along = T::Wide::from_f64(dot(out.sum, out.normalized).to_f64() / hidden);
+    for (d, &x) in out.sum.iter_mut().zip(&*out.normalized) {
+        *d = rstd * (*d - average - x * along);
+    }
+}
+
+/// `to += from`.
+#[inline(always)]
+pub(super) fn accumulate<W: Wide>(to: &mut [W], from: &[W]) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
+}
+
+/// `sum` = the rows added up, each addition rounded to `T`.
+#[inline(always)]
+fn add_rows<T: Scalar>(rows: [Option<&[T]>; 3], sum: &mut [T::Wide]) {
+    let round = |wide: T::Wide| T::narrow(wide).widen();
+    let mut present = rows.into_iter().flatten();
+    match (present.next(), present.next(), present.next()) {
+        (Some(a), Some(b), Some(c)) => {
+            for (((x, a), b), c) in sum.iter_mut().zip(a).zip(b).zip(c) {
+                *x = round(round(a.widen() + b.widen()) + c.widen());
+            }
+        }
+        (Some(a), Some(b), None) => {
+            sum.iter_mut().zip(a).zip(b).for_each(|((x, a), b)| *x = round(a.widen() + b.widen()));
+        }
+        (Some(a), None, None) => sum.iter_mut().zip(a).for_each(|(x, a)| *x = a.widen()),
+        _ => sum.fill(T::Wide::ZERO),
+    }
+}
+
+/// Calls `f` with the mask's factor (0 or the scale) and each pair of values.
+#[inline(always)]
+fn for_groups<W: Wide, A, B: Copy>(
+    mask: &Mask,
+    token: u64,
+    to: &mut [A],
+    from: &[B],
+    f: impl Fn(W, &mut A, B) + Copy,
+) {
+    let scale = W::from_f64(mask.scale);
+    let (to_groups, to_rest) = to.as_chunks_mut::<GROUP>();
+    let (from_groups, from_rest) = from.as_chunks::<GROUP>();
+    let groups = to_groups.iter_mut().zip(from_groups).map(|(to, from)| (&mut to[..], &from[..]));
+    for (group, (to, from)) in groups.chain([(to_rest, from_rest)]).enumerate() {
+        if to.is_empty() {
+            break;
+        }
+        let words = mask.words(token, group as u32);
+        for ((to, &from), word) in to.iter_mut().zip(from).zip(words) {
+            f(if mask.keeps(word) { scale } else { W::ZERO }, to, from);
+        }
+    }
+}
+
+/// Σ term(x), in an order that depends on the length alone.
+#[inline(always)]
+fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [W::ZERO; LANES];
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane += term(x));
+    }
+    let rest = rest.iter().fold(W::ZERO, |sum, &x| sum + term(x));
+    lanes.into_iter().fold(rest, Add::add)
+}
+
+/// Σ a · b, in the same order.
+#[inline(always)]
+fn dot<W: Wide>(a: &[W], b: &[W]) -> W {
+    let (a_blocks, a_rest) = a.as_chunks::<LANES>();
+    let (b_blocks, b_rest) = b.as_chunks::<LANES>();
+    let mut lanes = [W::ZERO; LANES];
+    for (a, b) in a_blocks.iter().zip(b_blocks) {
+        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a * b;
+        }
+    }
+    let rest = a_rest.iter().zip(b_rest).fold(W::ZERO, |sum, (&a, &b)| sum + a * b);
+    lanes.into_iter().fold(rest, Add::add)
+}

@@ -1,0 +1,18 @@
+//! The operator on each backend, one backend a file.
+
+mod autodiff;
+#[cfg(any(
+    feature = "wgpu",
+    feature = "webgpu",
+    feature = "vulkan",
+    feature = "metal",
+    feature = "cuda",
+    feature = "rocm",
+    feature = "cpu"
+))]
+mod cube;
+#[cfg(feature = "flex")]
+mod flex;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+pub(crate) mod reference;

@@ -1,0 +1,183 @@
+//! The layer's arithmetic on tensors, without a module.
+
+use crate::backends::reference;
+use crate::ops::{self, EmbeddingOps};
+use burn::backend::{Dispatch, DispatchAutodiffContext, DispatchTensorKind};
+use burn::nn::DropoutConfig;
+use burn::prelude::*;
+use burn::tensor::module::embedding;
+use burn::tensor::{DType, Distribution};
+
+/// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
+#[derive(Clone, Debug)]
+pub enum Rows {
+    /// Nothing is added.
+    Absent,
+    /// Row `ids[b, s]` of `table`.
+    Lookup {
+        /// The table, [V, H].
+        table: Tensor<2>,
+        /// [B, S], or [1, S] for all sequences alike.
+        ids: Tensor<2, Int>,
+        /// The row that is read like any other and gets no gradient.
+        padding_idx: Option<usize>,
+    },
+    /// Row `first + s` of `table`: consecutive positions, the same in every sequence.
+    Range {
+        /// The table, [V, H].
+        table: Tensor<2>,
+        /// The row of token 0.
+        first: usize,
+    },
+    /// One row of `table` for every token.
+    Row {
+        /// The table, [V, H].
+        table: Tensor<2>,
+        /// The row, below V.
+        row: usize,
+    },
+    /// Vectors of the caller's own, [B, S, H].
+    Values(Tensor<3>),
+}
+
+/// LayerNorm over the last axis.
+#[derive(Clone, Debug)]
+pub struct Norm {
+    /// The scale, [H].
+    pub gamma: Tensor<1>,
+    /// The shift, [H]; `None` is zero.
+    pub beta: Option<Tensor<1>>,
+    /// ε under the root.
+    pub epsilon: f64,
+}
+
+/// `Dropout(LayerNorm(words + token_types + positions))` in one pass, with a backward of its own.
+///
+/// The arithmetic, and its gradient, are those of [`EmbeddingOps`]. Dropout is active as Burn's is: on an
+/// autodiff device, with `dropout` > 0. Its mask comes from the device's seed stream, so
+/// [`Device::seed`] makes it reproducible; it is computed again in the backward and never stored.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::functional::{Norm, Rows, embed_layer_norm};
+///
+/// let device = Device::default();
+/// let table = Tensor::from_floats([[1.0, 3.0], [5.0, 5.0]], &device);
+/// let ids = Tensor::from_ints([[0, 1]], &device);
+/// let words = Rows::Lookup { table, ids, padding_idx: None };
+/// let norm = Norm { gamma: Tensor::ones([2], &device), beta: None, epsilon: 1e-12 };
+/// let y = embed_layer_norm([1, 2], [words, Rows::Absent, Rows::Absent], norm, 0.0);
+/// let y: Vec<f32> = y.into_data().try_into_vec().unwrap();
+/// assert_eq!(y, [-1.0, 1.0, 0.0, 0.0]);
+/// ```
+///
+/// # Shapes
+///
+/// - `shape`: [B, S]
+/// - `[words, token_types, positions]`: each broadcast to [B, S, H]
+/// - output: [B, S, H]
+///
+/// # Devices
+///
+/// Flex has a kernel. NdArray and the CubeCL devices run the reference with a backward that saves as little;
+/// every other device runs it with Burn's backward. Away from the CPU, dropout's mask is Burn's own.
+///
+/// # Panics
+///
+/// On a CPU device if an id has no row in its table. A GPU device takes the nearest row: memory outside
+/// the table is never read. If shapes do not fit, as Burn's operations do.
+pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
+    let Norm { gamma, beta, epsilon } = norm;
+    let beta = beta.unwrap_or_else(|| Tensor::zeros_like(&gamma));
+    let [words, token_types, positions] = rows.map(primitive);
+    let input = ops::EmbedLayerNorm {
+        shape,
+        words,
+        token_types,
+        positions,
+        gamma: gamma.into_dispatch(),
+        beta: beta.into_dispatch(),
+        epsilon,
+        dropout: ops::Dropout::Inactive,
+    };
+    let is_autodiff = [&input.words, &input.token_types, &input.positions]
+        .into_iter()
+        .filter_map(ops::Rows::source)
+        .chain([&input.gamma])
+        .any(|tensor| tensor.autodiff != DispatchAutodiffContext::Disabled);
+    if !is_autodiff || dropout == 0.0 {
+        return run(input);
+    }
+    if !draws_masks(&input.gamma.kind) {
+        return DropoutConfig::new(dropout).init().forward(run(input));
+    }
+    let device = Tensor::<1>::from_dispatch(input.gamma.clone()).device();
+    let seed = Tensor::<1, Int>::random([4], Distribution::Uniform(0.0, 65536.0), &device);
+    run(ops::EmbedLayerNorm {
+        dropout: ops::Dropout::Philox { seed: seed.into_dispatch(), prob: dropout },
+        ..input
+    })
+}
+
+fn run(input: ops::EmbedLayerNorm<Dispatch>) -> Tensor<3> {
+    Tensor::from_dispatch(match is_listed(&input.gamma.kind) {
+        true => Dispatch::embed_layer_norm(input),
+        false => reference::embed_layer_norm::<Dispatch>(input),
+    })
+}
+
+/// Whether the extension's macro knows the device; it panics on all others.
+fn is_listed(kind: &DispatchTensorKind) -> bool {
+    match kind {
+        #[cfg(feature = "flex")]
+        DispatchTensorKind::Flex(_) => true,
+        #[cfg(feature = "ndarray")]
+        DispatchTensorKind::NdArray(_) => true,
+        #[cfg(any(
+            feature = "wgpu",
+            feature = "webgpu",
+            feature = "vulkan",
+            feature = "metal",
+            feature = "cuda",
+            feature = "rocm",
+            feature = "cpu"
+        ))]
+        DispatchTensorKind::Cube(_) => true,
+        DispatchTensorKind::Autodiff(inner) => is_listed(inner),
+        #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
+        _ => false,
+    }
+}
+
+/// Whether the operator makes dropout's mask itself: where the seed can be read without waiting for the device.
+fn draws_masks(kind: &DispatchTensorKind) -> bool {
+    match kind {
+        #[cfg(feature = "flex")]
+        DispatchTensorKind::Flex(_) => true,
+        #[cfg(feature = "ndarray")]
+        DispatchTensorKind::NdArray(_) => true,
+        DispatchTensorKind::Autodiff(inner) => draws_masks(inner),
+        #[allow(unreachable_patterns)]
+        _ => false,
+    }
+}
+
+/// A summand as the backends take it. Quantised tables are looked up first: only the rows are dequantised.
+fn primitive(rows: Rows) -> ops::Rows<Dispatch> {
+    match rows {
+        Rows::Absent => ops::Rows::Absent,
+        Rows::Lookup { table, ids, .. } if is_quantized(&table) => {
+            ops::Rows::Values(embedding(table, ids).dequantize().into_dispatch())
+        }
+        Rows::Lookup { table, ids, padding_idx } => {
+            ops::Rows::Lookup { table: table.into_dispatch(), ids: ids.into_dispatch(), padding_idx }
+        }
+        Rows::Range { table, first } => ops::Rows::Range { table: table.dequantize().into_dispatch(), first },
+        Rows::Row { table, row } => ops::Rows::Row { table: table.dequantize().into_dispatch(), row },
+        Rows::Values(values) => ops::Rows::Values(values.dequantize().into_dispatch()),
+    }
+}
+
+fn is_quantized(table: &Tensor<2>) -> bool {
+    matches!(table.dtype(), DType::QFloat(_))
+}

@@ -1,0 +1,117 @@
+//! Philox4x32-10, the counter-based random generator behind dropout.
+//!
+//! Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Random numbers are a
+//! function of key and counter: nothing is kept between calls, so any part of a mask can be computed again.
+
+/// Counters that are worked on side by side; each gives four words.
+const LANES: usize = 16;
+
+/// Mask elements that one group of counters decides.
+pub(crate) const GROUP: usize = 4 * LANES;
+
+/// The four words at `counter`, lane by lane: `words[i][l]` is word i of counter l.
+#[inline(always)]
+fn philox4x32_10<const L: usize>(mut counter: [[u32; L]; 4], mut key: [u32; 2]) -> [[u32; L]; 4] {
+    for round in 0..10 {
+        if round > 0 {
+            key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+        }
+        let [c0, c1, c2, c3] = counter;
+        let mut next = [[0; L]; 4];
+        for l in 0..L {
+            let p0 = u64::from(c0[l]) * 0xD251_1F53;
+            let p1 = u64::from(c2[l]) * 0xCD9E_8D57;
+            next[0][l] = (p1 >> 32) as u32 ^ c1[l] ^ key[0];
+            next[1][l] = p1 as u32;
+            next[2][l] = (p0 >> 32) as u32 ^ c3[l] ^ key[1];
+            next[3][l] = p0 as u32;
+        }
+        counter = next;
+    }
+    counter
+}
+
+/// Which elements of [tokens, columns] dropout keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mask {
+    key: [u32; 2],
+    /// An element whose word is below is dropped.
+    threshold: u32,
+    /// 1 / (1 − p).
+    pub(crate) scale: f64,
+}
+
+impl Mask {
+    /// The mask of four seed integers in 0..65536 at drop probability `prob` in [0, 1).
+    ///
+    /// `prob` is rounded to a multiple of 2⁻³².
+    pub(crate) fn new(seed: [u32; 4], prob: f64) -> Self {
+        let [a, b, c, d] = seed.map(|word| word & 0xFFFF);
+        Self {
+            key: [a | b << 16, c | d << 16],
+            threshold: (prob * 2f64.powi(32)).round() as u32,
+            scale: 1.0 / (1.0 - prob),
+        }
+    }
+
+    /// The random words of `token` in columns `GROUP · group ..`.
+    ///
+    /// That of column `GROUP · group + LANES · i + l` is word i at counter (`LANES · group + l`, token, 0).
+    #[inline(always)]
+    pub(crate) fn words(&self, token: u64, group: u32) -> [u32; GROUP] {
+        let first = group * LANES as u32;
+        let columns: [u32; LANES] = std::array::from_fn(|lane| first + lane as u32);
+        let token_low = [token as u32; LANES];
+        let token_high = [(token >> 32) as u32; LANES];
+        let lanes = philox4x32_10([columns, token_low, token_high, [0; LANES]], self.key);
+        let mut words = [0; GROUP];
+        for (words, lanes) in words.chunks_exact_mut(LANES).zip(lanes) {
+            words.copy_from_slice(&lanes);
+        }
+        words
+    }
+
+    /// Whether the element with this word is kept.
+    #[inline(always)]
+    pub(crate) fn keeps(&self, word: u32) -> bool {
+        word >= self.threshold
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The known answers of Random123, the authors' implementation (`examples/kat_vectors`, "philox4x32 10").
+    #[test]
+    fn philox_gives_the_published_words() {
+        let answers = [
+            ([0; 4], [0; 2], [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]),
+            ([u32::MAX; 4], [u32::MAX; 2], [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]),
+            (
+                [0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344],
+                [0xa4093822, 0x299f31d0],
+                [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1],
+            ),
+        ];
+        for (counter, key, words) in answers {
+            assert_eq!(philox4x32_10(counter.map(|word| [word]), key), words.map(|word| [word]));
+        }
+    }
+
+    #[test]
+    fn lanes_are_independent_counters() {
+        let counters: [[u32; 3]; 4] = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]];
+        let together = philox4x32_10(counters, [13, 14]);
+        for lane in 0..3 {
+            let alone = philox4x32_10(counters.map(|word| [word[lane]]), [13, 14]);
+            assert_eq!(together.map(|words| [words[lane]]), alone);
+        }
+    }
+
+    #[test]
+    fn probability_zero_keeps_everything() {
+        let mask = Mask::new([1, 2, 3, 4], 0.0);
+        assert!((0..1000).all(|token| mask.words(token, 0).into_iter().all(|word| mask.keeps(word))));
+    }
+}

@@ -1,0 +1,253 @@
+//! What the operator promises beyond its arithmetic: padding, frozen and adapted tables, dropout's mask, memory.
+
+mod tolerance;
+
+use burn::module::Module;
+use burn::prelude::*;
+use burn::tensor::Distribution;
+use burn::tensor::module::{embedding, layer_norm};
+use burn_bert::functional::{Norm, Rows, embed_layer_norm};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tolerance::{F32, assert_close, values};
+
+/// Flex has one generator for all threads: tests that draw from it take turns.
+static GENERATOR: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn module(device: &Device) -> BertEmbeddings {
+    device.seed(3);
+    BertEmbeddingsConfig::new()
+        .with_vocab_size(40)
+        .with_hidden_size(13)
+        .with_max_position_embeddings(16)
+        .with_hidden_dropout_prob(0.0)
+        .init(device)
+}
+
+fn weights(shape: [usize; 3], device: &Device) -> Tensor<3> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+}
+
+#[test]
+fn pad_row_gradient_is_exactly_zero_for_any_number_of_pads() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let hidden = 5;
+    let table = Tensor::random([7, hidden], Distribution::Default, &device).require_grad();
+    for pads in [0, 1, 768, 769, 8192] {
+        let ids: Vec<i32> = (0..pads + 3).map(|i| if i < pads { 2 } else { 4 }).collect();
+        let shape = [1, ids.len()];
+        let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &device).reshape(shape);
+        let words = Rows::Lookup { table: table.clone(), ids, padding_idx: Some(2) };
+        let norm = Norm { gamma: Tensor::ones([hidden], &device), beta: None, epsilon: 1e-12 };
+        let y = embed_layer_norm(shape, [words, Rows::Absent, Rows::Absent], norm, 0.0);
+        let gradients = (y * weights([1, pads + 3, hidden], &device)).sum().backward();
+        let gradient = values(table.grad(&gradients).unwrap());
+        let (pad, token) = (&gradient[2 * hidden..3 * hidden], &gradient[4 * hidden..5 * hidden]);
+        assert!(pad.iter().all(|&value| value == 0.0), "{pads} pads: {pad:?}");
+        assert!(token.iter().all(|&value| value != 0.0), "{pads} pads: {token:?}");
+    }
+}
+
+#[test]
+fn frozen_tables_get_no_gradient_and_change_nobody_elses() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let module = module(&device);
+    let input = BertEmbeddingsInput::from_rows(&[[5, 6, 5, 0], [9, 5, 0, 0]], &device).unwrap();
+    let weights = weights([2, 4, 13], &device);
+    let gradients = |module: &BertEmbeddings| {
+        let gradients = (module.forward(&input) * weights.clone()).sum().backward();
+        let positions = module.position_embeddings.as_ref().unwrap();
+        [&module.word_embeddings, positions, &module.token_type_embeddings]
+            .map(|table| table.weight.grad(&gradients).map(values))
+    };
+    let all = gradients(&module);
+    assert!(all.iter().all(Option::is_some));
+    let mut frozen = module;
+    frozen.word_embeddings = frozen.word_embeddings.freeze();
+    let [words, positions, types] = gradients(&frozen);
+    assert_eq!(words, None);
+    assert_eq!([positions, types], [all[1].clone(), all[2].clone()]);
+    frozen.position_embeddings = frozen.position_embeddings.freeze();
+    frozen.token_type_embeddings = frozen.token_type_embeddings.freeze();
+    assert_eq!(gradients(&frozen), [None, None, None]);
+}
+
+#[test]
+fn gradient_flows_through_a_table_that_is_computed() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let base = Tensor::random([6, 4], Distribution::Default, &device);
+    let [a, b] = [[6, 2], [2, 4]]
+        .map(|shape| Tensor::<2>::random(shape, Distribution::Default, &device).require_grad());
+    let ids = Tensor::<2, Int>::from_ints([[1, 0, 5, 1]], &device);
+    let gamma = Tensor::<1>::random([4], Distribution::Default, &device);
+    let weights = weights([1, 4, 4], &device);
+    let gradients = |fused: bool| {
+        let table = base.clone() + a.clone().matmul(b.clone()); // as LoRA adapts one
+        let y = match fused {
+            true => {
+                let words = Rows::Lookup { table, ids: ids.clone(), padding_idx: None };
+                let norm = Norm { gamma: gamma.clone(), beta: None, epsilon: 1e-5 };
+                embed_layer_norm([1, 4], [words, Rows::Absent, Rows::Absent], norm, 0.0)
+            }
+            false => layer_norm(embedding(table, ids.clone()), gamma.clone(), None, 1e-5),
+        };
+        let gradients = (y * weights.clone()).sum().backward();
+        [&a, &b].map(|factor| values(factor.grad(&gradients).unwrap()))
+    };
+    let [fused, composed] = [true, false].map(gradients);
+    for (fused, composed) in fused.iter().zip(&composed) {
+        assert_close(fused, composed, F32);
+    }
+}
+
+#[test]
+fn gradients_are_the_same_under_checkpointing() {
+    let _turn = turn();
+    let run = |device: Device| {
+        let module = module(&device);
+        let input = BertEmbeddingsInput::from_rows(&[[5, 6, 7, 0]], &device).unwrap();
+        let y = module.forward(&input);
+        let gradients = y.clone().mul(y).mul_scalar(3.0).sum().backward();
+        values(module.word_embeddings.weight.grad(&gradients).unwrap())
+    };
+    let plain = run(Device::default().autodiff());
+    assert!(plain.iter().any(|&value| value != 0.0));
+    assert_eq!(plain, run(Device::default().autodiff().gradient_checkpointing()));
+}
+
+#[test]
+fn quantised_table_is_looked_up() {
+    let _turn = turn();
+    let device = Device::default();
+    let table = Tensor::<2>::random([8, 32], Distribution::Uniform(-1.0, 1.0), &device);
+    let scheme = burn::tensor::quantization::QuantScheme::default();
+    let quantized = table.quantize_dynamic(&scheme);
+    let y = |table: Tensor<2>| {
+        let ids = Tensor::from_ints([[7, 0, 3]], &device);
+        let words = Rows::Lookup { table, ids, padding_idx: Some(0) };
+        let norm = Norm { gamma: Tensor::ones([32], &device), beta: None, epsilon: 1e-12 };
+        values(embed_layer_norm([1, 3], [words, Rows::Absent, Rows::Absent], norm, 0.0))
+    };
+    assert_close(&y(quantized.clone()), &y(quantized.dequantize()), F32);
+}
+
+const DROPOUT: f64 = 0.1;
+
+/// γ = 0 and β = 1 lay the mask bare: y is 0 or 1 / (1 − p), and so is β's gradient by token.
+struct Masked {
+    tokens: usize,
+    hidden: usize,
+}
+
+impl Masked {
+    fn input(&self, device: &Device) -> (Rows, Norm) {
+        let values = Tensor::random([1, self.tokens, self.hidden], Distribution::Default, device);
+        let gamma = Tensor::zeros([self.hidden], device);
+        let beta = Some(Tensor::ones([self.hidden], device).require_grad());
+        (Rows::Values(values), Norm { gamma, beta, epsilon: 1e-12 })
+    }
+
+    /// Whether each element is kept, [tokens, hidden].
+    fn draw(&self, device: &Device) -> Vec<bool> {
+        let (rows, norm) = self.input(device);
+        let y = embed_layer_norm([1, self.tokens], [rows, Rows::Absent, Rows::Absent], norm, DROPOUT);
+        values(y).into_iter().map(|value| value != 0.0).collect()
+    }
+}
+
+/// How many standard deviations `kept` of `drawn` is from the expected share.
+fn sigmas(kept: usize, drawn: usize) -> f64 {
+    let expected = drawn as f64 * (1.0 - DROPOUT);
+    (kept as f64 - expected) / (drawn as f64 * DROPOUT * (1.0 - DROPOUT)).sqrt()
+}
+
+/// How many standard deviations the correlation of two lists of draws is from 0.
+fn correlation<'a>(pairs: impl Iterator<Item = (&'a bool, &'a bool)>) -> f64 {
+    let centered = |kept: bool| f64::from(u8::from(kept)) - (1.0 - DROPOUT);
+    let (sum, count) =
+        pairs.fold((0.0, 0.0), |(sum, count), (&a, &b)| (sum + centered(a) * centered(b), count + 1.0));
+    sum / (DROPOUT * (1.0 - DROPOUT) * f64::sqrt(count))
+}
+
+#[test]
+fn share_of_kept_values_is_right_in_every_call_and_every_column() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    device.seed(11);
+    let shape = Masked { tokens: 2000, hidden: 100 };
+    let calls: Vec<_> = (0..10).map(|_| shape.draw(&device)).collect();
+    let count = |kept: &mut dyn Iterator<Item = &bool>| kept.filter(|&&kept| kept).count();
+    for call in &calls {
+        let sigmas = sigmas(count(&mut call.iter()), call.len());
+        assert!(sigmas.abs() < 4.0, "{sigmas} σ");
+    }
+    for column in 0..shape.hidden {
+        let kept: usize =
+            calls.iter().map(|call| count(&mut call.iter().skip(column).step_by(shape.hidden))).sum();
+        let sigmas = sigmas(kept, calls.len() * shape.tokens);
+        assert!(sigmas.abs() < 4.0, "column {column}: {sigmas} σ");
+    }
+}
+
+#[test]
+fn neighbouring_calls_rows_and_columns_do_not_correlate() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    device.seed(12);
+    let shape = Masked { tokens: 3000, hidden: 100 };
+    let [first, second] = [shape.draw(&device), shape.draw(&device)];
+    let columns = first.chunks(shape.hidden).flat_map(|row| row.iter().zip(&row[1..]));
+    let sixteen_apart = first.chunks(shape.hidden).flat_map(|row| row.iter().zip(&row[16..]));
+    for (what, sigmas) in [
+        ("calls", correlation(first.iter().zip(&second))),
+        ("rows", correlation(first.iter().zip(&first[shape.hidden..]))),
+        ("columns", correlation(columns)),
+        ("words of one counter", correlation(sixteen_apart)),
+    ] {
+        assert!(sigmas.abs() < 4.0, "{what}: {sigmas} σ");
+    }
+}
+
+#[test]
+fn backward_drops_what_the_forward_dropped() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    for (tokens, hidden) in [(1, 1000), (3, 65), (200, 64), (130, 7)] {
+        device.seed(13);
+        let (rows, norm) = Masked { tokens, hidden }.input(&device);
+        let beta = norm.beta.clone().unwrap();
+        let y = embed_layer_norm([1, tokens], [rows, Rows::Absent, Rows::Absent], norm, DROPOUT);
+        let weights = weights([1, tokens, hidden], &device);
+        let expected = values((y.clone() * weights.clone()).inner().sum_dim(1)); // β is 1
+        let gradients = (y * weights).sum().backward();
+        assert_close(&values(beta.grad(&gradients).unwrap()), &expected, tolerance::F32_SUM);
+    }
+}
+
+#[test]
+fn mask_does_not_depend_on_the_dtype() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let draw = |dtype| {
+        device.seed(14);
+        let shape = [1, 50, 70];
+        let rows = Rows::Values(Tensor::ones(shape, (&device, dtype)));
+        let norm = Norm {
+            gamma: Tensor::zeros([70], (&device, dtype)),
+            beta: Some(Tensor::ones([70], (&device, dtype))),
+            epsilon: 1e-12,
+        };
+        let y = embed_layer_norm([1, 50], [rows, Rows::Absent, Rows::Absent], norm, 0.5);
+        values(y).into_iter().map(|value| value != 0.0).collect::<Vec<_>>()
+    };
+    let expected = draw(burn::tensor::DType::F32);
+    assert!(expected.contains(&true) && expected.contains(&false));
+    assert_eq!(draw(burn::tensor::DType::F64), expected);
+}
