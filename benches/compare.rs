@@ -129,10 +129,10 @@ impl Torch {
             .stdout(Stdio::piped())
             .spawn()
             .expect("BURN_BERT_PYTHON names a Python with torch and transformers");
-        let ask = process.stdin.take()?;
-        let mut answers = BufReader::new(process.stdout.take()?);
+        let ask = process.stdin.take().expect("a pipe");
+        let mut answers = BufReader::new(process.stdout.take().expect("a pipe"));
         let mut versions = String::new();
-        answers.read_line(&mut versions).ok()?;
+        answers.read_line(&mut versions).expect("PyTorch answers");
         Some(Self { versions: versions.trim().into(), process, ask, answers })
     }
 

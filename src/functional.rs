@@ -10,6 +10,7 @@ use burn::tensor::{DType, Distribution};
 
 /// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // three are made a forward; a box each would be more work
 pub enum Rows {
     /// Nothing is added.
     Absent,
@@ -43,9 +44,9 @@ pub enum Rows {
 /// LayerNorm over the last axis.
 #[derive(Clone, Debug)]
 pub struct Norm {
-    /// The scale, [H].
+    /// The scale, `[H]`.
     pub gamma: Tensor<1>,
-    /// The shift, [H]; `None` is zero.
+    /// The shift, `[H]`; `None` is zero.
     pub beta: Option<Tensor<1>>,
     /// ε under the root.
     pub epsilon: f64,

@@ -82,9 +82,9 @@ pub struct EmbedLayerNorm<B: Backend> {
     /// The third summand.
     #[extension_type]
     pub positions: Rows<B>,
-    /// LayerNorm's scale γ, [H].
+    /// LayerNorm's scale γ, `[H]`.
     pub gamma: FloatTensor<B>,
-    /// LayerNorm's shift β, [H].
+    /// LayerNorm's shift β, `[H]`.
     pub beta: FloatTensor<B>,
     /// LayerNorm's ε.
     pub epsilon: f64,

@@ -17,21 +17,21 @@ pub(super) fn forward<T: Scalar>(
     let mut y = vec![T::default(); tokens * hidden];
     let mut mean = vec![T::Wide::ZERO; tokens];
     let mut rstd = vec![T::Wide::ZERO; tokens];
-    let run = |(task, ((y, mean), rstd)): (usize, ((&mut [T], &mut [T::Wide]), &mut [T::Wide]))| {
-        Arch::new().dispatch(Task { first: task * TASK, values, sources, norm, y, mean, rstd });
-    };
+    let task = |(task, ((y, mean), rstd))| Task { first: task * TASK, values, sources, norm, y, mean, rstd };
     if y.len() < PARALLEL_FROM {
         y.chunks_mut(TASK * hidden)
             .zip(mean.chunks_mut(TASK))
             .zip(rstd.chunks_mut(TASK))
             .enumerate()
-            .for_each(run);
+            .map(task)
+            .for_each(|task| Arch::new().dispatch(task));
     } else {
         y.par_chunks_mut(TASK * hidden)
             .zip(mean.par_chunks_mut(TASK))
             .zip(rstd.par_chunks_mut(TASK))
             .enumerate()
-            .for_each(run);
+            .map(task)
+            .for_each(|task| Arch::new().dispatch(task));
     }
     (y, mean, rstd)
 }

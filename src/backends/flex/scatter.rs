@@ -82,11 +82,11 @@ fn row(key: u64) -> usize {
 }
 
 /// The `rows` of `table` [V, H], which must ascend.
-fn rows_mut<'a, W>(
-    mut table: &'a mut [W],
+fn rows_mut<W>(
+    mut table: &mut [W],
     hidden: usize,
     rows: impl Iterator<Item = usize>,
-) -> impl Iterator<Item = &'a mut [W]> {
+) -> impl Iterator<Item = &mut [W]> {
     let mut start = 0;
     rows.map(move |row| {
         let rest = std::mem::take(&mut table).split_at_mut((row - start) * hidden).1;
