@@ -1,0 +1,11 @@
+//! Row-sparse training
+mod gradients;
+mod optimizer;
+mod rows;
+mod rules;
+mod table;
+
+pub use gradients::RowGradients;
+pub use optimizer::SparseOptimizer;
+pub use rows::TouchedRows;
+pub use rules::{LazyAdamWConfig, RowSgdConfig, SparseAdamConfig};
