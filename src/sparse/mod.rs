@@ -1,6 +1,7 @@
 //! Row-sparse training
 mod gradients;
 mod optimizer;
+mod record;
 mod rows;
 mod rules;
 mod table;
