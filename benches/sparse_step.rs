@@ -40,7 +40,8 @@ impl Training {
         // Uniform ids: nearly all of a batch's tokens are different words, the worst case for a sparse step.
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut batch = || -> BertEmbeddingsInput {
-            let mut sequence = || (0..SEQ).map(|_| rng.random_range(1..vocab_size as i32)).collect::<Vec<_>>();
+            let mut sequence =
+                || (0..SEQ).map(|_| rng.random_range(1..vocab_size as i32)).collect::<Vec<_>>();
             let ids: Vec<Vec<i32>> = (0..BATCH).map(|_| sequence()).collect();
             BertEmbeddingsInput::from_rows(&ids, &device).expect("ids of one length")
         };
@@ -74,7 +75,8 @@ impl Training {
         let mut embeddings = self.embeddings.take().expect("the layer");
         let touched = embeddings.touched_rows(&input).expect("ids in range");
         let mut gradients = (touched.forward() * self.upstream.clone()).sum().backward();
-        let row_gradients = RowGradients::from_grads(&mut gradients, touched, &embeddings).expect("no tied head");
+        let row_gradients =
+            RowGradients::from_grads(&mut gradients, touched, &embeddings).expect("no tied head");
         self.rows.step(LEARNING_RATE, &mut embeddings, row_gradients).expect("rows of this layer");
         let gradients = GradientsParams::from_grads(gradients, &embeddings);
         self.embeddings = Some(self.optimizer.step(LEARNING_RATE, embeddings, gradients));

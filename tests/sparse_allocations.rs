@@ -37,7 +37,8 @@ fn train(
 /// What each step after the first two allocates, over all row optimisers. The first makes the state.
 fn steady_steps(vocab_size: usize) -> Vec<Use> {
     let device = Device::default().autodiff();
-    let optimizers = [RowSgdConfig::new().init(), SparseAdamConfig::new().init(), LazyAdamWConfig::new().init()];
+    let optimizers =
+        [RowSgdConfig::new().init(), SparseAdamConfig::new().init(), LazyAdamWConfig::new().init()];
     let mut uses = Vec::new();
     for mut rows in optimizers {
         let config = BertEmbeddingsConfig::new().with_vocab_size(vocab_size).with_hidden_size(HIDDEN);

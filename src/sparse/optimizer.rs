@@ -6,6 +6,7 @@ use super::table;
 use crate::embeddings::BertEmbeddings;
 use crate::error::{Error, Result, Table};
 use crate::token_embedding::TokenEmbedding;
+use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 
@@ -48,9 +49,12 @@ impl SparseOptimizer {
 
     /// Updates the rows that `gradients` name, in place.
     ///
-    /// The learning rate comes with each step, from a Burn scheduler for example. A table without a gradient
-    /// (frozen, or not looked up) is left alone, and so is its step count. A batch of padding alone counts as a
-    /// step that changes nothing, as in PyTorch.
+    /// The learning rate comes with each step: a number, or what a scheduler of Burn gives. A scheduler that has
+    /// groups chooses by parameter id or by the paths `word_embeddings.weight` and `position_embeddings.weight`, as
+    /// seen from the layer.
+    ///
+    /// A table without a gradient (frozen, or not looked up) is left alone, and so is its step count. A batch of
+    /// padding alone counts as a step of the word table that changes nothing, as in PyTorch.
     ///
     /// A clone of `embeddings` that is still alive keeps the old values; the tables are then copied, once, to
     /// let it.
@@ -65,17 +69,24 @@ impl SparseOptimizer {
     /// shape. Nothing is changed then.
     pub fn step(
         &mut self,
-        learning_rate: f64,
+        learning_rate: impl Into<ModuleLearningRate>,
         embeddings: &mut BertEmbeddings,
         gradients: RowGradients,
     ) -> Result<()> {
+        let learning_rate = learning_rate.into();
         let BertEmbeddings { word_embeddings, position_embeddings, .. } = embeddings;
+        let [words, positions] = gradients.tables();
         let tables = [
-            (Table::Word, Some(word_embeddings), &mut self.words),
-            (Table::Position, position_embeddings.as_mut(), &mut self.positions),
+            (Table::Word, "word_embeddings.weight", Some(word_embeddings), &mut self.words, words),
+            (
+                Table::Position,
+                "position_embeddings.weight",
+                position_embeddings.as_mut(),
+                &mut self.positions,
+                positions,
+            ),
         ];
-        let gradients = gradients.tables();
-        for ((table, embedding, state), gradient) in tables.iter().zip(gradients) {
+        for (table, _, embedding, state, gradient) in &tables {
             let Some(gradient) = gradient else { continue };
             let found = embedding.as_ref().map_or([0, 0], |table| table.dims());
             check_shape("row gradient", *table, gradient.shape, found)?;
@@ -83,8 +94,9 @@ impl SparseOptimizer {
                 check_shape("state of the optimiser", *table, moments.moments.mean.dims(), found)?;
             }
         }
-        for ((_, embedding, state), gradient) in tables.into_iter().zip(gradients) {
+        for (_, path, embedding, state, gradient) in tables {
             if let (Some(embedding), Some(gradient)) = (embedding, gradient) {
+                let learning_rate = learning_rate.lr_from_param(embedding.weight.id, Some(path));
                 state.step(&self.rule, learning_rate, embedding, gradient);
             }
         }

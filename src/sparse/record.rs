@@ -129,10 +129,14 @@ impl Saved {
 
     fn take_moments(&mut self, table: &str, device: &Device) -> Result<TableMoments> {
         let table_rows: usize = self.scalar(&format!("{table}.table_rows"))?;
-        let ids: Vec<usize> = self.tensor(&format!("{table}.ids"))?.iter::<i64>().map(|id| id as usize).collect();
-        if let Some(id) = ids.iter().find(|&&id| id >= table_rows) {
+        let ids: Vec<i64> = self.tensor(&format!("{table}.ids"))?.iter().collect();
+        if let Some(id) = ids.iter().find(|&&id| usize::try_from(id).map_or(true, |id| id >= table_rows)) {
             return Err(damaged(format!("names row {id} of a table of {table_rows} rows, `{table}`")));
         }
+        if !ids.is_sorted_by(|a, b| a < b) {
+            return Err(damaged(format!("names a row of `{table}` twice, or rows out of order")));
+        }
+        let ids: Vec<usize> = ids.into_iter().map(|id| id as usize).collect();
         let [mean, square] = [format!("{table}.mean"), format!("{table}.square")];
         let (mean, square) = (self.moment(&mean, ids.len())?, self.moment(&square, ids.len())?);
         if mean.shape() != square.shape() {

@@ -67,7 +67,7 @@ impl Autodiff {
 pub(super) fn check(table: Table, weight: &Param<Tensor<2>>) -> Result<()> {
     let reason = if weight.adapter().is_some() {
         "has a LoRA adapter, whose gradient reaches every row"
-    } else if weight.is_distributed() {
+    } else if weight.is_autodiff() && weight.is_distributed() {
         "is distributed, and gradients of rows are not reduced across devices"
     } else {
         return Ok(());
