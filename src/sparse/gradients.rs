@@ -122,8 +122,8 @@ impl RowGradients {
     }
 
     /// Those of the word table and of the position table.
-    pub(super) fn tables(&self) -> [Option<&TableGradient>; 2] {
-        [self.words.as_ref(), self.positions.as_ref()]
+    pub(super) fn into_tables(self) -> [Option<TableGradient>; 2] {
+        [self.words, self.positions]
     }
 
     fn map(self, change: impl Fn(Tensor<2>) -> Tensor<2>) -> Self {

@@ -1,9 +1,12 @@
 //! Row-sparse training
 mod gradients;
+#[cfg(feature = "flex")]
+mod host;
 mod optimizer;
 mod record;
 mod rows;
 mod rules;
+mod step;
 mod table;
 
 pub use gradients::RowGradients;

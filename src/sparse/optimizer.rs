@@ -1,7 +1,8 @@
 //! `SparseOptimizer`: updates the rows that got a gradient, and their state, where they lie.
 
 use super::gradients::{RowGradients, TableGradient};
-use super::rules::{Adam, Moments, Rule};
+use super::rules::{Moments, Rule};
+use super::step::{self, Step, computed_in};
 use super::table;
 use crate::embeddings::BertEmbeddings;
 use crate::error::{Error, Result, Table};
@@ -75,7 +76,7 @@ impl SparseOptimizer {
     ) -> Result<()> {
         let learning_rate = learning_rate.into();
         let BertEmbeddings { word_embeddings, position_embeddings, .. } = embeddings;
-        let [words, positions] = gradients.tables();
+        let [words, positions] = gradients.into_tables();
         let tables = [
             (Table::Word, "word_embeddings.weight", Some(word_embeddings), &mut self.words, words),
             (
@@ -117,69 +118,47 @@ impl TableState {
         rule: &Rule,
         learning_rate: f64,
         embedding: &mut TokenEmbedding,
-        gradient: &TableGradient,
+        gradient: TableGradient,
     ) {
         self.time += 1;
-        let Some(rows) = &gradient.rows else { return };
-        let ids = &gradient.ids;
-        let narrow: FloatDType = rows.dtype().into();
-        let rows = rows.clone().cast(computed_in(rows.dtype()));
+        let Some(rows) = gradient.rows else { return };
+        let (step, ids) = (Step { learning_rate, time: self.time }, &gradient.ids);
         match rule {
-            Rule::Sgd => table::change_in_place(&mut embedding.weight, |table| {
-                let old = table::gather(table.clone(), ids).cast(rows.dtype());
-                table::assign(table, ids, (old - rows.mul_scalar(learning_rate)).cast(narrow))
-            }),
+            Rule::Sgd => {
+                table::change_in_place(&mut embedding.weight, |table| step::sgd(step, table, ids, rows));
+            }
             Rule::Adam(adam) => {
-                let moments = self.follow(adam, gradient.shape, ids, rows);
+                let (device, dtype) = (rows.device(), computed_in(rows.dtype()));
+                let state =
+                    self.moments.get_or_insert_with(|| TableMoments::zeros(gradient.shape, &device, dtype));
+                state.move_to(&device, dtype);
+                for &id in ids {
+                    state.touched[id] = true;
+                }
+                let moments = &mut state.moments;
                 table::change_in_place(&mut embedding.weight, |table| {
-                    let old = table::gather(table.clone(), ids).cast(moments.mean.dtype());
-                    let new = adam.descend(old, learning_rate, self.time, moments);
-                    table::assign(table, ids, new.cast(narrow))
+                    step::adam(adam, step, table, moments, ids, rows)
                 });
             }
         }
     }
-
-    /// Takes a gradient into the moments of rows `ids`, and returns those, [U, H].
-    fn follow(&mut self, adam: &Adam, shape: [usize; 2], ids: &[usize], gradient: Tensor<2>) -> Moments {
-        let (device, dtype) = (gradient.device(), gradient.dtype());
-        let state = self.moments.get_or_insert_with(|| TableMoments::zeros(shape, &device, dtype));
-        state.to_device(&device);
-        for &id in ids {
-            state.touched[id] = true;
-        }
-        let table = &mut state.moments;
-        let old = Moments {
-            mean: table::gather(table.mean.clone(), ids),
-            square: table::gather(table.square.clone(), ids),
-        };
-        let new = adam.follow(old, gradient);
-        table.mean.inplace(|mean| table::assign(mean, ids, new.mean.clone()));
-        table.square.inplace(|square| table::assign(square, ids, new.square.clone()));
-        new
-    }
 }
 
 impl TableMoments {
-    pub(super) fn zeros([rows, hidden]: [usize; 2], device: &Device, dtype: DType) -> Self {
+    pub(super) fn zeros([rows, hidden]: [usize; 2], device: &Device, dtype: FloatDType) -> Self {
+        let dtype = DType::from(dtype);
         let zeros =
             || device.memory_persistent_allocations((), |()| Tensor::zeros([rows, hidden], (device, dtype)));
         Self { moments: Moments { mean: zeros(), square: zeros() }, touched: vec![false; rows] }
     }
 
-    /// Follows a module that was moved.
-    fn to_device(&mut self, device: &Device) {
-        if self.moments.mean.device() != *device {
-            self.moments.mean.inplace(|mean| mean.to_device(device));
-            self.moments.square.inplace(|square| square.to_device(device));
+    /// Follows a module that was moved or cast.
+    fn move_to(&mut self, device: &Device, dtype: FloatDType) {
+        let Moments { mean, square } = &mut self.moments;
+        for moment in [mean, square] {
+            if moment.device() != *device || moment.dtype() != dtype.into() {
+                moment.inplace(|moment| moment.to_device(device).cast(dtype));
+            }
         }
-    }
-}
-
-/// The dtype that an update is computed in, and that moments are kept in.
-fn computed_in(dtype: DType) -> FloatDType {
-    match dtype {
-        DType::F16 | DType::BF16 => FloatDType::F32,
-        _ => dtype.into(),
     }
 }

@@ -143,7 +143,7 @@ impl Saved {
             return Err(damaged(format!("has moments of different shapes for `{table}`")));
         }
         let hidden = mean.shape()[1];
-        let mut state = TableMoments::zeros([table_rows, hidden], device, mean.dtype());
+        let mut state = TableMoments::zeros([table_rows, hidden], device, mean.dtype().into());
         let dtype = mean.dtype();
         let rows = |data: TensorData| Tensor::<2>::from_data(data, (device, dtype));
         let (mean, square) = (rows(mean), rows(square));
