@@ -249,22 +249,26 @@ impl BertEmbeddings {
             ids.check(Table::Position, rows)?;
             return Ok(table.rows(ids.tensor()));
         }
-        let past = input.past_key_values_length();
-        let first = match (table.padding_idx, input.words()) {
-            (Some(pad), Words::Ids(ids)) => {
-                return positions_after_padding(ids, pad, past, rows).map(|ids| table.rows(ids));
-            }
-            (Some(pad), Words::Embeds(_)) => past.saturating_add(pad + 1),
-            (None, _) => past,
-        };
-        let [_, seq] = input.dims();
-        let end = first.saturating_add(seq);
-        if end > rows {
-            let reason = format!("{seq} tokens from position {first} on");
-            return Err(Error::SequenceTooLong { needed: end - 1, reason, rows });
+        if let (Some(pad), Words::Ids(ids)) = (table.padding_idx, input.words()) {
+            let past = input.past_key_values_length();
+            return positions_after_padding(ids, pad, past, rows).map(|ids| table.rows(ids));
         }
-        Ok(Rows::Range { table: table.weight.val(), first })
+        Ok(Rows::Range { table: table.weight.val(), first: first_position(table, input)? })
     }
+}
+
+/// Where default positions that do not depend on ids start; they run on by ones.
+pub(crate) fn first_position(table: &TokenEmbedding, input: &BertEmbeddingsInput) -> Result<usize> {
+    let past = input.past_key_values_length();
+    let first = table.padding_idx.map_or(past, |pad| past.saturating_add(pad + 1));
+    let [_, seq] = input.dims();
+    let end = first.saturating_add(seq);
+    let rows = table.num_embeddings();
+    if end > rows {
+        let reason = format!("{seq} tokens from position {first} on");
+        return Err(Error::SequenceTooLong { needed: end - 1, reason, rows });
+    }
+    Ok(first)
 }
 
 /// RoBERTa's positions: each token that is not padding counts on from `pad + 1 + past`, padding sits at `pad`.
@@ -272,6 +276,14 @@ impl BertEmbeddings {
 /// With m = (ids ≠ pad) the positions are (cumsum(m) + past)·m + pad along each sequence, as
 /// `create_position_ids_from_input_ids` of transformers' `RobertaEmbeddings`.
 fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<Tensor<2, Int>> {
+    check_positions_after_padding(ids, pad, past, rows)?;
+    let is_token = ids.tensor().not_equal_scalar(pad as i64).int();
+    let count = is_token.clone().cumsum(1).add_scalar(past as i64);
+    Ok(count.mul(is_token).add_scalar(pad as i64))
+}
+
+/// Whether the longest sequence's last position has a row.
+pub(crate) fn check_positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<()> {
     let last_position = |tokens: usize| pad.saturating_add(past).saturating_add(tokens);
     if let Some((tokens, row)) = ids.longest_without(pad)
         && tokens > 0
@@ -287,7 +299,5 @@ fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> R
             rows,
         });
     }
-    let is_token = ids.tensor().not_equal_scalar(pad as i64).int();
-    let count = is_token.clone().cumsum(1).add_scalar(past as i64);
-    Ok(count.mul(is_token).add_scalar(pad as i64))
+    Ok(())
 }

@@ -93,6 +93,61 @@ pub enum Error {
         expected: String,
     },
 
+    /// A table that was looked up row by row got a gradient for all of its rows as well.
+    #[error(
+        "the {table} table got a dense gradient beside that of its rows: another part of the model reads the \
+         whole table (a tied output head does); train the table densely with BertEmbeddings::forward, or untie \
+         the head"
+    )]
+    DenseGradient {
+        /// The table.
+        table: Table,
+    },
+
+    /// A table whose rows cannot be trained by themselves.
+    #[error(
+        "the {table} table cannot be trained row by row: it {reason}; train it with BertEmbeddings::forward"
+    )]
+    NotRowSparse {
+        /// The table.
+        table: Table,
+        /// What is in the way.
+        reason: &'static str,
+    },
+
+    /// Gradients or optimiser state of rows that belong to a table of another shape.
+    #[error(
+        "the {what} is for a {table} table of shape {expected:?}, but this one has shape {found:?}; \
+         was the model resized or another one passed?"
+    )]
+    RowsOfOtherTable {
+        /// What was brought to the table, such as `row gradient`.
+        what: &'static str,
+        /// The table.
+        table: Table,
+        /// The shape it was made for, [V, H].
+        expected: [usize; 2],
+        /// The shape of the table it met, [V, H].
+        found: [usize; 2],
+    },
+
+    /// A saved state of a row optimiser that cannot be used.
+    #[error("the saved state of the row optimiser {problem}")]
+    RowState {
+        /// What is wrong with it.
+        problem: String,
+    },
+
+    /// A saved state of a row optimiser that cannot be written or read.
+    #[error("cannot {action} the state of the row optimiser")]
+    RowStateFile {
+        /// What failed, such as `read state.bpk of`.
+        action: String,
+        /// Why.
+        #[source]
+        source: burn_pack::Error,
+    },
+
     /// A batch without sequences, or sequences without tokens.
     #[error("{input} has shape {shape:?}: a batch needs at least one sequence of at least one token")]
     Empty {

@@ -64,9 +64,19 @@ impl Ids {
                 values.push(i64::from(id));
             }
         }
-        let tensor = Tensor::from_data(TensorData::new(values.clone(), [rows.len(), columns]), device);
+        Ok(Self::from_values(name, values, [rows.len(), columns], device))
+    }
+
+    /// Ids from the host, row-major.
+    pub(crate) fn from_values(
+        name: &'static str,
+        values: Vec<i64>,
+        dims: [usize; 2],
+        device: &Device,
+    ) -> Self {
+        let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), device);
         let host = OnceLock::from(HostIds::new(values));
-        Ok(Self { name, tensor, host: Host::Copy(Arc::new(host)) })
+        Self { name, tensor, host: Host::Copy(Arc::new(host)) }
     }
 
     pub(crate) fn tensor(&self) -> Tensor<2, Int> {
@@ -77,8 +87,24 @@ impl Ids {
         self.tensor.dims()
     }
 
+    /// A copy of the ids on the host, row-major; waits for the device where they came as a tensor.
+    pub(crate) fn to_host(&self) -> Vec<i64> {
+        match self.host() {
+            Some(host) => host.values.clone(),
+            None => self.read_back(),
+        }
+    }
+
     pub(crate) fn assume_in_range(self) -> Self {
         Self { host: Host::Unchecked, ..self }
+    }
+
+    /// The same ids, checked from here on whatever was assumed of them: for code that reads them anyway.
+    pub(crate) fn assume_nothing(&self) -> Self {
+        match &self.host {
+            Host::Copy(_) => self.clone(),
+            Host::Unchecked => Self::from_tensor(self.name, self.tensor.clone()),
+        }
     }
 
     pub(crate) fn to_device(&self, device: &Device) -> Self {
@@ -113,11 +139,13 @@ impl Ids {
 
     fn host(&self) -> Option<&HostIds> {
         match &self.host {
-            Host::Copy(host) => {
-                Some(host.get_or_init(|| HostIds::new(self.tensor.to_data().iter::<i64>().collect())))
-            }
+            Host::Copy(host) => Some(host.get_or_init(|| HostIds::new(self.read_back()))),
             Host::Unchecked => None,
         }
+    }
+
+    fn read_back(&self) -> Vec<i64> {
+        self.tensor.to_data().iter::<i64>().collect()
     }
 }
 

@@ -216,6 +216,18 @@ impl BertEmbeddingsInput {
         }
     }
 
+    /// The same batch with other ids for the same tokens: what it looks like to tables of fewer rows.
+    ///
+    /// `input_ids` is `None` for a batch of vectors. Positions are absolute from here on.
+    pub(crate) fn with_remapped(&self, input_ids: Option<Ids>, position_ids: Option<Ids>) -> Self {
+        Self {
+            words: input_ids.map_or_else(|| self.words.clone(), Words::Ids),
+            token_type_ids: self.token_type_ids.clone(),
+            position_ids,
+            past_key_values_length: 0,
+        }
+    }
+
     pub(crate) fn words(&self) -> &Words {
         &self.words
     }

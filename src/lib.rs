@@ -44,6 +44,7 @@
 //!   [`save_pretrained`](BertEmbeddings::save_pretrained): Hugging Face checkpoints, in and out;
 //! - [`resize_vocabulary`](BertEmbeddings::resize_vocabulary) and
 //!   [`extend_positions`](BertEmbeddings::extend_positions): more tokens, longer sequences;
+//! - [`sparse`]: training steps whose cost follows the batch, not the vocabulary;
 //! - [`cast_module`]: any Burn module in another float dtype.
 
 #![warn(missing_docs)]
@@ -64,6 +65,7 @@ pub mod masked_lm;
 pub mod ops;
 mod philox;
 mod resize;
+pub mod sparse;
 mod token_embedding;
 
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};

@@ -117,6 +117,11 @@ impl TokenEmbedding {
         self.weight.lazy_shape()[1]
     }
 
+    /// [V, H]. Does not initialise the table.
+    pub(crate) fn dims(&self) -> [usize; 2] {
+        [self.num_embeddings(), self.embedding_dim()]
+    }
+
     /// Looks up ids of any rank D; `E` must be D + 1, which the compiler checks.
     ///
     /// # Shapes

@@ -117,3 +117,17 @@ fn a_probability_of_zero_never_drops() {
         .init(&device);
     assert_eq!(dropped(&module), 0);
 }
+
+#[test]
+fn row_sparse_training_drops_the_same_values_as_dense() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let module = module(&device);
+    let rows = module.touched_rows(&input()).unwrap();
+    module.forward(&input()); // draws the tables that are not drawn yet
+    device.seed(7);
+    let dense = values(module.forward(&input()));
+    device.seed(7);
+    assert_eq!(values(rows.forward()), dense);
+    assert!(dense.contains(&0.0));
+}

@@ -1,0 +1,211 @@
+//! `RowGradients`: what a loss says about the rows that its batches touched.
+
+use super::rows::TouchedRows;
+use super::table;
+use crate::embeddings::BertEmbeddings;
+use crate::error::{Error, Result, Table};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType, Gradients};
+
+/// Gradients of the rows that one or several batches touched, to be given to
+/// [`SparseOptimizer::step`](super::SparseOptimizer::step).
+///
+/// An id that is looked up several times has one row, the sum. The padding row has none.
+#[derive(Clone, Debug, Default)]
+pub struct RowGradients {
+    words: Option<TableGradient>,
+    positions: Option<TableGradient>,
+}
+
+/// Gradients of some rows of one table.
+#[derive(Clone, Debug)]
+pub(super) struct TableGradient {
+    /// The table's shape, [V, H].
+    pub(super) shape: [usize; 2],
+    /// Which rows, ascending, each once.
+    pub(super) ids: Vec<usize>,
+    /// Their gradients, [ids.len(), H]; `None` if there are none: a batch of padding alone.
+    pub(super) rows: Option<Tensor<2>>,
+}
+
+impl RowGradients {
+    /// Takes the gradients of `rows` out of `gradients`, as `GradientsParams::from_grads` does for parameters.
+    ///
+    /// `embeddings` is the layer that the rows were copied from. Call this before the gradients of the rest of the
+    /// model are taken out, so that a gradient that reached a whole table is noticed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DenseGradient`] if another part of the model, such as a tied output head, sent a gradient to
+    /// all rows of a table that was looked up by rows. Nothing is taken out then.
+    pub fn from_grads(
+        gradients: &mut Gradients,
+        rows: TouchedRows,
+        embeddings: &BertEmbeddings,
+    ) -> Result<Self> {
+        let is_dense = |table: &Param<Tensor<2>>| table.is_require_grad() && table.grad(gradients).is_some();
+        if rows.words.is_some() && is_dense(&embeddings.word_embeddings.weight) {
+            return Err(Error::DenseGradient { table: Table::Word });
+        }
+        if let Some(positions) = &embeddings.position_embeddings
+            && is_dense(&positions.weight)
+        {
+            return Err(Error::DenseGradient { table: Table::Position });
+        }
+        Ok(Self {
+            words: rows.words.and_then(|touched| touched.into_gradient(gradients)),
+            positions: rows.positions.and_then(|touched| touched.into_gradient(gradients)),
+        })
+    }
+
+    /// Adds the gradients of another batch, whose rows may be others: the gradients of the sum of both losses.
+    ///
+    /// For the mean over N batches divide the losses by N, or the sum by [`mul_scalar`](Self::mul_scalar).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RowsOfOtherTable`] if the two are of tables of different shape.
+    pub fn accumulate(self, other: Self) -> Result<Self> {
+        Ok(Self {
+            words: merge(Table::Word, self.words, other.words)?,
+            positions: merge(Table::Position, self.positions, other.positions)?,
+        })
+    }
+
+    /// Every gradient times `factor`.
+    pub fn mul_scalar(self, factor: f64) -> Self {
+        self.map(|rows| rows.mul_scalar(factor))
+    }
+
+    /// The rows of `table` that have a gradient, ascending, and their gradients, [U, H]; `None` without any.
+    pub fn get(&self, table: Table) -> Option<(&[usize], Tensor<2>)> {
+        let gradient = match table {
+            Table::Word => self.words.as_ref()?,
+            Table::Position => self.positions.as_ref()?,
+            Table::TokenType | Table::Embedding => return None,
+        };
+        Some((&gradient.ids, gradient.rows.clone()?))
+    }
+
+    /// Scales these gradients and those of the rest of `model` so that their common norm is at most `max_norm`,
+    /// and returns the norm that it was before, [1].
+    ///
+    /// ‖g‖ = √Σ g² over every row and every parameter that has a gradient; all are multiplied by
+    /// min(1, `max_norm` / (‖g‖ + 1e-6)). Rows that no batch touched would add zeros, so the norm is the one of
+    /// dense training. Nothing is read back from the device.
+    ///
+    /// # Numerics
+    ///
+    /// Sums are taken in f32, or in f64 where a gradient is f64.
+    ///
+    /// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
+    pub fn clip_by_global_norm<M: Module>(
+        &mut self,
+        model: &M,
+        gradients: &mut GradientsParams,
+        max_norm: f64,
+    ) -> Option<Tensor<1>> {
+        let mut sum = SumOfSquares { gradients, total: None };
+        for table in [&self.words, &self.positions] {
+            if let Some(rows) = table.as_ref().and_then(|table| table.rows.clone()) {
+                sum.add(rows);
+            }
+        }
+        model.visit(&mut sum);
+        let norm = sum.total?.sqrt();
+        let factor = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
+        *self = std::mem::take(self).map(|rows| scale(rows, &factor));
+        model.visit(&mut Scale { gradients, factor });
+        Some(norm)
+    }
+
+    /// Those of the word table and of the position table.
+    pub(super) fn into_tables(self) -> [Option<TableGradient>; 2] {
+        [self.words, self.positions]
+    }
+
+    fn map(self, change: impl Fn(Tensor<2>) -> Tensor<2>) -> Self {
+        let change = |table: TableGradient| TableGradient { rows: table.rows.map(&change), ..table };
+        Self { words: self.words.map(change), positions: self.positions.map(change) }
+    }
+}
+
+/// The sum of two gradients of one table.
+fn merge(
+    table: Table,
+    ours: Option<TableGradient>,
+    theirs: Option<TableGradient>,
+) -> Result<Option<TableGradient>> {
+    let (ours, theirs) = match (ours, theirs) {
+        (Some(ours), Some(theirs)) => (ours, theirs),
+        (ours, theirs) => return Ok(ours.or(theirs)),
+    };
+    if ours.shape != theirs.shape {
+        let (expected, found) = (theirs.shape, ours.shape);
+        return Err(Error::RowsOfOtherTable { what: "row gradient", table, expected, found });
+    }
+    let (Some(our_rows), Some(their_rows)) = (&ours.rows, &theirs.rows) else {
+        return Ok(Some(if ours.rows.is_some() { ours } else { theirs }));
+    };
+    let mut ids = [ours.ids.as_slice(), &theirs.ids].concat();
+    ids.sort_unstable();
+    ids.dedup();
+    let [_, hidden] = ours.shape;
+    let place = |id: &usize| ids.binary_search(id).unwrap_or(ids.len());
+    let zeros = Tensor::zeros([ids.len(), hidden], (&our_rows.device(), our_rows.dtype()));
+    let our_places: Vec<usize> = ours.ids.iter().map(place).collect();
+    let their_places: Vec<usize> = theirs.ids.iter().map(place).collect();
+    let rows = table::assign(zeros, &our_places, our_rows.clone());
+    let rows = table::add(rows, &their_places, their_rows.clone());
+    Ok(Some(TableGradient { shape: ours.shape, ids, rows: Some(rows) }))
+}
+
+/// Adds up the squares of all gradients of a module.
+struct SumOfSquares<'a> {
+    gradients: &'a GradientsParams,
+    total: Option<Tensor<1>>,
+}
+
+impl SumOfSquares<'_> {
+    fn add<const D: usize>(&mut self, gradient: Tensor<D>) {
+        let gradient = match gradient.dtype() {
+            DType::F16 | DType::BF16 => gradient.cast(FloatDType::F32),
+            _ => gradient,
+        };
+        let sum = gradient.square().sum();
+        self.total = Some(match self.total.take() {
+            None => sum,
+            Some(total) if total.dtype() == sum.dtype() => total + sum,
+            Some(total) => total.cast(FloatDType::F64) + sum.cast(FloatDType::F64),
+        });
+    }
+}
+
+impl ModuleVisitor for SumOfSquares<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            self.add(gradient);
+        }
+    }
+}
+
+/// Multiplies all gradients of a module by `factor`, [1].
+struct Scale<'a> {
+    gradients: &'a mut GradientsParams,
+    factor: Tensor<1>,
+}
+
+impl ModuleVisitor for Scale<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
+            self.gradients.register(param.id, scale(gradient, &self.factor));
+        }
+    }
+}
+
+fn scale<const D: usize>(gradient: Tensor<D>, factor: &Tensor<1>) -> Tensor<D> {
+    let dtype: FloatDType = gradient.dtype().into();
+    gradient * factor.clone().cast(dtype).reshape([1; D])
+}

@@ -1,0 +1,133 @@
+//! A step on tables that lie in the host's memory: one pass over the touched rows, where they are.
+//!
+//! As tensor operations a step goes through some fifteen temporaries of the size of the touched rows, and fresh
+//! memory for them costs a CPU more than the arithmetic does. Flex gives the memory of a tensor that nothing else
+//! holds to the host and takes it back without a copy, so the rows can be changed in it. The arithmetic is that of
+//! [`super::rules`] on tensors, operation by operation, and the results are the same bit for bit.
+
+use super::rules::{Adam, Moments};
+use super::step::Step;
+use burn::prelude::*;
+use burn::tensor::DType;
+use rayon::prelude::*;
+
+/// Fewer rows than this are not worth a thread of their own.
+const ROWS_A_TASK: usize = 64;
+
+/// Whether a table, outside autodiff, is f32 in the host's memory.
+fn is_ours(table: &Tensor<2>) -> bool {
+    table.dtype() == DType::F32 && table.device() == Device::flex()
+}
+
+/// A step of SGD on rows `ids`, ascending, of a table; `gradient` is [ids.len(), H].
+/// Gives the gradient back, with nothing changed, if the table is not f32 in memory that the host may write.
+pub(super) fn sgd(
+    step: Step,
+    table: &mut Tensor<2>,
+    ids: &[usize],
+    gradient: Tensor<2>,
+) -> Option<Tensor<2>> {
+    if !is_ours(table) {
+        return Some(gradient);
+    }
+    let [_, hidden] = table.dims();
+    let (mut table, gradient) = (Borrowed::take(table), Gradient::take(gradient));
+    let (Some(w), Some(g)) = (table.values(), gradient.values()) else {
+        return Some(gradient.into_tensor());
+    };
+    let rate = step.learning_rate as f32;
+    let rows: Vec<_> = rows(w, hidden, ids).zip(g.chunks_exact(hidden)).collect();
+    rows.into_par_iter().with_min_len(ROWS_A_TASK).for_each(|(w, g)| {
+        for (w, &g) in w.iter_mut().zip(g) {
+            *w -= g * rate;
+        }
+    });
+    None
+}
+
+/// A step of Adam on rows `ids`, ascending, of a table and of its moments; `gradient` is [ids.len(), H].
+/// Gives the gradient back, with nothing changed, if they are not f32 in memory that the host may write.
+pub(super) fn adam(
+    adam: &Adam,
+    step: Step,
+    table: &mut Tensor<2>,
+    moments: &mut Moments,
+    ids: &[usize],
+    gradient: Tensor<2>,
+) -> Option<Tensor<2>> {
+    if !is_ours(table) {
+        return Some(gradient);
+    }
+    let [_, hidden] = table.dims();
+    let (mut table, gradient) = (Borrowed::take(table), Gradient::take(gradient));
+    let (mut mean, mut square) = (Borrowed::take(&mut moments.mean), Borrowed::take(&mut moments.square));
+    let (Some(w), Some(m), Some(v), Some(g)) =
+        (table.values(), mean.values(), square.values(), gradient.values())
+    else {
+        return Some(gradient.into_tensor());
+    };
+    let step = adam.row_step(step);
+    let moments = rows(m, hidden, ids).zip(rows(v, hidden, ids));
+    let rows: Vec<_> = rows(w, hidden, ids).zip(moments).zip(g.chunks_exact(hidden)).collect();
+    rows.into_par_iter().with_min_len(ROWS_A_TASK).for_each(|((w, (m, v)), g)| step.run(w, m, v, g));
+    None
+}
+
+/// Rows `ids`, ascending, of a table.
+fn rows<'a>(table: &'a mut [f32], hidden: usize, ids: &'a [usize]) -> impl Iterator<Item = &'a mut [f32]> {
+    let mut rows = table.chunks_exact_mut(hidden);
+    let mut passed = 0;
+    ids.iter().filter_map(move |&id| {
+        let row = rows.nth(id - passed);
+        passed = id + 1;
+        row
+    })
+}
+
+/// A gradient that was read to the host.
+struct Gradient {
+    data: TensorData,
+    device: Device,
+}
+
+impl Gradient {
+    fn take(tensor: Tensor<2>) -> Self {
+        Self { device: tensor.device(), data: tensor.into_data() }
+    }
+
+    fn values(&self) -> Option<&[f32]> {
+        self.data.as_slice().ok()
+    }
+
+    fn into_tensor(self) -> Tensor<2> {
+        let dtype = self.data.dtype();
+        Tensor::from_data(self.data, (&self.device, dtype))
+    }
+}
+
+/// A tensor whose memory is the host's for a while; it goes back when this is dropped.
+struct Borrowed<'a> {
+    tensor: &'a mut Tensor<2>,
+    data: TensorData,
+    device: Device,
+}
+
+impl<'a> Borrowed<'a> {
+    fn take(tensor: &'a mut Tensor<2>) -> Self {
+        let device = tensor.device();
+        let data = tensor.extract().into_data();
+        Self { tensor, data, device }
+    }
+
+    fn values(&mut self) -> Option<&mut [f32]> {
+        self.data.as_mut_slice().ok()
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        let data = std::mem::replace(&mut self.data, TensorData::from([0.0f32; 0]));
+        let dtype = data.dtype();
+        *self.tensor = Tensor::from_data(data, (&self.device, dtype));
+    }
+}

@@ -1,0 +1,164 @@
+//! `SparseOptimizer`: updates the rows that got a gradient, and their state, where they lie.
+
+use super::gradients::{RowGradients, TableGradient};
+use super::rules::{Moments, Rule};
+use super::step::{self, Step, computed_in};
+use super::table;
+use crate::embeddings::BertEmbeddings;
+use crate::error::{Error, Result, Table};
+use crate::token_embedding::TokenEmbedding;
+use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+
+/// Updates rows of a [`BertEmbeddings`]' word and position tables, and the state of just those rows, in place.
+///
+/// Made by [`RowSgdConfig`](super::RowSgdConfig), [`SparseAdamConfig`](super::SparseAdamConfig) or
+/// [`LazyAdamWConfig`](super::LazyAdamWConfig); see [the module](super). One optimiser serves one layer.
+///
+/// # State
+///
+/// Adam's moments are two tables of the shape of the one they belong to, made at its first step. On a CPU their
+/// memory is taken up as rows are touched, because the operating system gives zero pages out lazily.
+#[derive(Debug)]
+pub struct SparseOptimizer {
+    pub(super) rule: Rule,
+    pub(super) words: TableState,
+    pub(super) positions: TableState,
+}
+
+/// What an optimiser remembers of one table.
+#[derive(Debug, Default)]
+pub(super) struct TableState {
+    /// How often the table was stepped, whichever rows were touched.
+    pub(super) time: u64,
+    pub(super) moments: Option<TableMoments>,
+}
+
+#[derive(Debug)]
+pub(super) struct TableMoments {
+    /// Of the whole table, [V, H].
+    pub(super) moments: Moments,
+    /// Whether a row was ever touched: the others' moments are zeros.
+    pub(super) touched: Vec<bool>,
+}
+
+impl SparseOptimizer {
+    pub(super) fn new(rule: Rule) -> Self {
+        Self { rule, words: TableState::default(), positions: TableState::default() }
+    }
+
+    /// Updates the rows that `gradients` name, in place.
+    ///
+    /// The learning rate comes with each step: a number, or what a scheduler of Burn gives. A scheduler that has
+    /// groups chooses by parameter id or by the paths `word_embeddings.weight` and `position_embeddings.weight`, as
+    /// seen from the layer.
+    ///
+    /// A table without a gradient (frozen, or not looked up) is left alone, and so is its step count. A batch of
+    /// padding alone counts as a step of the word table that changes nothing, as in PyTorch.
+    ///
+    /// A clone of `embeddings` that is still alive keeps the old values; the tables are then copied, once, to
+    /// let it.
+    ///
+    /// # Numerics
+    ///
+    /// 16-bit tables are updated in f32 and rounded once; their moments are f32.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RowsOfOtherTable`] if the gradients, or the state of an earlier step, are of tables of another
+    /// shape. Nothing is changed then.
+    pub fn step(
+        &mut self,
+        learning_rate: impl Into<ModuleLearningRate>,
+        embeddings: &mut BertEmbeddings,
+        gradients: RowGradients,
+    ) -> Result<()> {
+        let learning_rate = learning_rate.into();
+        let BertEmbeddings { word_embeddings, position_embeddings, .. } = embeddings;
+        let [words, positions] = gradients.into_tables();
+        let tables = [
+            (Table::Word, "word_embeddings.weight", Some(word_embeddings), &mut self.words, words),
+            (
+                Table::Position,
+                "position_embeddings.weight",
+                position_embeddings.as_mut(),
+                &mut self.positions,
+                positions,
+            ),
+        ];
+        for (table, _, embedding, state, gradient) in &tables {
+            let Some(gradient) = gradient else { continue };
+            let found = embedding.as_ref().map_or([0, 0], |table| table.dims());
+            check_shape("row gradient", *table, gradient.shape, found)?;
+            if let Some(moments) = &state.moments {
+                check_shape("state of the optimiser", *table, moments.moments.mean.dims(), found)?;
+            }
+        }
+        for (_, path, embedding, state, gradient) in tables {
+            if let (Some(embedding), Some(gradient)) = (embedding, gradient) {
+                let learning_rate = learning_rate.lr_from_param(embedding.weight.id, Some(path));
+                state.step(&self.rule, learning_rate, embedding, gradient);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_shape(what: &'static str, table: Table, expected: [usize; 2], found: [usize; 2]) -> Result<()> {
+    match expected == found {
+        true => Ok(()),
+        false => Err(Error::RowsOfOtherTable { what, table, expected, found }),
+    }
+}
+
+impl TableState {
+    fn step(
+        &mut self,
+        rule: &Rule,
+        learning_rate: f64,
+        embedding: &mut TokenEmbedding,
+        gradient: TableGradient,
+    ) {
+        self.time += 1;
+        let Some(rows) = gradient.rows else { return };
+        let (step, ids) = (Step { learning_rate, time: self.time }, &gradient.ids);
+        match rule {
+            Rule::Sgd => {
+                table::change_in_place(&mut embedding.weight, |table| step::sgd(step, table, ids, rows));
+            }
+            Rule::Adam(adam) => {
+                let (device, dtype) = (rows.device(), computed_in(rows.dtype()));
+                let state =
+                    self.moments.get_or_insert_with(|| TableMoments::zeros(gradient.shape, &device, dtype));
+                state.move_to(&device, dtype);
+                for &id in ids {
+                    state.touched[id] = true;
+                }
+                let moments = &mut state.moments;
+                table::change_in_place(&mut embedding.weight, |table| {
+                    step::adam(adam, step, table, moments, ids, rows)
+                });
+            }
+        }
+    }
+}
+
+impl TableMoments {
+    pub(super) fn zeros([rows, hidden]: [usize; 2], device: &Device, dtype: FloatDType) -> Self {
+        let dtype = DType::from(dtype);
+        let zeros =
+            || device.memory_persistent_allocations((), |()| Tensor::zeros([rows, hidden], (device, dtype)));
+        Self { moments: Moments { mean: zeros(), square: zeros() }, touched: vec![false; rows] }
+    }
+
+    /// Follows a module that was moved or cast.
+    fn move_to(&mut self, device: &Device, dtype: FloatDType) {
+        let Moments { mean, square } = &mut self.moments;
+        for moment in [mean, square] {
+            if moment.device() != *device || moment.dtype() != dtype.into() {
+                moment.inplace(|moment| moment.to_device(device).cast(dtype));
+            }
+        }
+    }
+}

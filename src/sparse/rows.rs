@@ -1,0 +1,214 @@
+//! `TouchedRows`: the rows of the tables that one batch looks up.
+
+use super::gradients::TableGradient;
+use super::table::{self, Autodiff};
+use crate::embeddings::{BertEmbeddings, check_positions_after_padding, first_position};
+use crate::error::{Result, Table};
+use crate::ids::Ids;
+use crate::input::{BertEmbeddingsInput, Words};
+use crate::token_embedding::TokenEmbedding;
+use burn::module::{Param, ParamId};
+use burn::prelude::*;
+use burn::tensor::Gradients;
+
+/// The rows of the word and position tables that one batch looks up, as small trainable tables of their own.
+///
+/// Made by [`BertEmbeddings::touched_rows`]; see [the module](super) for what to do with it. It holds copies:
+/// a step of the optimiser makes them stale, so a batch's rows are taken anew each time it is used.
+#[derive(Debug)]
+pub struct TouchedRows {
+    embeddings: BertEmbeddings,
+    input: BertEmbeddingsInput,
+    pub(super) words: Option<TouchedTable>,
+    pub(super) positions: Option<TouchedTable>,
+}
+
+/// What ties a small table to the large one.
+#[derive(Debug)]
+pub(super) struct TouchedTable {
+    /// Shape of the large table, [V, H].
+    shape: [usize; 2],
+    /// Rows of the large table that the first rows of the small one were copied from, ascending, without the
+    /// padding row: that comes last in the small table and gets no gradient.
+    ids: Vec<usize>,
+    /// The small table, [U, H] with U ≥ `ids.len()`.
+    leaf: Tensor<2>,
+}
+
+impl BertEmbeddings {
+    /// Copies the rows that `input` looks up into small tables, for row-sparse training: see [`sparse`](super).
+    ///
+    /// The ids must be known on the host. Those of [`BertEmbeddingsInput::from_rows`] are; ids that came as
+    /// tensors are read back once, which waits for the device, also after
+    /// [`assume_in_range`](BertEmbeddingsInput::assume_in_range).
+    ///
+    /// # Errors
+    ///
+    /// - Those of [`try_forward`](Self::try_forward);
+    /// - [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table has a LoRA adapter or is distributed.
+    pub fn touched_rows(&self, input: &BertEmbeddingsInput) -> Result<TouchedRows> {
+        let mut embeddings = self.clone();
+        let (input_ids, words) = match input.words() {
+            Words::Ids(ids) => {
+                let ids = ids.assume_nothing();
+                ids.check(Table::Word, self.word_embeddings.num_embeddings())?;
+                let looked_up = LookedUp::new(Table::Word, &self.word_embeddings, &ids.to_host())?;
+                embeddings.word_embeddings = looked_up.small;
+                let ids = Ids::from_values("input_ids", looked_up.ids, ids.dims(), &input.device());
+                (Some(ids), Some(looked_up.touched))
+            }
+            Words::Embeds(_) => {
+                // Not looked up, but it tells the hidden size; the large table must not be held.
+                embeddings.word_embeddings = LookedUp::new(Table::Word, &self.word_embeddings, &[0])?.small;
+                (None, None)
+            }
+        };
+        let mut position_ids = None;
+        let mut positions = None;
+        if let Some(table) = &self.position_embeddings {
+            let ids = position_ids_of(table, input)?;
+            let looked_up = LookedUp::new(Table::Position, table, &ids.values)?;
+            embeddings.position_embeddings = Some(looked_up.small);
+            positions = Some(looked_up.touched);
+            // A run of positions is looked up by where it starts: at the first row of the small table.
+            position_ids =
+                ids.dims.map(|dims| Ids::from_values("position_ids", looked_up.ids, dims, &input.device()));
+        }
+        let input = input.with_remapped(input_ids, position_ids);
+        Ok(TouchedRows { embeddings, input, words, positions })
+    }
+}
+
+impl TouchedRows {
+    /// Embeds the batch: the values of [`BertEmbeddings::forward`] on the whole tables, bit for bit.
+    ///
+    /// # Shapes
+    ///
+    /// - output: [B, S, H]
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self) -> Tensor<3> {
+        self.embeddings.forward(&self.input)
+    }
+
+    /// As [`forward`](Self::forward), with what is left to be wrong as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddings::try_forward`] that do not concern token or position ids, which were checked
+    /// when the rows were copied.
+    pub fn try_forward(&self) -> Result<Tensor<3>> {
+        self.embeddings.try_forward(&self.input)
+    }
+
+    /// The layer with small tables in the place of the word and position table; the rest is the original's.
+    ///
+    /// With [`input`](Self::input) it serves a model that calls the layer itself.
+    pub fn embeddings(&self) -> &BertEmbeddings {
+        &self.embeddings
+    }
+
+    /// The batch, its token and position ids renumbered for the small tables.
+    pub fn input(&self) -> &BertEmbeddingsInput {
+        &self.input
+    }
+
+    /// The rows of `table` that were copied and get a gradient, ascending: those looked up, but the padding row.
+    ///
+    /// Empty for a table that the batch does not look up, and for token types, which stay dense.
+    pub fn ids(&self, table: Table) -> &[usize] {
+        let touched = match table {
+            Table::Word => &self.words,
+            Table::Position => &self.positions,
+            Table::TokenType | Table::Embedding => &None,
+        };
+        touched.as_ref().map_or(&[], |touched| &touched.ids)
+    }
+}
+
+impl TouchedTable {
+    /// The gradient of rows `ids`: `None` if the table is frozen or the loss does not depend on it.
+    pub(super) fn into_gradient(self, gradients: &mut Gradients) -> Option<TableGradient> {
+        let rows = self.leaf.grad_remove(gradients)?; // [U, H]
+        let rows = match self.ids.len() {
+            0 => None,
+            kept if kept == rows.dims()[0] => Some(rows),
+            kept => Some(rows.narrow(0, 0, kept)),
+        };
+        Some(TableGradient { shape: self.shape, ids: self.ids, rows })
+    }
+}
+
+/// What looking ids up in a small table takes.
+struct LookedUp {
+    small: TokenEmbedding,
+    touched: TouchedTable,
+    /// The ids, renumbered.
+    ids: Vec<i64>,
+}
+
+impl LookedUp {
+    /// Copies the rows that `ids` name. The ids are known to be in range.
+    fn new(kind: Table, table: &TokenEmbedding, ids: &[i64]) -> Result<Self> {
+        table::check(kind, &table.weight)?;
+        let pad = table.padding_idx;
+        let mut rows: Vec<usize> = ids.iter().map(|&id| id as usize).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let pads = rows.len();
+        rows.retain(|&row| Some(row) != pad);
+        let has_pad = rows.len() < pads;
+        // `rows` is sorted and has every id but the padding one, which is the row after them.
+        let renumber = |&id: &i64| rows.binary_search(&(id as usize)).unwrap_or(rows.len()) as i64;
+        let renumbered = ids.iter().map(renumber).collect();
+
+        let weight = table.weight.val();
+        let autodiff = Autodiff::of(&weight);
+        let copied: Vec<usize> = rows.iter().copied().chain(pad.filter(|_| has_pad)).collect();
+        let leaf = autodiff.restore(table::gather(weight.inner(), &copied));
+        let small = TokenEmbedding {
+            weight: Param::initialized(ParamId::new(), leaf.clone()),
+            padding_idx: has_pad.then_some(rows.len()),
+        };
+        Ok(Self { small, touched: TouchedTable { shape: table.dims(), ids: rows, leaf }, ids: renumbered })
+    }
+}
+
+/// Positions on the host, with their shape where they are not one run K, K+1, … for all sequences.
+struct PositionIds {
+    values: Vec<i64>,
+    dims: Option<[usize; 2]>,
+}
+
+/// The positions that [`BertEmbeddings::try_forward`] looks up in `table`, or its error.
+fn position_ids_of(table: &TokenEmbedding, input: &BertEmbeddingsInput) -> Result<PositionIds> {
+    let rows = table.num_embeddings();
+    if let Some(ids) = input.position_ids() {
+        let ids = ids.assume_nothing();
+        ids.check(Table::Position, rows)?;
+        return Ok(PositionIds { values: ids.to_host(), dims: Some(ids.dims()) });
+    }
+    let [_, seq] = input.dims();
+    if let (Some(pad), Words::Ids(ids)) = (table.padding_idx, input.words()) {
+        let past = input.past_key_values_length();
+        let ids = ids.assume_nothing();
+        check_positions_after_padding(&ids, pad, past, rows)?;
+        let mut values = ids.to_host();
+        for sequence in values.chunks_mut(seq) {
+            let mut last = pad.saturating_add(past);
+            for id in sequence {
+                *id = if *id == pad as i64 {
+                    pad
+                } else {
+                    last += 1;
+                    last
+                } as i64;
+            }
+        }
+        return Ok(PositionIds { values, dims: Some(ids.dims()) });
+    }
+    let first = first_position(table, input)?;
+    Ok(PositionIds { values: (first..first + seq).map(|position| position as i64).collect(), dims: None })
+}

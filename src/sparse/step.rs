@@ -1,0 +1,128 @@
+//! One step of one table: in the host's memory where it can be had, by tensor operations everywhere else.
+
+#[cfg(feature = "flex")]
+use super::host;
+use super::rules::{Adam, Moments};
+use super::table;
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+
+/// When and how far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) learning_rate: f64,
+    /// How often the table was stepped, this time included.
+    pub(super) time: u64,
+}
+
+/// The table after SGD on rows `ids`, which ascend; `gradient` is [ids.len(), H].
+pub(super) fn sgd(step: Step, mut table: Tensor<2>, ids: &[usize], gradient: Tensor<2>) -> Tensor<2> {
+    #[cfg(feature = "flex")]
+    let Some(gradient) = host::sgd(step, &mut table, ids, gradient) else { return table };
+    sgd_on_tensors(step, table, ids, gradient)
+}
+
+/// The table after Adam on rows `ids`, which ascend; `gradient` is [ids.len(), H] and the moments change too.
+pub(super) fn adam(
+    adam: &Adam,
+    step: Step,
+    mut table: Tensor<2>,
+    moments: &mut Moments,
+    ids: &[usize],
+    gradient: Tensor<2>,
+) -> Tensor<2> {
+    #[cfg(feature = "flex")]
+    let Some(gradient) = host::adam(adam, step, &mut table, moments, ids, gradient) else { return table };
+    adam_on_tensors(adam, step, table, moments, ids, gradient)
+}
+
+fn sgd_on_tensors(step: Step, table: Tensor<2>, ids: &[usize], gradient: Tensor<2>) -> Tensor<2> {
+    let (narrow, wide) = (table.dtype().into(), computed_in(table.dtype()));
+    let old = table::gather(table.clone(), ids).cast::<FloatDType>(wide);
+    let new = old - gradient.cast(wide).mul_scalar(step.learning_rate);
+    table::assign(table, ids, new.cast::<FloatDType>(narrow))
+}
+
+fn adam_on_tensors(
+    adam: &Adam,
+    step: Step,
+    table: Tensor<2>,
+    moments: &mut Moments,
+    ids: &[usize],
+    gradient: Tensor<2>,
+) -> Tensor<2> {
+    let (narrow, wide) = (table.dtype().into(), computed_in(table.dtype()));
+    let old = Moments {
+        mean: table::gather(moments.mean.clone(), ids),
+        square: table::gather(moments.square.clone(), ids),
+    };
+    let new = adam.follow(old, gradient.cast::<FloatDType>(wide));
+    moments.mean.inplace(|mean| table::assign(mean, ids, new.mean.clone()));
+    moments.square.inplace(|square| table::assign(square, ids, new.square.clone()));
+    let rows = table::gather(table.clone(), ids).cast::<FloatDType>(wide);
+    table::assign(table, ids, adam.descend(rows, step, new).cast::<FloatDType>(narrow))
+}
+
+/// The dtype that an update is computed in, and that moments are kept in.
+pub(super) fn computed_in(dtype: DType) -> FloatDType {
+    match dtype {
+        DType::F16 | DType::BF16 => FloatDType::F32,
+        _ => dtype.into(),
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::sparse::rules::Rule;
+    use crate::sparse::{LazyAdamWConfig, SparseAdamConfig};
+    use burn::tensor::Distribution;
+
+    const IDS: [usize; 5] = [0, 3, 4, 11, 19];
+    const HIDDEN: usize = 13;
+
+    fn normal(rows: usize) -> Tensor<2> {
+        Tensor::random([rows, HIDDEN], Distribution::Normal(0.0, 1.0), &Device::flex())
+    }
+
+    fn bits(tensor: &Tensor<2>) -> Vec<u32> {
+        tensor.to_data().iter::<f32>().map(f32::to_bits).collect()
+    }
+
+    #[test]
+    fn sgd_in_the_hosts_memory_is_sgd_on_tensors_bit_for_bit() {
+        let (mut table, gradient) = (normal(20), normal(IDS.len()));
+        let step = Step { learning_rate: 0.3, time: 1 };
+        let expected = sgd_on_tensors(step, table.clone(), &IDS, gradient.clone());
+        assert!(host::sgd(step, &mut table, &IDS, gradient).is_none());
+        assert_eq!(bits(&table), bits(&expected));
+    }
+
+    #[test]
+    fn adam_in_the_hosts_memory_is_adam_on_tensors_bit_for_bit() {
+        for optimizer in [SparseAdamConfig::new().init(), LazyAdamWConfig::new().init()] {
+            let Rule::Adam(rule) = &optimizer.rule else { panic!("{optimizer:?} is an Adam") };
+            let (mut table, mut expected) = (normal(20), Tensor::empty([0, 0], &Device::flex()));
+            let zeros = || Tensor::zeros([20, HIDDEN], &Device::flex());
+            let moments = || Moments { mean: zeros(), square: zeros() };
+            let (mut ours, mut theirs) = (moments(), moments());
+            for time in 1..=5 {
+                let (step, gradient) = (Step { learning_rate: 0.3, time }, normal(IDS.len()));
+                let before = if time == 1 { table.clone() } else { expected };
+                expected = adam_on_tensors(rule, step, before, &mut theirs, &IDS, gradient.clone());
+                assert!(host::adam(rule, step, &mut table, &mut ours, &IDS, gradient).is_none());
+                assert_eq!(bits(&table), bits(&expected));
+                assert_eq!(bits(&ours.mean), bits(&theirs.mean));
+                assert_eq!(bits(&ours.square), bits(&theirs.square));
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_of_another_dtype_is_left_to_tensors() {
+        let (table, gradient) = (normal(20).cast(FloatDType::F64), normal(2).cast(FloatDType::F64));
+        let (mut same, step) = (table.clone(), Step { learning_rate: 0.3, time: 1 });
+        let back = host::sgd(step, &mut same, &[3, 4], gradient.clone()).unwrap();
+        assert_eq!((back.to_data(), same.to_data()), (gradient.to_data(), table.to_data()));
+    }
+}
