@@ -29,12 +29,19 @@ pub(super) fn forward<T: Scalar>(
     let mean = T::Wide::from_f64(sum_of(sum, |x| x).to_f64() / hidden);
     let squares = sum_of(sum, |x| (x - mean) * (x - mean)).to_f64();
     let rstd = T::Wide::from_f64(1.0 / (squares / hidden + norm.epsilon).sqrt());
-    for (((x, &gamma), &beta), y) in sum.iter_mut().zip(&norm.gamma).zip(&norm.beta).zip(&mut *y) {
-        *x = (*x - mean) * rstd * gamma + beta;
-        *y = T::narrow(*x);
-    }
-    if let Some(mask) = &norm.mask {
-        for_groups(mask, token, y, sum, |factor, y, x| *y = T::narrow(x * factor));
+    let scaled = |x: T::Wide, gamma, beta| (x - mean) * rstd * gamma + beta;
+    match &norm.mask {
+        None => {
+            for (((&x, &gamma), &beta), y) in sum.iter().zip(&norm.gamma).zip(&norm.beta).zip(y) {
+                *y = T::narrow(scaled(x, gamma, beta));
+            }
+        }
+        Some(mask) => {
+            for ((x, &gamma), &beta) in sum.iter_mut().zip(&norm.gamma).zip(&norm.beta) {
+                *x = scaled(*x, gamma, beta);
+            }
+            for_groups(mask, token, y, sum, |factor, y, x| *y = T::narrow(x * factor));
+        }
     }
     (mean, rstd)
 }
