@@ -4,6 +4,8 @@
 //! [`functional::embed_layer_norm`](crate::functional::embed_layer_norm); this module is for who brings a
 //! backend of their own, or looks for what the kernels promise.
 
+#![cfg_attr(feature = "ndarray", allow(deprecated))] // what the macro makes names Burn's NdArray
+
 use crate::backends::reference;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, ExtensionType, backend_extension};
