@@ -3,84 +3,17 @@
 //! Dense: forward, backward, AdamW over everything. Sparse: rows copied out, forward, backward, SparseAdam on rows of
 //! the word and position tables, AdamW over the rest. Both in training mode, dropout 0.1.
 //!
-//! `cargo bench --bench sparse_step`; beside PyTorch: `python benches/peers/compare_sparse_step.py`.
+//!     cargo bench --bench sparse_step
+//!
+//! Beside PyTorch: `compare_sparse.rs`.
 
-use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
-use burn::prelude::*;
-use burn_bert::sparse::{RowGradients, SparseAdamConfig, SparseOptimizer};
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
+mod training;
+
 use divan::Bencher;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-
-const VOCABULARIES: [usize; 3] = [30_522, 119_547, 250_002]; // BERT-base, mBERT, XLM-R
-const BATCH: usize = 8;
-const SEQ: usize = 128;
-const BATCHES: usize = 16; // different ones, in turn, so that steps touch other rows
-const LEARNING_RATE: f64 = 1e-4;
+use training::{BATCHES, Training, VOCABULARIES};
 
 fn main() {
     divan::main();
-}
-
-struct Training {
-    embeddings: Option<BertEmbeddings>,
-    inputs: Vec<BertEmbeddingsInput>,
-    upstream: Tensor<3>, // [B, S, H], the gradient that comes from the rest of a model
-    optimizer: ModuleOptimizer,
-    rows: SparseOptimizer,
-    step: usize,
-}
-
-impl Training {
-    fn new(vocab_size: usize) -> Self {
-        let device = Device::default().autodiff();
-        device.seed(0);
-        let config = BertEmbeddingsConfig::new().with_vocab_size(vocab_size);
-        // Uniform ids: nearly all of a batch's tokens are different words, the worst case for a sparse step.
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut batch = || -> BertEmbeddingsInput {
-            let mut sequence =
-                || (0..SEQ).map(|_| rng.random_range(1..vocab_size as i32)).collect::<Vec<_>>();
-            let ids: Vec<Vec<i32>> = (0..BATCH).map(|_| sequence()).collect();
-            BertEmbeddingsInput::from_rows(&ids, &device).expect("ids of one length")
-        };
-        let inputs = (0..BATCHES).map(|_| batch()).collect();
-        let normal = burn::tensor::Distribution::Normal(0.0, 1.0);
-        Self {
-            embeddings: Some(config.init(&device)),
-            inputs,
-            upstream: Tensor::random([BATCH, SEQ, config.hidden_size], normal, &device),
-            optimizer: AdamWConfig::new().with_weight_decay(0.01).with_epsilon(1e-8).init(),
-            rows: SparseAdamConfig::new().init(),
-            step: 0,
-        }
-    }
-
-    fn next_input(&mut self) -> BertEmbeddingsInput {
-        self.step += 1;
-        self.inputs[self.step % BATCHES].clone()
-    }
-
-    fn dense_step(&mut self) {
-        let input = self.next_input();
-        let embeddings = self.embeddings.take().expect("the layer");
-        let gradients = (embeddings.forward(&input) * self.upstream.clone()).sum().backward();
-        let gradients = GradientsParams::from_grads(gradients, &embeddings);
-        self.embeddings = Some(self.optimizer.step(LEARNING_RATE, embeddings, gradients));
-    }
-
-    fn sparse_step(&mut self) {
-        let input = self.next_input();
-        let mut embeddings = self.embeddings.take().expect("the layer");
-        let touched = embeddings.touched_rows(&input).expect("ids in range");
-        let mut gradients = (touched.forward() * self.upstream.clone()).sum().backward();
-        let row_gradients =
-            RowGradients::from_grads(&mut gradients, touched, &embeddings).expect("no tied head");
-        self.rows.step(LEARNING_RATE, &mut embeddings, row_gradients).expect("rows of this layer");
-        let gradients = GradientsParams::from_grads(gradients, &embeddings);
-        self.embeddings = Some(self.optimizer.step(LEARNING_RATE, embeddings, gradients));
-    }
 }
 
 #[divan::bench(args = VOCABULARIES, sample_count = 10, sample_size = 1)]
