@@ -141,11 +141,14 @@ struct Outcome {
     accuracy: f64,
 }
 
+/// One step of training at a learning rate: the model after it, and the loss before it.
+type Step<'a> = dyn FnMut(Classifier, &Batch, f64) -> anyhow::Result<(Classifier, Tensor<1>)> + 'a;
+
 fn train(
     mut model: Classifier,
     arguments: &Arguments,
     seed: u64,
-    step: &mut dyn FnMut(Classifier, &Batch, f64) -> anyhow::Result<(Classifier, Tensor<1>)>,
+    step: &mut Step<'_>,
 ) -> anyhow::Result<Outcome> {
     let device = Device::default().autodiff();
     device.seed(seed);

@@ -45,6 +45,8 @@
 //! - [`resize_vocabulary`](BertEmbeddings::resize_vocabulary) and
 //!   [`extend_positions`](BertEmbeddings::extend_positions): more tokens, longer sequences;
 //! - [`sparse`]: training steps whose cost follows the batch, not the vocabulary;
+//! - [`gradcheck`]: any Burn module's gradient against central differences;
+//! - [`functional`] and [`ops`]: the layer as one operator, for tensors and for backends;
 //! - [`cast_module`]: any Burn module in another float dtype.
 
 #![warn(missing_docs)]

@@ -90,7 +90,7 @@ impl RowGradients {
     }
 
     /// Scales these gradients and those of the rest of `model` so that their common norm is at most `max_norm`,
-    /// and returns the norm that it was before, [1].
+    /// and returns the norm that it was before, `[1]`.
     ///
     /// ‖g‖ = √Σ g² over every row and every parameter that has a gradient; all are multiplied by
     /// min(1, `max_norm` / (‖g‖ + 1e-6)). Rows that no batch touched would add zeros, so the norm is the one of
