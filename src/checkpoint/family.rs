@@ -7,19 +7,49 @@ use crate::config::PositionEmbeddingType::{self, Absolute, AfterPadding};
 /// A family is listed if its embeddings class, given the same weights, returns what `BertEmbeddings` or
 /// `RobertaEmbeddings` return. Others look alike and are not: ALBERT's table is narrower than its model,
 /// MPNet and DistilBERT have no token types, MegatronBERT has no LayerNorm here, BigBird drops out before it.
-pub(super) struct Family {
-    pub(super) model_type: &'static str,
+pub(crate) struct Family {
+    pub(crate) model_type: &'static str,
     /// What its Python classes start with: `Bert` of `BertForMaskedLM`.
-    pub(super) class: &'static str,
+    pub(crate) class: &'static str,
     /// What its keys start with when a head sits on the model: `bert` of `bert.embeddings.…`.
-    pub(super) base: &'static str,
+    pub(crate) base: &'static str,
     pub(super) positions: PositionEmbeddingType,
     pub(super) vocab_size: usize,
     pub(super) hidden_size: usize,
     pub(super) pad_token_id: usize,
+    /// How its masked-language-model head is stored; `None` if encoder or head are not BERT's.
+    pub(crate) head: Option<HeadKeys>,
 }
 
-pub(super) const BERT: Family = Family {
+/// The keys of a masked-language-model head.
+pub(crate) struct HeadKeys {
+    /// What they all start with.
+    pub(crate) prefix: &'static str,
+    pub(crate) transform: &'static str,
+    pub(crate) layer_norm: &'static str,
+    /// One number a word, under the first of these that a file has.
+    pub(crate) bias: [&'static str; 2],
+    /// The word table once more, as files list it that say nothing of shared tensors.
+    pub(crate) tied: &'static str,
+}
+
+const BERT_HEAD: HeadKeys = HeadKeys {
+    prefix: "cls.predictions.",
+    transform: "cls.predictions.transform.dense",
+    layer_norm: "cls.predictions.transform.LayerNorm",
+    bias: ["cls.predictions.bias", "cls.predictions.decoder.bias"],
+    tied: "cls.predictions.decoder.weight",
+};
+
+const ROBERTA_HEAD: HeadKeys = HeadKeys {
+    prefix: "lm_head.",
+    transform: "lm_head.dense",
+    layer_norm: "lm_head.layer_norm",
+    bias: ["lm_head.bias", "lm_head.decoder.bias"],
+    tied: "lm_head.decoder.weight",
+};
+
+pub(crate) const BERT: Family = Family {
     model_type: "bert",
     class: "Bert",
     base: "bert",
@@ -27,9 +57,10 @@ pub(super) const BERT: Family = Family {
     vocab_size: 30522,
     hidden_size: 768,
     pad_token_id: 0,
+    head: Some(BERT_HEAD),
 };
 
-pub(super) const ROBERTA: Family = Family {
+pub(crate) const ROBERTA: Family = Family {
     model_type: "roberta",
     class: "Roberta",
     base: "roberta",
@@ -37,18 +68,19 @@ pub(super) const ROBERTA: Family = Family {
     vocab_size: 50265,
     hidden_size: 768,
     pad_token_id: 1,
+    head: Some(ROBERTA_HEAD),
 };
 
-pub(super) const FAMILIES: [Family; 12] = [
+pub(crate) const FAMILIES: [Family; 12] = [
     BERT,
     // ELECTRA-base's and -large's tables are as wide as the model; -small's are not and are refused by size.
-    Family { model_type: "electra", class: "Electra", base: "electra", hidden_size: 256, ..BERT },
+    Family { model_type: "electra", class: "Electra", base: "electra", hidden_size: 256, head: None, ..BERT },
     Family { model_type: "ernie", class: "Ernie", base: "ernie", ..BERT },
-    Family { model_type: "splinter", class: "Splinter", base: "splinter", ..BERT },
+    Family { model_type: "splinter", class: "Splinter", base: "splinter", head: None, ..BERT },
     ROBERTA,
     Family { model_type: "xlm-roberta", class: "XLMRoberta", vocab_size: 30522, ..ROBERTA },
     Family { model_type: "camembert", class: "Camembert", vocab_size: 30522, ..ROBERTA },
-    Family { model_type: "xmod", class: "Xmod", vocab_size: 30522, ..ROBERTA },
+    Family { model_type: "xmod", class: "Xmod", vocab_size: 30522, head: None, ..ROBERTA },
     Family {
         model_type: "data2vec-text",
         class: "Data2VecText",
@@ -60,6 +92,7 @@ pub(super) const FAMILIES: [Family; 12] = [
         model_type: "roberta-prelayernorm",
         class: "RobertaPreLayerNorm",
         base: "roberta_prelayernorm",
+        head: None,
         ..ROBERTA
     },
     Family {
@@ -67,12 +100,21 @@ pub(super) const FAMILIES: [Family; 12] = [
         class: "Longformer",
         base: "longformer",
         vocab_size: 30522,
+        head: None,
         ..ROBERTA
     },
-    Family { model_type: "luke", class: "Luke", base: "luke", vocab_size: 50267, ..ROBERTA },
+    Family { model_type: "luke", class: "Luke", base: "luke", vocab_size: 50267, head: None, ..ROBERTA },
 ];
 
 impl Family {
+    /// The plainest family that counts positions so.
+    pub(crate) fn by_positions(positions: PositionEmbeddingType) -> &'static Family {
+        match positions {
+            AfterPadding => &ROBERTA,
+            _ => &BERT,
+        }
+    }
+
     pub(super) fn of_model_type(model_type: &str) -> Option<&'static Family> {
         FAMILIES.iter().find(|family| family.model_type == model_type)
     }
@@ -86,8 +128,9 @@ impl Family {
         })
     }
 
-    /// The families that a list of supported ones names, in words.
-    pub(super) fn list() -> String {
-        FAMILIES.map(|family| family.model_type).join(", ")
+    /// The families that a message lists as supported.
+    pub(crate) fn list(is_supported: impl Fn(&Family) -> bool) -> String {
+        let supported = FAMILIES.iter().filter(|family| is_supported(family));
+        supported.map(|family| family.model_type).collect::<Vec<_>>().join(", ")
     }
 }

@@ -38,7 +38,7 @@ pub(super) enum StoredDType {
 
 /// A checkpoint whose tensors lie in one file or several. Nothing but headers is read until
 /// [`read`](Self::read).
-pub(super) struct Checkpoint {
+pub(crate) struct Checkpoint {
     /// What the user named, or the weights file found there.
     path: PathBuf,
     /// The file that holds each key.
@@ -53,7 +53,7 @@ enum WeightFile {
 
 impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let path = weights_path(path)?;
         if path.extension().is_some_and(|extension| extension == "json") {
             return Ok(Self { keys: read_index(&path)?, open: BTreeMap::new(), path });
@@ -63,11 +63,11 @@ impl Checkpoint {
         Ok(Self { keys, open: BTreeMap::from([(path.clone(), file)]), path })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.keys().map(String::as_str)
     }
 
@@ -191,7 +191,7 @@ fn is_plain_file_name(name: &str) -> bool {
 }
 
 /// A JSON file whose root is an object.
-pub(super) fn read_json(path: &Path) -> Result<Map<String, Value>> {
+pub(crate) fn read_json(path: &Path) -> Result<Map<String, Value>> {
     let failed = |source| Error::reading(path, source);
     let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.len() > MAX_JSON_BYTES {

@@ -8,7 +8,7 @@ use crate::initializer::EmbeddingInitializer;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-pub(super) const CONFIG_NAME: &str = "config.json";
+pub(crate) const CONFIG_NAME: &str = "config.json";
 
 impl BertEmbeddingsConfig {
     /// Reads a Hugging Face `config.json`.
@@ -47,29 +47,47 @@ impl BertEmbeddingsConfig {
     /// [`Error::UnsupportedModel`] if the family's input layer is another one, and [`Error::ConfigFile`],
     /// naming the field, if a field has the wrong type or no module can be built from its value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let path = if path.is_dir() { path.join(CONFIG_NAME) } else { path.to_path_buf() };
-        Fields::read(path)?.config()
+        Fields::at(path.as_ref())?.config()
     }
 }
 
+/// Where the config of a checkpoint is: in the directory, or beside the weights file.
+pub(super) fn config_path(path: &Path) -> PathBuf {
+    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    directory.join(CONFIG_NAME)
+}
+
 /// The fields of one `config.json`.
-pub(super) struct Fields {
+pub(crate) struct Fields {
     path: PathBuf,
     fields: Map<String, Value>,
 }
 
 impl Fields {
-    pub(super) fn read(path: PathBuf) -> Result<Self> {
+    pub(crate) fn read(path: PathBuf) -> Result<Self> {
         Ok(Self { fields: read_json(&path)?, path })
     }
 
-    pub(super) fn into_map(self) -> Map<String, Value> {
+    /// Of a `config.json`, or of the directory that holds it.
+    pub(crate) fn at(path: &Path) -> Result<Self> {
+        Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path.to_path_buf() })
+    }
+
+    /// Of the `config.json` in a directory, or beside a weights file.
+    pub(crate) fn beside(path: &Path) -> Result<Self> {
+        Self::read(config_path(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn into_map(self) -> Map<String, Value> {
         self.fields
     }
 
     /// The family that the file is of, with which its missing fields are filled in.
-    pub(super) fn family(&self) -> Result<&'static Family> {
+    pub(crate) fn family(&self) -> Result<&'static Family> {
         let unsupported = |model_type: &str, problem: String| {
             Err(Error::UnsupportedModel { path: self.path.clone(), model_type: model_type.into(), problem })
         };
@@ -78,7 +96,7 @@ impl Fields {
                 Some(family) => Ok(family),
                 None => unsupported(
                     model_type,
-                    format!("its input layer is not BERT's or RoBERTa's; supported: {}", Family::list()),
+                    format!("its input layer is not BERT's or RoBERTa's; supported: {}", Family::list(|_| true)),
                 ),
             };
         }
@@ -91,14 +109,14 @@ impl Fields {
                     format!(
                         "the file has no model_type and this architecture tells none that is supported; add \
                          a model_type, one of {}",
-                        Family::list()
+                        Family::list(|_| true)
                     ),
                 ),
             },
         }
     }
 
-    pub(super) fn config(&self) -> Result<BertEmbeddingsConfig> {
+    pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
         let family = self.family()?;
         let hidden_size = self.size("hidden_size", family.hidden_size)?;
         self.refuse_variants(family, hidden_size)?;
@@ -163,7 +181,7 @@ impl Fields {
         }
     }
 
-    fn size(&self, field: &'static str, default: usize) -> Result<usize> {
+    pub(crate) fn size(&self, field: &'static str, default: usize) -> Result<usize> {
         match self.fields.get(field) {
             None => Ok(default),
             Some(value) => whole(value).ok_or_else(|| {
@@ -172,7 +190,7 @@ impl Fields {
         }
     }
 
-    fn number(&self, field: &'static str, default: f64) -> Result<f64> {
+    pub(crate) fn number(&self, field: &'static str, default: f64) -> Result<f64> {
         match self.fields.get(field) {
             None => Ok(default),
             Some(value) => value
@@ -181,7 +199,15 @@ impl Fields {
         }
     }
 
-    fn text(&self, field: &'static str) -> Result<Option<&str>> {
+    pub(crate) fn flag(&self, field: &'static str) -> Result<Option<bool>> {
+        match self.fields.get(field) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(value) => Err(self.invalid(field, format!("is {}, but must be true or false", brief(value)))),
+        }
+    }
+
+    pub(crate) fn text(&self, field: &'static str) -> Result<Option<&str>> {
         match self.fields.get(field) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -190,7 +216,7 @@ impl Fields {
     }
 
     /// What is wrong with a field of this file.
-    pub(super) fn invalid(&self, field: &'static str, problem: String) -> Error {
+    pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
         Error::ConfigFile { path: self.path.clone(), field, problem }
     }
 }

@@ -18,7 +18,7 @@ pub(super) const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
 pub(super) const MODEL_PREFIX: &str = "embeddings.";
 
 /// The keys of the layer's parameters in one checkpoint.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     pub(super) prefix: String,
     pub(super) word: String,
     pub(super) position: String,
@@ -28,7 +28,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn locate(checkpoint: &Checkpoint) -> Result<Self> {
+    pub(crate) fn locate(checkpoint: &Checkpoint) -> Result<Self> {
         let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(WORD));
         let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix));
         let prefix = match known[..] {
@@ -64,7 +64,7 @@ impl Keys {
     }
 
     /// The layer's keys under a prefix, by their present names.
-    pub(super) fn under(prefix: &str) -> Self {
+    pub(crate) fn under(prefix: &str) -> Self {
         let named = |name: &str| format!("{prefix}{name}");
         Self {
             prefix: prefix.to_string(),
@@ -76,11 +76,39 @@ impl Keys {
         }
     }
 
+    /// Whether a stored tensor is the layer's, and so is replaced or, as an old buffer, dropped.
+    pub(crate) fn is_of_layer(&self, key: &str, has_positions: bool) -> bool {
+        let Some(name) = key.strip_prefix(&self.prefix) else { return false };
+        match name {
+            POSITION => has_positions,
+            WORD | TOKEN_TYPE => true,
+            name => is_buffer(name) || LAYER_NORM.as_flattened().contains(&name),
+        }
+    }
+
+    /// What the whole model's keys start with: `bert.` or nothing; `None` for a layer that stands alone.
+    pub(crate) fn model_prefix(&self) -> Option<&str> {
+        self.prefix.strip_suffix(MODEL_PREFIX)
+    }
+
+    /// The names of γ and β in this file: as PyTorch has them, or as files converted from TensorFlow.
+    pub(crate) fn layer_norm(&self) -> [&'static str; 2] {
+        match self.gamma.ends_with(".gamma") {
+            true => ["gamma", "beta"],
+            false => ["weight", "bias"],
+        }
+    }
+
     /// The position scheme of the families that use this prefix; `None` where it tells nothing.
-    pub(super) fn positions(&self) -> Option<PositionEmbeddingType> {
+    pub(crate) fn positions(&self) -> Option<PositionEmbeddingType> {
         let base = self.prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?;
         FAMILIES.iter().find(|family| family.base == base).map(|family| family.positions)
     }
+}
+
+/// Whether a tensor of the layer is no parameter.
+fn is_buffer(name: &str) -> bool {
+    BUFFERS.contains(&name)
 }
 
 /// Whether keys of a supported family start so: nothing, the layer's name, or the model's and the layer's.

@@ -8,6 +8,7 @@ mod family;
 mod files;
 mod hf_config;
 mod keys;
+mod params;
 mod pickle;
 mod pytorch;
 mod safetensors;
@@ -17,14 +18,16 @@ mod write;
 use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::embeddings::BertEmbeddings;
 use crate::error::{Error, Result};
-use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::prelude::*;
-use burn::tensor::TensorData;
-use files::{Checkpoint, StoredDType};
-use hf_config::{CONFIG_NAME, Fields};
-use keys::Keys;
-use std::collections::HashMap;
 use std::path::Path;
+
+pub(crate) use family::{Family, HeadKeys};
+pub(crate) use files::Checkpoint;
+pub(crate) use hf_config::Fields;
+use hf_config::config_path;
+pub(crate) use keys::Keys;
+pub(crate) use params::{StoredParam, filled, tensors};
+pub(crate) use save::Directory;
 
 impl BertEmbeddings {
     /// Reads the embedding layer of a Hugging Face checkpoint onto `device`.
@@ -60,8 +63,7 @@ impl BertEmbeddings {
     /// [`Error::ConfigFile`] if the keys are of a family whose positions count otherwise than the config says.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
-        let directory = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-        let config_path = directory.join(CONFIG_NAME);
+        let config_path = config_path(path);
         let mut checkpoint = Checkpoint::open(path)?;
         let keys = Keys::locate(&checkpoint)?;
         let config = if path.is_dir() || config_path.is_file() {
@@ -72,9 +74,8 @@ impl BertEmbeddings {
         } else {
             config_of_shapes(&mut checkpoint, &keys)?
         };
-        let mut module = config.try_init(device)?;
-        module.apply(checkpoint, &keys)?;
-        Ok(module)
+        let module = config.try_init(device)?;
+        filled(&module, checkpoint, module.stored_params(&keys))
     }
 
     /// Reads the embedding layer of a checkpoint for a config of the caller's own, whatever `config.json` says.
@@ -115,78 +116,25 @@ impl BertEmbeddings {
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let checkpoint = Checkpoint::open(path.as_ref())?;
         let keys = Keys::locate(&checkpoint)?;
-        self.apply(checkpoint, &keys)
-    }
-
-    fn apply(&mut self, mut checkpoint: Checkpoint, keys: &Keys) -> Result<()> {
-        let targets = self.targets(keys);
-        for target in &targets {
-            let (entry, path) = checkpoint.entry(&target.key)?;
-            let key = target.key.clone();
-            if let StoredDType::Other(found) = entry.dtype {
-                return Err(Error::CheckpointDType { path, key, found });
-            }
-            if entry.shape != target.shape {
-                let expected = target.shape.clone();
-                return Err(Error::CheckpointShape { path, key, found: entry.shape, expected });
-            }
-        }
-        let names: Vec<String> = targets.iter().map(|target| target.key.clone()).collect();
-        let values = checkpoint.read(&names)?;
-        let values = targets.into_iter().map(|target| target.id).zip(values).collect();
-        *self = self.clone().map(&mut Replace { values });
+        *self = filled(self, checkpoint, self.stored_params(&keys))?;
         Ok(())
     }
 
-    /// What each parameter is filled from.
-    fn targets(&self, keys: &Keys) -> Vec<Target> {
-        let table = |key: &str, param: &Param<Tensor<2>>| Target::new(key, param.id, param.lazy_shape());
-        let norm = |key: &str, param: &Param<Tensor<1>>| Target::new(key, param.id, param.lazy_shape());
+    /// The parameters and their keys.
+    pub(crate) fn stored_params(&self, keys: &Keys) -> Vec<StoredParam<'_>> {
         let positions = self.position_embeddings.as_ref();
-        [Some(table(&keys.word, &self.word_embeddings.weight))]
+        let positions = positions.map(|table| StoredParam::table(&keys.position, &table.weight));
+        [StoredParam::table(&keys.word, &self.word_embeddings.weight)]
             .into_iter()
-            .chain([positions.map(|positions| table(&keys.position, &positions.weight))])
-            .chain([Some(table(&keys.token_type, &self.token_type_embeddings.weight))])
-            .chain([Some(norm(&keys.gamma, &self.layer_norm.gamma))])
-            .chain([self.layer_norm.beta.as_ref().map(|beta| norm(&keys.beta, beta))])
-            .flatten()
+            .chain(positions)
+            .chain([StoredParam::table(&keys.token_type, &self.token_type_embeddings.weight)])
+            .chain(StoredParam::norm([keys.gamma.clone(), keys.beta.clone()], &self.layer_norm))
             .collect()
     }
 }
 
-/// A parameter and the key whose values it takes.
-struct Target {
-    key: String,
-    id: ParamId,
-    shape: Vec<usize>,
-}
-
-impl Target {
-    fn new(key: &str, id: ParamId, shape: Shape) -> Self {
-        Self { key: key.to_string(), id, shape: shape.to_vec() }
-    }
-}
-
-/// Puts values into parameters by id; parameters without one, such as LoRA's, stay.
-struct Replace {
-    values: HashMap<ParamId, TensorData>,
-}
-
-impl ModuleMapper for Replace {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(values) = self.values.remove(&param.id) else { return param };
-        let device = param.lazy_device();
-        let dtype = match param.is_initialized() {
-            true => param.base().dtype(),
-            false => device.settings().float_dtype.into(),
-        };
-        let id = param.id;
-        param.transform_for_load(Tensor::from_data(values, (&device, dtype)), id)
-    }
-}
-
 /// Refuses keys of a family whose positions count otherwise than the config says.
-fn agree(keys: &Keys, config: &BertEmbeddingsConfig, fields: &Fields) -> Result<()> {
+pub(crate) fn agree(keys: &Keys, config: &BertEmbeddingsConfig, fields: &Fields) -> Result<()> {
     match keys.positions() {
         Some(positions)
             if config.position_embedding_type.has_table() && positions != config.position_embedding_type =>

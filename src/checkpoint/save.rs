@@ -1,20 +1,19 @@
 //! A module to a Hugging Face directory.
 
-use super::family::{BERT, Family, ROBERTA};
+use super::family::Family;
 use super::files::{Checkpoint, WEIGHT_NAMES};
 use super::hf_config::{CONFIG_NAME, Fields};
-use super::keys::{BUFFERS, Keys, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD};
+use super::keys::{Keys, MODEL_PREFIX};
+use super::params::tensors;
 use super::safetensors::SafetensorsFile;
-use super::write::{Payload, Tensors, replace_files};
+use super::write::{Tensors, replace_files};
 use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::embeddings::BertEmbeddings;
 use crate::error::{Error, Result};
 use crate::initializer::EmbeddingInitializer;
-use burn::prelude::*;
-use burn::tensor::DType;
 use serde_json::{Map, Value, json};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const MODEL_NAME: &str = WEIGHT_NAMES[0];
 
@@ -50,66 +49,19 @@ impl BertEmbeddings {
     ///   new `model.safetensors` would hide;
     /// - [`Error::CheckpointDType`] if a parameter is quantised.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
-        let dir = dir.as_ref();
-        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
-        let (model_path, config_path) = (dir.join(MODEL_NAME), dir.join(CONFIG_NAME));
-        let old_model = match exists(&model_path)? {
-            true => Some(SafetensorsFile::open(&model_path)?),
-            false => {
-                refuse_other_forms(dir)?;
-                None
-            }
-        };
-        let old_config = match exists(&config_path)? {
-            true => Some(Fields::read(config_path.clone())?),
-            false => None,
-        };
-        let fields = self.merged_fields(old_config)?;
-        let keys = match old_model {
-            Some(_) => Keys::locate(&Checkpoint::open(&model_path)?)?,
-            None => Keys::under(MODEL_PREFIX),
-        };
-        let mut tensors = self.tensors(&keys, &model_path)?;
-        if let Some(old) = old_model {
-            tensors.keep(old, |key| is_ours(key, &keys, self.position_embeddings.is_some()));
-        }
-        let json = serde_json::to_string_pretty(&fields)
-            .map_err(|source| Error::Json { path: config_path.clone(), source })?;
-        replace_files(&config_path, format!("{json}\n").as_bytes(), &model_path, tensors)
-    }
-
-    /// The parameters as they are stored.
-    fn tensors(&self, keys: &Keys, path: &Path) -> Result<Tensors> {
-        let mut tensors = Tensors::default();
-        let mut add = |key: &str, shape: Vec<usize>, values: Tensor<1>| {
-            let dtype = stored_dtype(values.dtype()).ok_or_else(|| Error::CheckpointDType {
-                path: path.to_path_buf(),
-                key: key.to_string(),
-                found: format!("{:?}", values.dtype()),
-            })?;
-            tensors.push(key, dtype, shape, Payload::Values(Box::new(values)));
-            Ok(())
-        };
-        let tables = [
-            (&keys.word, Some(&self.word_embeddings)),
-            (&keys.position, self.position_embeddings.as_ref()),
-            (&keys.token_type, Some(&self.token_type_embeddings)),
-        ];
-        for (key, table) in tables {
-            if let Some(table) = table {
-                let weight = table.weight.val();
-                add(key, weight.dims().to_vec(), weight.flatten(0, 1))?;
-            }
-        }
-        let gamma = self.layer_norm.gamma.val();
-        let beta = self.layer_norm.beta.as_ref().map_or_else(|| gamma.zeros_like(), |beta| beta.val());
-        add(&keys.gamma, gamma.dims().to_vec(), gamma)?;
-        add(&keys.beta, beta.dims().to_vec(), beta)?;
-        Ok(tensors)
+        let directory = Directory::open(dir.as_ref())?;
+        let fields = self.merged_fields(directory.fields()?)?;
+        let keys = directory.keys()?.unwrap_or_else(|| Keys::under(MODEL_PREFIX));
+        let tensors = tensors(self.stored_params(&keys), directory.model_path())?;
+        let has_positions = self.position_embeddings.is_some();
+        directory.replace(fields, tensors, |key| {
+            let is_kept = !keys.is_of_layer(key, has_positions);
+            is_kept.then(|| key.to_string())
+        })
     }
 
     /// The fields of `config.json`: those of the layer, and what the file has beside them.
-    fn merged_fields(&self, old: Option<Fields>) -> Result<Map<String, Value>> {
+    pub(crate) fn merged_fields(&self, old: Option<Fields>) -> Result<Map<String, Value>> {
         let config = self.config();
         let Some(old) = old else { return Ok(self.new_fields(&config)) };
         let was = old.config()?;
@@ -134,10 +86,7 @@ impl BertEmbeddings {
     }
 
     fn new_fields(&self, config: &BertEmbeddingsConfig) -> Map<String, Value> {
-        let family = match config.position_embedding_type {
-            PositionEmbeddingType::AfterPadding => &ROBERTA,
-            _ => &BERT,
-        };
+        let family = Family::by_positions(config.position_embedding_type);
         let mut fields = layer_fields(config);
         fields.extend(model_fields(family, config.hidden_size));
         let word = match config.position_embedding_type {
@@ -149,6 +98,70 @@ impl BertEmbeddings {
             fields.insert("position_embedding_type".into(), word.into());
         }
         fields
+    }
+}
+
+/// A directory to save into, and what it holds already.
+pub(crate) struct Directory {
+    config_path: PathBuf,
+    model_path: PathBuf,
+    model: Option<SafetensorsFile>,
+}
+
+impl Directory {
+    /// Makes the directory if there is none, and opens the model in it.
+    ///
+    /// A directory whose weights a new `model.safetensors` would hide is refused.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        let model_path = dir.join(MODEL_NAME);
+        let model = match exists(&model_path)? {
+            true => Some(SafetensorsFile::open(&model_path)?),
+            false => {
+                refuse_other_forms(dir)?;
+                None
+            }
+        };
+        Ok(Self { config_path: dir.join(CONFIG_NAME), model_path, model })
+    }
+
+    /// The `config.json` there.
+    pub(crate) fn fields(&self) -> Result<Option<Fields>> {
+        match exists(&self.config_path)? {
+            true => Fields::read(self.config_path.clone()).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The layer's keys in the model there.
+    pub(crate) fn keys(&self) -> Result<Option<Keys>> {
+        match self.model {
+            Some(_) => Keys::locate(&Checkpoint::open(&self.model_path)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn config_path(&self) -> &Path {
+        &self.config_path
+    }
+
+    pub(crate) fn model_path(&self) -> &Path {
+        &self.model_path
+    }
+
+    /// Writes config and weights, with those tensors of the old model that have a name in the new one.
+    pub(crate) fn replace(
+        self,
+        fields: Map<String, Value>,
+        mut tensors: Tensors,
+        renamed: impl Fn(&str) -> Option<String>,
+    ) -> Result<()> {
+        if let Some(old) = self.model {
+            tensors.keep(old, renamed);
+        }
+        let json = serde_json::to_string_pretty(&fields)
+            .map_err(|source| Error::Json { path: self.config_path.clone(), source })?;
+        replace_files(&self.config_path, format!("{json}\n").as_bytes(), &self.model_path, tensors)
     }
 }
 
@@ -186,16 +199,6 @@ fn model_fields(family: &Family, hidden_size: usize) -> [(String, Value); 4] {
     .map(|(field, value)| (field.to_string(), value))
 }
 
-/// Whether a stored tensor is the layer's, and so is replaced or, as an old buffer, dropped.
-fn is_ours(key: &str, keys: &Keys, has_positions: bool) -> bool {
-    let Some(name) = key.strip_prefix(&keys.prefix) else { return false };
-    match name {
-        POSITION => has_positions,
-        WORD | TOKEN_TYPE => true,
-        name => BUFFERS.contains(&name) || LAYER_NORM.as_flattened().contains(&name),
-    }
-}
-
 /// Refuses a directory whose weights a new `model.safetensors` would hide.
 fn refuse_other_forms(dir: &Path) -> Result<()> {
     for name in &WEIGHT_NAMES[1..] {
@@ -214,14 +217,4 @@ fn refuse_other_forms(dir: &Path) -> Result<()> {
 
 fn exists(path: &Path) -> Result<bool> {
     path.try_exists().map_err(|source| Error::reading(path, source))
-}
-
-fn stored_dtype(dtype: DType) -> Option<safetensors::Dtype> {
-    match dtype {
-        DType::F64 => Some(safetensors::Dtype::F64),
-        DType::F32 | DType::Flex32 => Some(safetensors::Dtype::F32),
-        DType::F16 => Some(safetensors::Dtype::F16),
-        DType::BF16 => Some(safetensors::Dtype::BF16),
-        _ => None,
-    }
 }

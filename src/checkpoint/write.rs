@@ -1,5 +1,6 @@
 //! Writing safetensors, and replacing two files as one.
 
+use super::params::transposed;
 use super::safetensors::SafetensorsFile;
 use crate::error::{Error, Result};
 use burn::prelude::*;
@@ -14,13 +15,15 @@ use tempfile::NamedTempFile;
 /// Where a tensor's bytes come from.
 pub(super) enum Payload {
     Values(Box<Tensor<1>>),
+    /// A matrix that is stored with rows as columns.
+    Transposed(Box<Tensor<2>>),
     /// So many bytes of another file, from a position on.
     Copy(PathBuf, u64, u64),
 }
 
 /// The tensors of a file to be.
 #[derive(Default)]
-pub(super) struct Tensors {
+pub(crate) struct Tensors {
     tensors: Vec<(String, Dtype, Vec<usize>, Payload)>,
     metadata: HashMap<String, String>,
 }
@@ -30,14 +33,14 @@ impl Tensors {
         self.tensors.push((key.to_string(), dtype, shape, payload));
     }
 
-    /// Takes over another file's tensors, but for those that `is_replaced`.
-    pub(super) fn keep(&mut self, file: SafetensorsFile, is_replaced: impl Fn(&str) -> bool) {
+    /// Takes over another file's tensors by the names that `renamed` gives them, but for those without.
+    pub(super) fn keep(&mut self, file: SafetensorsFile, renamed: impl Fn(&str) -> Option<String>) {
         for key in file.keys() {
-            if let Some(info) = file.metadata().info(&key).filter(|_| !is_replaced(&key)) {
+            if let (Some(info), Some(name)) = (file.metadata().info(&key), renamed(&key)) {
                 let (start, end) = info.data_offsets;
                 let payload =
                     Payload::Copy(file.path().to_path_buf(), file.position(info), (end - start) as u64);
-                self.tensors.push((key, info.dtype, info.shape.clone(), payload));
+                self.tensors.push((name, info.dtype, info.shape.clone(), payload));
             }
         }
         self.metadata = file.metadata().metadata().clone().unwrap_or_default();
@@ -69,15 +72,8 @@ impl Tensors {
 impl Payload {
     fn write(self, out: &mut impl Write) -> io::Result<()> {
         match self {
-            Self::Values(values) => {
-                let data = values.into_data();
-                let size = data.dtype().size();
-                let mut bytes = data.into_bytes();
-                if cfg!(target_endian = "big") {
-                    bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
-                }
-                out.write_all(&bytes)
-            }
+            Self::Values(values) => write_values(values.into_data(), out),
+            Self::Transposed(matrix) => write_values(transposed(matrix.into_data()), out),
             Self::Copy(path, position, length) => {
                 let mut file = File::open(path)?;
                 file.seek(SeekFrom::Start(position))?;
@@ -88,6 +84,15 @@ impl Payload {
             }
         }
     }
+}
+
+fn write_values(data: TensorData, out: &mut impl Write) -> io::Result<()> {
+    let size = data.dtype().size();
+    let mut bytes = data.into_bytes();
+    if cfg!(target_endian = "big") {
+        bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+    }
+    out.write_all(&bytes)
 }
 
 /// Puts both files in their places, or neither.

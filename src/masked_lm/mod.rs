@@ -34,8 +34,11 @@
 
 mod collator;
 mod head;
+mod keys;
 mod model;
+mod pretrained;
 
 pub use collator::{MaskedLmBatch, MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 pub use head::MaskedLmHead;
-pub use model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput};
+pub use model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput, mean_pooled};
+pub use pretrained::LoadReport;

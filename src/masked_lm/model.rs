@@ -9,7 +9,7 @@ use crate::masked_lm::collator::MaskedLmBatch;
 use crate::masked_lm::head::{MaskedLmHead, with_zero_bias};
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::Initializer;
+use burn::nn::{Initializer, Linear};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::transformer::{
     TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput, TransformerEncoderLayer,
@@ -40,6 +40,29 @@ pub struct BertForMaskedLmConfig {
 }
 
 impl BertForMaskedLmConfig {
+    /// `bert-base-uncased`: 109,514,298 parameters, the head's included.
+    pub fn bert_base_uncased() -> Self {
+        Self::new(BertEmbeddingsConfig::bert_base_uncased())
+    }
+
+    /// `bert-base-chinese`: 102,290,312 parameters, the head's included.
+    pub fn bert_base_chinese() -> Self {
+        Self::new(BertEmbeddingsConfig::bert_base_chinese())
+    }
+
+    /// `bert-large-uncased`: 335,174,458 parameters, the head's included.
+    pub fn bert_large_uncased() -> Self {
+        Self::new(BertEmbeddingsConfig::bert_large_uncased())
+            .with_num_hidden_layers(24)
+            .with_num_attention_heads(16)
+            .with_intermediate_size(4096)
+    }
+
+    /// `roberta-base`: 124,697,433 parameters, the head's included.
+    pub fn roberta_base() -> Self {
+        Self::new(BertEmbeddingsConfig::roberta_base())
+    }
+
     /// Checks that a model can be built from this config.
     ///
     /// # Errors
@@ -118,6 +141,7 @@ impl BertForMaskedLmConfig {
                 train_padding_row: self.train_padding_row,
                 ..MaskedLmHead::new(hidden_size, vocab_size, layer_norm_eps, initializer, device)
             },
+            pooler: None,
         })
     }
 
@@ -148,6 +172,9 @@ pub struct BertForMaskedLm {
     pub encoder: TransformerEncoder,
     /// Scores words; reads `embeddings.word_embeddings`.
     pub head: MaskedLmHead,
+    /// What [`cls_vector`](Self::cls_vector) goes through, where a checkpoint has one: [H, H]. It takes no part
+    /// in masked-language modelling.
+    pub pooler: Option<Linear>,
 }
 
 /// What [`BertForMaskedLm::forward`] gives.
@@ -159,7 +186,57 @@ pub struct MaskedLmOutput {
     pub logits: Option<Tensor<2>>,
 }
 
+/// One vector a sequence: the mean of its tokens' vectors, padding left out.
+///
+/// What sentence-transformers calls mean pooling. A sequence of nothing but padding gets zeros.
+///
+/// # Shapes
+///
+/// - `hidden`: [B, S, H]
+/// - `padding`: [B, S], true where there is no token; `None` if there is no such place
+/// - output: [B, H]
+///
+/// # Panics
+///
+/// Panics if `padding` is not [B, S].
+pub fn mean_pooled(hidden: Tensor<3>, padding: Option<Tensor<2, Bool>>) -> Tensor<2> {
+    let [batch, seq, _] = hidden.dims();
+    check_padding(padding.as_ref(), [batch, seq]).unwrap_or_else(|error| panic!("{error}"));
+    let Some(padding) = padding else { return hidden.mean_dim(1).squeeze_dim(1) };
+    let padding = padding.unsqueeze_dim::<3>(2); // [B, S, 1]
+    let counts = padding.clone().bool_not().int().sum_dim(1).clamp_min(1); // [B, 1, 1]
+    let dtype = hidden.dtype();
+    let total = hidden.clone().mask_fill(padding.expand(hidden.dims()), 0.0).sum_dim(1);
+    (total / counts.float().cast(dtype)).squeeze_dim(1)
+}
+
+fn check_padding(padding: Option<&Tensor<2, Bool>>, [batch, seq]: [usize; 2]) -> Result<()> {
+    match padding {
+        Some(padding) if padding.dims() != [batch, seq] => Err(Error::ShapeMismatch {
+            input: "padding",
+            found: padding.dims().to_vec(),
+            expected: format!("[{batch}, {seq}], as of the tokens,"),
+        }),
+        _ => Ok(()),
+    }
+}
+
 impl BertForMaskedLm {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertForMaskedLmConfig {
+        let layer = self.encoder.layers.first();
+        let defaults = BertForMaskedLmConfig::new(self.embeddings.config());
+        BertForMaskedLmConfig {
+            num_hidden_layers: self.encoder.layers.len(),
+            num_attention_heads: self.encoder.n_heads,
+            intermediate_size: self.encoder.d_ff,
+            attention_probs_dropout_prob: layer
+                .map_or(defaults.attention_probs_dropout_prob, |layer| layer.mha.dropout.prob),
+            train_padding_row: self.head.train_padding_row,
+            ..defaults
+        }
+    }
+
     /// Vectors in context.
     ///
     /// # Shapes
@@ -185,19 +262,48 @@ impl BertForMaskedLm {
         input: &BertEmbeddingsInput,
         padding: Option<Tensor<2, Bool>>,
     ) -> Result<Tensor<3>> {
-        let [batch, seq] = input.dims();
-        let mut encoder_input = TransformerEncoderInput::new(self.embeddings.try_forward(input)?);
-        if let Some(padding) = padding {
-            if padding.dims() != [batch, seq] {
-                return Err(Error::ShapeMismatch {
-                    input: "padding",
-                    found: padding.dims().to_vec(),
-                    expected: format!("[{batch}, {seq}], as of the tokens,"),
-                });
-            }
-            encoder_input = encoder_input.mask_pad(padding);
+        check_padding(padding.as_ref(), input.dims())?;
+        let vectors = TransformerEncoderInput::new(self.embeddings.try_forward(input)?);
+        Ok(self.encoder.forward(match padding {
+            Some(padding) => vectors.mask_pad(padding),
+            None => vectors,
+        }))
+    }
+
+    /// The vectors before, between and after the layers: those of the embeddings, then those of each layer,
+    /// each [B, S, H]. The last are what [`encode`](Self::encode) gives (transformers' `hidden_states`).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_encode`](Self::try_encode).
+    pub fn hidden_states(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<Tensor<2, Bool>>,
+    ) -> Result<Vec<Tensor<3>>> {
+        check_padding(padding.as_ref(), input.dims())?;
+        let mut states = vec![self.embeddings.try_forward(input)?];
+        let mut vectors = states[0].clone();
+        for layer in &self.encoder.layers {
+            vectors = layer.forward(vectors, padding.clone(), None);
+            states.push(vectors.clone());
         }
-        Ok(self.encoder.forward(encoder_input))
+        Ok(states)
+    }
+
+    /// One vector a sequence, from its first token: `tanh(x·P + p)` where the model has a pooler
+    /// (transformers' `pooler_output`), and the token's own vector where it has none.
+    ///
+    /// # Shapes
+    ///
+    /// - `hidden`: [B, S, H], as [`encode`](Self::encode) gives it
+    /// - output: [B, H]
+    pub fn cls_vector(&self, hidden: Tensor<3>) -> Tensor<2> {
+        let first = hidden.narrow(1, 0, 1).squeeze_dim(1);
+        match &self.pooler {
+            Some(pooler) => pooler.forward(first).tanh(),
+            None => first,
+        }
     }
 
     /// Scores of every word for every vector: [N, H] → [N, V].

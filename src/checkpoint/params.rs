@@ -1,0 +1,192 @@
+//! Which key holds which parameter, and the values between the two.
+
+use super::files::{Checkpoint, StoredDType};
+use super::write::{Payload, Tensors};
+use crate::error::{Error, Result};
+use burn::module::{Module, ModuleMapper, Param, ParamId};
+use burn::nn::{LayerNorm, Linear};
+use burn::prelude::*;
+use burn::tensor::{DType, TensorData};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// A parameter of a module and the key that it is stored under.
+pub(crate) struct StoredParam<'a> {
+    pub(crate) key: String,
+    param: Source<'a>,
+}
+
+enum Source<'a> {
+    Vector(&'a Param<Tensor<1>>),
+    Table(&'a Param<Tensor<2>>),
+    /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
+    Linear(&'a Param<Tensor<2>>),
+    /// A bias of so many values that the module does not have: stored as zeros, read from nowhere.
+    NoBias(usize, Device),
+}
+
+impl<'a> StoredParam<'a> {
+    pub(crate) fn table(key: impl Into<String>, weight: &'a Param<Tensor<2>>) -> Self {
+        Self { key: key.into(), param: Source::Table(weight) }
+    }
+
+    pub(crate) fn vector(key: impl Into<String>, vector: &'a Param<Tensor<1>>) -> Self {
+        Self { key: key.into(), param: Source::Vector(vector) }
+    }
+
+    /// γ and β, under the two names given.
+    pub(crate) fn norm([gamma, beta]: [String; 2], norm: &'a LayerNorm) -> [Self; 2] {
+        let width = norm.gamma.lazy_shape()[0];
+        [Self::vector(gamma, &norm.gamma), Self::bias(beta, norm.beta.as_ref(), width, &norm.gamma)]
+    }
+
+    /// Weight and bias of a linear layer called `name`.
+    pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
+        let [_, outputs] = linear.weight.lazy_shape().dims();
+        [
+            Self { key: format!("{name}.weight"), param: Source::Linear(&linear.weight) },
+            Self::bias(format!("{name}.bias"), linear.bias.as_ref(), outputs, &linear.weight),
+        ]
+    }
+
+    fn bias<const D: usize>(
+        key: String,
+        bias: Option<&'a Param<Tensor<1>>>,
+        width: usize,
+        beside: &Param<Tensor<D>>,
+    ) -> Self {
+        match bias {
+            Some(bias) => Self::vector(key, bias),
+            None => Self { key, param: Source::NoBias(width, beside.lazy_device()) },
+        }
+    }
+
+    /// The shape in a file.
+    fn shape(&self) -> Vec<usize> {
+        match &self.param {
+            Source::Vector(param) => param.lazy_shape().to_vec(),
+            Source::Table(param) => param.lazy_shape().to_vec(),
+            Source::Linear(param) => param.lazy_shape().iter().rev().copied().collect(),
+            Source::NoBias(width, _) => vec![*width],
+        }
+    }
+
+    fn id(&self) -> Option<ParamId> {
+        match &self.param {
+            Source::Vector(param) => Some(param.id),
+            Source::Table(param) | Source::Linear(param) => Some(param.id),
+            Source::NoBias(..) => None,
+        }
+    }
+
+    /// Dtype and values, of which a linear weight is turned round when it is written.
+    fn payload(&self) -> (DType, Payload) {
+        match &self.param {
+            Source::Vector(param) => whole(param.val()),
+            Source::Table(param) => whole(param.val().flatten(0, 1)),
+            Source::Linear(param) => {
+                let weight = param.val();
+                (weight.dtype(), Payload::Transposed(Box::new(weight)))
+            }
+            Source::NoBias(width, device) => whole(Tensor::zeros([*width], device)),
+        }
+    }
+}
+
+fn whole(values: Tensor<1>) -> (DType, Payload) {
+    (values.dtype(), Payload::Values(Box::new(values)))
+}
+
+/// The module with the values of a checkpoint in the parameters listed; all others stay.
+///
+/// Parameters keep their ids, device, dtype and whether they are trained. Keys, dtypes and shapes are checked
+/// before any value is read.
+pub(crate) fn filled<M: Module>(
+    module: &M,
+    mut checkpoint: Checkpoint,
+    params: Vec<StoredParam>,
+) -> Result<M> {
+    let (mut names, mut slots) = (Vec::new(), Vec::new());
+    for param in &params {
+        let Some(id) = param.id() else { continue };
+        let (entry, path) = checkpoint.entry(&param.key)?;
+        let key = param.key.clone();
+        if let StoredDType::Other(found) = entry.dtype {
+            return Err(Error::CheckpointDType { path, key, found });
+        }
+        let expected = param.shape();
+        if entry.shape != expected {
+            return Err(Error::CheckpointShape { path, key, found: entry.shape, expected });
+        }
+        names.push(key);
+        slots.push((id, matches!(param.param, Source::Linear(_))));
+    }
+    let values = checkpoint.read(&names)?;
+    let values = slots.into_iter().zip(values).map(|((id, is_linear), values)| match is_linear {
+        true => (id, transposed(values)),
+        false => (id, values),
+    });
+    Ok(module.clone().map(&mut Replace { values: values.collect() }))
+}
+
+/// The parameters as they are stored in the file `path`.
+pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
+    let mut tensors = Tensors::default();
+    for param in params {
+        let (dtype, payload) = param.payload();
+        let stored = stored_dtype(dtype).ok_or_else(|| Error::CheckpointDType {
+            path: path.to_path_buf(),
+            key: param.key.clone(),
+            found: format!("{dtype:?}"),
+        })?;
+        tensors.push(&param.key, stored, param.shape(), payload);
+    }
+    Ok(tensors)
+}
+
+/// A matrix with rows as columns.
+pub(super) fn transposed(data: TensorData) -> TensorData {
+    let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
+    let bytes = data.as_bytes();
+    macro_rules! turned {
+        ($size:literal) => {{
+            let (elements, _) = bytes.as_chunks::<$size>();
+            let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
+            (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
+        }};
+    }
+    let turned = match dtype.size() {
+        2 => turned!(2),
+        4 => turned!(4),
+        _ => turned!(8),
+    };
+    TensorData::from_bytes_vec(turned, [columns, rows], dtype)
+}
+
+/// Puts values into parameters by id; parameters without one, such as LoRA's, stay.
+struct Replace {
+    values: HashMap<ParamId, TensorData>,
+}
+
+impl ModuleMapper for Replace {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(values) = self.values.remove(&param.id) else { return param };
+        let device = param.lazy_device();
+        let dtype = match param.is_initialized() {
+            true => param.base().dtype(),
+            false => device.settings().float_dtype.into(),
+        };
+        let id = param.id;
+        param.transform_for_load(Tensor::from_data(values, (&device, dtype)), id)
+    }
+}
+
+fn stored_dtype(dtype: DType) -> Option<safetensors::Dtype> {
+    match dtype {
+        DType::F64 => Some(safetensors::Dtype::F64),
+        DType::F32 | DType::Flex32 => Some(safetensors::Dtype::F32),
+        DType::F16 => Some(safetensors::Dtype::F16),
+        DType::BF16 => Some(safetensors::Dtype::BF16),
+        _ => None,
+    }
+}

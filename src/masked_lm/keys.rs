@@ -1,0 +1,75 @@
+//! Under which keys a checkpoint holds a whole model.
+
+use crate::checkpoint::{Checkpoint, Family, HeadKeys, Keys};
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// The keys of embeddings, encoder, pooler and head.
+pub(super) struct ModelKeys {
+    pub(super) embeddings: Keys,
+    /// What the keys of all but the head start with: `bert.`, or nothing.
+    pub(super) prefix: String,
+    pub(super) head: &'static HeadKeys,
+    /// Which of the names of the head's bias is used.
+    pub(super) bias: &'static str,
+}
+
+impl ModelKeys {
+    /// The keys in a checkpoint of a family.
+    pub(super) fn locate(checkpoint: &Checkpoint, head: &'static HeadKeys) -> Result<Self> {
+        let embeddings = Keys::locate(checkpoint)?;
+        let Some(prefix) = embeddings.model_prefix().map(String::from) else {
+            return Err(Error::MissingKey {
+                path: checkpoint.path().to_path_buf(),
+                key: "encoder.layer.0.attention.self.query.weight".into(),
+                hint: "these are the tensors of an embedding layer alone; load them with BertEmbeddings".into(),
+            });
+        };
+        let [first, second] = head.bias;
+        let has = |name: &str| checkpoint.keys().any(|key| key == name);
+        let bias = if has(second) && !has(first) { second } else { first };
+        Ok(Self { embeddings, prefix, head, bias })
+    }
+
+    /// The keys that transformers writes for a family; `config_path` is for the message.
+    pub(super) fn written(family: &'static Family, config_path: &Path) -> Result<Self> {
+        let head = head_of(family, config_path)?;
+        let prefix = format!("{}.", family.base);
+        Ok(Self { embeddings: Keys::under(&format!("{prefix}embeddings.")), prefix, head, bias: head.bias[0] })
+    }
+
+    pub(super) fn layer(&self, index: usize, part: &str) -> String {
+        format!("{}{index}.{part}", self.encoder())
+    }
+
+    pub(super) fn encoder(&self) -> String {
+        format!("{}encoder.layer.", self.prefix)
+    }
+
+    pub(super) fn pooler(&self) -> String {
+        format!("{}pooler.", self.prefix)
+    }
+
+    /// γ and β of a LayerNorm, as this checkpoint calls them.
+    pub(super) fn norm(&self, name: &str) -> [String; 2] {
+        self.embeddings.layer_norm().map(|part| format!("{name}.{part}"))
+    }
+
+    /// Whether a tensor that is not read holds nothing that the model lacks: a buffer, or a tied copy.
+    pub(super) fn is_copy(&self, key: &str) -> bool {
+        self.embeddings.is_of_layer(key, true) || key == self.head.tied || self.head.bias.contains(&key)
+    }
+}
+
+/// How a family's masked-language-model head is stored.
+pub(super) fn head_of(family: &'static Family, config_path: &Path) -> Result<&'static HeadKeys> {
+    family.head.as_ref().ok_or_else(|| Error::UnsupportedModel {
+        path: config_path.to_path_buf(),
+        model_type: family.model_type.into(),
+        problem: format!(
+            "its encoder or its masked-language-model head is not BERT's; supported: {} (BertEmbeddings loads \
+             its input layer)",
+            Family::list(|family| family.head.is_some())
+        ),
+    })
+}
