@@ -47,6 +47,7 @@
 //! - [`sparse`]: training steps whose cost follows the batch, not the vocabulary;
 //! - [`gradcheck`]: any Burn module's gradient against central differences;
 //! - [`functional`] and [`ops`]: the layer as one operator, for tensors and for backends;
+//! - [`clip_by_global_norm`]: gradient clipping as PyTorch has it;
 //! - [`cast_module`]: any Burn module in another float dtype.
 
 #![warn(missing_docs)]
@@ -60,6 +61,7 @@ mod embeddings;
 mod error;
 pub mod functional;
 pub mod gradcheck;
+mod gradient_norm;
 mod ids;
 mod initializer;
 mod input;
@@ -74,6 +76,7 @@ pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
 pub use dtype::cast_module;
 pub use embeddings::BertEmbeddings;
 pub use error::{Error, Result, Table};
+pub use gradient_norm::clip_by_global_norm;
 pub use initializer::EmbeddingInitializer;
 pub use input::BertEmbeddingsInput;
 pub use resize::{NewRows, PositionFill, VocabularyResize};

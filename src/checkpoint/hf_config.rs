@@ -96,7 +96,10 @@ impl Fields {
                 Some(family) => Ok(family),
                 None => unsupported(
                     model_type,
-                    format!("its input layer is not BERT's or RoBERTa's; supported: {}", Family::list(|_| true)),
+                    format!(
+                        "its input layer is not BERT's or RoBERTa's; supported: {}",
+                        Family::list(|_| true)
+                    ),
                 ),
             };
         }
@@ -203,7 +206,9 @@ impl Fields {
         match self.fields.get(field) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(value) => Err(self.invalid(field, format!("is {}, but must be true or false", brief(value)))),
+            Some(value) => {
+                Err(self.invalid(field, format!("is {}, but must be true or false", brief(value))))
+            }
         }
     }
 

@@ -22,7 +22,8 @@ impl ModelKeys {
             return Err(Error::MissingKey {
                 path: checkpoint.path().to_path_buf(),
                 key: "encoder.layer.0.attention.self.query.weight".into(),
-                hint: "these are the tensors of an embedding layer alone; load them with BertEmbeddings".into(),
+                hint: "these are the tensors of an embedding layer alone; load them with BertEmbeddings"
+                    .into(),
             });
         };
         let [first, second] = head.bias;
@@ -35,7 +36,12 @@ impl ModelKeys {
     pub(super) fn written(family: &'static Family, config_path: &Path) -> Result<Self> {
         let head = head_of(family, config_path)?;
         let prefix = format!("{}.", family.base);
-        Ok(Self { embeddings: Keys::under(&format!("{prefix}embeddings.")), prefix, head, bias: head.bias[0] })
+        Ok(Self {
+            embeddings: Keys::under(&format!("{prefix}embeddings.")),
+            prefix,
+            head,
+            bias: head.bias[0],
+        })
     }
 
     pub(super) fn layer(&self, index: usize, part: &str) -> String {

@@ -36,9 +36,15 @@ mod collator;
 mod head;
 mod keys;
 mod model;
+mod optimizer;
 mod pretrained;
+#[cfg(feature = "train")]
+mod training;
 
 pub use collator::{MaskedLmBatch, MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 pub use head::MaskedLmHead;
 pub use model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput, mean_pooled};
+pub use optimizer::{adamw, linear_warmup_decay};
 pub use pretrained::LoadReport;
+#[cfg(feature = "train")]
+pub use training::MaskedLmTraining;

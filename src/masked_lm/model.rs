@@ -9,11 +9,11 @@ use crate::masked_lm::collator::MaskedLmBatch;
 use crate::masked_lm::head::{MaskedLmHead, with_zero_bias};
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::{Initializer, Linear};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::transformer::{
     TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput, TransformerEncoderLayer,
 };
+use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 
 /// Configuration of [`BertForMaskedLm`]; the defaults are BERT-base's.

@@ -1,8 +1,6 @@
 //! Whole models from Hugging Face directories, and back.
 
-use crate::checkpoint::{
-    Checkpoint, Directory, Family, Fields, StoredParam, agree, filled, tensors,
-};
+use crate::checkpoint::{Checkpoint, Directory, Family, Fields, StoredParam, agree, filled, tensors};
 use crate::error::{Error, Result};
 use crate::masked_lm::keys::{ModelKeys, head_of};
 use crate::masked_lm::model::{BertForMaskedLm, BertForMaskedLmConfig};
@@ -37,7 +35,11 @@ impl BertForMaskedLmConfig {
             return Err(fields.invalid("hidden_act", problem));
         }
         for (field, allowed, problem) in [
-            ("tie_word_embeddings", true, "is false, but the head reads the word table and has none of its own"),
+            (
+                "tie_word_embeddings",
+                true,
+                "is false, but the head reads the word table and has none of its own",
+            ),
             ("is_decoder", false, "is true, but the model looks both ways"),
             ("add_cross_attention", false, "is true, but the model has no second sequence to look at"),
         ] {

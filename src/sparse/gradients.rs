@@ -4,10 +4,11 @@ use super::rows::TouchedRows;
 use super::table;
 use crate::embeddings::BertEmbeddings;
 use crate::error::{Error, Result, Table};
-use burn::module::{Module, ModuleVisitor, Param};
+use crate::gradient_norm::{Clip, Scale, SumOfSquares};
+use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType, Gradients};
+use burn::tensor::Gradients;
 
 /// Gradients of the rows that one or several batches touched, to be given to
 /// [`SparseOptimizer::step`](super::SparseOptimizer::step).
@@ -96,29 +97,24 @@ impl RowGradients {
     /// min(1, `max_norm` / (‖g‖ + 1e-6)). Rows that no batch touched would add zeros, so the norm is the one of
     /// dense training. Nothing is read back from the device.
     ///
-    /// # Numerics
-    ///
-    /// Sums are taken in f32, or in f64 where a gradient is f64.
-    ///
-    /// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
+    /// This is [`clip_by_global_norm`](crate::clip_by_global_norm) with the rows among the gradients.
     pub fn clip_by_global_norm<M: Module>(
         &mut self,
         model: &M,
         gradients: &mut GradientsParams,
         max_norm: f64,
     ) -> Option<Tensor<1>> {
-        let mut sum = SumOfSquares { gradients, total: None };
+        let mut squares = SumOfSquares::new(gradients);
         for table in [&self.words, &self.positions] {
             if let Some(rows) = table.as_ref().and_then(|table| table.rows.clone()) {
-                sum.add(rows);
+                squares.add(rows);
             }
         }
-        model.visit(&mut sum);
-        let norm = sum.total?.sqrt();
-        let factor = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
-        *self = std::mem::take(self).map(|rows| scale(rows, &factor));
-        model.visit(&mut Scale { gradients, factor });
-        Some(norm)
+        model.visit(&mut squares);
+        let clip = Clip::new(squares.total?, max_norm);
+        *self = std::mem::take(self).map(|rows| clip.apply(rows));
+        model.visit(&mut Scale { gradients, clip: &clip });
+        Some(clip.norm)
     }
 
     /// Those of the word table and of the position table.
@@ -160,52 +156,4 @@ fn merge(
     let rows = table::assign(zeros, &our_places, our_rows.clone());
     let rows = table::add(rows, &their_places, their_rows.clone());
     Ok(Some(TableGradient { shape: ours.shape, ids, rows: Some(rows) }))
-}
-
-/// Adds up the squares of all gradients of a module.
-struct SumOfSquares<'a> {
-    gradients: &'a GradientsParams,
-    total: Option<Tensor<1>>,
-}
-
-impl SumOfSquares<'_> {
-    fn add<const D: usize>(&mut self, gradient: Tensor<D>) {
-        let gradient = match gradient.dtype() {
-            DType::F16 | DType::BF16 => gradient.cast(FloatDType::F32),
-            _ => gradient,
-        };
-        let sum = gradient.square().sum();
-        self.total = Some(match self.total.take() {
-            None => sum,
-            Some(total) if total.dtype() == sum.dtype() => total + sum,
-            Some(total) => total.cast(FloatDType::F64) + sum.cast(FloatDType::F64),
-        });
-    }
-}
-
-impl ModuleVisitor for SumOfSquares<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.gradients.get::<D>(param.id) {
-            self.add(gradient);
-        }
-    }
-}
-
-/// Multiplies all gradients of a module by `factor`, [1].
-struct Scale<'a> {
-    gradients: &'a mut GradientsParams,
-    factor: Tensor<1>,
-}
-
-impl ModuleVisitor for Scale<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
-            self.gradients.register(param.id, scale(gradient, &self.factor));
-        }
-    }
-}
-
-fn scale<const D: usize>(gradient: Tensor<D>, factor: &Tensor<1>) -> Tensor<D> {
-    let dtype: FloatDType = gradient.dtype().into();
-    gradient * factor.clone().cast(dtype).reshape([1; D])
 }

@@ -1,0 +1,163 @@
+//! Clipping by the norm of all gradients together.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+
+/// Scales the gradients of a module so that their common norm is at most `max_norm`, and returns the norm that
+/// it was before, `[1]`; `None` if no parameter has a gradient.
+///
+/// ‖g‖ = √Σ g² over every parameter that has a gradient; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
+/// Burn's `GradientClipping::Norm` takes the norm of each parameter by itself, which turns the step; this
+/// shortens it. Nothing is read back from the device.
+///
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn::optim::GradientsParams;
+/// use burn::prelude::*;
+/// use burn_bert::clip_by_global_norm;
+///
+/// let device = Device::default().autodiff();
+/// let model = LinearConfig::new(3, 4).init(&device);
+/// let loss = model.forward(Tensor::<2>::ones([1, 3], &device)).mul_scalar(5.0).sum();
+/// let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
+/// let norm = clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
+/// assert_eq!(norm.into_scalar::<f32>(), 20.0); // sixteen gradients of 5
+/// let bias = gradients.get::<1>(model.bias.unwrap().id).unwrap();
+/// assert!((bias.into_data().iter::<f32>().next().unwrap() - 0.25).abs() < 1e-6);
+/// ```
+///
+/// # Numerics
+///
+/// Sums are taken in f32, or in f64 where a gradient is f64.
+///
+/// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
+pub fn clip_by_global_norm<M: Module>(
+    model: &M,
+    gradients: &mut GradientsParams,
+    max_norm: f64,
+) -> Option<Tensor<1>> {
+    let mut squares = SumOfSquares::new(gradients);
+    model.visit(&mut squares);
+    let clip = Clip::new(squares.total?, max_norm);
+    model.visit(&mut Scale { gradients, clip: &clip });
+    Some(clip.norm)
+}
+
+/// [`clip_by_global_norm`] of gradients that lie on several devices, each added up where it lies.
+#[cfg(feature = "train")]
+pub(crate) fn clip_on_all_devices<M: Module>(
+    model: &M,
+    gradients: burn::optim::MultiGradientsParams,
+    max_norm: f64,
+) -> burn::optim::MultiGradientsParams {
+    let mut added = AddUp { gradients, by_device: Vec::new() };
+    model.visit(&mut added);
+    let mut by_device = added.by_device;
+    let mut total = None;
+    for (gradients, _) in &by_device {
+        let mut squares = SumOfSquares { gradients, total };
+        model.visit(&mut squares);
+        total = squares.total;
+    }
+    if let Some(total) = total {
+        let clip = Clip::new(total, max_norm);
+        for (gradients, _) in &mut by_device {
+            model.visit(&mut Scale { gradients, clip: &clip });
+        }
+    }
+    burn::optim::MultiGradientsParams { grads: by_device }
+}
+
+/// Adds up the squares of gradients.
+pub(crate) struct SumOfSquares<'a> {
+    gradients: &'a GradientsParams,
+    pub(crate) total: Option<Tensor<1>>,
+}
+
+impl<'a> SumOfSquares<'a> {
+    pub(crate) fn new(gradients: &'a GradientsParams) -> Self {
+        Self { gradients, total: None }
+    }
+
+    pub(crate) fn add<const D: usize>(&mut self, gradient: Tensor<D>) {
+        let gradient = match gradient.dtype() {
+            DType::F16 | DType::BF16 => gradient.cast(FloatDType::F32),
+            _ => gradient,
+        };
+        let sum = gradient.square().sum();
+        self.total = Some(match self.total.take() {
+            None => sum,
+            Some(total) => {
+                let sum = sum.to_device(&total.device());
+                match total.dtype() == sum.dtype() {
+                    true => total + sum,
+                    false => total.cast(FloatDType::F64) + sum.cast(FloatDType::F64),
+                }
+            }
+        });
+    }
+}
+
+impl ModuleVisitor for SumOfSquares<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            self.add(gradient);
+        }
+    }
+}
+
+/// A norm, and the factor that brings it down to the largest one allowed.
+pub(crate) struct Clip {
+    pub(crate) norm: Tensor<1>,
+    factor: Tensor<1>,
+}
+
+impl Clip {
+    pub(crate) fn new(sum_of_squares: Tensor<1>, max_norm: f64) -> Self {
+        let norm = sum_of_squares.sqrt();
+        let factor = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
+        Self { norm, factor }
+    }
+
+    pub(crate) fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
+        let dtype: FloatDType = gradient.dtype().into();
+        let factor = self.factor.clone().to_device(&gradient.device());
+        gradient * factor.cast(dtype).reshape([1; D])
+    }
+}
+
+/// Clips all gradients of a module.
+pub(crate) struct Scale<'a> {
+    pub(crate) gradients: &'a mut GradientsParams,
+    pub(crate) clip: &'a Clip,
+}
+
+impl ModuleVisitor for Scale<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
+            self.gradients.register(param.id, self.clip.apply(gradient));
+        }
+    }
+}
+
+/// Adds the gradients of each parameter up on one device, another one for another parameter.
+#[cfg(feature = "train")]
+struct AddUp {
+    gradients: burn::optim::MultiGradientsParams,
+    by_device: Vec<(GradientsParams, Device)>,
+}
+
+#[cfg(feature = "train")]
+impl ModuleVisitor for AddUp {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let Some((gradient, device)) = self.gradients.remove::<D>(param.id) else { return };
+        let place = self.by_device.iter().position(|(_, other)| *other == device);
+        let place = place.unwrap_or_else(|| {
+            self.by_device.push((GradientsParams::new(), device));
+            self.by_device.len() - 1
+        });
+        self.by_device[place].0.register(param.id, gradient);
+    }
+}
