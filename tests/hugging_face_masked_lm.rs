@@ -11,11 +11,8 @@ use burn::tensor::{DType, FloatDType, Gradients};
 use burn_bert::masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, LoadReport, adamw, mean_pooled};
 use burn_bert::{BertEmbeddings, BertEmbeddingsInput, cast_module};
 use safetensors::{Dtype, SafeTensors};
-use std::path::PathBuf;
-use tolerance::{F64, Tolerance, assert_close, values};
-
-/// f32 through two layers: the fixtures themselves are 3e-6 from a f64 reference.
-const MODEL_F32: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-5 };
+use std::path::{Path, PathBuf};
+use tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm")
@@ -196,7 +193,11 @@ struct File {
 
 impl File {
     fn read(name: String) -> Self {
-        Self { bytes: std::fs::read(folder().join(name)).unwrap() }
+        Self::at(&folder().join(name))
+    }
+
+    fn at(path: &Path) -> Self {
+        Self { bytes: std::fs::read(path).unwrap() }
     }
 
     fn has(&self, name: &str) -> bool {
@@ -255,9 +256,6 @@ fn roberta_for_masked_lm_equals_transformers_in_every_value_and_gradient() {
     ROBERTA.assert_equal(FloatDType::F64, F64);
 }
 
-/// Burn's AdamW computes 1 − βᵗ and its settings in f32, so f64 losses part at the seventh digit.
-const TEN_STEPS: Tolerance = Tolerance { absolute: 1e-5, relative: 5e-6 };
-
 #[test]
 fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
     for family in [BERT, ROBERTA] {
@@ -279,12 +277,12 @@ fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
                 model = optimizer.step(1e-3, model, gradients);
             }
-            assert_close(&losses, &case.values("losses"), TEN_STEPS);
+            assert_close(&losses, &case.values("losses"), TRAINING);
             let mut compared = 0;
             for (name, slot) in family.slots(&mut model) {
                 let name = format!("after.{name}");
                 if case.has(&name) {
-                    assert_close(&slot.values(), &case.values(&name), TEN_STEPS);
+                    assert_close(&slot.values(), &case.values(&name), TRAINING);
                     compared += 1;
                 }
             }
@@ -343,4 +341,47 @@ fn the_input_layer_of_a_whole_model_is_found_in_either_format() {
     assert_eq!(words("tiny_bert_bin"), expected);
     assert_eq!(words("tiny_bert_encoder_only").len(), expected.len());
     assert_ne!(words("tiny_bert_encoder_only"), expected);
+}
+
+#[test]
+fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
+    let (Ok(python), Ok(model)) = (std::env::var("BURN_BERT_PYTHON"), std::env::var("BURN_BERT_MODEL"))
+    else {
+        println!(
+            "BURN_BERT_PYTHON and BURN_BERT_MODEL name no interpreter and checkpoint: nothing was compared"
+        );
+        return;
+    };
+    let out = tempfile::tempdir().unwrap();
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/check_with_transformers.py");
+    let mut run = std::process::Command::new(python);
+    let run = run.arg(script).arg("hidden_states").arg(&model).arg(out.path()).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+
+    let device = Device::default();
+    let (loaded, report) = BertForMaskedLm::from_pretrained(&model, &device).unwrap();
+    println!("{report}");
+    for (dtype, suffix, tolerance) in [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)] {
+        let model = cast_module(loaded.clone(), dtype);
+        let case = File::at(&out.path().join(format!("{suffix}.safetensors")));
+        let (input, padding) = case.batch(&device);
+        let states = model.hidden_states(&input, Some(padding.clone())).unwrap();
+        let mut largest = 0.0f64;
+        for (i, state) in states.iter().enumerate() {
+            let expected = case.values(&format!("hidden_states.{i}"));
+            let found = values(state.clone());
+            let is_token: Vec<bool> =
+                case.data("attention_mask").iter::<i64>().map(|mask| mask == 1).collect();
+            let width = found.len() / is_token.len();
+            for (token, _) in is_token.iter().enumerate().filter(|(_, is_token)| **is_token) {
+                let range = token * width..(token + 1) * width;
+                assert_close(&found[range.clone()], &expected[range.clone()], tolerance);
+                let pairs = found[range.clone()].iter().zip(&expected[range]);
+                largest = pairs.fold(largest, |largest, (a, b)| largest.max((a - b).abs()));
+            }
+        }
+        let hidden = states.last().unwrap().clone();
+        assert_close(&values(model.cls_vector(hidden)), &case.values("pooler_output"), tolerance);
+        println!("{suffix}: largest difference after any layer {largest:.1e}");
+    }
 }

@@ -21,6 +21,9 @@ pub const F64: Tolerance = Tolerance { absolute: 1e-12, relative: 1e-12 };
 /// about 4e-7 away from PyTorch's whatever the tensors are; a loss of the smallest fixture, 5e-6.
 pub const TRAINING: Tolerance = F32;
 
+/// A whole model in f32: the fixtures themselves are 3e-6 from a f64 reference.
+pub const MODEL_F32: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-5 };
+
 /// f32 on a GPU: sums in another order, square roots and fused multiply-adds right to some units in the last place.
 pub const GPU: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-4 };
 
