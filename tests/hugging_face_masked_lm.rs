@@ -12,7 +12,7 @@ use burn_bert::masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, LoadReport, a
 use burn_bert::{BertEmbeddings, BertEmbeddingsInput, cast_module};
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
-use tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
+use tolerance::{F64, MODEL_F32, MODEL_F64, TRAINING, Tolerance, assert_close, values};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm")
@@ -361,7 +361,9 @@ fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
     let device = Device::default();
     let (loaded, report) = BertForMaskedLm::from_pretrained(&model, &device).unwrap();
     println!("{report}");
-    for (dtype, suffix, tolerance) in [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)] {
+    for (dtype, suffix, tolerance) in
+        [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", MODEL_F64)]
+    {
         let model = cast_module(loaded.clone(), dtype);
         let case = File::at(&out.path().join(format!("{suffix}.safetensors")));
         let (input, padding) = case.batch(&device);
