@@ -10,6 +10,7 @@ use burn_bert::{BertEmbeddingsConfig, Error, PositionEmbeddingType, cast_module}
 use checkpoint_files::{Stored, safetensors_bytes};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -314,7 +315,8 @@ fn a_full_disk_is_an_error_and_the_old_model_stays() {
         return;
     }
     let dir = copy_of("tiny_bert");
-    let files = || fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>();
+    let files =
+        || fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path()).collect::<BTreeSet<_>>();
     let contents = || files().into_iter().map(|file| fs::read(file).unwrap()).collect::<Vec<_>>();
     let before = contents();
     let run = std::process::Command::new("sh")
