@@ -33,9 +33,11 @@
 //! ```
 
 mod collator;
+mod example;
 mod head;
 mod model;
 
-pub use collator::{MaskedLmBatch, MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
+pub use collator::{MaskedLmBatch, MaskedLmCollator, MaskedLmCollatorConfig};
+pub use example::MaskedLmExample;
 pub use head::MaskedLmHead;
 pub use model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput};
