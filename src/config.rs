@@ -108,6 +108,21 @@ impl BertEmbeddingsConfig {
         (self.vocab_size + positions + self.type_vocab_size + 2) * self.hidden_size
     }
 
+    /// Tokens that the longest sequence can have; `None` if no position table limits it.
+    ///
+    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) leaves the rows up to that of the padding unused: 514
+    /// rows of a RoBERTa are 512 tokens.
+    pub fn max_sequence_length(&self) -> Option<usize> {
+        match self.position_embedding_type {
+            PositionEmbeddingType::Absolute => Some(self.max_position_embeddings),
+            PositionEmbeddingType::AfterPadding => {
+                let first = self.pad_token_id.map_or(0, |pad| pad + 1);
+                Some(self.max_position_embeddings.saturating_sub(first))
+            }
+            PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => None,
+        }
+    }
+
     /// Checks that a module can be built from this config.
     ///
     /// # Errors

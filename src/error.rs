@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// What a function of this crate returns when it can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can be wrong with a config, an input or a checkpoint.
+/// Everything that can be wrong with a config, an input, a checkpoint or a text.
 ///
 /// Every message says what was found, where, what is allowed, and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -271,6 +271,116 @@ pub enum Error {
         key: String,
         /// Its dtype, as the file names it.
         found: String,
+    },
+
+    /// A directory holds no tokenizer.
+    #[error(
+        "{} has neither tokenizer.json nor vocab.txt; save the tokenizer there \
+         (in Python: AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files",
+        path.display()
+    )]
+    NoTokenizer {
+        /// The directory.
+        path: PathBuf,
+    },
+
+    /// A tokenizer's file that does not parse.
+    #[error("{} is not a tokenizer's file that can be read: {source}", path.display())]
+    CorruptTokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// A vocabulary lacks a special token that the model cannot do without.
+    #[error(
+        "{} has no {token}: its vocabulary lacks {}; if the token has another name, say so as {token} in the \
+         tokenizer_config.json beside it",
+        path.display(), looked_for.join(" and ")
+    )]
+    MissingToken {
+        /// The tokenizer's file.
+        path: PathBuf,
+        /// What the token is for, such as `mask_token`.
+        token: &'static str,
+        /// The names that it was looked for under.
+        looked_for: Vec<String>,
+    },
+
+    /// A tokenizer has tokens that the model has no row for.
+    #[error(
+        "the tokenizer's vocabulary has {tokenizer} tokens, but the model's word table {model} rows; is this the \
+         tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows"
+    )]
+    VocabularyTooLarge {
+        /// Tokens of the tokenizer.
+        tokenizer: usize,
+        /// Rows of the model's word table.
+        model: usize,
+    },
+
+    /// A text may not be as long as the special tokens around it.
+    #[error(
+        "sequences of at most {max_length} tokens have no room for the {special_tokens} special tokens; \
+         set a larger model_max_length"
+    )]
+    MaxLengthTooSmall {
+        /// The tokens that a sequence may have.
+        max_length: usize,
+        /// The tokens that are added to a text or a pair.
+        special_tokens: usize,
+    },
+
+    /// Overlapping windows that would not move forward.
+    #[error(
+        "windows that share {stride} tokens must hold more than that, but beside the special tokens there is room \
+         for {room}; set a smaller stride or a larger model_max_length"
+    )]
+    StrideTooLarge {
+        /// The tokens that a window shares with the one before.
+        stride: usize,
+        /// The tokens of a window that are not special.
+        room: usize,
+    },
+
+    /// A tokenizer failed on a text.
+    #[error("the tokenizer failed: {source}")]
+    Tokenize {
+        /// What it says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// Whole words are to be hidden, but a sequence does not say which tokens make a word.
+    #[error(
+        "examples[{example}] has no word ids, which whole_word_masking needs; set them with with_word_ids or turn \
+         whole_word_masking off"
+    )]
+    MissingWordIds {
+        /// Its place in the batch.
+        example: usize,
+    },
+
+    /// A text file is not UTF-8.
+    #[error(
+        "{} is not UTF-8: line {line} has an invalid byte at offset {offset} of the file; convert the file, with \
+         iconv for example",
+        path.display()
+    )]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The byte, counted from 0 over the whole file.
+        offset: u64,
+    },
+
+    /// A text file without text.
+    #[error("{} has no text: it is empty or blank", path.display())]
+    NoText {
+        /// The file.
+        path: PathBuf,
     },
 }
 

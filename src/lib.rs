@@ -39,6 +39,7 @@
 //!
 //! - [`BertEmbeddingsConfig`] → [`BertEmbeddings`], fed with a [`BertEmbeddingsInput`];
 //! - [`TokenEmbedding`], a lookup table with a padding index, of use by itself;
+//! - [`text`]: corpora, and with the feature `tokenizers` text to batches as transformers makes them;
 //! - [`masked_lm`]: the model, collator and loss that such a layer is trained by;
 //! - [`BertEmbeddings::from_pretrained`], [`load`](BertEmbeddings::load) and
 //!   [`save_pretrained`](BertEmbeddings::save_pretrained): Hugging Face checkpoints, in and out;
@@ -67,9 +68,11 @@ mod initializer;
 mod input;
 pub mod masked_lm;
 pub mod ops;
+mod padding;
 mod philox;
 mod resize;
 pub mod sparse;
+pub mod text;
 mod token_embedding;
 
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};

@@ -3,6 +3,8 @@
 use crate::error::{Error, Result};
 use crate::ids::Ids;
 use crate::input::BertEmbeddingsInput;
+use crate::masked_lm::MaskedLmExample;
+use crate::padding::{padded_length, padding_mask};
 use burn::config::Config;
 use burn::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -26,9 +28,26 @@ pub struct MaskedLmCollatorConfig {
     /// Of the hidden tokens, the share that becomes a random word. The rest stays as it is.
     #[config(default = 0.1)]
     pub random_replace_prob: f64,
+    /// Whether the tokens of a word are hidden together. Then [`mlm_probability`](Self::mlm_probability) is that
+    /// of a word, and examples need [word ids](MaskedLmExample::with_word_ids).
+    #[config(default = false)]
+    pub whole_word_masking: bool,
+    /// The length of a batch is a multiple of this, so that batches have fewer shapes.
+    pub pad_to_multiple_of: Option<usize>,
 }
 
 impl MaskedLmCollatorConfig {
+    /// The collator of a tokenizer's vocabulary, special tokens and padding.
+    ///
+    /// Of what `tokenizer` calls special nothing is hidden, so no `[UNK]` either: as in transformers, where the
+    /// collator looks the special ids up itself.
+    #[cfg(feature = "tokenizers")]
+    pub fn for_tokenizer(tokenizer: &crate::text::BertTokenizer) -> Self {
+        let special_token_ids = tokenizer.special_token_ids().to_vec();
+        Self::new(tokenizer.vocab_size(), tokenizer.mask_token_id(), special_token_ids)
+            .with_pad_to_multiple_of(tokenizer.pad_to_multiple_of())
+    }
+
     /// Builds the collator.
     ///
     /// # Panics
@@ -43,8 +62,8 @@ impl MaskedLmCollatorConfig {
     /// # Errors
     ///
     /// [`Error::Config`], naming the field, if a probability is not in [0, 1], the two replacement
-    /// probabilities exceed 1 together, there is no special token (the padding id is one), or an id is not
-    /// below `vocab_size`.
+    /// probabilities exceed 1 together, there is no special token (the padding id is one), an id is not below
+    /// `vocab_size`, or `pad_to_multiple_of` is 0.
     pub fn try_init(&self) -> Result<MaskedLmCollator> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         for (field, probability) in [
@@ -69,6 +88,9 @@ impl MaskedLmCollatorConfig {
                 return invalid(field, format!("has id {id}, but vocab_size is {}", self.vocab_size));
             }
         }
+        if self.pad_to_multiple_of == Some(0) {
+            return invalid("pad_to_multiple_of", "is 0, but must be at least 1, or None".into());
+        }
         Ok(MaskedLmCollator { config: self.clone(), pad_token_id })
     }
 }
@@ -78,60 +100,20 @@ impl MaskedLmCollatorConfig {
 /// Each token that is not special is hidden with probability 0.15, independently; of the hidden ones 80 % become
 /// `[MASK]`, 10 % a random word and 10 % stay (Devlin et al. 2019, appendix A.1; transformers'
 /// `DataCollatorForLanguageModeling`). The draws follow from the seed alone, whatever the device.
+///
+/// # Whole words
+///
+/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) a word is hidden with probability 0.15,
+/// all of its tokens or none; which of the three each token becomes is drawn for it alone, as in BERT's own
+/// whole-word models. A word is a run of tokens with one word id, so a mark is a word, and of a word that a window
+/// cuts in two each part is one. transformers' `whole_word_mask=True` (5.23) differs in two ways: it sets
+/// `mask_replace_prob` to 1, which [`with_mask_replace_prob`](MaskedLmCollatorConfig::with_mask_replace_prob) does
+/// here (with `random_replace_prob` 0), and it takes all tokens between two spaces for one word, so a mark goes
+/// with the word before it and a Chinese sentence is hidden as a whole.
 #[derive(Clone, Debug)]
 pub struct MaskedLmCollator {
     config: MaskedLmCollatorConfig,
     pad_token_id: u32,
-}
-
-/// One sequence, not yet padded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MaskedLmExample {
-    input_ids: Vec<u32>,
-    token_type_ids: Option<Vec<u32>>,
-    position_ids: Option<Vec<u32>>,
-}
-
-impl MaskedLmExample {
-    /// A sequence of token ids, special tokens included: of type 0 and at default positions.
-    pub fn new(input_ids: Vec<u32>) -> Self {
-        Self { input_ids, token_type_ids: None, position_ids: None }
-    }
-
-    /// Gives every token its type (segment).
-    pub fn with_token_type_ids(self, token_type_ids: Vec<u32>) -> Self {
-        Self { token_type_ids: Some(token_type_ids), ..self }
-    }
-
-    /// Gives every token its position.
-    pub fn with_position_ids(self, position_ids: Vec<u32>) -> Self {
-        Self { position_ids: Some(position_ids), ..self }
-    }
-
-    /// The token ids.
-    pub fn input_ids(&self) -> &[u32] {
-        &self.input_ids
-    }
-
-    /// The token types; `None` if all are 0.
-    pub fn token_type_ids(&self) -> Option<&[u32]> {
-        self.token_type_ids.as_deref()
-    }
-
-    /// The positions; `None` for the default ones.
-    pub fn position_ids(&self) -> Option<&[u32]> {
-        self.position_ids.as_deref()
-    }
-
-    /// Number of tokens.
-    pub fn len(&self) -> usize {
-        self.input_ids.len()
-    }
-
-    /// Whether there is no token.
-    pub fn is_empty(&self) -> bool {
-        self.input_ids.is_empty()
-    }
 }
 
 /// A batch for [`BertForMaskedLm`](crate::masked_lm::BertForMaskedLm).
@@ -166,7 +148,7 @@ impl MaskedLmBatch {
 }
 
 impl MaskedLmCollator {
-    /// Hides tokens of one sequence in place; gives place and former id of each, in order.
+    /// Hides tokens of one sequence in place, each by itself; gives place and former id of each, in order.
     ///
     /// ```
     /// use burn_bert::masked_lm::MaskedLmCollatorConfig;
@@ -177,15 +159,55 @@ impl MaskedLmCollator {
     /// assert_eq!((ids[0], ids[3]), (1, 2)); // special tokens stay
     /// ```
     pub fn mask(&self, input_ids: &mut [u32], seed: u64) -> Vec<(usize, u32)> {
-        self.mask_with(input_ids, &mut ChaCha8Rng::seed_from_u64(seed))
+        self.mask_with(input_ids, None, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
-    fn mask_with(&self, input_ids: &mut [u32], rng: &mut ChaCha8Rng) -> Vec<(usize, u32)> {
+    /// Hides words of one sequence in place, all tokens of a word or none; gives place and former id of each
+    /// token, in order. A token without a word stands for itself.
+    ///
+    /// ```
+    /// use burn_bert::masked_lm::MaskedLmCollatorConfig;
+    ///
+    /// let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).with_mlm_probability(0.5).init();
+    /// let mut ids = [1, 7, 8, 9, 2];
+    /// let masked = collator.mask_words(&mut ids, &[None, Some(0), Some(0), Some(0), None], 3);
+    /// assert!(masked.is_empty() || masked == [(1, 7), (2, 8), (3, 9)]);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `word_ids` are not as many as `input_ids`.
+    pub fn mask_words(
+        &self,
+        input_ids: &mut [u32],
+        word_ids: &[Option<u32>],
+        seed: u64,
+    ) -> Vec<(usize, u32)> {
+        assert_eq!(word_ids.len(), input_ids.len(), "every token needs a word id, if only None");
+        self.mask_with(input_ids, Some(word_ids), &mut ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    fn mask_with(
+        &self,
+        input_ids: &mut [u32],
+        word_ids: Option<&[Option<u32>]>,
+        rng: &mut ChaCha8Rng,
+    ) -> Vec<(usize, u32)> {
         let MaskedLmCollatorConfig { mask_replace_prob, random_replace_prob, .. } = self.config;
         let mut masked = Vec::new();
+        let mut last_word = None;
+        let mut is_hidden = false;
         for (place, id) in input_ids.iter_mut().enumerate() {
-            let is_special = self.config.special_token_ids.contains(id);
-            if is_special || !rng.random_bool(self.config.mlm_probability) {
+            if self.config.special_token_ids.contains(id) {
+                last_word = None;
+                continue;
+            }
+            let word = word_ids.and_then(|words| words[place]);
+            if word.is_none() || word != last_word {
+                is_hidden = rng.random_bool(self.config.mlm_probability);
+            }
+            last_word = word;
+            if !is_hidden {
                 continue;
             }
             masked.push((place, *id));
@@ -199,15 +221,18 @@ impl MaskedLmCollator {
         masked
     }
 
-    /// Hides tokens and packs the sequences into one batch, padded at the end to the longest.
+    /// Hides tokens and packs the sequences into one batch, padded at the end to the longest, or to the next
+    /// multiple of [`pad_to_multiple_of`](MaskedLmCollatorConfig::pad_to_multiple_of).
     ///
     /// # Errors
     ///
     /// - [`Error::Empty`] if there is no sequence or none has a token;
-    /// - [`Error::ShapeMismatch`] if token types or positions are not as many as the tokens, or only some of
-    ///   the sequences have them.
+    /// - [`Error::ShapeMismatch`] if token types, positions or needed word ids are not as many as the tokens, or only
+    ///   some of the sequences have token types or positions;
+    /// - [`Error::MissingWordIds`] if whole words are to be hidden and a sequence has no word ids.
     pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
-        let seq = examples.iter().map(MaskedLmExample::len).max().unwrap_or(0);
+        let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
+        let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);
         if seq == 0 {
             return Err(Error::Empty { input: "examples", shape: vec![examples.len(), 0] });
         }
@@ -216,8 +241,12 @@ impl MaskedLmCollator {
         let mut positions = Vec::new();
         let mut labels = Vec::new();
         for (row, example) in examples.iter().enumerate() {
-            let mut ids = example.input_ids.clone();
-            for (column, label) in self.mask_with(&mut ids, &mut rng) {
+            let mut ids = example.input_ids().to_vec();
+            let words = match self.config.whole_word_masking {
+                true => Some(word_ids(row, example)?),
+                false => None,
+            };
+            for (column, label) in self.mask_with(&mut ids, words, &mut rng) {
                 positions.push((row * seq + column) as i32);
                 labels.push(label);
             }
@@ -226,11 +255,11 @@ impl MaskedLmCollator {
         }
 
         let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
-        let token_types = padded("token_type_ids", examples, seq, |example| &example.token_type_ids)?;
+        let token_types = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)?;
         if let Some(rows) = token_types {
             input = input.with_token_type_rows(&rows)?;
         }
-        let position_ids = padded("position_ids", examples, seq, |example| &example.position_ids)?;
+        let position_ids = padded("position_ids", examples, seq, MaskedLmExample::position_ids)?;
         if let Some(rows) = position_ids {
             input = input.with_position_rows(&rows)?;
         }
@@ -241,18 +270,26 @@ impl MaskedLmCollator {
                 labels: Ids::from_rows("labels", &[labels], device)?,
             }),
         };
-        Ok(MaskedLmBatch { input, padding: padding(examples, seq, device), masked })
+        Ok(MaskedLmBatch { input, padding: padding_mask(&lengths, seq, device), masked })
     }
 }
 
-/// True past the end of each sequence, [B, S]; `None` if all are of length S.
-fn padding(examples: &[MaskedLmExample], seq: usize, device: &Device) -> Option<Tensor<2, Bool>> {
-    if examples.iter().all(|example| example.len() == seq) {
-        return None;
+/// The words of an example's tokens.
+fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
+    let words = example.word_ids().ok_or(Error::MissingWordIds { example: row })?;
+    match words.len() == example.len() {
+        true => Ok(words),
+        false => Err(one_a_token("word_ids", words.len(), example)),
     }
-    let is_padding: Vec<bool> =
-        examples.iter().flat_map(|example| (0..seq).map(|column| column >= example.len())).collect();
-    Some(Tensor::from_data(TensorData::new(is_padding, [examples.len(), seq]), device))
+}
+
+/// A field that is not as long as its example.
+fn one_a_token(input: &'static str, found: usize, example: &MaskedLmExample) -> Error {
+    Error::ShapeMismatch {
+        input,
+        found: vec![found],
+        expected: format!("[{}], one a token in every example,", example.len()),
+    }
 }
 
 /// One field of all examples, padded with 0; `None` if no example has it.
@@ -260,19 +297,15 @@ fn padded<'a>(
     input: &'static str,
     examples: &'a [MaskedLmExample],
     seq: usize,
-    field: impl Fn(&'a MaskedLmExample) -> &'a Option<Vec<u32>>,
+    field: impl Fn(&'a MaskedLmExample) -> Option<&'a [u32]>,
 ) -> Result<Option<Vec<Vec<u32>>>> {
     if examples.iter().all(|example| field(example).is_none()) {
         return Ok(None);
     }
     let pad = |example| {
-        let mut values = field(example).clone().unwrap_or_default();
+        let mut values = field(example).unwrap_or_default().to_vec();
         if values.len() != example.len() {
-            return Err(Error::ShapeMismatch {
-                input,
-                found: vec![values.len()],
-                expected: format!("[{}], one a token in every example,", example.len()),
-            });
+            return Err(one_a_token(input, values.len(), example));
         }
         values.resize(seq, 0);
         Ok(values)

@@ -33,6 +33,7 @@
 //! ```
 
 mod collator;
+mod example;
 mod head;
 mod keys;
 mod model;
@@ -41,7 +42,8 @@ mod pretrained;
 #[cfg(feature = "train")]
 mod training;
 
-pub use collator::{MaskedLmBatch, MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
+pub use collator::{MaskedLmBatch, MaskedLmCollator, MaskedLmCollatorConfig};
+pub use example::MaskedLmExample;
 pub use head::MaskedLmHead;
 pub use model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput, mean_pooled};
 pub use optimizer::{adamw, linear_warmup_decay};

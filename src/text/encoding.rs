@@ -1,0 +1,72 @@
+//! What a tokenizer makes of text.
+
+use burn::prelude::*;
+
+use crate::input::BertEmbeddingsInput;
+
+/// The tokens of one text or of a pair, special tokens included, not padded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    input_ids: Vec<u32>,
+    token_type_ids: Vec<u32>,
+    special_tokens_mask: Vec<bool>,
+    word_ids: Vec<Option<u32>>,
+}
+
+impl Encoding {
+    /// The token ids.
+    pub fn input_ids(&self) -> &[u32] {
+        &self.input_ids
+    }
+
+    /// The token types (segments): with BERT 1 in the second text of a pair, else 0.
+    pub fn token_type_ids(&self) -> &[u32] {
+        &self.token_type_ids
+    }
+
+    /// True at tokens that the tokenizer added. One that was written in the text, such as `[MASK]`, is of the text.
+    pub fn special_tokens_mask(&self) -> &[bool] {
+        &self.special_tokens_mask
+    }
+
+    /// Which word of its text each token is of, counted from 0 in each text of a pair; `None` for added tokens.
+    pub fn word_ids(&self) -> &[Option<u32>] {
+        &self.word_ids
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.input_ids.len()
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.input_ids.is_empty()
+    }
+
+    /// The token ids, token types and words, without copying them.
+    pub(crate) fn into_parts(self) -> (Vec<u32>, Vec<u32>, Vec<Option<u32>>) {
+        (self.input_ids, self.token_type_ids, self.word_ids)
+    }
+}
+
+impl From<tokenizers::Encoding> for Encoding {
+    fn from(encoding: tokenizers::Encoding) -> Self {
+        Self {
+            input_ids: encoding.get_ids().to_vec(),
+            token_type_ids: encoding.get_type_ids().to_vec(),
+            special_tokens_mask: encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect(),
+            word_ids: encoding.get_word_ids().to_vec(),
+        }
+    }
+}
+
+/// Texts as a batch for [`BertEmbeddings`](crate::BertEmbeddings) and what stands on it.
+#[derive(Clone, Debug)]
+pub struct TextBatch {
+    /// The tokens and their types, padded at the end.
+    pub input: BertEmbeddingsInput,
+    /// True where a text is padded, [B, S]; `None` if none is. What
+    /// [`BertForMaskedLm::encode`](crate::masked_lm::BertForMaskedLm::encode) takes.
+    pub padding: Option<Tensor<2, Bool>>,
+}

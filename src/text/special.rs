@@ -1,0 +1,78 @@
+//! The tokens that are no words.
+
+use super::files::{Settings, Token};
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+use std::path::Path;
+use tokenizers::{AddedToken, Tokenizer};
+
+/// A special token and its id.
+#[derive(Clone, Debug)]
+pub(super) struct SpecialToken {
+    pub(super) content: String,
+    pub(super) id: u32,
+}
+
+/// The special tokens of a vocabulary.
+#[derive(Clone, Debug)]
+pub(super) struct SpecialTokens {
+    pub(super) pad: SpecialToken,
+    pub(super) cls: SpecialToken,
+    pub(super) sep: SpecialToken,
+    pub(super) mask: SpecialToken,
+    /// Those that are only kept from being hidden.
+    others: Vec<SpecialToken>,
+}
+
+impl SpecialTokens {
+    /// Looks each up under the name that the settings give it; without one, under BERT's and RoBERTa's names.
+    pub(super) fn find(tokenizer: &Tokenizer, settings: &Settings, path: &Path) -> Result<Self> {
+        let look_up = |content: &str| {
+            let id = tokenizer.token_to_id(content)?;
+            Some(SpecialToken { content: content.to_string(), id })
+        };
+        let find = |token, stated: &Option<Token>, usual: [&str; 2]| {
+            let looked_for = match stated {
+                Some(stated) => vec![stated.content()],
+                None => usual.to_vec(),
+            };
+            looked_for.iter().find_map(|content| look_up(content)).ok_or_else(|| Error::MissingToken {
+                path: path.to_path_buf(),
+                token,
+                looked_for: looked_for.into_iter().map(str::to_string).collect(),
+            })
+        };
+        let pad = find("pad_token", &settings.pad_token, ["[PAD]", "<pad>"])?;
+        let cls = find("cls_token", &settings.cls_token, ["[CLS]", "<s>"])?;
+        let sep = find("sep_token", &settings.sep_token, ["[SEP]", "</s>"])?;
+        let mask = find("mask_token", &settings.mask_token, ["[MASK]", "<mask>"])?;
+
+        let unk = find("unk_token", &settings.unk_token, ["[UNK]", "<unk>"]).ok();
+        let named = [&settings.bos_token, &settings.eos_token].into_iter().flatten();
+        let stated =
+            named.chain(settings.unnamed_special_tokens()).filter_map(|token| look_up(token.content()));
+        let others = unk.into_iter().chain(stated).collect();
+        Ok(Self { pad, cls, sep, mask, others })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &SpecialToken> {
+        [&self.pad, &self.cls, &self.sep, &self.mask].into_iter().chain(&self.others)
+    }
+
+    /// Has the tokenizer find them in a text as they are written, where its file does not say how.
+    pub(super) fn register(&self, tokenizer: &mut Tokenizer) {
+        let known: BTreeSet<u32> = tokenizer.get_added_tokens_decoder().into_keys().collect();
+        let missing = self.all().filter(|token| !known.contains(&token.id));
+        let missing: Vec<_> = missing.map(|token| AddedToken::from(&token.content, true)).collect();
+        tokenizer.add_special_tokens(&missing);
+    }
+
+    /// The ids of these and of all that the tokenizer calls special, the padding id first, the others ascending.
+    pub(super) fn ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
+        let added = tokenizer.get_added_tokens_decoder().into_iter();
+        let called_special = added.filter_map(|(id, token)| token.special.then_some(id));
+        let mut others: BTreeSet<u32> = self.all().map(|token| token.id).chain(called_special).collect();
+        others.remove(&self.pad.id);
+        std::iter::once(self.pad.id).chain(others).collect()
+    }
+}

@@ -1,0 +1,326 @@
+//! Text to token ids and batches.
+
+use super::encoding::{Encoding, TextBatch};
+use super::files::Pretrained;
+use super::special::SpecialTokens;
+use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::error::{Error, Result};
+use crate::input::BertEmbeddingsInput;
+use crate::padding::{padded_length, padding_mask};
+use burn::prelude::*;
+use std::path::Path;
+use tokenizers::utils::parallelism::MaybeParallelRefIterator;
+use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
+use tokenizers::{PostProcessor, Tokenizer};
+
+/// The tokenizer of a BERT or RoBERTa, as transformers' `BertTokenizer` and `RobertaTokenizer` are.
+///
+/// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a
+/// pair the longer text gives way first (transformers' `truncation="longest_first"`). Nothing is cut if there is
+/// no limit.
+///
+/// ```
+/// use burn_bert::text::BertTokenizer;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path();
+/// std::fs::write(path.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwhere\nare\nthe\ncat\n##s\n?\n")?;
+/// let tokenizer = BertTokenizer::from_pretrained(path)?.with_model_max_length(7);
+///
+/// let pair = tokenizer.encode_pair("Where are the cats?", "There.")?;
+/// assert_eq!(pair.input_ids(), [2, 5, 6, 3, 1, 1, 3]); // [CLS] where are [SEP] [UNK] [UNK] [SEP]
+/// assert_eq!(pair.token_type_ids(), [0, 0, 0, 0, 1, 1, 1]);
+///
+/// let windows = tokenizer.encode_windows("Where are the cats?", 2)?;
+/// assert_eq!(windows[0].input_ids(), [2, 5, 6, 7, 8, 9, 3]);
+/// assert_eq!(windows[1].input_ids(), [2, 8, 9, 10, 3]); // the two before it again
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BertTokenizer {
+    tokenizer: Tokenizer,
+    special: SpecialTokens,
+    special_token_ids: Vec<u32>,
+    vocab_size: usize,
+    model_max_length: Option<usize>,
+    pad_to_multiple_of: Option<usize>,
+}
+
+impl BertTokenizer {
+    /// Reads the tokenizer that lies beside a Hugging Face checkpoint.
+    ///
+    /// `path` is a directory with a `tokenizer.json` (preferred) or BERT's `vocab.txt`, or one of those files.
+    /// Of `tokenizer_config.json` beside it count `do_lower_case`, `strip_accents` and `tokenize_chinese_chars`
+    /// (also over a BERT normaliser of `tokenizer.json`, as in transformers), `model_max_length` and the special
+    /// tokens; of `special_tokens_map.json` the special tokens that are not named there. A special token that no
+    /// file names goes by BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Tokens added to a `vocab.txt`
+    /// come from `added_tokens_decoder` or `added_tokens.json`.
+    ///
+    /// Padding goes to the end and texts are cut at the end, whatever `padding_side` and `truncation_side` say. A
+    /// special token that is named but not in the vocabulary is an error, where transformers adds it: the model
+    /// has no row for it.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::NoTokenizer`] if the directory has neither file, [`Error::Io`] if a file cannot be read;
+    /// - [`Error::CorruptTokenizer`] if a file does not parse, [`Error::NotUtf8`] if `vocab.txt` is not UTF-8;
+    /// - [`Error::MissingToken`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
+    ///   WordPiece `[UNK]`.
+    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
+        let Pretrained { tokenizer, special, model_max_length } = Pretrained::read(path.as_ref())?;
+        let largest = tokenizer.get_vocab(true).into_values().max();
+        Ok(Self {
+            special_token_ids: special.ids(&tokenizer),
+            vocab_size: largest.map_or(0, |id| id as usize + 1),
+            tokenizer,
+            special,
+            model_max_length,
+            pad_to_multiple_of: None,
+        })
+    }
+
+    /// Adapts to a model: no text becomes longer than it can read.
+    ///
+    /// [`model_max_length`](Self::model_max_length) becomes the smaller of this tokenizer's and the model's
+    /// [`max_sequence_length`](BertEmbeddingsConfig::max_sequence_length).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::VocabularyTooLarge`] if the model lacks words, and [`Error::Config`] if it counts positions from
+    /// another padding id than this tokenizer's.
+    pub fn for_model(self, config: &BertEmbeddingsConfig) -> Result<Self> {
+        self.check_vocabulary(config.vocab_size)?;
+        let pad_token_id = self.pad_token_id();
+        if config.position_embedding_type == PositionEmbeddingType::AfterPadding
+            && config.pad_token_id != Some(pad_token_id as usize)
+        {
+            let problem = format!(
+                "is {:?}, but this tokenizer pads with {pad_token_id} and AfterPadding counts positions from it; \
+                 is this the tokenizer that the model was made with?",
+                config.pad_token_id
+            );
+            return Err(Error::Config { field: "pad_token_id", problem });
+        }
+        let limits = [self.model_max_length, config.max_sequence_length()];
+        Ok(Self { model_max_length: limits.into_iter().flatten().min(), ..self })
+    }
+
+    /// Sets the number of tokens, special ones included, beyond which texts are cut or split.
+    pub fn with_model_max_length(self, model_max_length: usize) -> Self {
+        Self { model_max_length: Some(model_max_length), ..self }
+    }
+
+    /// Has [`batch`](Self::batch) pad to a multiple of this many tokens, so that batches have fewer shapes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if it is 0.
+    pub fn with_pad_to_multiple_of(self, pad_to_multiple_of: usize) -> Result<Self> {
+        if pad_to_multiple_of == 0 {
+            let problem = "is 0, but must be at least 1".into();
+            return Err(Error::Config { field: "pad_to_multiple_of", problem });
+        }
+        Ok(Self { pad_to_multiple_of: Some(pad_to_multiple_of), ..self })
+    }
+
+    /// Checks that a word table of `vocab_size` rows has one for every token.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::VocabularyTooLarge`] if it has not.
+    pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
+        match self.vocab_size <= vocab_size {
+            true => Ok(()),
+            false => Err(Error::VocabularyTooLarge { tokenizer: self.vocab_size, model: vocab_size }),
+        }
+    }
+
+    /// Tokens in the vocabulary: one more than the largest id.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The number of tokens, special ones included, beyond which texts are cut or split; `None` if any length is
+    /// allowed.
+    ///
+    /// From the files: `model_max_length` of `tokenizer_config.json`, or if that is silent the truncation of
+    /// `tokenizer.json`.
+    pub fn model_max_length(&self) -> Option<usize> {
+        self.model_max_length
+    }
+
+    /// What [`batch`](Self::batch) pads to a multiple of.
+    pub fn pad_to_multiple_of(&self) -> Option<usize> {
+        self.pad_to_multiple_of
+    }
+
+    /// The id of `[PAD]`.
+    pub fn pad_token_id(&self) -> u32 {
+        self.special.pad.id
+    }
+
+    /// The id of `[CLS]`, which starts a sequence.
+    pub fn cls_token_id(&self) -> u32 {
+        self.special.cls.id
+    }
+
+    /// The id of `[SEP]`, which ends a text.
+    pub fn sep_token_id(&self) -> u32 {
+        self.special.sep.id
+    }
+
+    /// The id of `[MASK]`.
+    pub fn mask_token_id(&self) -> u32 {
+        self.special.mask.id
+    }
+
+    /// The ids of all special tokens, `[UNK]` included: the padding id first, the others ascending.
+    pub fn special_token_ids(&self) -> &[u32] {
+        &self.special_token_ids
+    }
+
+    /// The id of a token as the vocabulary writes it, such as `##ing`.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    /// The token of an id, as the vocabulary writes it.
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
+    /// The text of tokens, without special ones and ids that are in no vocabulary.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenize`] if the decoder refuses the tokens.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.tokenizer.decode(ids, true).map_err(|source| Error::Tokenize { source })
+    }
+
+    /// Encodes one text: `[CLS] text [SEP]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MaxLengthTooSmall`] if [`model_max_length`](Self::model_max_length) has no room for the special
+    /// tokens, [`Error::Tokenize`] if the tokenizer fails on the text.
+    pub fn encode(&self, text: &str) -> Result<Encoding> {
+        self.encode_truncated(text, None)
+    }
+
+    /// Encodes a pair of texts: `[CLS] text [SEP] pair [SEP]`, the second of type 1 (with RoBERTa:
+    /// `<s> text </s></s> pair </s>`, all of type 0).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`encode`](Self::encode).
+    pub fn encode_pair(&self, text: &str, pair: &str) -> Result<Encoding> {
+        self.encode_truncated(text, Some(pair))
+    }
+
+    /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`encode`](Self::encode), of the first text that has one.
+    pub fn encode_batch<T: AsRef<str> + Sync>(&self, texts: &[T]) -> Result<Vec<Encoding>> {
+        let encodings = texts.maybe_par_iter().map(|text| self.encode(text.as_ref()));
+        encodings.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Encodes pairs of texts one by one, on as many threads as [`encode_batch`](Self::encode_batch).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`encode`](Self::encode), of the first pair that has one.
+    pub fn encode_pairs<T, U>(&self, pairs: &[(T, U)]) -> Result<Vec<Encoding>>
+    where
+        T: AsRef<str> + Sync,
+        U: AsRef<str> + Sync,
+    {
+        let encodings =
+            pairs.maybe_par_iter().map(|(text, pair)| self.encode_pair(text.as_ref(), pair.as_ref()));
+        encodings.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Encodes one text of any length as windows of at most [`model_max_length`](Self::model_max_length) tokens,
+    /// each with its own special tokens, of which neighbours share `stride` (transformers'
+    /// `return_overflowing_tokens`).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`encode`](Self::encode), and [`Error::StrideTooLarge`] if a window has no more than `stride`
+    /// tokens beside the special ones.
+    pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
+        let mut first = self.tokenize(text)?;
+        if let Some(room) = self.room(false)? {
+            if stride >= room {
+                return Err(Error::StrideTooLarge { stride, room });
+            }
+            let params = TruncationParams { max_length: room, stride, ..Default::default() };
+            (first, _) = truncate_encodings(first, None, &params).map_err(failed)?;
+        }
+        let rest = first.take_overflowing();
+        std::iter::once(first).chain(rest).map(|window| self.finish(window, None)).collect()
+    }
+
+    /// Packs encodings into a batch, padded at the end to the longest, or to the next multiple of
+    /// [`pad_to_multiple_of`](Self::pad_to_multiple_of).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Empty`] if there is no encoding.
+    pub fn batch(&self, encodings: &[Encoding], device: &Device) -> Result<TextBatch> {
+        let lengths: Vec<usize> = encodings.iter().map(Encoding::len).collect();
+        let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.pad_to_multiple_of);
+        let padded = |field: fn(&Encoding) -> &[u32], padding| -> Vec<Vec<u32>> {
+            let pad = |encoding| {
+                let mut values = field(encoding).to_vec();
+                values.resize(seq, padding);
+                values
+            };
+            encodings.iter().map(pad).collect()
+        };
+        let ids = padded(Encoding::input_ids, self.pad_token_id());
+        let token_types = padded(Encoding::token_type_ids, 0);
+        let input = BertEmbeddingsInput::from_rows(&ids, device)?.with_token_type_rows(&token_types)?;
+        Ok(TextBatch { input, padding: padding_mask(&lengths, seq, device) })
+    }
+
+    fn encode_truncated(&self, text: &str, pair: Option<&str>) -> Result<Encoding> {
+        let mut text = self.tokenize(text)?;
+        let mut pair = pair.map(|pair| self.tokenize(pair)).transpose()?;
+        if let Some(max_length) = self.room(pair.is_some())? {
+            let params = TruncationParams { max_length, ..Default::default() };
+            (text, pair) = truncate_encodings(text, pair, &params).map_err(failed)?;
+            // What was cut off would be combined, each piece of the one with each of the other.
+            text.take_overflowing();
+            pair.as_mut().map(tokenizers::Encoding::take_overflowing);
+        }
+        self.finish(text, pair)
+    }
+
+    /// The tokens of a text alone.
+    fn tokenize(&self, text: &str) -> Result<tokenizers::Encoding> {
+        self.tokenizer.encode(text, false).map_err(failed)
+    }
+
+    /// Adds the special tokens.
+    fn finish(&self, text: tokenizers::Encoding, pair: Option<tokenizers::Encoding>) -> Result<Encoding> {
+        self.tokenizer.post_process(text, pair, true).map(Encoding::from).map_err(failed)
+    }
+
+    /// The places that special tokens leave; `None` for any number.
+    fn room(&self, is_pair: bool) -> Result<Option<usize>> {
+        let Some(max_length) = self.model_max_length else { return Ok(None) };
+        let special_tokens = self.tokenizer.get_post_processor().map_or(0, |post| post.added_tokens(is_pair));
+        match max_length.checked_sub(special_tokens) {
+            Some(room) => Ok(Some(room)),
+            None => Err(Error::MaxLengthTooSmall { max_length, special_tokens }),
+        }
+    }
+}
+
+fn failed(source: tokenizers::Error) -> Error {
+    Error::Tokenize { source }
+}
