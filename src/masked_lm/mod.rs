@@ -33,9 +33,13 @@
 //! ```
 
 mod collator;
+#[cfg(feature = "tokenizers")]
+mod corpus;
 mod example;
 mod head;
 mod keys;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod loader;
 mod model;
 mod optimizer;
 mod pretrained;
@@ -43,8 +47,12 @@ mod pretrained;
 mod training;
 
 pub use collator::{MaskedLmBatch, MaskedLmCollator, MaskedLmCollatorConfig};
+#[cfg(feature = "tokenizers")]
+pub use corpus::{Corpus, TrainingWindows};
 pub use example::MaskedLmExample;
 pub use head::MaskedLmHead;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+pub use loader::{TrainingLoader, ValidationLoader};
 pub use model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput, mean_pooled};
 pub use optimizer::{adamw, linear_warmup_decay};
 pub use pretrained::LoadReport;
