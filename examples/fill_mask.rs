@@ -1,0 +1,77 @@
+//! What a BERT expects in place of `[MASK]`: `cargo run --features tokenizers --example fill_mask --
+//! --checkpoint DIR "The capital of [MASK] is Paris."`.
+
+use anyhow::{Result, bail, ensure};
+use burn::prelude::*;
+use burn::tensor::activation::softmax;
+use burn_bert::masked_lm::BertForMaskedLm;
+use burn_bert::text::BertTokenizer;
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(about = "Guesses the masked words of a text")]
+struct Args {
+    /// A Hugging Face directory with a masked-language-model head and a tokenizer.
+    #[arg(long, value_name = "DIR")]
+    checkpoint: PathBuf,
+
+    /// Guesses for each mask.
+    #[arg(long, default_value_t = 5)]
+    top: usize,
+
+    /// A text with at least one mask token, [MASK] for BERT and <mask> for RoBERTa.
+    text: String,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let device = Device::default();
+    let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device)?;
+    eprint!("{report}");
+    if report.head_is_fresh() {
+        bail!("without a trained head there is nothing to guess with");
+    }
+    let tokenizer =
+        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.config().embeddings)?;
+    let mask = tokenizer.mask_token_id();
+    let name = tokenizer.id_to_token(mask).unwrap_or_default();
+    let encoding = tokenizer.encode(&args.text)?;
+    let ids = encoding.input_ids();
+    let places: Vec<i32> = (0..).zip(ids).filter(|&(_, &id)| id == mask).map(|(place, _)| place).collect();
+    ensure!(
+        !places.is_empty(),
+        "there is no {name} in the text, or it lies beyond the {} tokens read",
+        ids.len()
+    );
+    ensure!(args.top > 0, "--top is 0, but must be at least 1");
+
+    let batch = tokenizer.batch(std::slice::from_ref(&encoding), &device)?;
+    let hidden = model.try_encode(&batch.input, batch.padding)?.squeeze_dim::<2>(0); // [S, H]
+    let places = Tensor::<1, Int>::from_data(places.as_slice(), &device);
+    let probabilities = softmax(model.logits(hidden.select(0, places)), 1); // [N, V]
+    let [masks, vocab_size] = probabilities.dims();
+    let (best, words) = probabilities.topk_with_indices(args.top.min(vocab_size), 1);
+    let best: Vec<f32> = best.into_data().iter().collect();
+    let words: Vec<u32> = words.into_data().iter().collect();
+    let top = best.len() / masks;
+    for (i, (best, words)) in best.chunks(top).zip(words.chunks(top)).enumerate() {
+        if masks > 1 {
+            println!("{name} {}:", i + 1);
+        }
+        for (probability, &word) in best.iter().zip(words) {
+            println!("{:6.2} %  {}", probability * 100.0, tokenizer.id_to_token(word).unwrap_or_default());
+        }
+    }
+    Ok(())
+}

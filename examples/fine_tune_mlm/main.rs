@@ -1,0 +1,153 @@
+//! Trains a BERT on your own text: `cargo run --release --features tokenizers,train --example fine_tune_mlm --
+//! --checkpoint DIR --text FILE --output DIR`.
+//!
+//! Takes a Hugging Face directory and a UTF-8 text, trains by masked-language modelling with Burn's own trainer,
+//! and writes a Hugging Face directory. Beside it, in `OUTPUT/training`, lie the trainer's checkpoints and logs
+//! and a picture of the loss. Ctrl-C stops after the present batch and saves; `--resume` goes on.
+
+mod picture;
+mod progress;
+mod run;
+
+use anyhow::{Context, Result, bail};
+use burn::optim::AdamWConfig;
+use burn::prelude::*;
+use burn::train::metric::store::{Aggregate, Direction, Split};
+use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
+use burn::train::{Learner, MetricEarlyStoppingStrategy, StoppingCondition, SupervisedTraining};
+use burn_bert::masked_lm::{
+    BertForMaskedLm, Corpus, MaskedLmCollatorConfig, MaskedLmTraining, TrainingLoader, ValidationLoader,
+    adamw, linear_warmup_decay,
+};
+use burn_bert::text::BertTokenizer;
+use clap::Parser;
+use run::{Run, Settings};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+#[derive(Parser)]
+#[command(about = "Fine-tunes a BERT on a text by masked-language modelling")]
+struct Args {
+    /// A Hugging Face directory: config.json, weights, and a tokenizer.json or vocab.txt.
+    #[arg(long, value_name = "DIR")]
+    checkpoint: PathBuf,
+
+    /// A UTF-8 text file. It is streamed, so it may be larger than the memory.
+    #[arg(long, value_name = "FILE")]
+    text: PathBuf,
+
+    /// The directory that is written, in Hugging Face's format.
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+
+    /// Goes on with the run that was stopped in this output directory.
+    #[arg(long)]
+    resume: bool,
+
+    /// Stop early when the validation loss has not fallen for so many validations.
+    #[arg(long, value_name = "VALIDATIONS")]
+    patience: Option<usize>,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+fn main() -> ExitCode {
+    match fine_tune(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fine_tune(args: &Args) -> Result<()> {
+    let settings = &args.settings;
+    let device = Device::default();
+    let run = Run::open(&args.output, settings, args.resume)?;
+    let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device)?;
+    eprint!("{report}");
+    let tokenizer =
+        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.config().embeddings)?;
+    let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer)
+        .with_mlm_probability(settings.mlm_probability)
+        .with_whole_word_masking(settings.whole_words)
+        .try_init()?;
+    let corpus = Corpus::open(&args.text, tokenizer, settings.seq_len)?;
+    let held_out = corpus.held_out(settings.held_out)?;
+    println!(
+        "{}: {} parameters; {} windows of {} tokens held out",
+        args.checkpoint.display(),
+        model.num_params(),
+        held_out.len(),
+        settings.seq_len
+    );
+    run.copy_beside_weights(&args.checkpoint)?;
+
+    let batches = settings.eval_every * settings.accumulation;
+    let train =
+        TrainingLoader::new(corpus, collator.clone(), settings.batch_size, batches, settings.seed, &device)?
+            .starting_after(run.finished_epochs());
+    let valid = ValidationLoader::new(held_out, collator, settings.batch_size, settings.seed, &device)?;
+    let before = run::held_out_loss(&model, &valid)?;
+    println!("held out before: loss {before:.3}, perplexity {:.2}", before.exp());
+
+    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(settings.weight_decay));
+    let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
+    let model = MaskedLmTraining::new(model.fork(&device.clone().autodiff()))
+        .with_max_grad_norm(settings.max_grad_norm)
+        .with_accumulation(settings.accumulation);
+    let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
+        .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
+        .grads_accumulation(settings.accumulation)
+        .with_default_checkpointers()
+        .num_epochs(settings.epochs());
+    if run.finished_epochs() > 0 {
+        training = training.checkpoint(run.finished_epochs());
+    }
+    if let Some(patience) = args.patience {
+        training = training.early_stopping(MetricEarlyStoppingStrategy::new(
+            &LossMetric::new(),
+            Aggregate::Mean,
+            Direction::Lowest,
+            Split::Valid,
+            StoppingCondition::NoImprovementSince { n_epochs: patience },
+        ));
+    }
+    if !std::io::stdout().is_terminal() {
+        training = training.renderer(Box::new(progress::Plain::default()));
+    }
+    let interrupter = training.interrupter();
+    ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
+
+    let start = Instant::now();
+    let result = training.launch(Learner::new(model, optimizer, schedule));
+    let seconds = start.elapsed().as_secs_f64();
+    let model = result.model.model.fork(&device);
+    // Whatever ended the run, what was learned is saved first.
+    model.save_pretrained(&args.output)?;
+    let after = run::held_out_loss(&model, &valid)?;
+    let losses = picture::losses(run.folder())?;
+    let picture = run.folder().join("loss.svg");
+    picture::draw(&losses, settings.eval_every * settings.accumulation, before, &picture)?;
+
+    println!("held out after:  loss {after:.3}, perplexity {:.2} (before: {:.2})", after.exp(), before.exp());
+    let tokens = losses.train.len().saturating_sub(run.finished_epochs() * batches)
+        * settings.batch_size
+        * settings.seq_len;
+    println!(
+        "{tokens} tokens in {seconds:.0} s, validation included: {:.0} tokens/s",
+        tokens as f64 / seconds
+    );
+    println!("saved {} and {}", args.output.display(), picture.display());
+    match (result.error, result.interrupted) {
+        (Some(error), _) => bail!("training stopped: {error}"),
+        (None, Some(_)) => println!("stopped; go on with --resume"),
+        (None, None) => {}
+    }
+    Ok(())
+}
