@@ -109,7 +109,7 @@ impl MaskedLmCollatorConfig {
 /// cuts in two each part is one. transformers' `whole_word_mask=True` (5.23) differs in two ways: it sets
 /// `mask_replace_prob` to 1, which [`with_mask_replace_prob`](MaskedLmCollatorConfig::with_mask_replace_prob) does
 /// here (with `random_replace_prob` 0), and it takes all tokens between two spaces for one word, so a mark goes
-/// with the word before it and a Chinese sentence is hidden as a whole.
+/// with the word before it and a Chinese sentence is hidden as a whole; here each ideograph is a word.
 #[derive(Clone, Debug)]
 pub struct MaskedLmCollator {
     config: MaskedLmCollatorConfig,
@@ -119,7 +119,7 @@ pub struct MaskedLmCollator {
 /// A batch for [`BertForMaskedLm`](crate::masked_lm::BertForMaskedLm).
 #[derive(Clone, Debug)]
 pub struct MaskedLmBatch {
-    /// The tokens, some of them hidden, padded to the longest sequence.
+    /// The tokens, some of them hidden, padded at the end to one length.
     pub input: BertEmbeddingsInput,
     /// True where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<Tensor<2, Bool>>,

@@ -28,10 +28,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For masked-language modelling,
-//! [`MaskedLmCollatorConfig::for_tokenizer`](crate::masked_lm::MaskedLmCollatorConfig::for_tokenizer) takes the
-//! special ids from the tokenizer, and an `Encoding` turns into a
-//! [`MaskedLmExample`](crate::masked_lm::MaskedLmExample) with token types and words.
+//! For masked-language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
+//! and an `Encoding` turns into a [`MaskedLmExample`](crate::masked_lm::MaskedLmExample) with token types and words.
 
 #[cfg(feature = "tokenizers")]
 mod encoding;
