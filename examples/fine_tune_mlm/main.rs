@@ -69,7 +69,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let settings = &args.settings;
     let device = Device::default();
     let run = Run::open(&args.output, settings, args.resume)?;
-    let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device)?;
+    let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device.clone().autodiff())?;
     eprint!("{report}");
     let tokenizer =
         BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.config().embeddings)?;
@@ -98,7 +98,7 @@ fn fine_tune(args: &Args) -> Result<()> {
 
     let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(settings.weight_decay));
     let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
-    let model = MaskedLmTraining::new(model.fork(&device.clone().autodiff()))
+    let model = MaskedLmTraining::new(model)
         .with_max_grad_norm(settings.max_grad_norm)
         .with_accumulation(settings.accumulation);
     let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
@@ -127,7 +127,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let start = Instant::now();
     let result = training.launch(Learner::new(model, optimizer, schedule));
     let seconds = start.elapsed().as_secs_f64();
-    let model = result.model.model.fork(&device);
+    let model = result.model.model;
     // Whatever ended the run, what was learned is saved first.
     model.save_pretrained(&args.output)?;
     let after = run::held_out_loss(&model, &valid)?;

@@ -30,10 +30,11 @@ pub fn losses(folder: &Path) -> Result<Losses> {
     Ok(losses)
 }
 
-/// One number a line, followed by how many it stands for.
+/// One number a line, followed by how many it stands for; the last may be the mean, marked `final`.
 fn read(path: &Path) -> Result<Vec<f64>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.lines().filter_map(|line| line.split(',').next()?.trim().parse().ok()).collect())
+    let values = text.lines().filter_map(|line| line.split_once(','));
+    Ok(values.filter(|(_, count)| *count != "final").filter_map(|(value, _)| value.parse().ok()).collect())
 }
 
 pub fn draw(losses: &Losses, batches_per_epoch: usize, before: f64, path: &Path) -> Result<()> {

@@ -84,9 +84,8 @@ impl TrainingProgressLogger for Plain {
 
     fn end(&mut self) {}
 
-    fn log_event_training(&mut self, event: String) {
-        println!("{event}");
-    }
+    /// The trainer tells of every iteration here.
+    fn log_event_training(&mut self, _event: String) {}
 }
 
 impl MetricsRendererEvaluation for Plain {
@@ -110,9 +109,7 @@ impl EvaluationProgressLogger for Plain {
 
     fn end_global_progress(&mut self) {}
 
-    fn log_event_evaluation(&mut self, event: String) {
-        println!("{event}");
-    }
+    fn log_event_evaluation(&mut self, _event: String) {}
 }
 
 impl MetricsRenderer for Plain {
