@@ -545,3 +545,63 @@ fn texts_become_examples_of_which_whole_words_are_hidden() {
     expected.resize(expected.len().next_multiple_of(8), 0);
     assert_eq!(hidden, expected);
 }
+
+/// The texts of the fixtures, the README, and every assigned character of Unicode inside and beside a word.
+fn texts_of_all_kinds() -> Vec<String> {
+    let mut texts = Vec::new();
+    for folder in ["tokenizer", "roberta_tokenizer"] {
+        let cases = cases(folder);
+        let single = cases["single"].as_array().unwrap().iter();
+        texts.extend(single.map(|case| case["text"].as_str().unwrap().to_string()));
+    }
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    texts.extend(readme.split("\n\n").map(str::to_string));
+    // Of the planes from 4 on only the tags of plane 14 are assigned, and private use.
+    let characters: Vec<char> = ('\0'..'\u{40000}').chain('\u{E0000}'..'\u{E0200}').collect();
+    texts.extend(characters.chunks(16).map(|chunk| chunk.iter().map(|c| format!("a{c}b {c} ")).collect()));
+    texts
+}
+
+/// The real thing: the tokenizer of the checkpoint that `BURN_BERT_MODEL` names, by the transformers of the
+/// interpreter that `BURN_BERT_PYTHON` names.
+#[test]
+fn the_tokenizer_of_a_real_checkpoint_equals_transformers_on_every_character() {
+    let (Ok(python), Ok(model)) = (std::env::var("BURN_BERT_PYTHON"), std::env::var("BURN_BERT_MODEL"))
+    else {
+        println!(
+            "BURN_BERT_PYTHON and BURN_BERT_MODEL name no interpreter and checkpoint: nothing was compared"
+        );
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let texts = texts_of_all_kinds();
+    fs::write(folder.path().join("texts.json"), json!(texts).to_string()).unwrap();
+    let input = fs::File::open(folder.path().join("texts.json")).unwrap();
+    let mut run = std::process::Command::new(python);
+    let run = run.arg(fixture("check_tokenizer.py")).arg(&model).stdin(input).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let expected: Value = serde_json::from_slice(&run.stdout).unwrap();
+
+    let mut files = vec![PathBuf::from(&model)];
+    files.extend([Path::new(&model).join("vocab.txt")].into_iter().filter(|path| path.is_file()));
+    for path in files {
+        let tokenizer = BertTokenizer::from_pretrained(&path).unwrap().with_model_max_length(usize::MAX);
+        let mut special = tokenizer.special_token_ids().to_vec();
+        special.sort();
+        assert_eq!(json!(special), expected["special"]);
+        let short = tokenizer.clone().with_model_max_length(32);
+        let mut tokens = 0;
+        for (i, (text, case)) in texts.iter().zip(expected["texts"].as_array().unwrap()).enumerate() {
+            let whole = tokenizer.encode(text).unwrap();
+            assert_eq!(json!(whole.input_ids()), case["whole"], "{text:?}");
+            let pair = short.encode_pair(text, &texts[(i + 1) % texts.len()]).unwrap();
+            assert_eq!(json!(pair.input_ids()), case["pair"], "{text:?}");
+            assert_eq!(json!(short.encode(text).unwrap().input_ids()), case["cut"], "{text:?}");
+            let windows = short.encode_windows(text, 8).unwrap();
+            let windows: Vec<_> = windows.iter().map(Encoding::input_ids).collect();
+            assert_eq!(json!(windows), case["windows"], "{text:?}");
+            tokens += whole.len();
+        }
+        println!("{}: {} texts, {tokens} tokens equal", path.display(), texts.len());
+    }
+}
