@@ -19,7 +19,8 @@ impl BertForMaskedLmConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddingsConfig::from_pretrained`]; [`Error::UnsupportedModel`] if encoder or head of
+    /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
+    /// [`Error::UnsupportedModel`] if encoder or head of
     /// the family are not BERT's; [`Error::ConfigFile`], naming the field, if the activation is not the exact
     /// GELU, the head is not tied to the word table, the model is a decoder, or [`validate`](Self::validate)
     /// refuses a value.
