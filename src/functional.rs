@@ -157,6 +157,21 @@ fn draws_masks(kind: &DispatchTensorKind) -> bool {
         DispatchTensorKind::Flex(_) => true,
         #[cfg(feature = "ndarray")]
         DispatchTensorKind::NdArray(_) => true,
+        // The kernel reads the seed where it lies, but the reference, which takes its place for inputs that it
+        // does not take, cannot in a browser.
+        #[cfg(all(
+            not(target_family = "wasm"),
+            any(
+                feature = "wgpu",
+                feature = "webgpu",
+                feature = "vulkan",
+                feature = "metal",
+                feature = "cuda",
+                feature = "rocm",
+                feature = "cpu"
+            )
+        ))]
+        DispatchTensorKind::Cube(_) => true,
         DispatchTensorKind::Autodiff(inner) => draws_masks(inner),
         #[allow(unreachable_patterns)]
         _ => false,

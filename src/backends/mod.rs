@@ -13,6 +13,7 @@ mod autodiff;
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
+mod inputs;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 pub(crate) mod reference;
