@@ -1,6 +1,6 @@
 //! What kernels ask of their inputs.
 
-use crate::ops::{EmbedLayerNorm, Rows};
+use crate::ops::{EmbedLayerNorm, Path, Rows};
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::DType;
 
@@ -13,13 +13,13 @@ pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str,
     ]
 }
 
-/// The dtype that all float inputs share, unless there is nothing to compute.
-pub(crate) fn common_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<DType> {
+/// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
+pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<DType> {
     let dtype = input.gamma.dtype();
     let floats = || summands(input).into_iter().filter_map(|(_, rows)| rows.source()).chain([&input.gamma]);
     let alike = floats().chain([&input.beta]).all(|tensor| tensor.dtype() == dtype);
     let empty = input.shape.contains(&0) || floats().any(|tensor| tensor.shape()[0] == 0);
-    (alike && !empty).then_some(dtype)
+    (alike && !empty && input.path == Path::Fused).then_some(dtype)
 }
 
 /// Panics unless every summand has a row for every token, as far as shapes tell.

@@ -3,7 +3,7 @@
 //! Expected values come from the reference in f64 on Flex.
 
 use crate::backends::reference;
-use crate::ops::{Dropout, EmbedLayerNorm, EmbeddingOps, Needs, Operand, Rows};
+use crate::ops::{Dropout, EmbedLayerNorm, EmbeddingOps, Needs, Operand, Path, Rows};
 use crate::philox::{GROUP, Mask};
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::backend::tensor::{Device, FloatTensor, IntTensor};
@@ -139,6 +139,7 @@ impl Case {
             beta,
             epsilon: 1e-3,
             dropout,
+            path: Path::Fused,
         }
     }
 
@@ -198,6 +199,7 @@ fn moved<B: Kernels>(input: &EmbedLayerNorm<Flex>, dtype: FloatDType) -> EmbedLa
             Dropout::Inactive => Dropout::Inactive,
             Dropout::Philox { seed, prob } => Dropout::Philox { seed: moved_int::<B>(seed), prob: *prob },
         },
+        path: input.path,
     }
 }
 
@@ -303,6 +305,7 @@ fn mask_is_philox_bit_for_bit<B: Kernels>() {
                 seed: B::int_from_data(TensorData::new(seed.to_vec(), [4]), &B::device()),
                 prob,
             },
+            path: Path::Fused,
         };
         let mask = Mask::new(seed.map(|word| word as u32), prob);
         let expected: Vec<f64> = (0..tokens * hidden)
@@ -411,7 +414,7 @@ macro_rules! kernels {
     };
 }
 
-kernels!(flex, Flex, |input| crate::backends::inputs::common_dtype::<Flex>(input).is_some(), 64);
+kernels!(flex, Flex, |input| crate::backends::inputs::kernel_dtype::<Flex>(input).is_some(), 64);
 
 #[cfg(any(
     feature = "wgpu",

@@ -94,7 +94,7 @@ struct Queue {
 
 impl Queue {
     fn new(input: EmbedLayerNorm<Lazy>) -> (Self, Deferred<EmbedLayerNorm<CubeBackend>>) {
-        let EmbedLayerNorm { shape, words, token_types, positions, gamma, beta, epsilon, dropout } = input;
+        let EmbedLayerNorm { shape, words, token_types, positions, gamma, beta, epsilon, dropout, path } = input;
         let mut queue = Self { client: gamma.client.clone(), inputs: Vec::new() };
         let [words, token_types, positions] = [words, token_types, positions].map(|rows| queue.rows(rows));
         let [gamma, beta] = [gamma, beta].map(|tensor| queue.float(tensor));
@@ -108,6 +108,7 @@ impl Queue {
             beta: beta(handles),
             epsilon,
             dropout: dropout(handles),
+            path,
         };
         (queue, Box::new(input))
     }

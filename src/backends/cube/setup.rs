@@ -2,7 +2,7 @@
 
 use super::mask::MaskLaunch;
 use super::source::{SourceLaunch, SourcesLaunch};
-use crate::backends::inputs::{assert_fits, common_dtype, summands};
+use crate::backends::inputs::{assert_fits, kernel_dtype, summands};
 use crate::ops::{Dropout, EmbedLayerNorm, Rows};
 use crate::philox;
 use burn::backend::{Backend, TensorMetadata};
@@ -51,7 +51,7 @@ impl Dtypes {
     ///
     /// If the shapes do not fit.
     pub(super) fn of<B: Backend<Device = CubeDevice>>(input: &EmbedLayerNorm<B>) -> Option<Self> {
-        let float = common_dtype(input)?;
+        let float = kernel_dtype(input)?;
         assert_fits(input);
         let wide = match float {
             DType::F16 | DType::BF16 => DType::F32,

@@ -10,7 +10,7 @@ mod scalar;
 mod scatter;
 mod source;
 
-use crate::backends::inputs::{assert_fits, common_dtype, summands};
+use crate::backends::inputs::{assert_fits, kernel_dtype, summands};
 use crate::backends::reference;
 use crate::ops::{Dropout, EmbedLayerNorm, EmbeddingOps, Needs};
 use crate::philox::Mask;
@@ -31,7 +31,7 @@ const PARALLEL_FROM: usize = 32 * 1024;
 /// Runs `$body` with the type alias `$scalar` for the inputs' dtype, or `$other` if it has no kernel.
 macro_rules! with_scalar {
     ($input:expr, $scalar:ident => $body:expr, $other:expr) => {
-        match common_dtype($input) {
+        match kernel_dtype($input) {
             Some(DType::F32) => {
                 type $scalar = f32;
                 $body
