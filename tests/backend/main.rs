@@ -5,6 +5,8 @@
 //! `cargo test --test backend -- wgpu::` runs one device's, `-- wgpu::fused::` those with its kernels.
 
 mod case;
+#[path = "../devices/mod.rs"]
+mod devices;
 mod errors;
 mod randomness;
 mod reference;
@@ -12,8 +14,6 @@ mod results;
 #[path = "../tolerance/mod.rs"]
 mod tolerance;
 mod training;
-
-use burn::prelude::*;
 
 macro_rules! tests {
     ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($file:ident::$behaviour:ident,)*]) => {
@@ -78,49 +78,15 @@ macro_rules! both_paths {
 }
 
 #[cfg(feature = "flex")]
-both_paths!(flex, burn::prelude::Device::flex(), crate::tolerance::F32);
+both_paths!(flex, crate::devices::flex(), crate::tolerance::F32);
 #[cfg(feature = "ndarray")]
-every_behaviour!(ndarray, crate::on_fused_path, crate::ndarray_device(), crate::tolerance::F32);
+every_behaviour!(ndarray, crate::on_fused_path, crate::devices::ndarray(), crate::tolerance::F32);
 #[cfg(feature = "wgpu")]
-both_paths!(wgpu, crate::wgpu_device(), crate::tolerance::GPU);
+both_paths!(wgpu, crate::devices::wgpu(), crate::tolerance::GPU);
 #[cfg(feature = "cpu")]
-both_paths!(cpu, burn::prelude::Device::cpu(), crate::tolerance::GPU);
+both_paths!(cpu, crate::devices::cpu(), crate::tolerance::GPU);
 
 /// The path that the device takes by itself.
 fn on_fused_path(behaviour: impl FnOnce()) {
     behaviour();
-}
-
-#[cfg(feature = "ndarray")]
-#[allow(deprecated)] // Burn replaces it by flex; this crate supports it as long as Burn has it
-fn ndarray_device() -> Device {
-    Device::ndarray()
-}
-
-/// The default wgpu adapter.
-///
-/// Fails where there is none: a suite that skips itself would be green on a machine where nothing was tested.
-#[cfg(feature = "wgpu")]
-fn wgpu_device() -> Device {
-    use burn::tensor::{DeviceKind, DeviceType};
-    assert!(
-        !Device::enumerate(DeviceType::Wgpu).is_empty(),
-        "wgpu finds no adapter; install a Vulkan driver, such as Mesa's software one: \
-         apt-get install mesa-vulkan-drivers"
-    );
-    Device::wgpu(DeviceKind::DefaultDevice)
-}
-
-/// All devices that are compiled in.
-fn every_device() -> Vec<Device> {
-    vec![
-        #[cfg(feature = "flex")]
-        Device::flex(),
-        #[cfg(feature = "ndarray")]
-        ndarray_device(),
-        #[cfg(feature = "wgpu")]
-        wgpu_device(),
-        #[cfg(feature = "cpu")]
-        Device::cpu(),
-    ]
 }
