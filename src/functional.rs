@@ -1,12 +1,13 @@
 //! The layer's arithmetic on tensors, without a module.
 
 use crate::backends::reference;
-use crate::ops::{self, EmbeddingOps};
+use crate::ops::{self, EmbeddingOps, Path};
 use burn::backend::{Dispatch, DispatchAutodiffContext, DispatchTensorKind};
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
 use burn::tensor::module::embedding;
 use burn::tensor::{DType, Distribution};
+use std::cell::Cell;
 
 /// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
 #[derive(Clone, Debug)]
@@ -80,12 +81,14 @@ pub struct Norm {
 ///
 /// # Devices
 ///
-/// Flex has a kernel. NdArray and the CubeCL devices run the reference with a backward that saves as little;
-/// every other device runs it with Burn's backward. Away from the CPU, dropout's mask is Burn's own.
+/// Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the
+/// reference with a backward that saves as little, and so does a CubeCL device if dtypes are mixed or it has too
+/// few buffer bindings; every other device runs it with Burn's backward. In a browser and on devices that are not
+/// named here, dropout's mask is Burn's own. [`on_reference_path`] runs the reference everywhere.
 ///
 /// # Panics
 ///
-/// On a CPU device if an id has no row in its table. A GPU device takes the nearest row: memory outside
+/// On Flex and NdArray if an id has no row in its table. A GPU device takes the nearest row: memory outside
 /// the table is never read. If shapes do not fit, as Burn's operations do.
 pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
     let Norm { gamma, beta, epsilon } = norm;
@@ -100,6 +103,7 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
         beta: beta.into_dispatch(),
         epsilon,
         dropout: ops::Dropout::Inactive,
+        path: PATH.get(),
     };
     let is_autodiff = [&input.words, &input.token_types, &input.positions]
         .into_iter()
@@ -118,6 +122,40 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
         dropout: ops::Dropout::Philox { seed: seed.into_dispatch(), prob: dropout },
         ..input
     })
+}
+
+thread_local! {
+    static PATH: Cell<Path> = const { Cell::new(Path::Fused) };
+}
+
+/// Runs `f` with the reference in the place of every kernel, on this thread.
+///
+/// A forward in `f` runs the default bodies of [`EmbeddingOps`], made of Burn's own operations, and so will its
+/// backward, wherever that is called. Results are those of the kernels up to rounding, and a seed gives the same
+/// dropout mask: whoever doubts a kernel compares in one line.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::functional::on_reference_path;
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default();
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 0]], &device)?;
+/// let fused = embeddings.forward(&input);
+/// let reference = on_reference_path(|| embeddings.forward(&input));
+/// assert!(fused.all_close(reference, Some(1e-5), Some(1e-5)));
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
+    struct Restore(Path);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PATH.set(self.0);
+        }
+    }
+    let _restore = Restore(PATH.replace(Path::Reference));
+    f()
 }
 
 fn run(input: ops::EmbedLayerNorm<Dispatch>) -> Tensor<3> {
@@ -157,6 +195,21 @@ fn draws_masks(kind: &DispatchTensorKind) -> bool {
         DispatchTensorKind::Flex(_) => true,
         #[cfg(feature = "ndarray")]
         DispatchTensorKind::NdArray(_) => true,
+        // The kernel reads the seed where it lies, but the reference, which takes its place for inputs that it
+        // does not take, cannot in a browser.
+        #[cfg(all(
+            not(target_family = "wasm"),
+            any(
+                feature = "wgpu",
+                feature = "webgpu",
+                feature = "vulkan",
+                feature = "metal",
+                feature = "cuda",
+                feature = "rocm",
+                feature = "cpu"
+            )
+        ))]
+        DispatchTensorKind::Cube(_) => true,
         DispatchTensorKind::Autodiff(inner) => draws_masks(inner),
         #[allow(unreachable_patterns)]
         _ => false,

@@ -70,6 +70,16 @@ pub enum Dropout<B: Backend> {
     },
 }
 
+/// What computes the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    /// The backend's kernels, where it has them for the input.
+    #[default]
+    Fused,
+    /// The default bodies of [`EmbeddingOps`].
+    Reference,
+}
+
 /// The operator's inputs.
 #[derive(Clone, Debug, ExtensionType)]
 pub struct EmbedLayerNorm<B: Backend> {
@@ -93,6 +103,8 @@ pub struct EmbedLayerNorm<B: Backend> {
     /// What dropout does to the result.
     #[extension_type]
     pub dropout: Dropout<B>,
+    /// What computes the forward and the backward.
+    pub path: Path,
 }
 
 /// The five inputs that can need a gradient, in the order of [`EmbeddingOps::embed_layer_norm_backward`].
@@ -138,8 +150,8 @@ pub type Needs = [bool; 5];
 ///
 /// # Ids out of range
 ///
-/// No memory outside a table is ever read or written. Flex panics and names the id; the default bodies take
-/// the nearest row that exists.
+/// No memory outside a table is ever read or written. Flex panics and names the id; the default bodies and the
+/// CubeCL kernels take the nearest row that exists.
 #[backend_extension(
     Flex: cfg(feature = "flex"),
     NdArray: cfg(feature = "ndarray"),

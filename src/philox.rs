@@ -47,11 +47,8 @@ impl Mask {
     /// `prob` is rounded to a multiple of 2⁻³².
     pub(crate) fn new(seed: [u32; 4], prob: f64) -> Self {
         let [a, b, c, d] = seed.map(|word| word & 0xFFFF);
-        Self {
-            key: [a | b << 16, c | d << 16],
-            threshold: (prob * 2f64.powi(32)).round() as u32,
-            scale: 1.0 / (1.0 - prob),
-        }
+        let (threshold, scale) = threshold_and_scale(prob);
+        Self { key: [a | b << 16, c | d << 16], threshold, scale }
     }
 
     /// The random words of `token` in columns `GROUP · group ..`.
@@ -76,6 +73,11 @@ impl Mask {
     pub(crate) fn keeps(&self, word: u32) -> bool {
         word >= self.threshold
     }
+}
+
+/// Below which word an element is dropped, and 1 / (1 − `prob`).
+pub(crate) fn threshold_and_scale(prob: f64) -> (u32, f64) {
+    ((prob * 2f64.powi(32)).round() as u32, 1.0 / (1.0 - prob))
 }
 
 #[cfg(test)]

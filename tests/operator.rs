@@ -1,17 +1,28 @@
-//! What the operator promises beyond its arithmetic: padding, frozen and adapted tables, dropout's mask, memory.
+//! What the operator promises beyond its arithmetic, on every device that is compiled in: padding, frozen and adapted
+//! tables, dropout's mask.
 
+mod devices;
 mod tolerance;
 
 use burn::module::Module;
 use burn::prelude::*;
-use burn::tensor::Distribution;
 use burn::tensor::module::{embedding, layer_norm};
+use burn::tensor::quantization::{QuantScheme, QuantStore};
+use burn::tensor::{DType, Distribution};
 use burn_bert::functional::{Norm, Rows, embed_layer_norm};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tolerance::{F32, assert_close, values};
+use tolerance::{F32, F32_SUM, GPU, Tolerance, assert_close, values};
 
-/// Flex has one generator for all threads: tests that draw from it take turns.
+/// A device, and how exact it is in f32.
+struct Case {
+    device: Device,
+    tolerance: Tolerance,
+    /// For sums over tokens.
+    sums: Tolerance,
+}
+
+/// A device has one generator for all threads: tests that draw from it take turns.
 static GENERATOR: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -32,10 +43,9 @@ fn weights(shape: [usize; 3], device: &Device) -> Tensor<3> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
 }
 
-#[test]
-fn pad_row_gradient_is_exactly_zero_for_any_number_of_pads() {
+fn pad_row_gradient_is_exactly_zero_for_any_number_of_pads(case: &Case) {
     let _turn = turn();
-    let device = Device::default().autodiff();
+    let device = case.device.clone().autodiff();
     let hidden = 5;
     let table = Tensor::random([7, hidden], Distribution::Default, &device).require_grad();
     for pads in [0, 1, 768, 769, 8192] {
@@ -53,10 +63,9 @@ fn pad_row_gradient_is_exactly_zero_for_any_number_of_pads() {
     }
 }
 
-#[test]
-fn frozen_tables_get_no_gradient_and_change_nobody_elses() {
+fn frozen_tables_get_no_gradient_and_change_nobody_elses(case: &Case) {
     let _turn = turn();
-    let device = Device::default().autodiff();
+    let device = case.device.clone().autodiff();
     let module = module(&device);
     let input = BertEmbeddingsInput::from_rows(&[[5, 6, 5, 0], [9, 5, 0, 0]], &device).unwrap();
     let weights = weights([2, 4, 13], &device);
@@ -78,10 +87,9 @@ fn frozen_tables_get_no_gradient_and_change_nobody_elses() {
     assert_eq!(gradients(&frozen), [None, None, None]);
 }
 
-#[test]
-fn gradient_flows_through_a_table_that_is_computed() {
+fn gradient_flows_through_a_table_that_is_computed(case: &Case) {
     let _turn = turn();
-    let device = Device::default().autodiff();
+    let device = case.device.clone().autodiff();
     let base = Tensor::random([6, 4], Distribution::Default, &device);
     let [a, b] = [[6, 2], [2, 4]]
         .map(|shape| Tensor::<2>::random(shape, Distribution::Default, &device).require_grad());
@@ -103,12 +111,11 @@ fn gradient_flows_through_a_table_that_is_computed() {
     };
     let [fused, composed] = [true, false].map(gradients);
     for (fused, composed) in fused.iter().zip(&composed) {
-        assert_close(fused, composed, F32);
+        assert_close(fused, composed, case.tolerance);
     }
 }
 
-#[test]
-fn gradients_are_the_same_under_checkpointing() {
+fn gradients_are_the_same_under_checkpointing(case: &Case) {
     let _turn = turn();
     let run = |device: Device| {
         let module = module(&device);
@@ -117,17 +124,20 @@ fn gradients_are_the_same_under_checkpointing() {
         let gradients = y.clone().mul(y).mul_scalar(3.0).sum().backward();
         values(module.word_embeddings.weight.grad(&gradients).unwrap())
     };
-    let plain = run(Device::default().autodiff());
+    let plain = run(case.device.clone().autodiff());
     assert!(plain.iter().any(|&value| value != 0.0));
-    assert_eq!(plain, run(Device::default().autodiff().gradient_checkpointing()));
+    assert_eq!(plain, run(case.device.clone().autodiff().gradient_checkpointing()));
 }
 
-#[test]
-fn quantised_table_is_looked_up() {
+fn quantised_table_is_looked_up(case: &Case) {
     let _turn = turn();
-    let device = Device::default();
+    let device = case.device.clone();
     let table = Tensor::<2>::random([8, 32], Distribution::Uniform(-1.0, 1.0), &device);
-    let scheme = burn::tensor::quantization::QuantScheme::default();
+    let packed = QuantScheme::default();
+    let scheme = match device.supports_dtype(DType::QFloat(packed)) {
+        true => packed,
+        false => packed.with_store(QuantStore::Native),
+    };
     let quantized = table.quantize_dynamic(&scheme);
     let y = |table: Tensor<2>| {
         let ids = Tensor::from_ints([[7, 0, 3]], &device);
@@ -135,7 +145,7 @@ fn quantised_table_is_looked_up() {
         let norm = Norm { gamma: Tensor::ones([32], &device), beta: None, epsilon: 1e-12 };
         values(embed_layer_norm([1, 3], [words, Rows::Absent, Rows::Absent], norm, 0.0))
     };
-    assert_close(&y(quantized.clone()), &y(quantized.dequantize()), F32);
+    assert_close(&y(quantized.clone()), &y(quantized.dequantize()), case.tolerance);
 }
 
 const DROPOUT: f64 = 0.1;
@@ -176,10 +186,9 @@ fn correlation<'a>(pairs: impl Iterator<Item = (&'a bool, &'a bool)>) -> f64 {
     sum / (DROPOUT * (1.0 - DROPOUT) * f64::sqrt(count))
 }
 
-#[test]
-fn share_of_kept_values_is_right_in_every_call_and_every_column() {
+fn share_of_kept_values_is_right_in_every_call_and_every_column(case: &Case) {
     let _turn = turn();
-    let device = Device::default().autodiff();
+    let device = case.device.clone().autodiff();
     device.seed(11);
     let shape = Masked { tokens: 2000, hidden: 100 };
     let calls: Vec<_> = (0..10).map(|_| shape.draw(&device)).collect();
@@ -196,10 +205,9 @@ fn share_of_kept_values_is_right_in_every_call_and_every_column() {
     }
 }
 
-#[test]
-fn neighbouring_calls_rows_and_columns_do_not_correlate() {
+fn neighbouring_calls_rows_and_columns_do_not_correlate(case: &Case) {
     let _turn = turn();
-    let device = Device::default().autodiff();
+    let device = case.device.clone().autodiff();
     device.seed(12);
     let shape = Masked { tokens: 3000, hidden: 100 };
     let [first, second] = [shape.draw(&device), shape.draw(&device)];
@@ -215,10 +223,9 @@ fn neighbouring_calls_rows_and_columns_do_not_correlate() {
     }
 }
 
-#[test]
-fn backward_drops_what_the_forward_dropped() {
+fn backward_drops_what_the_forward_dropped(case: &Case) {
     let _turn = turn();
-    let device = Device::default().autodiff();
+    let device = case.device.clone().autodiff();
     for (tokens, hidden) in [(1, 1000), (3, 65), (200, 64), (130, 7)] {
         device.seed(13);
         let (rows, norm) = Masked { tokens, hidden }.input(&device);
@@ -227,14 +234,13 @@ fn backward_drops_what_the_forward_dropped() {
         let weights = weights([1, tokens, hidden], &device);
         let expected = values((y.clone() * weights.clone()).inner().sum_dim(1)); // β is 1
         let gradients = (y * weights).sum().backward();
-        assert_close(&values(beta.grad(&gradients).unwrap()), &expected, tolerance::F32_SUM);
+        assert_close(&values(beta.grad(&gradients).unwrap()), &expected, case.sums);
     }
 }
 
-#[test]
-fn mask_does_not_depend_on_the_dtype() {
+fn mask_does_not_depend_on_the_dtype(case: &Case) {
     let _turn = turn();
-    let device = Device::default().autodiff();
+    let device = case.device.clone().autodiff();
     let draw = |dtype| {
         device.seed(14);
         let shape = [1, 50, 70];
@@ -247,7 +253,55 @@ fn mask_does_not_depend_on_the_dtype() {
         let y = embed_layer_norm([1, 50], [rows, Rows::Absent, Rows::Absent], norm, 0.5);
         values(y).into_iter().map(|value| value != 0.0).collect::<Vec<_>>()
     };
-    let expected = draw(burn::tensor::DType::F32);
+    let expected = draw(DType::F32);
     assert!(expected.contains(&true) && expected.contains(&false));
-    assert_eq!(draw(burn::tensor::DType::F64), expected);
+    for dtype in [DType::F64, DType::F16, DType::BF16] {
+        if device.supports_dtype(dtype) {
+            assert!(draw(dtype) == expected, "{dtype:?}");
+        }
+    }
 }
+
+macro_rules! on {
+    ($name:ident, $tolerance:expr, $sums:expr, [$($test:ident,)*]) => {
+        mod $name {
+            $(
+                #[test]
+                fn $test() {
+                    let device = crate::devices::$name();
+                    crate::$test(&crate::Case { device, tolerance: $tolerance, sums: $sums });
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! every_test {
+    ($name:ident, $tolerance:expr, $sums:expr) => {
+        on!(
+            $name,
+            $tolerance,
+            $sums,
+            [
+                pad_row_gradient_is_exactly_zero_for_any_number_of_pads,
+                frozen_tables_get_no_gradient_and_change_nobody_elses,
+                gradient_flows_through_a_table_that_is_computed,
+                gradients_are_the_same_under_checkpointing,
+                quantised_table_is_looked_up,
+                share_of_kept_values_is_right_in_every_call_and_every_column,
+                neighbouring_calls_rows_and_columns_do_not_correlate,
+                backward_drops_what_the_forward_dropped,
+                mask_does_not_depend_on_the_dtype,
+            ]
+        );
+    };
+}
+
+#[cfg(feature = "flex")]
+every_test!(flex, crate::F32, crate::F32_SUM);
+#[cfg(feature = "ndarray")]
+every_test!(ndarray, crate::F32, crate::F32_SUM);
+#[cfg(feature = "wgpu")]
+every_test!(wgpu, crate::GPU, crate::GPU);
+#[cfg(feature = "cpu")]
+every_test!(cpu, crate::GPU, crate::GPU);

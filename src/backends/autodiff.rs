@@ -81,6 +81,7 @@ fn inner<B: EmbeddingOps, C: CheckpointStrategy>(input: EmbedLayerNorm<Autodiff<
             Dropout::Inactive => Dropout::Inactive,
             Dropout::Philox { seed, prob } => Dropout::Philox { seed, prob },
         },
+        path: input.path,
     }
 }
 

@@ -13,6 +13,19 @@ mod autodiff;
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
+#[cfg(any(
+    feature = "flex",
+    feature = "wgpu",
+    feature = "webgpu",
+    feature = "vulkan",
+    feature = "metal",
+    feature = "cuda",
+    feature = "rocm",
+    feature = "cpu"
+))]
+mod inputs;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 pub(crate) mod reference;
+#[cfg(all(test, feature = "flex"))]
+mod tests;

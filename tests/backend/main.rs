@@ -1,9 +1,12 @@
 //! One behaviour suite, run on every device that is compiled in.
 //!
 //! Each behaviour is written once, as a function of a device and its tolerance; the list below makes a test of
-//! it on every device. `cargo test --test backend -- wgpu::` runs one device's.
+//! it on every device, and on devices with kernels of their own a second one without them.
+//! `cargo test --test backend -- wgpu::` runs one device's, `-- wgpu::fused::` those with its kernels.
 
 mod case;
+#[path = "../devices/mod.rs"]
+mod devices;
 mod errors;
 mod randomness;
 mod reference;
@@ -12,15 +15,14 @@ mod results;
 mod tolerance;
 mod training;
 
-use burn::prelude::*;
-
 macro_rules! tests {
-    ($name:ident, $device:expr, $tolerance:expr, [$($file:ident::$behaviour:ident,)*]) => {
+    ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($file:ident::$behaviour:ident,)*]) => {
         mod $name {
             $(
                 #[test]
                 fn $behaviour() {
-                    crate::$file::$behaviour(&crate::case::Case { device: $device, tolerance: $tolerance });
+                    let case = crate::case::Case { device: $device, tolerance: $tolerance };
+                    $path(|| crate::$file::$behaviour(&case));
                 }
             )*
         }
@@ -28,9 +30,10 @@ macro_rules! tests {
 }
 
 macro_rules! every_behaviour {
-    ($name:ident, $device:expr, $tolerance:expr) => {
+    ($name:ident, $path:path, $device:expr, $tolerance:expr) => {
         tests!(
             $name,
+            $path,
             $device,
             $tolerance,
             [
@@ -64,45 +67,26 @@ macro_rules! every_behaviour {
     };
 }
 
+/// A device with kernels: every behaviour with them, and without.
+macro_rules! both_paths {
+    ($name:ident, $device:expr, $tolerance:expr) => {
+        mod $name {
+            every_behaviour!(fused, crate::on_fused_path, $device, $tolerance);
+            every_behaviour!(reference, burn_bert::functional::on_reference_path, $device, $tolerance);
+        }
+    };
+}
+
 #[cfg(feature = "flex")]
-every_behaviour!(flex, burn::prelude::Device::flex(), crate::tolerance::F32);
+both_paths!(flex, crate::devices::flex(), crate::tolerance::F32);
 #[cfg(feature = "ndarray")]
-every_behaviour!(ndarray, crate::ndarray_device(), crate::tolerance::F32);
+every_behaviour!(ndarray, crate::on_fused_path, crate::devices::ndarray(), crate::tolerance::F32);
 #[cfg(feature = "wgpu")]
-every_behaviour!(wgpu, crate::wgpu_device(), crate::tolerance::GPU);
+both_paths!(wgpu, crate::devices::wgpu(), crate::tolerance::GPU);
 #[cfg(feature = "cpu")]
-every_behaviour!(cpu, burn::prelude::Device::cpu(), crate::tolerance::GPU);
+both_paths!(cpu, crate::devices::cpu(), crate::tolerance::GPU);
 
-#[cfg(feature = "ndarray")]
-#[allow(deprecated)] // Burn replaces it by flex; this crate supports it as long as Burn has it
-fn ndarray_device() -> Device {
-    Device::ndarray()
-}
-
-/// The default wgpu adapter.
-///
-/// Fails where there is none: a suite that skips itself would be green on a machine where nothing was tested.
-#[cfg(feature = "wgpu")]
-fn wgpu_device() -> Device {
-    use burn::tensor::{DeviceKind, DeviceType};
-    assert!(
-        !Device::enumerate(DeviceType::Wgpu).is_empty(),
-        "wgpu finds no adapter; install a Vulkan driver, such as Mesa's software one: \
-         apt-get install mesa-vulkan-drivers"
-    );
-    Device::wgpu(DeviceKind::DefaultDevice)
-}
-
-/// All devices that are compiled in.
-fn every_device() -> Vec<Device> {
-    vec![
-        #[cfg(feature = "flex")]
-        Device::flex(),
-        #[cfg(feature = "ndarray")]
-        ndarray_device(),
-        #[cfg(feature = "wgpu")]
-        wgpu_device(),
-        #[cfg(feature = "cpu")]
-        Device::cpu(),
-    ]
+/// The path that the device takes by itself.
+fn on_fused_path(behaviour: impl FnOnce()) {
+    behaviour();
 }

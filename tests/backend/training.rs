@@ -89,7 +89,7 @@ pub fn a_record_saved_here_loads_on_every_other_device(case: &Case) {
     let file = tempfile::tempdir().unwrap();
     let path = file.path().join("embeddings.bpk");
     saved.clone().save_file(&path).unwrap();
-    for device in crate::every_device() {
+    for device in crate::devices::all() {
         let loaded = config().init(&device).load_file(&path);
         let tables = |module: &burn_bert::BertEmbeddings| {
             let position = module.position_embeddings.as_ref().unwrap();
@@ -113,7 +113,7 @@ pub fn a_record_saved_here_loads_on_every_other_device(case: &Case) {
 pub fn a_batch_moves_between_devices_with_what_is_known_of_it(case: &Case) {
     let module = module(&config(), &case.device);
     let expected = host(module.forward(&batch().input(&case.device)));
-    for device in crate::every_device() {
+    for device in crate::devices::all() {
         let input = batch().input(&device).to_device(&case.device);
         assert_eq!(host(module.forward(&input)), expected);
     }

@@ -10,11 +10,11 @@ mod scalar;
 mod scatter;
 mod source;
 
+use crate::backends::inputs::{assert_fits, kernel_dtype, summands};
 use crate::backends::reference;
-use crate::ops::{Dropout, EmbedLayerNorm, EmbeddingOps, Needs, Rows};
+use crate::ops::{Dropout, EmbedLayerNorm, EmbeddingOps, Needs};
 use crate::philox::Mask;
 use burn::backend::Flex;
-use burn::backend::TensorMetadata;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape, TensorData, bf16, f16};
@@ -91,20 +91,10 @@ fn forward<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> (FloatTensor<Flex>, Vec<T
     (tensor(y, Shape::new([batch, seq, norm.gamma.len()])), mean, rstd)
 }
 
-/// The dtype that all float inputs share, unless there is nothing to compute.
-fn kernel_dtype(input: &EmbedLayerNorm<Flex>) -> Option<DType> {
-    let dtype = input.gamma.dtype();
-    let sources = [&input.words, &input.token_types, &input.positions].into_iter().filter_map(Rows::source);
-    let alike = sources.chain([&input.beta]).all(|tensor| tensor.dtype() == dtype);
-    let empty = input.shape.contains(&0) || input.gamma.shape()[0] == 0;
-    (alike && !empty).then_some(dtype)
-}
-
 /// words, token_types and positions.
 fn sources(input: &EmbedLayerNorm<Flex>) -> [Option<Source>; 3] {
-    let hidden = input.gamma.shape()[0];
-    [("input_ids", &input.words), ("token_type_ids", &input.token_types), ("position_ids", &input.positions)]
-        .map(|(name, rows)| Source::new(name, rows, input.shape, hidden))
+    assert_fits(input);
+    summands(input).map(|(name, rows)| Source::new(name, rows, input.shape[1]))
 }
 
 fn norm<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> Norm<T::Wide> {

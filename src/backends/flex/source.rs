@@ -26,46 +26,23 @@ enum Index {
 }
 
 impl Source {
-    /// `None` where nothing is added.
+    /// `None` where nothing is added. The shapes must fit.
     ///
     /// # Panics
     ///
-    /// If an id, or a range, has no row in its table, or the shapes do not fit.
-    pub(super) fn new(
-        name: &str,
-        rows: &Rows<Flex>,
-        [batch, seq]: [usize; 2],
-        hidden: usize,
-    ) -> Option<Self> {
+    /// If an id has no row in its table.
+    pub(super) fn new(name: &str, rows: &Rows<Flex>, seq: usize) -> Option<Self> {
         let mut padding = None;
         let (values, index) = match rows {
             Rows::Absent => return None,
             Rows::Lookup { table, ids, padding_idx } => {
                 padding = *padding_idx;
-                let [sequences, length] = ids.layout().shape().dims();
-                assert!(
-                    (sequences == batch || sequences == 1) && length == seq,
-                    "{name}: ids of shape [{sequences}, {length}] do not fit a batch of [{batch}, {seq}]"
-                );
                 (table, Index::Lookup(checked_ids(name, ids, table.layout().shape()[0])))
             }
             Rows::Range { table, first } => (table, Index::Range { first: *first, seq }),
             Rows::Row { table, row } => (table, Index::Row(*row)),
             Rows::Values(values) => (values, Index::Values),
         };
-        let shape = values.layout().shape();
-        let rows = match &index {
-            Index::Values => shape[0] * shape[1],
-            _ => shape[0],
-        };
-        let needed = match &index {
-            Index::Lookup(_) => 0,
-            Index::Range { first, seq } => first + seq,
-            Index::Row(row) => row + 1,
-            Index::Values => batch * seq,
-        };
-        assert!(rows >= needed, "{name}: row {} is needed, but there are {rows}", needed - 1);
-        assert_eq!(shape[shape.num_dims() - 1], hidden, "{name}: the length of a row, against gamma's");
         Some(Self { values: values.to_contiguous(), index, padding_idx: padding })
     }
 

@@ -1,0 +1,189 @@
+//! From the sum's gradient to a table's: no atomics, so each sum has one order.
+//!
+//! For ids, tokens are sorted by row. The sorted list is cut into segments, and a cube adds up the runs of equal rows
+//! in its segment. A run that lies in one segment goes straight to the table; a longer one leaves a partial sum in
+//! each, which [`join`] adds up. With √N tokens a segment the longest chain of additions is 2 √N, also if all N
+//! tokens read the same row.
+
+use super::source::nearest_row;
+use burn_cubecl::cubecl::{self, prelude::*};
+
+/// The row of `token`; `rows`, which sorts behind all of them, if it trains none.
+#[cube]
+fn trained_row<I: Int>(ids: &OwnedTensor<I>, token: usize, rows: u32, pad: u32) -> u32 {
+    let row = nearest_row(ids, token, rows - 1);
+    if row == pad { rows } else { row }
+}
+
+/// Sorts the tokens by row, those of a row in their order: `places` [tokens, 2] are row and token.
+///
+/// A token's place is the number of tokens that come before it; a unit counts them for one token.
+#[cube(launch, address_type = "dynamic")]
+pub(super) fn sort<I: Int>(
+    ids: &OwnedTensor<I>,
+    places: &mut [u32],
+    tokens: usize,
+    rows: u32,
+    pad: u32,
+    #[comptime] units: usize,
+    #[define(I)] _dtype: ElemType,
+) {
+    let unit = UNIT_POS as usize;
+    let token = CUBE_POS * units + unit;
+    let mut own = rows;
+    if token < tokens {
+        own = trained_row(ids, token, rows, pad);
+    }
+    let mut tile = Shared::<[u32]>::new_slice(units);
+    let mut place = 0usize;
+    for i in 0..tokens.div_ceil(units) {
+        let first = i * units;
+        // Behind the last token lie rows that sort behind every row.
+        tile[unit] = u32::MAX.runtime();
+        if first + unit < tokens {
+            tile[unit] = trained_row(ids, first + unit, rows, pad);
+        }
+        sync_cube();
+        for j in 0..units {
+            let other = tile[j];
+            if other < own || (other == own && first + j < token) {
+                place += 1;
+            }
+        }
+        sync_cube();
+    }
+    if token < tokens {
+        places[2 * place] = own;
+        places[2 * place + 1] = token as u32;
+    }
+}
+
+/// Adds up each segment's runs: into `table` [rows, H], or into `partials` [segments, 2, H] (a run that began in an
+/// earlier segment, a run that goes on in a later one).
+#[cube(launch, address_type = "dynamic")]
+pub(super) fn add_runs<T: Float, W: Float>(
+    places: &[u32],
+    sum: &[W],
+    table: &mut Tensor<T>,
+    partials: &mut [W],
+    tokens: usize,
+    per_segment: usize,
+    rows: u32,
+    #[comptime] hidden: usize,
+    #[comptime] units: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let blocks = comptime!(hidden.div_ceil(units));
+    let segment = CUBE_POS / blocks;
+    let column = CUBE_POS % blocks * units + UNIT_POS as usize;
+    let first = segment * per_segment;
+    if first >= tokens || column >= hidden {
+        terminate!();
+    }
+    let end = clamp_max(first + per_segment, tokens);
+    let mut row = places[2 * first];
+    let mut is_open = false;
+    if first > 0 {
+        is_open = places[2 * first - 2] == row;
+    }
+    let mut total = W::new(0.0);
+    for place in first..end {
+        let next = places[2 * place];
+        if next != row {
+            if is_open {
+                partials[2 * segment * hidden + column] = total;
+            } else {
+                let start = row as usize * table.stride(0);
+                table[start + column] = T::cast_from(total);
+            }
+            row = next;
+            is_open = false;
+            total = W::new(0.0);
+        }
+        if row < rows {
+            total += sum[places[2 * place + 1] as usize * hidden + column];
+        }
+    }
+    if row < rows {
+        let mut goes_on = false;
+        if end < tokens {
+            goes_on = places[2 * end] == row;
+        }
+        if is_open {
+            partials[2 * segment * hidden + column] = total;
+        } else if goes_on {
+            partials[(2 * segment + 1) * hidden + column] = total;
+        } else {
+            let start = row as usize * table.stride(0);
+            table[start + column] = T::cast_from(total);
+        }
+    }
+}
+
+/// Adds up the partial sums of each run that is longer than what is left of the segment it begins in.
+#[cube(launch, address_type = "dynamic")]
+pub(super) fn join<T: Float, W: Float>(
+    places: &[u32],
+    partials: &[W],
+    table: &mut Tensor<T>,
+    tokens: usize,
+    per_segment: usize,
+    rows: u32,
+    #[comptime] hidden: usize,
+    #[comptime] units: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let blocks = comptime!(hidden.div_ceil(units));
+    let segment = CUBE_POS / blocks;
+    let column = CUBE_POS % blocks * units + UNIT_POS as usize;
+    let first = segment * per_segment;
+    let end = first + per_segment;
+    if end >= tokens || column >= hidden {
+        terminate!();
+    }
+    let row = places[2 * end];
+    let mut begins_here = places[2 * end - 2] == row && row < rows;
+    if begins_here && first > 0 {
+        begins_here = places[2 * first - 2] != row;
+    }
+    if begins_here {
+        let mut total = partials[(2 * segment + 1) * hidden + column];
+        let mut next = segment + 1;
+        let mut goes_on = true;
+        while goes_on {
+            total += partials[2 * next * hidden + column];
+            next += 1;
+            goes_on = false;
+            if next * per_segment < tokens {
+                goes_on = places[2 * next * per_segment] == row;
+            }
+        }
+        let start = row as usize * table.stride(0);
+        table[start + column] = T::cast_from(total);
+    }
+}
+
+/// Row `first + s` of `table` is the sum over the batch at place s, every other row 0.
+#[cube(launch, address_type = "dynamic")]
+pub(super) fn add_batch<T: Float, W: Float>(
+    sum: &[W],
+    table: &mut [T],
+    first: usize,
+    batch: usize,
+    seq: usize,
+    #[comptime] hidden: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    if ABSOLUTE_POS >= table.len() {
+        terminate!();
+    }
+    let row = ABSOLUTE_POS / hidden;
+    let column = ABSOLUTE_POS % hidden;
+    let mut total = W::new(0.0);
+    if row >= first && row < first + seq {
+        for i in 0..batch {
+            total += sum[(i * seq + row - first) * hidden + column];
+        }
+    }
+    table[ABSOLUTE_POS] = T::cast_from(total);
+}

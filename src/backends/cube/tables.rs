@@ -1,0 +1,106 @@
+//! Launches that turn the sum's gradient into a table's.
+
+use super::scatter;
+use super::setup::{Setup, address_type};
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::DType;
+use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::tensor::CubeTensor;
+
+/// Columns that one cube adds up, at most.
+const COLUMNS: usize = 64;
+
+/// Tokens of a segment, at least.
+const SEGMENT: usize = 16;
+
+impl Setup {
+    /// The gradient of a table that is looked up by `ids`, given that of the sum, [B, S, H].
+    pub(super) fn scatter(
+        &self,
+        sum: CubeTensor,
+        table: &CubeTensor,
+        ids: &CubeTensor,
+        padding_idx: Option<usize>,
+    ) -> CubeTensor {
+        let tokens = self.batch * self.seq;
+        let rows = table.meta.shape()[0] as u32;
+        let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
+        let places = self.empty([tokens, 2], DType::U32);
+        scatter::sort::launch(
+            &self.client,
+            self.cubes(tokens.div_ceil(self.max_units)),
+            CubeDim::new_1d(self.max_units as u32),
+            AddressType::from_len(2 * tokens),
+            self.ids(ids).into_tensor_arg(),
+            places.clone().into_buffer_arg(),
+            tokens,
+            rows,
+            pad,
+            self.max_units,
+            dtype_to_elem_type(self.dtypes.ids),
+        );
+
+        let gradient = self.zeros_like(table);
+        let per_segment = tokens.isqrt().max(SEGMENT);
+        let segments = tokens.div_ceil(per_segment);
+        let partials = self.empty([segments, 2, self.hidden], self.dtypes.wide);
+        let units = COLUMNS.min(self.max_units).min(self.hidden);
+        let cubes = segments * self.hidden.div_ceil(units);
+        let addresses = address_type([&sum, &partials, &gradient]);
+        let dtypes = [self.dtypes.float, self.dtypes.wide].map(dtype_to_elem_type);
+        scatter::add_runs::launch(
+            &self.client,
+            self.cubes(cubes),
+            CubeDim::new_1d(units as u32),
+            addresses,
+            places.clone().into_buffer_arg(),
+            sum.into_buffer_arg(),
+            gradient.clone().into_tensor_arg(),
+            partials.clone().into_buffer_arg(),
+            tokens,
+            per_segment,
+            rows,
+            self.hidden,
+            units,
+            dtypes,
+        );
+        if segments > 1 {
+            scatter::join::launch(
+                &self.client,
+                self.cubes(cubes),
+                CubeDim::new_1d(units as u32),
+                addresses,
+                places.into_buffer_arg(),
+                partials.into_buffer_arg(),
+                gradient.clone().into_tensor_arg(),
+                tokens,
+                per_segment,
+                rows,
+                self.hidden,
+                units,
+                dtypes,
+            );
+        }
+        gradient
+    }
+
+    /// The gradient of a table whose rows from `first` on every sequence reads, given that of the sum, [B, S, H].
+    pub(super) fn add_batch(&self, sum: CubeTensor, table: &CubeTensor, first: usize) -> CubeTensor {
+        let rows = table.meta.shape()[0];
+        let gradient = self.empty([rows, self.hidden], self.dtypes.float);
+        scatter::add_batch::launch(
+            &self.client,
+            self.cubes((rows * self.hidden).div_ceil(self.max_units)),
+            CubeDim::new_1d(self.max_units as u32),
+            address_type([&sum, &gradient]),
+            sum.into_buffer_arg(),
+            gradient.clone().into_buffer_arg(),
+            first,
+            self.batch,
+            self.seq,
+            self.hidden,
+            [self.dtypes.float, self.dtypes.wide].map(dtype_to_elem_type),
+        );
+        gradient
+    }
+}

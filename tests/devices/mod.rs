@@ -1,0 +1,48 @@
+//! The devices that are compiled in.
+
+#![allow(dead_code)] // every test file takes what it needs
+
+use burn::prelude::*;
+
+#[cfg(feature = "flex")]
+pub fn flex() -> Device {
+    Device::flex()
+}
+
+#[cfg(feature = "ndarray")]
+#[allow(deprecated)] // Burn replaces it by flex; this crate supports it as long as Burn has it
+pub fn ndarray() -> Device {
+    Device::ndarray()
+}
+
+/// The default wgpu adapter.
+///
+/// Fails where there is none: a suite that skips itself would be green on a machine where nothing was tested.
+#[cfg(feature = "wgpu")]
+pub fn wgpu() -> Device {
+    use burn::tensor::{DeviceKind, DeviceType};
+    assert!(
+        !Device::enumerate(DeviceType::Wgpu).is_empty(),
+        "wgpu finds no adapter; install a Vulkan driver, such as Mesa's software one: \
+         apt-get install mesa-vulkan-drivers"
+    );
+    Device::wgpu(DeviceKind::DefaultDevice)
+}
+
+#[cfg(feature = "cpu")]
+pub fn cpu() -> Device {
+    Device::cpu()
+}
+
+pub fn all() -> Vec<Device> {
+    vec![
+        #[cfg(feature = "flex")]
+        flex(),
+        #[cfg(feature = "ndarray")]
+        ndarray(),
+        #[cfg(feature = "wgpu")]
+        wgpu(),
+        #[cfg(feature = "cpu")]
+        cpu(),
+    ]
+}
