@@ -4,31 +4,62 @@
 //! function of key and counter: nothing is kept between calls, so any part of a mask can be computed again.
 
 /// Counters that are worked on side by side; each gives four words.
-const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// Mask elements that one group of counters decides.
 pub(crate) const GROUP: usize = 4 * LANES;
 
-/// The four words at `counter`, lane by lane: `words[i][l]` is word i of counter l.
+/// Arithmetic on words of 32 bits, several side by side.
+pub(crate) trait Arithmetic: Copy {
+    /// One word a lane.
+    type Words: Copy;
+
+    /// `word` in every lane.
+    fn splat(self, word: u32) -> Self::Words;
+
+    fn xor(self, a: Self::Words, b: Self::Words) -> Self::Words;
+
+    /// The lower and the upper halves of `words` · `factor`.
+    fn multiply(self, words: Self::Words, factor: u32) -> [Self::Words; 2];
+}
+
+/// Plain integers, lane by lane.
+#[derive(Clone, Copy)]
+struct Plain<const L: usize>;
+
+impl<const L: usize> Arithmetic for Plain<L> {
+    type Words = [u32; L];
+
+    fn splat(self, word: u32) -> [u32; L] {
+        [word; L]
+    }
+
+    fn xor(self, a: [u32; L], b: [u32; L]) -> [u32; L] {
+        std::array::from_fn(|l| a[l] ^ b[l])
+    }
+
+    fn multiply(self, words: [u32; L], factor: u32) -> [[u32; L]; 2] {
+        let products = words.map(|word| u64::from(word) * u64::from(factor));
+        [products.map(|product| product as u32), products.map(|product| (product >> 32) as u32)]
+    }
+}
+
+/// The four words at `counter`, in each lane.
 #[inline(always)]
-fn philox4x32_10<const L: usize>(mut counter: [[u32; L]; 4], mut key: [u32; 2]) -> [[u32; L]; 4] {
+fn philox4x32_10<A: Arithmetic>(a: A, counter: [A::Words; 4], mut key: [u32; 2]) -> [A::Words; 4] {
+    let [mut c0, mut c1, mut c2, mut c3] = counter;
     for round in 0..10 {
         if round > 0 {
             key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
         }
-        let [c0, c1, c2, c3] = counter;
-        let mut next = [[0; L]; 4];
-        for l in 0..L {
-            let p0 = u64::from(c0[l]) * 0xD251_1F53;
-            let p1 = u64::from(c2[l]) * 0xCD9E_8D57;
-            next[0][l] = (p1 >> 32) as u32 ^ c1[l] ^ key[0];
-            next[1][l] = p1 as u32;
-            next[2][l] = (p0 >> 32) as u32 ^ c3[l] ^ key[1];
-            next[3][l] = p0 as u32;
-        }
-        counter = next;
+        let [low0, high0] = a.multiply(c0, 0xD251_1F53);
+        let [low1, high1] = a.multiply(c2, 0xCD9E_8D57);
+        c0 = a.xor(a.xor(high1, c1), a.splat(key[0]));
+        c1 = low1;
+        c2 = a.xor(a.xor(high0, c3), a.splat(key[1]));
+        c3 = low0;
     }
-    counter
+    [c0, c1, c2, c3]
 }
 
 /// Which elements of [tokens, columns] dropout keeps.
@@ -54,18 +85,20 @@ impl Mask {
     /// The random words of `token` in columns `GROUP · group ..`.
     ///
     /// That of column `GROUP · group + LANES · i + l` is word i at counter (`LANES · group + l`, token, 0).
-    #[inline(always)]
     pub(crate) fn words(&self, token: u64, group: u32) -> [u32; GROUP] {
-        let first = group * LANES as u32;
-        let columns: [u32; LANES] = std::array::from_fn(|lane| first + lane as u32);
-        let token_low = [token as u32; LANES];
-        let token_high = [(token >> 32) as u32; LANES];
-        let lanes = philox4x32_10([columns, token_low, token_high, [0; LANES]], self.key);
         let mut words = [0; GROUP];
+        let lanes = self.words_at(Plain::<LANES>, self::columns(group), token);
         for (words, lanes) in words.chunks_exact_mut(LANES).zip(lanes) {
             words.copy_from_slice(&lanes);
         }
         words
+    }
+
+    /// The four words of `token` at each of the counters `columns`.
+    #[inline(always)]
+    pub(crate) fn words_at<A: Arithmetic>(&self, a: A, columns: A::Words, token: u64) -> [A::Words; 4] {
+        let token = [token as u32, (token >> 32) as u32].map(|half| a.splat(half));
+        philox4x32_10(a, [columns, token[0], token[1], a.splat(0)], self.key)
     }
 
     /// Whether the element with this word is kept.
@@ -73,6 +106,12 @@ impl Mask {
     pub(crate) fn keeps(&self, word: u32) -> bool {
         word >= self.threshold
     }
+}
+
+/// The counters of a group.
+#[inline(always)]
+pub(crate) fn columns(group: u32) -> [u32; LANES] {
+    std::array::from_fn(|lane| group * LANES as u32 + lane as u32)
 }
 
 /// Below which word an element is dropped, and 1 / (1 − `prob`).
@@ -97,16 +136,16 @@ mod tests {
             ),
         ];
         for (counter, key, words) in answers {
-            assert_eq!(philox4x32_10(counter.map(|word| [word]), key), words.map(|word| [word]));
+            assert_eq!(philox4x32_10(Plain, counter.map(|word| [word]), key), words.map(|word| [word]));
         }
     }
 
     #[test]
     fn lanes_are_independent_counters() {
         let counters: [[u32; 3]; 4] = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]];
-        let together = philox4x32_10(counters, [13, 14]);
+        let together = philox4x32_10(Plain, counters, [13, 14]);
         for lane in 0..3 {
-            let alone = philox4x32_10(counters.map(|word| [word[lane]]), [13, 14]);
+            let alone = philox4x32_10(Plain, counters.map(|word| [word[lane]]), [13, 14]);
             assert_eq!(together.map(|words| [words[lane]]), alone);
         }
     }

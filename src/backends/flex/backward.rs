@@ -187,7 +187,7 @@ impl<T: Scalar> WithSimd for Task<'_, '_, T> {
     type Output = Partial<T::Wide>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> Partial<T::Wide> {
+    fn with_simd<S: Simd>(self, simd: S) -> Partial<T::Wide> {
         let Batch { norm, order, .. } = self.batch;
         let hidden = norm.gamma.len();
         let zeros = || vec![T::Wide::ZERO; hidden];
@@ -202,10 +202,11 @@ impl<T: Scalar> WithSimd for Task<'_, '_, T> {
             let mut out = Gradients {
                 normalized: &mut normalized,
                 sum: &mut sum,
+                sources,
                 gamma: &mut partial.gamma,
                 beta: &mut partial.beta,
             };
-            row::backward(token as u64, rows, norm, statistics, grad, sources, &mut out);
+            row::backward(simd, token as u64, rows, norm, statistics, grad, &mut out);
             if let Some(target) = target {
                 target.copy_from_slice(&sum);
             }

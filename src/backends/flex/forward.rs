@@ -51,13 +51,13 @@ impl<T: Scalar> WithSimd for Task<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let hidden = self.norm.gamma.len();
         let mut sum = vec![T::Wide::ZERO; hidden];
         let tokens = self.y.chunks_exact_mut(hidden).zip(self.mean).zip(self.rstd);
         for (token, ((y, mean), rstd)) in (self.first..).zip(tokens) {
             let rows = super::rows(&self.values, self.sources, token, hidden);
-            (*mean, *rstd) = row::forward(token as u64, rows, self.norm, &mut sum, y);
+            (*mean, *rstd) = row::forward(simd, token as u64, rows, self.norm, &mut sum, y);
         }
     }
 }

@@ -1,7 +1,11 @@
 //! One token: plain loops over H, which the compiler vectorises for the CPU that pulp finds at run time.
+//!
+//! Dropout's words are the exception: pulp multiplies them, for the compiler takes packed words apart with shuffles. A
+//! forward of 8 × 128 tokens of BERT-base in training then takes 0.70 ms instead of 0.55 (AVX2, two cores).
 
 use super::scalar::{Scalar, Wide};
-use crate::philox::{GROUP, Mask};
+use crate::philox::{self, Arithmetic, GROUP, LANES as COUNTERS, Mask};
+use pulp::Simd;
 use std::ops::Add;
 
 /// Partial sums that are carried side by side: four AVX2 registers of f32.
@@ -17,7 +21,8 @@ pub(super) struct Norm<W> {
 
 /// y of one token. Returns its mean and rstd; `sum` is scratch of length H.
 #[inline(always)]
-pub(super) fn forward<T: Scalar>(
+pub(super) fn forward<S: Simd, T: Scalar>(
+    simd: S,
     token: u64,
     rows: [Option<&[T]>; 3],
     norm: &Norm<T::Wide>,
@@ -40,7 +45,7 @@ pub(super) fn forward<T: Scalar>(
             for ((x, &gamma), &beta) in sum.iter_mut().zip(&norm.gamma).zip(&norm.beta) {
                 *x = scaled(*x, gamma, beta);
             }
-            for_groups(mask, token, y, sum, |factor, y, x| *y = T::narrow(x * factor));
+            for_groups(simd, mask, token, y, sum, |factor, y, x| *y = T::narrow(x * factor));
         }
     }
     (mean, rstd)
@@ -50,27 +55,30 @@ pub(super) fn forward<T: Scalar>(
 pub(super) struct Gradients<'a, W> {
     /// Scratch: x̂.
     pub(super) normalized: &'a mut [W],
-    /// ∂L/∂x, stored where `sources` asks for it.
+    /// ∂L/∂x, if `sources` asks for it.
     pub(super) sum: &'a mut [W],
+    pub(super) sources: bool,
     pub(super) gamma: &'a mut [W],
     pub(super) beta: &'a mut [W],
 }
 
 /// The backward of one token.
 #[inline(always)]
-pub(super) fn backward<T: Scalar>(
+pub(super) fn backward<S: Simd, T: Scalar>(
+    simd: S,
     token: u64,
     rows: [Option<&[T]>; 3],
     norm: &Norm<T::Wide>,
     [mean, rstd]: [T::Wide; 2],
     grad: &[T],
-    sources: bool,
     out: &mut Gradients<T::Wide>,
 ) {
     add_rows(rows, out.normalized);
     out.normalized.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
     match &norm.mask {
-        Some(mask) => for_groups(mask, token, out.sum, grad, |factor, d, grad| *d = grad.widen() * factor),
+        Some(mask) => {
+            for_groups(simd, mask, token, out.sum, grad, |factor, d, grad| *d = grad.widen() * factor)
+        }
         None => out.sum.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen()),
     }
     for (((&d, &x), gamma), beta) in
@@ -79,7 +87,7 @@ pub(super) fn backward<T: Scalar>(
         *gamma += d * x;
         *beta += d;
     }
-    if !sources {
+    if !out.sources {
         return;
     }
     out.sum.iter_mut().zip(&norm.gamma).for_each(|(d, &gamma)| *d = *d * gamma);
@@ -118,7 +126,8 @@ fn add_rows<T: Scalar>(rows: [Option<&[T]>; 3], sum: &mut [T::Wide]) {
 
 /// Calls `f` with the mask's factor (0 or the scale) and each pair of values.
 #[inline(always)]
-fn for_groups<W: Wide, A, B: Copy>(
+fn for_groups<S: Simd, W: Wide, A, B: Copy>(
+    simd: S,
     mask: &Mask,
     token: u64,
     to: &mut [A],
@@ -133,10 +142,49 @@ fn for_groups<W: Wide, A, B: Copy>(
         if to.is_empty() {
             break;
         }
-        let words = mask.words(token, group as u32);
+        let words = words(simd, mask, token, group as u32);
         for ((to, &from), word) in to.iter_mut().zip(from).zip(words) {
             f(if mask.keeps(word) { scale } else { W::ZERO }, to, from);
         }
+    }
+}
+
+/// [`Mask::words`], by vectors.
+#[inline(always)]
+fn words<S: Simd>(simd: S, mask: &Mask, token: u64, group: u32) -> [u32; GROUP] {
+    let columns = philox::columns(group);
+    let mut words = [0; GROUP];
+    let vectors: &mut [S::u32s] = bytemuck::cast_slice_mut(&mut words);
+    let apart = COUNTERS / S::U32_LANES;
+    for (i, &columns) in bytemuck::cast_slice(&columns).iter().enumerate() {
+        for (word, vector) in mask.words_at(Vectors(simd), columns, token).into_iter().enumerate() {
+            vectors[i + word * apart] = vector;
+        }
+    }
+    words
+}
+
+/// Words in the vectors of the CPU.
+#[derive(Clone, Copy)]
+struct Vectors<S>(S);
+
+impl<S: Simd> Arithmetic for Vectors<S> {
+    type Words = S::u32s;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> S::u32s {
+        self.0.splat_u32s(word)
+    }
+
+    #[inline(always)]
+    fn xor(self, a: S::u32s, b: S::u32s) -> S::u32s {
+        self.0.xor_u32s(a, b)
+    }
+
+    #[inline(always)]
+    fn multiply(self, words: S::u32s, factor: u32) -> [S::u32s; 2] {
+        let (low, high) = self.0.widening_mul_u32s(words, self.splat(factor));
+        [low, high]
     }
 }
 
