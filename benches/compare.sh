@@ -1,11 +1,16 @@
 #!/bin/sh
-# The operator against Burn's own operations and PyTorch, under three allocators: one table each.
+# The operator against Burn's own operations, PyTorch and candle, under three allocators: one table each.
 #
 #     BURN_BERT_PYTHON=path/to/python benches/compare.sh
 #
 # The tuned allocator is glibc told to keep its pages, for all contestants.
 set -eu
 cd "$(dirname "$0")/.."
+
+candle=benches/peers/candle
+cargo build --quiet --release --manifest-path "$candle/Cargo.toml" --target-dir target/candle
+BURN_BERT_CANDLE=$PWD/target/candle/release/bench-candle
+export BURN_BERT_CANDLE
 
 lscpu 2>/dev/null | grep -E 'Model name|^CPU\(s\)' || true
 cargo bench --quiet --bench compare

@@ -1,11 +1,17 @@
 //! `compare` with mimalloc as the global allocator of the Rust side.
 
-#[path = "compare.rs"]
-mod compare;
+mod bert_base;
+#[path = "../tests/counting_allocator/mod.rs"]
+mod counting_allocator;
+mod operator_table;
+mod race;
+
+use counting_allocator::Counting;
+use mimalloc::MiMalloc;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 fn main() {
-    compare::main();
+    operator_table::print();
 }

@@ -17,13 +17,17 @@ use burn::prelude::*;
 use burn_bert::sparse::{LazyAdamWConfig, RowGradients, RowSgdConfig, SparseAdamConfig, SparseOptimizer};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 use clap::{Parser, ValueEnum};
-use counting_allocator::count;
+use counting_allocator::{Counting, count};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::alloc::System;
 use std::time::Instant;
 
 #[path = "../tests/counting_allocator/mod.rs"]
 mod counting_allocator;
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
 
 const TOPICS: usize = 4;
 const SEQ: usize = 32;

@@ -6,7 +6,11 @@ use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::sparse::{LazyAdamWConfig, RowGradients, RowSgdConfig, SparseAdamConfig, SparseOptimizer};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
-use counting_allocator::{Use, count};
+use counting_allocator::{Counting, Use, count};
+use std::alloc::System;
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
 
 const BATCH: usize = 4;
 const SEQ: usize = 32;

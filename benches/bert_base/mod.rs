@@ -1,4 +1,5 @@
-//! What every benchmark runs: BERT-base's input layer, fused and composed of Burn's own operations.
+//! What every benchmark runs: BERT-base's input layer, fused and composed of Burn's own operations,
+//! on the device that Burn takes by default: `BURN_DEVICE` names another.
 
 #![allow(dead_code)] // every benchmark takes what it needs
 
@@ -53,14 +54,15 @@ pub struct Bench {
     input: BertEmbeddingsInput,
     workload: Workload,
     path: Path,
+    device: Device,
 }
 
 impl Bench {
-    /// Random weights and ids. Asserts that both paths agree before anything is timed.
+    /// Random weights and ids on the default device. Asserts that both paths agree before anything is timed.
     pub fn new(workload: Workload, path: Path, shape: [usize; 2]) -> Self {
         let device = match workload {
-            Workload::Forward => Device::flex(),
-            _ => Device::flex().autodiff(),
+            Workload::Forward => Device::default(),
+            _ => Device::default().autodiff(),
         };
         device.seed(0);
         let [batch, seq] = shape;
@@ -70,23 +72,30 @@ impl Bench {
         let input = BertEmbeddingsInput::from_rows(&rows, &device).expect("rows of one length");
         let module = BertEmbeddingsConfig::new().init(&device);
         verify(&module, &input);
-        Self { module, optimizer: AdamWConfig::new().init(), input, workload, path }
+        Self { module, optimizer: AdamWConfig::new().init(), input, workload, path, device }
     }
 
-    /// One run of the workload.
+    /// One run of the workload, to its end.
     pub fn run(&mut self) {
         let y = match self.path {
             Path::Fused => self.module.forward(&self.input),
             Path::Composed => composed(&self.module, &self.input),
         };
         match self.workload {
-            Workload::Forward | Workload::Train => drop(y),
-            Workload::Backward => drop(y.backward()),
+            Workload::Forward | Workload::Train => self.wait(y),
+            Workload::Backward => self.wait(y.backward()),
             Workload::Step => {
                 let gradients = GradientsParams::from_grads(y.backward(), &self.module);
                 self.module = self.optimizer.step(1e-4, self.module.clone(), gradients);
+                self.wait(());
             }
         }
+    }
+
+    /// Keeps a result until the device has it.
+    fn wait<T>(&self, result: T) {
+        self.device.sync().expect("the device works");
+        drop(result);
     }
 }
 

@@ -4,32 +4,24 @@ sizes, 8 sequences of 128 uniform ids, dropout 0.1.
 
     python benches/peers/bench_sparse_torch.py THREADS
 
-prints its versions, then answers each line `case vocabulary steps` on stdin with the milliseconds of every step.
-Driven line by line, so that the two programs take turns and see the same machine. The cases:
+A case is `dense vocabulary` or `sparse vocabulary`; see peer.py.
 
     dense   forward, backward, AdamW over everything
     sparse  the word and position table as nn.Embedding(sparse=True): SparseAdam over those two, AdamW over the rest
 """
 
-import os
-import sys
-import time
-
-os.environ["HF_HUB_OFFLINE"] = "1"
-import torch  # noqa: E402
-import transformers  # noqa: E402
-from transformers import BertConfig  # noqa: E402
-from transformers.models.bert.modeling_bert import BertEmbeddings  # noqa: E402
+from peer import serve, torch
+from transformers import BertConfig
+from transformers.models.bert.modeling_bert import BertEmbeddings
 
 BATCH, SEQ, BATCHES, LEARNING_RATE = 8, 128, 16, 1e-4
 
 
-def training(case, vocabulary):
-    """A function that does one step, on the next of some batches."""
-    torch.manual_seed(0)
-    config = BertConfig(vocab_size=vocabulary)
+def make(case, vocabulary):
+    """Does one step, on the next of some batches."""
+    config = BertConfig(vocab_size=int(vocabulary))
     layer = BertEmbeddings(config).train()
-    batches = torch.randint(1, vocabulary, (BATCHES, BATCH, SEQ))
+    batches = torch.randint(1, config.vocab_size, (BATCHES, BATCH, SEQ))
     upstream = torch.randn(BATCH, SEQ, config.hidden_size)
     if case == "sparse":
         layer.word_embeddings.sparse = layer.position_embeddings.sparse = True
@@ -52,22 +44,4 @@ def training(case, vocabulary):
     return step
 
 
-def main():
-    torch.set_num_threads(int(sys.argv[1]))
-    print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}", flush=True)
-    steps = {}
-    for line in sys.stdin:
-        case, vocabulary, count = line.split()
-        key = (case, int(vocabulary))
-        if key not in steps:
-            steps = {k: v for k, v in steps.items() if k[1] == int(vocabulary)}  # what is done with is freed
-            steps[key] = training(*key)
-        times = []
-        for _ in range(int(count)):
-            start = time.perf_counter()
-            steps[key]()
-            times.append((time.perf_counter() - start) * 1e3)
-        print(*times, flush=True)
-
-
-main()
+serve(make)

@@ -3,26 +3,18 @@ The peer of benches/compare.rs: BertEmbeddings of Hugging Face transformers, on 
 
     python benches/peers/bench_transformers.py THREADS
 
-prints its versions, then answers each line `workload batch seq runs` on stdin with
-the milliseconds of every run. Driven line by line, so that the two programs take
-turns and see the same machine.
+A case is `workload batch seq`; see peer.py.
 """
 
-import os
-import sys
-import time
-
-os.environ["HF_HUB_OFFLINE"] = "1"
-import torch  # noqa: E402
-import transformers  # noqa: E402
-from transformers import BertConfig  # noqa: E402
-from transformers.models.bert.modeling_bert import BertEmbeddings  # noqa: E402
+from peer import serve, torch
+from transformers import BertConfig
+from transformers.models.bert.modeling_bert import BertEmbeddings
 
 
-def bench(workload, batch, seq):
-    """A function that runs the workload once, on random weights and ids."""
-    torch.manual_seed(0)
+def make(workload, batch, seq):
+    """Runs the workload once, on random weights and ids."""
     module = BertEmbeddings(BertConfig())
+    batch, seq = int(batch), int(seq)
     ids = (torch.arange(batch * seq) * 7919 % 30521 + 1).view(batch, seq)
     if workload == "forward":
         module.eval()
@@ -47,21 +39,4 @@ def bench(workload, batch, seq):
     return run
 
 
-def main():
-    torch.set_num_threads(int(sys.argv[1]))
-    print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}", flush=True)
-    benches = {}
-    for line in sys.stdin:
-        workload, batch, seq, runs = line.split()
-        case = (workload, int(batch), int(seq))
-        if case not in benches:
-            benches = {case: bench(*case)}  # one at a time: nobody else's memory is held
-        times = []
-        for _ in range(int(runs)):
-            start = time.perf_counter()
-            benches[case]()
-            times.append((time.perf_counter() - start) * 1e3)
-        print(*times, flush=True)
-
-
-main()
+serve(make)

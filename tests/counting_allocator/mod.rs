@@ -1,16 +1,17 @@
 //! A global allocator that counts: how many bytes are alive, how many were at most, and the largest single request.
+//!
+//!     #[global_allocator]
+//!     static ALLOCATOR: Counting<System> = Counting(System);
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-pub struct Counting;
+/// Counts what it passes on to another allocator.
+pub struct Counting<A>(pub A);
 
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// What was allocated while something ran.
 #[derive(Debug, Clone, Copy)]
@@ -18,10 +19,10 @@ pub struct Use {
     /// Most bytes alive at once, beyond those alive before.
     pub peak: usize,
     /// Bytes alive after, beyond those alive before.
-    #[allow(dead_code, reason = "not every binary that counts asks for all")]
+    #[allow(dead_code, reason = "not everyone who counts asks for all")]
     pub kept: isize,
     /// The largest single request.
-    #[allow(dead_code, reason = "not every binary that counts asks for all")]
+    #[allow(dead_code, reason = "not everyone who counts asks for all")]
     pub largest: usize,
 }
 
@@ -42,26 +43,26 @@ fn grown(size: usize) {
     LARGEST.fetch_max(size, Relaxed);
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call is passed on unchanged.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
-        unsafe { System.alloc(layout) }
+        unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         ALIVE.fetch_sub(layout.size(), Relaxed);
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe { self.0.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALIVE.fetch_sub(layout.size(), Relaxed);
         grown(size);
-        unsafe { System.realloc(pointer, layout, size) }
+        ALIVE.fetch_sub(layout.size(), Relaxed);
+        unsafe { self.0.realloc(pointer, layout, size) }
     }
 }
