@@ -8,11 +8,14 @@ use burn::nn::{LayerNorm, Linear};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType, Gradients};
-use burn_bert::masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, LoadReport, adamw, mean_pooled};
+use burn_bert::masked_lm::{
+    BertForMaskedLm, BertForMaskedLmConfig, LoadReport, MaskedLmCollatorConfig, MaskedLmExample, adamw,
+    mean_pooled,
+};
 use burn_bert::{BertEmbeddings, BertEmbeddingsInput, cast_module};
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
-use tolerance::{F64, MODEL_F32, MODEL_F64, TRAINING, Tolerance, assert_close, values};
+use tolerance::{F64, LOGITS_F32, MODEL_F32, MODEL_F64, TRAINING, Tolerance, assert_close, values};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm")
@@ -343,20 +346,75 @@ fn the_input_layer_of_a_whole_model_is_found_in_either_format() {
     assert_ne!(words("tiny_bert_encoder_only"), expected);
 }
 
-#[test]
-fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
-    let (Ok(python), Ok(model)) = (std::env::var("BURN_BERT_PYTHON"), std::env::var("BURN_BERT_MODEL"))
-    else {
-        println!(
-            "BURN_BERT_PYTHON and BURN_BERT_MODEL name no interpreter and checkpoint: nothing was compared"
-        );
-        return;
+/// Has `check_with_transformers.py` run a checkpoint and write what it finds into a folder.
+fn transformers(command: &str, checkpoint: &Path) -> Option<tempfile::TempDir> {
+    let Ok(python) = std::env::var("BURN_BERT_PYTHON") else {
+        println!("BURN_BERT_PYTHON names no interpreter with transformers: nothing was compared");
+        return None;
     };
     let out = tempfile::tempdir().unwrap();
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/check_with_transformers.py");
     let mut run = std::process::Command::new(python);
-    let run = run.arg(script).arg("hidden_states").arg(&model).arg(out.path()).output().unwrap();
+    let run = run.arg(script).arg(command).arg(checkpoint).arg(out.path()).output().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    Some(out)
+}
+
+/// Trains with dropout, saves, and has transformers score random tokens with what was saved.
+fn assert_same_logits_after_training(checkpoint: &Path) {
+    let device = Device::default().autodiff();
+    let (mut model, _) = BertForMaskedLm::from_pretrained(checkpoint, &device).unwrap();
+    let vocab_size = model.embeddings.word_embeddings.num_embeddings() as u32;
+    let collator = MaskedLmCollatorConfig::new(vocab_size as usize, 3, vec![0]).init();
+    let texts =
+        [11, 7].map(|step| MaskedLmExample::new((1..9).map(|i| 1 + i * step % (vocab_size - 1)).collect()));
+    let batch = collator.collate(&texts, 3, &device).unwrap();
+    let mut optimizer = adamw(&AdamWConfig::new());
+    let mut losses = Vec::new();
+    for _ in 0..3 {
+        let loss = model.forward(&batch).loss;
+        losses.extend(values(loss.clone()));
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(1e-2, model, gradients);
+    }
+    let saved = tempfile::tempdir().unwrap();
+    model.save_pretrained(saved.path()).unwrap();
+    let Some(out) = transformers("logits", saved.path()) else { return };
+
+    let case = File::at(&out.path().join("f32.safetensors"));
+    let model = model.valid();
+    let device = device.inner();
+    let (input, padding) = case.batch(&device);
+    let hidden = model.encode(&input, Some(padding)).flatten::<2>(0, 1);
+    let tokens = places(&case, "attention_mask", |mask| mask == 1);
+    let rows = Tensor::<1, Int>::from_data(tokens.as_slice(), &device);
+    let found = values(model.logits(hidden.select(0, rows)));
+    let expected = case.values("logits");
+    let width = vocab_size as usize;
+    let expected: Vec<f64> =
+        tokens.iter().flat_map(|&token| expected[token as usize * width..][..width].to_vec()).collect();
+    assert_close(&found, &expected, LOGITS_F32);
+    let largest = found.iter().zip(&expected).fold(0.0f64, |largest, (a, b)| largest.max((a - b).abs()));
+    println!("losses {losses:.3?}; {} logits, largest difference {largest:.1e}", found.len());
+}
+
+#[test]
+fn a_fine_tuned_model_gives_the_same_logits_in_transformers() {
+    assert_same_logits_after_training(&folder().join("tiny_bert"));
+    assert_same_logits_after_training(&folder().join("tiny_roberta"));
+    match std::env::var("BURN_BERT_MODEL") {
+        Ok(model) => assert_same_logits_after_training(Path::new(&model)),
+        Err(_) => println!("BURN_BERT_MODEL names no checkpoint: nothing was compared with it"),
+    }
+}
+
+#[test]
+fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
+    let Ok(model) = std::env::var("BURN_BERT_MODEL") else {
+        println!("BURN_BERT_MODEL names no checkpoint: nothing was compared");
+        return;
+    };
+    let Some(out) = transformers("hidden_states", Path::new(&model)) else { return };
 
     let device = Device::default();
     let (loaded, report) = BertForMaskedLm::from_pretrained(&model, &device).unwrap();

@@ -12,7 +12,7 @@ use burn::tensor::{DType, Distribution};
 use burn_bert::functional::{Norm, Rows, embed_layer_norm};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tolerance::{F32, F32_SUM, GPU, Tolerance, assert_close, values};
+use tolerance::{F32, F32_SUM, Tolerance, assert_close, values};
 
 /// A device, and how exact it is in f32.
 struct Case {
@@ -302,6 +302,6 @@ every_test!(flex, crate::F32, crate::F32_SUM);
 #[cfg(feature = "ndarray")]
 every_test!(ndarray, crate::F32, crate::F32_SUM);
 #[cfg(feature = "wgpu")]
-every_test!(wgpu, crate::GPU, crate::GPU);
+every_test!(wgpu, crate::tolerance::GPU, crate::tolerance::GPU);
 #[cfg(feature = "cpu")]
-every_test!(cpu, crate::GPU, crate::GPU);
+every_test!(cpu, crate::tolerance::GPU, crate::tolerance::GPU);
