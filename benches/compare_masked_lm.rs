@@ -14,10 +14,15 @@ use burn_bert::masked_lm::{
     BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmCollatorConfig, MaskedLmExample, adamw,
 };
 use burn_bert::{BertEmbeddingsConfig, clip_by_global_norm};
+use mimalloc::MiMalloc;
 use race::{Peer, Race, contestants, time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
+
+/// As in the example `fine_tune_mlm`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const BATCH: usize = 8;
 const SEQ: usize = 128;
@@ -26,7 +31,9 @@ const RACE: Race = Race { rounds: 7, turn: 2000.0, warm_up: 0 };
 fn main() {
     let torch = Peer::python("bench_masked_lm_torch.py");
     println!("{}", contestants(&[&torch]));
-    println!("{BATCH} × {SEQ} tokens; medians of tokens per second, ratios of burn-bert to them\n");
+    println!(
+        "{BATCH} × {SEQ} tokens, burn-bert with mimalloc; medians of tokens per second, ratios of burn-bert to them\n"
+    );
     println!("| model | burn-bert | PyTorch | ratio | PyTorch, head on hidden tokens | ratio |");
     println!("|---|---|---|---|---|---|");
     let torch = RefCell::new(torch);

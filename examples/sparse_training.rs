@@ -18,16 +18,16 @@ use burn_bert::sparse::{LazyAdamWConfig, RowGradients, RowSgdConfig, SparseAdamC
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 use clap::{Parser, ValueEnum};
 use counting_allocator::{Counting, count};
+use mimalloc::MiMalloc;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::alloc::System;
 use std::time::Instant;
 
 #[path = "../tests/counting_allocator/mod.rs"]
 mod counting_allocator;
 
 #[global_allocator]
-static ALLOCATOR: Counting<System> = Counting(System);
+static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 const TOPICS: usize = 4;
 const SEQ: usize = 32;

@@ -21,12 +21,17 @@ use burn_bert::masked_lm::{
 };
 use burn_bert::text::BertTokenizer;
 use clap::Parser;
+use mimalloc::MiMalloc;
 use run::{Run, Settings};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The system's allocator gives large tensors back page by page; see "Speed" in the README.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[derive(Parser)]
 #[command(about = "Fine-tunes a BERT on a text by masked-language modelling")]
