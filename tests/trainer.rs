@@ -8,7 +8,10 @@ use burn::optim::{AdamWConfig, GradientsAccumulator, SgdConfig};
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::renderer::CliMetricsRenderer;
-use burn::train::{Learner, LearningResult, SupervisedTraining, TrainStep};
+use burn::train::{
+    ExecutionStrategy, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainStep,
+    TrainingStrategy,
+};
 use burn_bert::masked_lm::{
     BertForMaskedLm, BertForMaskedLmConfig, Corpus, MaskedLmCollator, MaskedLmCollatorConfig,
     MaskedLmExample, MaskedLmTraining, TrainingLoader, ValidationLoader, adamw, linear_warmup_decay,
@@ -80,6 +83,16 @@ fn values(module: &impl Module) -> Vec<f64> {
 
 /// Trains from the end of epoch `from` to that of epoch `to`, of ten steps each, logs in `dir`/run.
 fn train(dir: &Path, from: usize, to: usize) -> LearningResult<MaskedLmTraining> {
+    train_by(dir, from, to, |training| training.grads_accumulation(2))
+}
+
+/// Trains with two batches a step, which `two` provides for.
+fn train_by(
+    dir: &Path,
+    from: usize,
+    to: usize,
+    two: impl FnOnce(SupervisedTraining<MaskedLmTraining>) -> SupervisedTraining<MaskedLmTraining>,
+) -> LearningResult<MaskedLmTraining> {
     let device = Device::default();
     let corpus = corpus(dir, 14);
     let valid = ValidationLoader::new(corpus.held_out(8).unwrap(), collator(dir), 4, 1, &device).unwrap();
@@ -90,8 +103,8 @@ fn train(dir: &Path, from: usize, to: usize) -> LearningResult<MaskedLmTraining>
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
         .with_default_checkpointers()
-        .grads_accumulation(2)
         .num_epochs(to);
+    let training = two(training);
     let training = if from > 0 { training.checkpoint(from) } else { training };
     let model = MaskedLmTraining::new(model(&device.autodiff())).with_accumulation(2);
     training.launch(Learner::new(model, optimizer, linear_warmup_decay(1e-2, 3, 30).unwrap()))
@@ -118,6 +131,25 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     train(stopped.path(), 0, 1);
     let resumed = train(stopped.path(), 1, 3);
     assert!(values(&resumed.model) == values(&result.model), "bit for bit, with dropout on");
+}
+
+/// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
+#[test]
+fn two_devices_share_a_training() {
+    let _turn = turn();
+    for optim in [MultiDeviceOptim::OptimMainDevice, MultiDeviceOptim::OptimSharded] {
+        let dir = folder();
+        let devices = vec![Device::default().autodiff(); 2];
+        let strategy = ExecutionStrategy::multi(devices, optim);
+        let result = train_by(dir.path(), 0, 3, |training| {
+            training.with_training_strategy(TrainingStrategy::Default(strategy))
+        });
+        assert!(result.error.is_none(), "{:?}", result.error);
+        let before = held_out_loss(&model(&Device::default().autodiff()), dir.path());
+        let after = held_out_loss(&result.model.model, dir.path());
+        println!("{optim:?}: held-out loss {before:.3} before, {after:.3} after 30 steps");
+        assert!(after < before - 0.5, "{before} → {after}");
+    }
 }
 
 #[test]

@@ -14,7 +14,10 @@ use burn::optim::AdamWConfig;
 use burn::prelude::*;
 use burn::train::metric::store::{Aggregate, Direction, Split};
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
-use burn::train::{Learner, MetricEarlyStoppingStrategy, StoppingCondition, SupervisedTraining};
+use burn::train::{
+    ExecutionStrategy, Learner, MetricEarlyStoppingStrategy, MultiDeviceOptim, StoppingCondition,
+    SupervisedTraining, TrainingStrategy,
+};
 use burn_bert::masked_lm::{
     BertForMaskedLm, Corpus, MaskedLmCollatorConfig, MaskedLmTraining, TrainingLoader, ValidationLoader,
     adamw, linear_warmup_decay,
@@ -72,7 +75,8 @@ fn main() -> ExitCode {
 
 fn fine_tune(args: &Args) -> Result<()> {
     let settings = &args.settings;
-    let device = Device::default();
+    let devices: Vec<Device> = settings.devices()?;
+    let device = devices[0].clone();
     let run = Run::open(&args.output, settings, args.resume)?;
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device.clone().autodiff())?;
     eprint!("{report}");
@@ -91,9 +95,9 @@ fn fine_tune(args: &Args) -> Result<()> {
         held_out.len(),
         settings.seq_len
     );
-    run.copy_beside_weights(&args.checkpoint)?;
+    run.begin(settings, &args.checkpoint)?;
 
-    let batches = settings.eval_every * settings.accumulation;
+    let batches = settings.eval_every * settings.batches_per_step();
     let train =
         TrainingLoader::new(corpus, collator.clone(), settings.batch_size, batches, settings.seed, &device)?
             .starting_after(run.finished_epochs());
@@ -105,12 +109,17 @@ fn fine_tune(args: &Args) -> Result<()> {
     let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
     let model = MaskedLmTraining::new(model)
         .with_max_grad_norm(settings.max_grad_norm)
-        .with_accumulation(settings.accumulation);
+        .with_accumulation(settings.batches_per_step());
     let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .grads_accumulation(settings.accumulation)
         .with_default_checkpointers()
         .num_epochs(settings.epochs());
+    if devices.len() > 1 {
+        let devices = devices.into_iter().map(Device::autodiff).collect();
+        let strategy = ExecutionStrategy::multi(devices, MultiDeviceOptim::OptimMainDevice);
+        training = training.with_training_strategy(TrainingStrategy::Default(strategy));
+    }
     if run.finished_epochs() > 0 {
         training = training.checkpoint(run.finished_epochs());
     }
@@ -138,7 +147,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let after = run::held_out_loss(&model, &valid)?;
     let losses = picture::losses(run.folder())?;
     let picture = run.folder().join("loss.svg");
-    picture::draw(&losses, settings.eval_every * settings.accumulation, before, &picture)?;
+    picture::draw(&losses, batches, before, &picture)?;
 
     println!("held out after:  loss {after:.3}, perplexity {:.2} (before: {:.2})", after.exp(), before.exp());
     let tokens = losses.train.len().saturating_sub(run.finished_epochs() * batches)

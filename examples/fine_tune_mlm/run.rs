@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use burn::data::dataloader::DataLoader;
-use burn::module::Module;
 use burn::optim::OptimizerRecord;
 use burn::optim::lr_scheduler::LrSchedulerRecord;
+use burn::prelude::*;
 use burn::store::ModuleRecord;
+use burn::tensor::DeviceType;
 use burn_bert::masked_lm::{BertForMaskedLm, ValidationLoader};
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,10 @@ pub struct Settings {
     /// Batches in an optimiser step.
     #[arg(long, default_value_t = 1)]
     pub accumulation: usize,
+
+    /// GPUs that share each optimiser step; every one adds its own batches.
+    #[arg(long, default_value_t = 1)]
+    pub devices: usize,
 
     /// Tokens in a window, [CLS] and [SEP] included; at most the model's limit, 512 for BERT.
     #[arg(long, default_value_t = 128)]
@@ -75,6 +80,39 @@ impl Settings {
         self.steps / 10
     }
 
+    /// Batches in an optimiser step, of all devices together.
+    pub fn batches_per_step(&self) -> usize {
+        self.accumulation * self.devices
+    }
+
+    /// The devices that train: the default one, or as many GPUs of one kind.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        ensure!(self.devices > 0, "--devices is 0, but must be at least 1");
+        if self.devices == 1 {
+            return Ok(vec![Device::default()]);
+        }
+        let kinds: Vec<DeviceType> = vec![
+            #[cfg(feature = "cuda")]
+            DeviceType::Cuda,
+            #[cfg(feature = "rocm")]
+            DeviceType::Rocm,
+            #[cfg(feature = "metal")]
+            DeviceType::Metal,
+            #[cfg(feature = "vulkan")]
+            DeviceType::Vulkan,
+            #[cfg(feature = "webgpu")]
+            DeviceType::WebGpu,
+            #[cfg(feature = "wgpu")]
+            DeviceType::Wgpu,
+        ];
+        let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
+        let Some(mut devices) = kinds.into_iter().find(|devices| devices.len() >= self.devices) else {
+            bail!("--devices is {}, but no kind of GPU that is compiled in has so many", self.devices);
+        };
+        devices.truncate(self.devices);
+        Ok(devices)
+    }
+
     fn validate(&self) -> Result<()> {
         for (name, value) in [
             ("--steps", self.steps),
@@ -118,7 +156,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A new run, or with `resume` the one that is there.
+    /// A new run, or with `resume` the one that is there. Writes nothing.
     pub fn open(output: &Path, settings: &Settings, resume: bool) -> Result<Self> {
         settings.validate()?;
         let folder = output.join("training");
@@ -140,14 +178,7 @@ impl Run {
                 );
                 last_checkpoint(&folder.join("checkpoint"), settings.epochs())
             }
-            (false, false) => {
-                let write = || -> Result<()> {
-                    fs::create_dir_all(&folder)?;
-                    Ok(fs::write(&path, serde_json::to_string_pretty(settings)?)?)
-                };
-                write().with_context(|| format!("cannot write {}", path.display()))?;
-                0
-            }
+            (false, false) => 0,
         };
         Ok(Self { output: output.to_path_buf(), folder, finished_epochs })
     }
@@ -161,8 +192,14 @@ impl Run {
         self.finished_epochs
     }
 
-    /// Copies config and tokenizer into the output directory, where there are none yet.
-    pub fn copy_beside_weights(&self, checkpoint: &Path) -> Result<()> {
+    /// Writes the settings, and copies config and tokenizer into the output directory where there are none yet.
+    pub fn begin(&self, settings: &Settings, checkpoint: &Path) -> Result<()> {
+        let path = self.folder.join("settings.json");
+        let write = || -> Result<()> {
+            fs::create_dir_all(&self.folder)?;
+            Ok(fs::write(&path, serde_json::to_string_pretty(settings)?)?)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))?;
         for name in COMPANIONS {
             let (from, to) = (checkpoint.join(name), self.output.join(name));
             if from.is_file() && !to.exists() {

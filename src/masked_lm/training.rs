@@ -86,7 +86,8 @@ pub struct MaskedLmTraining {
     pub model: BertForMaskedLm,
     /// The largest norm of all gradients together; `f64::INFINITY` for no clipping.
     pub max_grad_norm: f64,
-    /// How many batches `SupervisedTraining::grads_accumulation` adds up before a step.
+    /// How many batches are added up before a step: the number given to
+    /// `SupervisedTraining::grads_accumulation`, times that of the devices, whose batches Burn adds up as well.
     pub accumulation: usize,
 }
 
@@ -101,7 +102,7 @@ impl MaskedLmTraining {
         Self { max_grad_norm, ..self }
     }
 
-    /// Sets how many batches there are in a step; `grads_accumulation` must be given the same number.
+    /// Sets how many batches there are in a step, see [`accumulation`](Self::accumulation).
     ///
     /// # Panics
     ///
