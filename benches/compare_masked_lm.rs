@@ -2,6 +2,9 @@
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_masked_lm
 //!
+//! For allocators that keep their pages, mimalloc's here and glibc's in PyTorch, set `MIMALLOC_PURGE_DELAY=-1` and
+//! `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456`.
+//!
 //! A step is forward, loss, backward, clipping by the global norm and AdamW, with dropout, on 8 windows of 128 tokens
 //! of which 15 % are hidden. The contestants take turns, so that they see the same machine. Without
 //! `BURN_BERT_PYTHON` PyTorch's columns are empty.

@@ -7,8 +7,8 @@
 //! Takes about 16 GB of memory at the largest vocabulary, nearly all of it for the dense contestants;
 //! `BURN_BERT_VOCABULARIES=30522,119547` leaves that out.
 //!
-//! Where the C library is glibc, `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184` tells it to
-//! keep its pages, for all contestants; `BURN_BERT_ALLOCATOR` is what the table's head calls the allocator.
+//! Where the C library is glibc, `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184
+//! MALLOC_TOP_PAD_=268435456` tells it to keep its pages, for all contestants; `BURN_BERT_ALLOCATOR` is what the table's head calls the allocator.
 
 mod race;
 mod training;

@@ -1,5 +1,6 @@
 //! The layer's arithmetic on tensors, without a module.
 
+use crate::backends::inputs::assert_fits;
 use crate::backends::reference;
 use crate::ops::{self, EmbeddingOps, Path};
 use burn::backend::{Dispatch, DispatchAutodiffContext, DispatchTensorKind};
@@ -76,7 +77,7 @@ pub struct Norm {
 /// # Shapes
 ///
 /// - `shape`: [B, S]
-/// - `[words, token_types, positions]`: each broadcast to [B, S, H]
+/// - `[words, token_types, positions]`: each [B, S, H] once looked up; ids are [B, S], or [1, S] for all sequences
 /// - output: [B, S, H]
 ///
 /// # Devices
@@ -88,8 +89,8 @@ pub struct Norm {
 ///
 /// # Panics
 ///
-/// On Flex and NdArray if an id has no row in its table. A GPU device takes the nearest row: memory outside
-/// the table is never read. If shapes do not fit, as Burn's operations do.
+/// If shapes do not fit. Flex's kernel also if an id has no row in its table; everything else takes the nearest
+/// row. Memory outside the table is never read.
 pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
     let Norm { gamma, beta, epsilon } = norm;
     let beta = beta.unwrap_or_else(|| Tensor::zeros_like(&gamma));
@@ -105,6 +106,7 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
         dropout: ops::Dropout::Inactive,
         path: PATH.get(),
     };
+    assert_fits(&input);
     let is_autodiff = [&input.words, &input.token_types, &input.positions]
         .into_iter()
         .filter_map(ops::Rows::source)
@@ -131,8 +133,8 @@ thread_local! {
 /// Runs `f` with the reference in the place of every kernel, on this thread.
 ///
 /// A forward in `f` runs the default bodies of [`EmbeddingOps`], made of Burn's own operations, and so will its
-/// backward, wherever that is called. Results are those of the kernels up to rounding, and a seed gives the same
-/// dropout mask: whoever doubts a kernel compares in one line.
+/// backward, wherever that is called. Results are those of the kernels up to rounding, for ids that are in range,
+/// and a seed gives the same dropout mask: whoever doubts a kernel compares in one line.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -188,7 +190,7 @@ fn is_listed(kind: &DispatchTensorKind) -> bool {
     }
 }
 
-/// Whether the operator makes dropout's mask itself: where the seed can be read without waiting for the device.
+/// Whether the operator makes dropout's mask itself: on every listed device, but not in a browser.
 fn draws_masks(kind: &DispatchTensorKind) -> bool {
     match kind {
         #[cfg(feature = "flex")]

@@ -276,6 +276,37 @@ macro_rules! on {
     };
 }
 
+fn shapes_that_do_not_fit_are_refused(case: &Case) {
+    let device = &case.device;
+    let refused = |rows: [Rows; 3], beta: usize| {
+        let norm = Norm {
+            gamma: Tensor::ones([4], device),
+            beta: Some(Tensor::zeros([beta], device)),
+            epsilon: 1e-12,
+        };
+        let run = || embed_layer_norm([2, 3], rows, norm, 0.0).into_data();
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+    };
+    let values = |shape: [usize; 3]| Rows::Values(Tensor::ones(shape, device));
+    let table = |rows, width| Tensor::<2>::ones([rows, width], device);
+    let ids = |shape: [usize; 2]| Tensor::<2, Int>::zeros(shape, device);
+    let lookup = |width, shape| Rows::Lookup { table: table(5, width), ids: ids(shape), padding_idx: None };
+    assert!(!refused([values([2, 3, 4]), Rows::Absent, Rows::Absent], 4));
+    assert!(refused([values([2, 3, 4]), Rows::Absent, Rows::Absent], 3), "beta");
+    for shape in [[3, 2, 4], [1, 3, 4], [4, 3, 4], [2, 3, 5]] {
+        assert!(refused([values(shape), Rows::Absent, Rows::Absent], 4), "{shape:?}");
+    }
+    for (width, shape) in [(4, [2, 2]), (4, [3, 3]), (5, [2, 3])] {
+        assert!(refused([lookup(width, shape), Rows::Absent, Rows::Absent], 4), "{width}, {shape:?}");
+    }
+    assert!(!refused([lookup(4, [1, 3]), Rows::Absent, Rows::Absent], 4));
+    let range = |first| Rows::Range { table: table(5, 4), first };
+    assert!(!refused([values([2, 3, 4]), Rows::Absent, range(2)], 4));
+    assert!(refused([values([2, 3, 4]), Rows::Absent, range(3)], 4), "position 5 of 5");
+    let row = |row| Rows::Row { table: table(2, 4), row };
+    assert!(refused([values([2, 3, 4]), row(2), Rows::Absent], 4), "token type 2 of 2");
+}
+
 macro_rules! every_test {
     ($name:ident, $tolerance:expr, $sums:expr) => {
         on!(
@@ -292,6 +323,7 @@ macro_rules! every_test {
                 neighbouring_calls_rows_and_columns_do_not_correlate,
                 backward_drops_what_the_forward_dropped,
                 mask_does_not_depend_on_the_dtype,
+                shapes_that_do_not_fit_are_refused,
             ]
         );
     };

@@ -5,7 +5,7 @@ started with a number of threads, prints its versions, and answers lines on stdi
     time CASE RUNS    the milliseconds of every run
     peak CASE         the most bytes that one run allocates
 
-Driven line by line, so that the two programs take turns and see the same machine.
+Driven line by line, so that the contestants take turns and see the same machine.
 """
 
 import os

@@ -78,6 +78,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let devices: Vec<Device> = settings.devices()?;
     let device = devices[0].clone();
     let run = Run::open(&args.output, settings, args.resume)?;
+    device.seed(settings.seed); // for a head that the checkpoint lacks
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device.clone().autodiff())?;
     eprint!("{report}");
     let tokenizer =

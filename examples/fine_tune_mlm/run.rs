@@ -32,7 +32,8 @@ pub struct Settings {
     #[arg(long, default_value_t = 1)]
     pub accumulation: usize,
 
-    /// GPUs that share each optimiser step; every one adds its own batches.
+    /// GPUs that share each optimiser step, each with batches of its own: the first of whatever kind is compiled in
+    /// and has so many. With more than one, dropout depends on who draws first, and no run repeats another exactly.
     #[arg(long, default_value_t = 1)]
     pub devices: usize,
 

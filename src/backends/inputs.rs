@@ -1,8 +1,7 @@
-//! What kernels ask of their inputs.
+//! What is asked of the operator's inputs.
 
-use crate::ops::{EmbedLayerNorm, Path, Rows};
+use crate::ops::{EmbedLayerNorm, Rows};
 use burn::backend::{Backend, TensorMetadata};
-use burn::tensor::DType;
 
 /// The three summands, and what a message calls the index of each.
 pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str, &Rows<B>); 3] {
@@ -10,37 +9,50 @@ pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str,
 }
 
 /// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
-pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<DType> {
+#[cfg(any(
+    feature = "flex",
+    feature = "wgpu",
+    feature = "webgpu",
+    feature = "vulkan",
+    feature = "metal",
+    feature = "cuda",
+    feature = "rocm",
+    feature = "cpu"
+))]
+pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<burn::tensor::DType> {
     let dtype = input.gamma.dtype();
     let floats = || summands(input).into_iter().filter_map(|(_, rows)| rows.source()).chain([&input.gamma]);
     let alike = floats().chain([&input.beta]).all(|tensor| tensor.dtype() == dtype);
     let empty = input.shape.contains(&0) || floats().any(|tensor| tensor.shape()[0] == 0);
-    (alike && !empty && input.path == Path::Fused).then_some(dtype)
+    (alike && !empty && input.path == crate::ops::Path::Fused).then_some(dtype)
 }
 
-/// Panics unless every summand has a row for every token, as far as shapes tell.
+/// Panics unless every summand has a row of length H for every token, and gamma and beta are of that length.
 pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {
     let [batch, seq] = input.shape;
-    let hidden = input.gamma.shape()[0];
+    let [hidden] = input.gamma.shape().dims();
+    assert_eq!(input.beta.shape().dims(), [hidden], "beta: its shape, against gamma's");
     for (name, rows) in summands(input) {
-        let Some(source) = rows.source() else { continue };
-        let shape = source.shape();
-        let needed = match rows {
-            Rows::Absent => 0,
-            Rows::Lookup { ids, .. } => {
+        let (source, needed) = match rows {
+            Rows::Absent => continue,
+            Rows::Values(values) => {
+                let expected = [batch, seq, hidden];
+                assert_eq!(values.shape().dims(), expected, "{name}: vectors, against [B, S, H]");
+                continue;
+            }
+            Rows::Lookup { table, ids, .. } => {
                 let [sequences, length] = ids.shape().dims();
                 assert!(
                     (sequences == batch || sequences == 1) && length == seq,
                     "{name}: ids of shape [{sequences}, {length}] do not fit a batch of [{batch}, {seq}]"
                 );
-                0
+                (table, 0)
             }
-            Rows::Range { first, .. } => first + seq,
-            Rows::Row { row, .. } => row + 1,
-            Rows::Values(_) => batch * seq,
+            Rows::Range { table, first } => (table, first + seq),
+            Rows::Row { table, row } => (table, row + 1),
         };
-        let found = shape.num_elements() / hidden.max(1);
+        let [found, length] = source.shape().dims();
         assert!(found >= needed, "{name}: row {} is needed, but there are {found}", needed - 1);
-        assert_eq!(shape[shape.num_dims() - 1], hidden, "{name}: the length of a row, against gamma's");
+        assert_eq!(length, hidden, "{name}: the length of a row, against gamma's");
     }
 }

@@ -13,17 +13,7 @@ mod autodiff;
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
-#[cfg(any(
-    feature = "flex",
-    feature = "wgpu",
-    feature = "webgpu",
-    feature = "vulkan",
-    feature = "metal",
-    feature = "cuda",
-    feature = "rocm",
-    feature = "cpu"
-))]
-mod inputs;
+pub(crate) mod inputs;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 pub(crate) mod reference;

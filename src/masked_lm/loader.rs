@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// passes over the text go on behind it. All that is random follows from the seed and the number of the epoch:
 /// the order of the windows, which tokens are hidden, and (because each epoch seeds the device) dropout. So a
 /// run that is resumed after epoch N with [`starting_after`](Self::starting_after) is the run that was not stopped.
+/// Of devices that share an epoch, each gets its part; which one's dropout draws first is then up to the threads.
 #[derive(Clone, Debug)]
 pub struct TrainingLoader {
     corpus: Corpus,
