@@ -16,6 +16,7 @@ pub(super) struct Step {
 }
 
 /// The table after SGD on rows `ids`, which ascend; `gradient` is [ids.len(), H].
+#[cfg_attr(not(feature = "flex"), expect(unused_mut, reason = "only the host's step changes it in place"))]
 pub(super) fn sgd(step: Step, mut table: Tensor<2>, ids: &[usize], gradient: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "flex")]
     let Some(gradient) = host::sgd(step, &mut table, ids, gradient) else { return table };
@@ -23,6 +24,7 @@ pub(super) fn sgd(step: Step, mut table: Tensor<2>, ids: &[usize], gradient: Ten
 }
 
 /// The table after Adam on rows `ids`, which ascend; `gradient` is [ids.len(), H] and the moments change too.
+#[cfg_attr(not(feature = "flex"), expect(unused_mut, reason = "only the host's step changes it in place"))]
 pub(super) fn adam(
     adam: &Adam,
     step: Step,
