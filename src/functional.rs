@@ -174,15 +174,7 @@ fn is_listed(kind: &DispatchTensorKind) -> bool {
         DispatchTensorKind::Flex(_) => true,
         #[cfg(feature = "ndarray")]
         DispatchTensorKind::NdArray(_) => true,
-        #[cfg(any(
-            feature = "wgpu",
-            feature = "webgpu",
-            feature = "vulkan",
-            feature = "metal",
-            feature = "cuda",
-            feature = "rocm",
-            feature = "cpu"
-        ))]
+        #[cfg(feature = "_cubecl")]
         DispatchTensorKind::Cube(_) => true,
         DispatchTensorKind::Autodiff(inner) => is_listed(inner),
         #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
@@ -199,18 +191,7 @@ fn draws_masks(kind: &DispatchTensorKind) -> bool {
         DispatchTensorKind::NdArray(_) => true,
         // The kernel reads the seed where it lies, but the reference, which takes its place for inputs that it
         // does not take, cannot in a browser.
-        #[cfg(all(
-            not(target_family = "wasm"),
-            any(
-                feature = "wgpu",
-                feature = "webgpu",
-                feature = "vulkan",
-                feature = "metal",
-                feature = "cuda",
-                feature = "rocm",
-                feature = "cpu"
-            )
-        ))]
+        #[cfg(all(not(target_family = "wasm"), feature = "_cubecl"))]
         DispatchTensorKind::Cube(_) => true,
         DispatchTensorKind::Autodiff(inner) => draws_masks(inner),
         #[allow(unreachable_patterns)]

@@ -155,15 +155,7 @@ pub type Needs = [bool; 5];
 #[backend_extension(
     Flex: cfg(feature = "flex"),
     NdArray: cfg(feature = "ndarray"),
-    Cube: cfg(any(
-        feature = "wgpu",
-        feature = "webgpu",
-        feature = "vulkan",
-        feature = "metal",
-        feature = "cuda",
-        feature = "rocm",
-        feature = "cpu"
-    )),
+    Cube: cfg(feature = "_cubecl"),
     Autodiff,
 )]
 pub trait EmbeddingOps: Backend {

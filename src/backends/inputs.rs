@@ -9,16 +9,7 @@ pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str,
 }
 
 /// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
-#[cfg(any(
-    feature = "flex",
-    feature = "wgpu",
-    feature = "webgpu",
-    feature = "vulkan",
-    feature = "metal",
-    feature = "cuda",
-    feature = "rocm",
-    feature = "cpu"
-))]
+#[cfg(any(feature = "flex", feature = "_cubecl"))]
 pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<burn::tensor::DType> {
     let dtype = input.gamma.dtype();
     let floats = || summands(input).into_iter().filter_map(|(_, rows)| rows.source()).chain([&input.gamma]);

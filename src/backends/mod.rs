@@ -1,15 +1,7 @@
 //! The operator on each backend, one backend a file.
 
 mod autodiff;
-#[cfg(any(
-    feature = "wgpu",
-    feature = "webgpu",
-    feature = "vulkan",
-    feature = "metal",
-    feature = "cuda",
-    feature = "rocm",
-    feature = "cpu"
-))]
+#[cfg(feature = "_cubecl")]
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;

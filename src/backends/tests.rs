@@ -415,15 +415,7 @@ macro_rules! kernels {
 
 kernels!(flex, Flex, |input| crate::backends::inputs::kernel_dtype::<Flex>(input).is_some(), 64);
 
-#[cfg(any(
-    feature = "wgpu",
-    feature = "webgpu",
-    feature = "vulkan",
-    feature = "metal",
-    feature = "cuda",
-    feature = "rocm",
-    feature = "cpu"
-))]
+#[cfg(feature = "_cubecl")]
 mod on_cube {
     use super::*;
     use burn::backend::Cube;

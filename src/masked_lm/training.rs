@@ -62,7 +62,8 @@ impl BertForMaskedLm {
 /// };
 /// # use burn::data::dataloader::DataLoader;
 /// # use std::sync::Arc;
-/// # fn loaders() -> [Arc<dyn DataLoader<MaskedLmBatch>>; 2] { unimplemented!() }
+/// # type Loader = Arc<dyn DataLoader<MaskedLmBatch>>;
+/// # fn fine_tune(train: Loader, valid: Loader) -> Result<(), burn_bert::Error> {
 ///
 /// let device = Device::default().autodiff();
 /// let (model, report) = BertForMaskedLm::from_pretrained("bert-base-uncased", &device)?;
@@ -70,7 +71,6 @@ impl BertForMaskedLm {
 /// let model = MaskedLmTraining::new(model).with_max_grad_norm(1.0).with_accumulation(4);
 /// let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01));
 /// let schedule = linear_warmup_decay(5e-5, 100, 1000)?;
-/// let [train, valid] = loaders();
 /// let result = SupervisedTraining::new("artifacts", train, valid)
 ///     .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
 ///     .grads_accumulation(4)
@@ -78,7 +78,8 @@ impl BertForMaskedLm {
 ///     .num_epochs(3)
 ///     .launch(Learner::new(model, optimizer, schedule));
 /// result.model.model.save_pretrained("fine-tuned")?;
-/// # Ok::<(), burn_bert::Error>(())
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Module, Debug)]
 pub struct MaskedLmTraining {
