@@ -2,6 +2,7 @@
 
 mod golden;
 mod tolerance;
+mod transformers;
 
 use burn::prelude::*;
 use burn::tensor::FloatDType;
@@ -9,6 +10,7 @@ use burn_bert::BertEmbeddings;
 use golden::{Golden, NAMES};
 use std::path::{Path, PathBuf};
 use tolerance::{BF16, F16, F32, F64, TRAINING, Tolerance};
+use transformers::{Python, real_checkpoint};
 
 /// Every device that is compiled in and computes where the fixtures were made: on a CPU.
 fn devices() -> Vec<(&'static str, Device)> {
@@ -131,18 +133,9 @@ fn ten_steps_of_an_adamw_in_f64_cost_and_end_as_pytorchs_do() {
 /// `BURN_BERT_MODEL` names on real sentences.
 #[test]
 fn a_real_checkpoint_on_real_sentences_equals_transformers() {
-    let (Ok(python), Ok(model)) = (std::env::var("BURN_BERT_PYTHON"), std::env::var("BURN_BERT_MODEL"))
-    else {
-        println!(
-            "BURN_BERT_PYTHON and BURN_BERT_MODEL name no interpreter and checkpoint: nothing was compared"
-        );
-        return;
-    };
+    let (Some(python), Some(model)) = (Python::find(), real_checkpoint()) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/check_with_transformers.py");
-    let mut run = std::process::Command::new(python);
-    let run = run.arg(script).arg("golden").arg(&model).arg(folder.path()).output().unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    python.check("golden", &model, folder.path());
 
     for (name, device) in devices() {
         let golden = Golden::read(&folder.path().join("f32.safetensors"));

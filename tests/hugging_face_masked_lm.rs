@@ -1,6 +1,7 @@
 //! `BertForMaskedLm` against transformers' `BertForMaskedLM` and `RobertaForMaskedLM`.
 
 mod tolerance;
+mod transformers;
 
 use burn::module::Param;
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -16,6 +17,7 @@ use burn_bert::{BertEmbeddings, BertEmbeddingsInput, cast_module};
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
 use tolerance::{F64, LOGITS_F32, MODEL_F32, MODEL_F64, TRAINING, Tolerance, assert_close, values};
+use transformers::{Python, real_checkpoint};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm")
@@ -346,20 +348,6 @@ fn the_input_layer_of_a_whole_model_is_found_in_either_format() {
     assert_ne!(words("tiny_bert_encoder_only"), expected);
 }
 
-/// Has `check_with_transformers.py` run a checkpoint and write what it finds into a folder.
-fn transformers(command: &str, checkpoint: &Path) -> Option<tempfile::TempDir> {
-    let Ok(python) = std::env::var("BURN_BERT_PYTHON") else {
-        println!("BURN_BERT_PYTHON names no interpreter with transformers: nothing was compared");
-        return None;
-    };
-    let out = tempfile::tempdir().unwrap();
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/check_with_transformers.py");
-    let mut run = std::process::Command::new(python);
-    let run = run.arg(script).arg(command).arg(checkpoint).arg(out.path()).output().unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    Some(out)
-}
-
 /// Trains with dropout, saves, and has transformers score random tokens with what was saved.
 fn assert_same_logits_after_training(checkpoint: &Path) {
     let device = Device::default().autodiff();
@@ -379,7 +367,9 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
     }
     let saved = tempfile::tempdir().unwrap();
     model.save_pretrained(saved.path()).unwrap();
-    let Some(out) = transformers("logits", saved.path()) else { return };
+    let Some(python) = Python::find() else { return };
+    let out = tempfile::tempdir().unwrap();
+    python.check("logits", saved.path(), out.path());
 
     let case = File::at(&out.path().join("f32.safetensors"));
     let model = model.valid();
@@ -402,19 +392,16 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
 fn a_fine_tuned_model_gives_the_same_logits_in_transformers() {
     assert_same_logits_after_training(&folder().join("tiny_bert"));
     assert_same_logits_after_training(&folder().join("tiny_roberta"));
-    match std::env::var("BURN_BERT_MODEL") {
-        Ok(model) => assert_same_logits_after_training(Path::new(&model)),
-        Err(_) => println!("BURN_BERT_MODEL names no checkpoint: nothing was compared with it"),
+    if let Some(model) = real_checkpoint() {
+        assert_same_logits_after_training(&model);
     }
 }
 
 #[test]
 fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
-    let Ok(model) = std::env::var("BURN_BERT_MODEL") else {
-        println!("BURN_BERT_MODEL names no checkpoint: nothing was compared");
-        return;
-    };
-    let Some(out) = transformers("hidden_states", Path::new(&model)) else { return };
+    let (Some(python), Some(model)) = (Python::find(), real_checkpoint()) else { return };
+    let out = tempfile::tempdir().unwrap();
+    python.check("hidden_states", &model, out.path());
 
     let device = Device::default();
     let (loaded, report) = BertForMaskedLm::from_pretrained(&model, &device).unwrap();

@@ -1,6 +1,7 @@
 //! Whole models into Hugging Face directories and out of them: what is kept, what is refused, what is reported.
 
 mod checkpoint_files;
+mod transformers;
 
 use burn::module::{ModuleVisitor, Param};
 use burn::prelude::*;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use transformers::Python;
 
 fn device() -> Device {
     Device::default()
@@ -368,10 +370,7 @@ fn a_row_of_nothing_but_padding_has_a_mean_of_zero() {
 
 #[test]
 fn transformers_reads_whole_models_and_gives_them_back_bit_for_bit() {
-    let Ok(python) = std::env::var("BURN_BERT_PYTHON") else {
-        println!("BURN_BERT_PYTHON names no interpreter with transformers: nothing was checked there");
-        return;
-    };
+    let Some(python) = Python::find() else { return };
     let roberta = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
     let roberta = BertForMaskedLmConfig { embeddings: roberta, ..tiny() };
     let families = [
@@ -394,12 +393,7 @@ fn transformers_reads_whole_models_and_gives_them_back_bit_for_bit() {
                 fs::write(dir.path().join("config.json"), fields.to_string()).unwrap();
                 model.save_pretrained(dir.path()).unwrap();
             }
-            let script =
-                Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/check_with_transformers.py");
-            let mut run = std::process::Command::new(&python);
-            let run = run.arg(script).arg("saved_model").arg(dir.path()).arg(back.path()).output().unwrap();
-            assert!(run.status.success(), "{model_type:?}: {}", String::from_utf8_lossy(&run.stderr));
-            println!("{}", String::from_utf8_lossy(&run.stdout));
+            python.check("saved_model", dir.path(), back.path());
             let (read, report) = load(back.path());
             assert_eq!(report, LoadReport::default());
             assert_eq!(all_values(&read), all_values(&cast_module(model, FloatDType::F32)));

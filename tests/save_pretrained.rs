@@ -1,6 +1,7 @@
 //! Writing Hugging Face checkpoints.
 
 mod checkpoint_files;
+mod transformers;
 
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
@@ -11,7 +12,7 @@ use checkpoint_files::*;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::process::Command;
+use transformers::{Python, real_checkpoint};
 
 fn device() -> Device {
     Device::default()
@@ -267,21 +268,9 @@ fn files_that_cannot_be_read_are_not_overwritten() {
     assert!(matches!(module.save_pretrained(file.path().join("file")), Err(Error::Io { .. })));
 }
 
-/// The interpreter that is to prove it with the real transformers, if there is one.
-fn python() -> Option<String> {
-    let python = std::env::var("BURN_BERT_PYTHON").ok();
-    if python.is_none() {
-        println!("BURN_BERT_PYTHON names no interpreter with transformers: nothing was checked there");
-    }
-    python
-}
-
-fn transformers_reads(python: &str, dir: &Path, module: &BertEmbeddings) {
+fn transformers_reads(python: &Python, dir: &Path, module: &BertEmbeddings) {
     let back = tempfile::tempdir().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/check_with_transformers.py");
-    let run = Command::new(python).arg(script).arg("saved").arg(dir).arg(back.path()).output().unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    println!("{}", String::from_utf8_lossy(&run.stdout));
+    python.check("saved", dir, back.path());
     let mut loaded = module.config().init(&device());
     loaded = cast_module(loaded, dtype(module).into());
     loaded.load(back.path()).unwrap();
@@ -290,7 +279,7 @@ fn transformers_reads(python: &str, dir: &Path, module: &BertEmbeddings) {
 
 #[test]
 fn transformers_reads_what_was_saved_and_gives_it_back_bit_for_bit() {
-    let Some(python) = python() else { return };
+    let Some(python) = Python::find() else { return };
     for (config, dtype) in [
         (tiny().with_pad_token_id(Some(2)), FloatDType::F32),
         (roberta(), FloatDType::F64),
@@ -306,7 +295,7 @@ fn transformers_reads_what_was_saved_and_gives_it_back_bit_for_bit() {
 
 #[test]
 fn transformers_reads_a_model_whose_layer_was_replaced() {
-    let Some(python) = python() else { return };
+    let Some(python) = Python::find() else { return };
     for name in ["bert", "roberta"] {
         let dir = copy_of(name);
         let config = BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap();
@@ -319,13 +308,10 @@ fn transformers_reads_a_model_whose_layer_was_replaced() {
 /// The real thing: a copy of the checkpoint that `BURN_BERT_MODEL` names, its layer through Burn and back.
 #[test]
 fn a_real_checkpoint_goes_to_transformers_and_back_bit_for_bit() {
-    let (Some(python), Ok(model)) = (python(), std::env::var("BURN_BERT_MODEL")) else {
-        println!("BURN_BERT_MODEL names no checkpoint: nothing was checked with it");
-        return;
-    };
+    let (Some(python), Some(model)) = (Python::find(), real_checkpoint()) else { return };
     let dir = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {
-        std::fs::copy(Path::new(&model).join(name), dir.path().join(name)).unwrap();
+        std::fs::copy(model.join(name), dir.path().join(name)).unwrap();
     }
     let mut module = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
     module.word_embeddings.weight = module.word_embeddings.weight.map(|weight| weight * 1.5);

@@ -1,5 +1,7 @@
 //! Text to batches, against transformers' tokenizers on the fixtures, and bad input.
 
+mod transformers;
+
 use burn::prelude::*;
 use burn_bert::masked_lm::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::text::{BertTokenizer, Encoding};
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use transformers::{Python, real_checkpoint};
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
@@ -566,24 +569,16 @@ fn texts_of_all_kinds() -> Vec<String> {
 /// interpreter that `BURN_BERT_PYTHON` names.
 #[test]
 fn the_tokenizer_of_a_real_checkpoint_equals_transformers_on_every_character() {
-    let (Ok(python), Ok(model)) = (std::env::var("BURN_BERT_PYTHON"), std::env::var("BURN_BERT_MODEL"))
-    else {
-        println!(
-            "BURN_BERT_PYTHON and BURN_BERT_MODEL name no interpreter and checkpoint: nothing was compared"
-        );
-        return;
-    };
+    let (Some(python), Some(model)) = (Python::find(), real_checkpoint()) else { return };
     let folder = tempfile::tempdir().unwrap();
     let texts = texts_of_all_kinds();
     fs::write(folder.path().join("texts.json"), json!(texts).to_string()).unwrap();
     let input = fs::File::open(folder.path().join("texts.json")).unwrap();
-    let mut run = std::process::Command::new(python);
-    let run = run.arg(fixture("check_tokenizer.py")).arg(&model).stdin(input).output().unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let expected: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let expected: Value =
+        serde_json::from_slice(&python.run("check_tokenizer.py", &[&model], input)).unwrap();
 
-    let mut files = vec![PathBuf::from(&model)];
-    files.extend([Path::new(&model).join("vocab.txt")].into_iter().filter(|path| path.is_file()));
+    let mut files = vec![model.clone()];
+    files.extend([model.join("vocab.txt")].into_iter().filter(|path| path.is_file()));
     for path in files {
         let tokenizer = BertTokenizer::from_pretrained(&path).unwrap().with_model_max_length(usize::MAX);
         let mut special = tokenizer.special_token_ids().to_vec();
