@@ -369,6 +369,16 @@ fn a_row_of_nothing_but_padding_has_a_mean_of_zero() {
 }
 
 #[test]
+fn a_directory_that_is_not_there_is_named_and_not_its_neighbour() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(fixture("tiny_bert").join("config.json"), dir.path().join("config.json")).unwrap();
+    for missing in [dir.path().join("nothing"), dir.path().join("model.safetensors")] {
+        let error = refused(&missing);
+        assert!(matches!(&error, Error::Io { action: "read", path, .. } if *path == missing), "{error}");
+    }
+}
+
+#[test]
 fn transformers_reads_whole_models_and_gives_them_back_bit_for_bit() {
     let Some(python) = Python::find() else { return };
     let roberta = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);

@@ -78,6 +78,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let devices: Vec<Device> = settings.devices()?;
     let device = devices[0].clone();
     let run = Run::open(&args.output, settings, args.resume)?;
+    let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
     device.seed(settings.seed); // for a head that the checkpoint lacks
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device.clone().autodiff())?;
     eprint!("{report}");
@@ -107,7 +108,6 @@ fn fine_tune(args: &Args) -> Result<()> {
     println!("held out before: loss {before:.3}, perplexity {:.2}", before.exp());
 
     let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(settings.weight_decay));
-    let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
     let model = MaskedLmTraining::new(model)
         .with_max_grad_norm(settings.max_grad_norm)
         .with_accumulation(settings.batches_per_step());

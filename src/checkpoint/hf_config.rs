@@ -73,8 +73,9 @@ impl Fields {
         Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path.to_path_buf() })
     }
 
-    /// Of the `config.json` in a directory, or beside a weights file.
+    /// Of the `config.json` in a directory, or beside a weights file. What is not there is itself named.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
+        path.metadata().map_err(|source| Error::reading(path, source))?;
         Self::read(config_path(path))
     }
 
