@@ -69,6 +69,8 @@ mod input;
 pub mod masked_lm;
 pub mod ops;
 mod padding;
+#[cfg(feature = "flex")]
+mod parallel;
 mod philox;
 mod resize;
 pub mod sparse;

@@ -7,11 +7,11 @@
 
 use super::rules::{Adam, Moments};
 use super::step::Step;
+use crate::parallel;
 use burn::prelude::*;
 use burn::tensor::DType;
-use rayon::prelude::*;
 
-/// Fewer rows than this are not worth a thread of their own.
+/// Rows that are updated in one go.
 const ROWS_A_TASK: usize = 64;
 
 /// Whether a table, outside autodiff, is f32 in the host's memory.
@@ -36,10 +36,10 @@ pub(super) fn sgd(
         return Some(gradient.into_tensor());
     };
     let rate = step.learning_rate as f32;
-    let rows: Vec<_> = rows(w, hidden, ids).zip(g.chunks_exact(hidden)).collect();
-    rows.into_par_iter().with_min_len(ROWS_A_TASK).for_each(|(w, g)| {
-        for (w, &g) in w.iter_mut().zip(g) {
-            *w -= g * rate;
+    let mut rows: Vec<_> = rows(w, hidden, ids).zip(g.chunks_exact(hidden)).collect();
+    parallel::for_each(g.len(), rows.chunks_mut(ROWS_A_TASK), |rows| {
+        for (w, g) in rows {
+            w.iter_mut().zip(*g).for_each(|(w, &g)| *w -= g * rate);
         }
     });
     None
@@ -68,8 +68,12 @@ pub(super) fn adam(
     };
     let step = adam.row_step(step);
     let moments = rows(m, hidden, ids).zip(rows(v, hidden, ids));
-    let rows: Vec<_> = rows(w, hidden, ids).zip(moments).zip(g.chunks_exact(hidden)).collect();
-    rows.into_par_iter().with_min_len(ROWS_A_TASK).for_each(|((w, (m, v)), g)| step.run(w, m, v, g));
+    let mut rows: Vec<_> = rows(w, hidden, ids).zip(moments).zip(g.chunks_exact(hidden)).collect();
+    parallel::for_each(g.len(), rows.chunks_mut(ROWS_A_TASK), |rows| {
+        for ((w, (m, v)), g) in rows {
+            step.run(w, m, v, g);
+        }
+    });
     None
 }
 

@@ -7,13 +7,13 @@
 use super::row::{self, Gradients, Norm, accumulate};
 use super::scalar::{Scalar, Wide};
 use super::scatter::Scatter;
-use super::{PARALLEL_FROM, Source, TASK};
+use super::{Source, TASK};
 use crate::ops::{EmbedLayerNorm, Needs};
+use crate::parallel;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::ops::Operand::ALL).
@@ -55,12 +55,9 @@ pub(super) fn backward<T: Scalar>(
         grad: grad.as_slice().unwrap_or_default(),
     };
     let mut targets = scatter.targets(tokens, hidden, &mut word_grad, &mut duplicates);
-    let tasks = batch.tasks(tokens, &mut position_grad, &mut targets);
-    let partials: Vec<Partial<T::Wide>> = if tokens * hidden < PARALLEL_FROM {
-        tasks.into_iter().map(|task| Arch::new().dispatch(task)).collect()
-    } else {
-        tasks.into_par_iter().map(|task| Arch::new().dispatch(task)).collect()
-    };
+    let mut partials: Vec<_> = (0..tokens.div_ceil(TASK)).map(|_| Partial::zeros(hidden)).collect();
+    let tasks = batch.tasks(tokens, &mut position_grad, &mut targets, &mut partials);
+    parallel::for_each(tokens * hidden, tasks.into_iter(), |task| Arch::new().dispatch(task));
     drop(targets);
     scatter.merge(hidden, &mut word_grad, &duplicates);
 
@@ -144,6 +141,7 @@ struct Task<'a, 'b, T: Scalar> {
     /// The position rows from `first_position` on that begin here.
     positions: &'a mut [T::Wide],
     first_position: usize,
+    partial: &'a mut Partial<T::Wide>,
 }
 
 /// What a task adds to sums that others add to as well.
@@ -155,18 +153,25 @@ struct Partial<W> {
     positions: Vec<(usize, Vec<W>)>,
 }
 
+impl<W: Wide> Partial<W> {
+    fn zeros(hidden: usize) -> Self {
+        Self { gamma: vec![W::ZERO; hidden], beta: vec![W::ZERO; hidden], types: vec![], positions: vec![] }
+    }
+}
+
 impl<T: Scalar> Batch<'_, T> {
     fn tasks<'a, 'b>(
         &'a self,
         tokens: usize,
         mut position_grad: &'a mut [T::Wide],
         mut targets: &'a mut [Option<&'b mut [T::Wide]>],
+        partials: &'a mut [Partial<T::Wide>],
     ) -> Vec<Task<'a, 'b, T>> {
         let hidden = self.norm.gamma.len();
         let position = |place| self.positions.map(|source| source.row(self.order.token(place)));
-        let mut tasks = Vec::with_capacity(tokens.div_ceil(TASK));
+        let mut tasks = Vec::with_capacity(partials.len());
         // From the last task to the first: each takes the position rows from its first beginning on.
-        for start in (0..tokens).step_by(TASK).rev() {
+        for (partial, start) in partials.iter_mut().zip((0..tokens).step_by(TASK)).rev() {
             let places = start..tokens.min(start + TASK);
             let begins = |&place: &usize| place == 0 || position(place) != position(place - 1);
             let first_position = match places.clone().find(begins).and_then(position) {
@@ -176,7 +181,14 @@ impl<T: Scalar> Batch<'_, T> {
             let (rest, own) = position_grad.split_at_mut(first_position * hidden);
             let (rest_targets, own_targets) = targets.split_at_mut(start);
             (position_grad, targets) = (rest, rest_targets);
-            tasks.push(Task { batch: self, places, targets: own_targets, positions: own, first_position });
+            tasks.push(Task {
+                batch: self,
+                places,
+                targets: own_targets,
+                positions: own,
+                first_position,
+                partial,
+            });
         }
         tasks.reverse();
         tasks
@@ -184,15 +196,14 @@ impl<T: Scalar> Batch<'_, T> {
 }
 
 impl<T: Scalar> WithSimd for Task<'_, '_, T> {
-    type Output = Partial<T::Wide>;
+    type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Partial<T::Wide> {
+    fn with_simd<S: Simd>(self, simd: S) {
         let Batch { norm, order, .. } = self.batch;
         let hidden = norm.gamma.len();
-        let zeros = || vec![T::Wide::ZERO; hidden];
-        let (mut normalized, mut sum) = (zeros(), zeros());
-        let mut partial = Partial { gamma: zeros(), beta: zeros(), types: vec![], positions: vec![] };
+        let (mut normalized, mut sum) = (vec![T::Wide::ZERO; hidden], vec![T::Wide::ZERO; hidden]);
+        let partial = self.partial;
         let sources = self.batch.words || self.batch.types.is_some() || self.batch.positions.is_some();
         for (place, target) in self.places.zip(self.targets) {
             let token = order.token(place);
@@ -221,7 +232,6 @@ impl<T: Scalar> WithSimd for Task<'_, '_, T> {
                 }
             }
         }
-        partial
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::row::{self, Norm};
 use super::scalar::{Scalar, Wide};
-use super::{PARALLEL_FROM, Source, TASK};
+use super::{Source, TASK};
+use crate::parallel;
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 /// y [tokens, H], mean and rstd [tokens].
 pub(super) fn forward<T: Scalar>(
@@ -17,22 +17,17 @@ pub(super) fn forward<T: Scalar>(
     let mut y = vec![T::default(); tokens * hidden];
     let mut mean = vec![T::Wide::ZERO; tokens];
     let mut rstd = vec![T::Wide::ZERO; tokens];
-    let task = |(task, ((y, mean), rstd))| Task { first: task * TASK, values, sources, norm, y, mean, rstd };
-    if y.len() < PARALLEL_FROM {
-        y.chunks_mut(TASK * hidden)
-            .zip(mean.chunks_mut(TASK))
-            .zip(rstd.chunks_mut(TASK))
-            .enumerate()
-            .map(task)
-            .for_each(|task| Arch::new().dispatch(task));
-    } else {
-        y.par_chunks_mut(TASK * hidden)
-            .zip(mean.par_chunks_mut(TASK))
-            .zip(rstd.par_chunks_mut(TASK))
-            .enumerate()
-            .map(task)
-            .for_each(|task| Arch::new().dispatch(task));
-    }
+    let tasks = y.chunks_mut(TASK * hidden).zip(mean.chunks_mut(TASK)).zip(rstd.chunks_mut(TASK)).enumerate();
+    let tasks = tasks.map(|(task, ((y, mean), rstd))| Task {
+        first: task * TASK,
+        values,
+        sources,
+        norm,
+        y,
+        mean,
+        rstd,
+    });
+    parallel::for_each(tokens * hidden, tasks, |task| Arch::new().dispatch(task));
     (y, mean, rstd)
 }
 

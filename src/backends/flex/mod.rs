@@ -25,9 +25,6 @@ use source::Source;
 /// Tokens that are worked on in one go.
 const TASK: usize = 64;
 
-/// Below this many values one thread is faster than waking a second.
-const PARALLEL_FROM: usize = 32 * 1024;
-
 /// Runs `$body` with the type alias `$scalar` for the inputs' dtype, or `$other` if it has no kernel.
 macro_rules! with_scalar {
     ($input:expr, $scalar:ident => $body:expr, $other:expr) => {

@@ -2,7 +2,7 @@
 
 use super::row::accumulate;
 use super::scalar::Wide;
-use rayon::prelude::*;
+use crate::parallel;
 
 /// Above this many tokens in one row, its columns are summed in parallel.
 const LONG_RUN: usize = 64;
@@ -54,21 +54,18 @@ impl Scatter {
     /// Adds the duplicates to their rows.
     pub(super) fn merge<W: Wide>(&self, hidden: usize, table: &mut [W], mut duplicates: &[W]) {
         let repeated = || self.runs().filter(|run| run.len() > 1);
-        let work: Vec<(&mut [W], &[W])> = rows_mut(table, hidden, repeated().map(|run| row(run[0])))
-            .zip(repeated())
-            .map(|(row, run)| {
-                let (own, rest) = duplicates.split_at((run.len() - 1) * hidden);
-                duplicates = rest;
-                (row, own)
-            })
-            .collect();
-        work.into_par_iter().for_each(|(row, duplicates)| {
-            let columns = if duplicates.len() > LONG_RUN * hidden { LONG_RUN } else { hidden };
-            row.par_chunks_mut(columns).enumerate().for_each(|(i, row)| {
-                for duplicate in duplicates.chunks_exact(hidden) {
-                    accumulate(row, &duplicate[i * columns..]);
-                }
-            });
+        let values = duplicates.len();
+        let mut work = Vec::new();
+        for (row, run) in rows_mut(table, hidden, repeated().map(|run| row(run[0]))).zip(repeated()) {
+            let (own, rest) = duplicates.split_at((run.len() - 1) * hidden);
+            duplicates = rest;
+            let columns = if run.len() > LONG_RUN { LONG_RUN } else { hidden };
+            work.extend(row.chunks_mut(columns).enumerate().map(|(i, row)| (row, i * columns, own)));
+        }
+        parallel::for_each(values, work.into_iter(), |(row, column, duplicates)| {
+            for duplicate in duplicates.chunks_exact(hidden) {
+                accumulate(row, &duplicate[column..]);
+            }
         });
     }
 
