@@ -70,7 +70,12 @@ fn run(args: &Args) -> Result<()> {
             println!("{name} {}:", i + 1);
         }
         for (probability, &word) in best.iter().zip(words) {
-            println!("{:6.2} %  {}", probability * 100.0, tokenizer.id_to_token(word).unwrap_or_default());
+            let mut text = tokenizer.decode(&[word])?;
+            if text.is_empty() {
+                // A special token, or a row beyond the vocabulary.
+                text = tokenizer.id_to_token(word).unwrap_or(format!("(no token has id {word})"));
+            }
+            println!("{:6.2} %  {text}", probability * 100.0);
         }
     }
     Ok(())

@@ -9,7 +9,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can be wrong with a config, an input, a checkpoint or a text.
 ///
-/// Every message says what was found, where, what is allowed, and the way out.
+/// Every message says what was found, where, what is allowed, and the way out. What another library or the
+/// operating system said is the [`source`](std::error::Error::source), and not in the message as well.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -141,7 +142,7 @@ pub enum Error {
     /// A saved state of a row optimiser that cannot be written or read.
     #[error("cannot {action} the state of the row optimiser")]
     RowStateFile {
-        /// What failed, such as `read state.bpk of`.
+        /// What failed, such as `save to state.bpk`.
         action: String,
         /// Why.
         #[source]
@@ -167,7 +168,7 @@ pub enum Error {
     },
 
     /// A file could not be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     Io {
         /// What was tried: `read`, `write`.
         action: &'static str,
@@ -178,7 +179,7 @@ pub enum Error {
     },
 
     /// A config or an index of shards is not a JSON object.
-    #[error("{} is not a JSON object: {source}", path.display())]
+    #[error("{} is not a JSON object", path.display())]
     Json {
         /// The file.
         path: PathBuf,
@@ -198,7 +199,7 @@ pub enum Error {
     },
 
     /// A `config.json` is of a model whose input layer is another one.
-    #[error("{}: no support for the embeddings of model type {model_type}: {problem}", path.display())]
+    #[error("{}: no support for model type {model_type}: {problem}", path.display())]
     UnsupportedModel {
         /// The file.
         path: PathBuf,
@@ -218,7 +219,7 @@ pub enum Error {
     },
 
     /// A file starts as a checkpoint does, but does not parse.
-    #[error("{} is damaged or not a state dict: {source}", path.display())]
+    #[error("{} is damaged or not a state dict", path.display())]
     CorruptCheckpoint {
         /// The file.
         path: PathBuf,
@@ -285,7 +286,7 @@ pub enum Error {
     },
 
     /// A tokenizer's file that does not parse.
-    #[error("{} is not a tokenizer's file that can be read: {source}", path.display())]
+    #[error("{} is not a tokenizer's file that can be read", path.display())]
     CorruptTokenizer {
         /// The file.
         path: PathBuf,
@@ -345,7 +346,7 @@ pub enum Error {
     },
 
     /// A tokenizer failed on a text.
-    #[error("the tokenizer failed: {source}")]
+    #[error("the tokenizer failed")]
     Tokenize {
         /// What it says.
         source: Box<dyn std::error::Error + Send + Sync>,

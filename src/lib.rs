@@ -39,7 +39,7 @@
 //!
 //! - [`BertEmbeddingsConfig`] → [`BertEmbeddings`], fed with a [`BertEmbeddingsInput`];
 //! - [`TokenEmbedding`], a lookup table with a padding index, of use by itself;
-//! - [`text`]: corpora, and with the feature `tokenizers` text to batches as transformers makes them;
+//! - [`text`]: UTF-8 files line by line, and with the feature `tokenizers` text to batches as transformers makes them;
 //! - [`masked_lm`]: the model, collator and loss that such a layer is trained by;
 //! - [`BertEmbeddings::from_pretrained`], [`load`](BertEmbeddings::load) and
 //!   [`save_pretrained`](BertEmbeddings::save_pretrained): Hugging Face checkpoints, in and out;

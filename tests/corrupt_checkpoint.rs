@@ -26,8 +26,10 @@ fn load(bytes: &[u8]) -> Result<(), Error> {
     result
 }
 
+/// The message and, where there is one, its cause.
 fn refused(bytes: &[u8]) -> String {
-    load(bytes).expect_err("the file should be refused").to_string()
+    let error = load(bytes).expect_err("the file should be refused");
+    format!("{:#}", anyhow::Error::new(error))
 }
 
 fn good_safetensors() -> Vec<u8> {

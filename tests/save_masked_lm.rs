@@ -294,6 +294,28 @@ fn a_config_of_ones_own_takes_the_place_of_the_files() {
 }
 
 #[test]
+fn the_config_names_the_dtype_that_the_weights_have() {
+    let half = json!("float16");
+    let dir = with_fields("tiny_bert", &[("dtype", half.clone()), ("torch_dtype", half)]);
+    let (model, _) = load(dir.path());
+    for (dtype, name) in [
+        (FloatDType::F32, "float32"),
+        (FloatDType::F64, "float64"),
+        (FloatDType::F16, "float16"),
+        (FloatDType::BF16, "bfloat16"),
+    ] {
+        let model = cast_module(model.clone(), dtype);
+        model.save_pretrained(dir.path()).unwrap();
+        let config = config_json(dir.path());
+        assert_eq!([&config["dtype"], &config["torch_dtype"]], [name, name]);
+        let fresh = tempfile::tempdir().unwrap();
+        model.save_pretrained(fresh.path()).unwrap();
+        let config = config_json(fresh.path());
+        assert_eq!((&config["dtype"], config.get("torch_dtype")), (&json!(name), None));
+    }
+}
+
+#[test]
 fn saving_over_a_model_of_another_kind_is_refused_and_leaves_it() {
     let dir = copy_of("tiny_roberta");
     let before = fs::read(dir.path().join("model.safetensors")).unwrap();

@@ -68,6 +68,17 @@ fn model(device: &Device) -> BertForMaskedLm {
     model
 }
 
+/// The same without dropout.
+fn undropped() -> MaskedLmTraining {
+    let mut model = model(&Device::default().autodiff());
+    model.embeddings.dropout.prob = 0.0;
+    for layer in &mut model.encoder.layers {
+        layer.dropout.prob = 0.0;
+        layer.mha.dropout.prob = 0.0;
+    }
+    MaskedLmTraining::new(model)
+}
+
 /// Values of a module, in the order of its fields.
 fn values(module: &impl Module) -> Vec<f64> {
     struct Collect(Vec<f64>);
@@ -134,21 +145,58 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
 }
 
 /// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
+fn on_two_devices(
+    training: SupervisedTraining<MaskedLmTraining>,
+    optim: MultiDeviceOptim,
+) -> SupervisedTraining<MaskedLmTraining> {
+    let strategy = ExecutionStrategy::multi(vec![Device::default().autodiff(); 2], optim);
+    training.with_training_strategy(TrainingStrategy::Default(strategy))
+}
+
 #[test]
 fn two_devices_share_a_training() {
     let _turn = turn();
     for optim in [MultiDeviceOptim::OptimMainDevice, MultiDeviceOptim::OptimSharded] {
         let dir = folder();
-        let devices = vec![Device::default().autodiff(); 2];
-        let strategy = ExecutionStrategy::multi(devices, optim);
-        let result = train_by(dir.path(), 0, 3, |training| {
-            training.with_training_strategy(TrainingStrategy::Default(strategy))
-        });
+        let result = train_by(dir.path(), 0, 3, |training| on_two_devices(training, optim));
         assert!(result.error.is_none(), "{:?}", result.error);
         let before = held_out_loss(&model(&Device::default().autodiff()), dir.path());
         let after = held_out_loss(&result.model.model, dir.path());
         println!("{optim:?}: held-out loss {before:.3} before, {after:.3} after 30 steps");
         assert!(after < before - 0.5, "{before} → {after}");
+    }
+}
+
+/// Three steps of SGD, of two batches each, clipped.
+fn weights_after_sgd(
+    two: impl FnOnce(SupervisedTraining<MaskedLmTraining>) -> SupervisedTraining<MaskedLmTraining>,
+) -> Vec<f64> {
+    let dir = folder();
+    let device = Device::default();
+    let corpus = corpus(dir.path(), 14);
+    let valid = corpus.held_out(8).unwrap();
+    let valid = ValidationLoader::new(valid, collator(dir.path()), 4, 1, &device).unwrap();
+    let train = TrainingLoader::new(corpus, collator(dir.path()), 4, 2, 7, &device).unwrap();
+    let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
+        .renderer(Box::new(CliMetricsRenderer::new()))
+        .with_application_logger(None)
+        .num_epochs(3);
+    let model = undropped().with_accumulation(2).with_max_grad_norm(0.3);
+    let learner = Learner::new(model, SgdConfig::new().init(), ModuleLrScheduler::from(ConstantLr::new(1.0)));
+    values(&two(training).launch(learner).model)
+}
+
+#[test]
+fn two_devices_take_the_steps_that_one_takes_with_twice_the_batches() {
+    let _turn = turn();
+    let before = values(&undropped());
+    let one = weights_after_sgd(|training| training.grads_accumulation(2));
+    let moved = before.iter().zip(&one).map(|(before, after)| after - before).collect::<Vec<_>>();
+    assert!((0.5..=0.9).contains(&norm(&moved)), "three steps of 0.3 at most: {}", norm(&moved));
+    for optim in [MultiDeviceOptim::OptimMainDevice, MultiDeviceOptim::OptimSharded] {
+        let two = weights_after_sgd(|training| on_two_devices(training, optim));
+        let difference = one.iter().zip(&two).map(|(one, two)| (one - two).abs()).fold(0.0, f64::max);
+        assert!(difference < 1e-6, "{optim:?}: {difference:e}");
     }
 }
 
@@ -188,17 +236,9 @@ fn norm(values: &[f64]) -> f64 {
 #[test]
 fn accumulated_gradients_are_averaged_and_clipped_by_their_common_norm() {
     let _turn = turn();
-    let undropped = || {
-        let mut model = model(&Device::default().autodiff());
-        model.embeddings.dropout.prob = 0.0;
-        for layer in &mut model.encoder.layers {
-            layer.dropout.prob = 0.0;
-            layer.mha.dropout.prob = 0.0;
-        }
-        MaskedLmTraining::new(model).with_max_grad_norm(f64::INFINITY)
-    };
-    let summed = step_of(undropped(), 3);
-    let averaged = step_of(undropped().with_accumulation(3), 3);
+    let unclipped = || undropped().with_max_grad_norm(f64::INFINITY);
+    let summed = step_of(unclipped(), 3);
+    let averaged = step_of(unclipped().with_accumulation(3), 3);
     assert!(norm(&summed) > 0.1);
     for (sum, mean) in summed.iter().zip(&averaged) {
         assert!((sum / 3.0 - mean).abs() < 1e-6, "{sum} / 3 is not {mean}");
@@ -219,7 +259,7 @@ fn windows_hold_the_whole_text_once_a_pass_but_for_those_held_out() {
     let held_out = corpus.held_out(100).unwrap();
     assert_eq!(held_out.len(), 7);
     assert_eq!(held_out[0].input_ids(), [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
-    assert_eq!(corpus.held_out(2).unwrap().len(), 2);
+    assert!(corpus.held_out(0).unwrap().is_empty());
 
     let numbered: String =
         (0..125).map(|i| format!("{} {}\n", "a ".repeat(i % 12), "mat ".repeat(12))).collect();
@@ -236,6 +276,16 @@ fn windows_hold_the_whole_text_once_a_pass_but_for_those_held_out() {
     let (first, second) = (pass(1), pass(2));
     assert!(ids(&first[..171]) == ids(&second[..171]), "the same windows");
     assert!(first[..129] != first[171..], "in another order");
+
+    // Fewer than there are come from all over the file, the same at every call.
+    let all = corpus.held_out(10).unwrap();
+    assert_eq!(all.len(), 10);
+    assert!(all.iter().all(|window| !first[..171].contains(window)), "never trained on");
+    let some = corpus.held_out(3).unwrap();
+    let places: Vec<_> =
+        some.iter().filter_map(|window| all.iter().position(|other| other == window)).collect();
+    assert!(places.len() == 3 && places.iter().any(|&place| place > 4), "{places:?}");
+    assert!(some == corpus.held_out(3).unwrap());
 }
 
 #[test]
@@ -243,8 +293,9 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
     let dir = folder();
     let path = dir.path().join("text");
     let open = |seq_len| Corpus::open(&path, tokenizer(dir.path()).with_model_max_length(16), seq_len);
-    assert!(matches!(open(2), Err(Error::MaxLengthTooSmall { .. })));
-    assert!(matches!(open(17), Err(Error::Config { field: "seq_len", .. })));
+    for seq_len in [2, 17] {
+        assert!(matches!(open(seq_len), Err(Error::Config { field: "seq_len", .. })));
+    }
     fs::write(&path, "the cat").unwrap();
     let message = open(14).unwrap().held_out(4).unwrap_err().to_string();
     assert!(message.contains("one window"), "{message}");
@@ -253,6 +304,8 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
     fs::write(&path, [b"the cat sat\n".repeat(100).as_slice(), b"\xff\n"].concat()).unwrap();
     let error = open(14).unwrap().training(1).find_map(Result::err).unwrap();
     assert!(matches!(error, Error::NotUtf8 { line: 101, .. }), "{error}");
+    let error = open(14).unwrap().held_out(1).unwrap_err();
+    assert!(matches!(error, Error::NotUtf8 { line: 101, .. }), "before anything is trained: {error}");
 
     let device = Device::default();
     fs::write(&path, "the cat sat on a mat\n".repeat(100)).unwrap();

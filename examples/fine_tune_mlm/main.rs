@@ -3,20 +3,21 @@
 //!
 //! Takes a Hugging Face directory and a UTF-8 text, trains by masked-language modelling with Burn's own trainer,
 //! and writes a Hugging Face directory. Beside it, in `OUTPUT/training`, lie the trainer's checkpoints and logs
-//! and a picture of the loss. Ctrl-C stops after the present batch and saves; `--resume` goes on.
+//! and a picture of the loss. Ctrl-C, in the dashboard `q` and then `s`, stops after the present batch and saves;
+//! `--resume` goes on from the last validation.
 
 mod picture;
 mod progress;
 mod run;
+mod settings;
 
 use anyhow::{Context, Result, bail};
 use burn::optim::AdamWConfig;
 use burn::prelude::*;
-use burn::train::metric::store::{Aggregate, Direction, Split};
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::{
-    ExecutionStrategy, Learner, MetricEarlyStoppingStrategy, MultiDeviceOptim, StoppingCondition,
-    SupervisedTraining, TrainingStrategy,
+    ExecutionStrategy, Interrupter, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
+    TrainingStrategy,
 };
 use burn_bert::masked_lm::{
     BertForMaskedLm, Corpus, MaskedLmCollatorConfig, MaskedLmTraining, TrainingLoader, ValidationLoader,
@@ -25,8 +26,8 @@ use burn_bert::masked_lm::{
 use burn_bert::text::BertTokenizer;
 use clap::Parser;
 use mimalloc::MiMalloc;
-use run::{Run, Settings};
-use std::io::IsTerminal;
+use run::{Patience, Run};
+use settings::Settings;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -47,17 +48,13 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
 
-    /// The directory that is written, in Hugging Face's format.
+    /// The directory that is written, in Hugging Face's format; new or empty, but for --resume.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
 
     /// Goes on with the run that was stopped in this output directory.
     #[arg(long)]
     resume: bool,
-
-    /// Stop early when the validation loss has not fallen for so many validations.
-    #[arg(long, value_name = "VALIDATIONS")]
-    patience: Option<usize>,
 
     #[command(flatten)]
     settings: Settings,
@@ -75,7 +72,8 @@ fn main() -> ExitCode {
 
 fn fine_tune(args: &Args) -> Result<()> {
     let settings = &args.settings;
-    let devices: Vec<Device> = settings.devices()?;
+    settings.validate()?;
+    let devices = settings.devices()?;
     let device = devices[0].clone();
     let run = Run::open(&args.output, settings, args.resume)?;
     let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
@@ -97,8 +95,6 @@ fn fine_tune(args: &Args) -> Result<()> {
         held_out.len(),
         settings.seq_len
     );
-    run.begin(settings, &args.checkpoint)?;
-
     let batches = settings.eval_every * settings.batches_per_step();
     let train =
         TrainingLoader::new(corpus, collator.clone(), settings.batch_size, batches, settings.seed, &device)?
@@ -106,10 +102,11 @@ fn fine_tune(args: &Args) -> Result<()> {
     let valid = ValidationLoader::new(held_out, collator, settings.batch_size, settings.seed, &device)?;
     let before = run::held_out_loss(&model, &valid)?;
     println!("held out before: loss {before:.3}, perplexity {:.2}", before.exp());
+    run.begin(settings, &args.checkpoint, before)?;
 
     let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(settings.weight_decay));
     let model = MaskedLmTraining::new(model)
-        .with_max_grad_norm(settings.max_grad_norm)
+        .with_max_grad_norm(settings.max_grad_norm())
         .with_accumulation(settings.batches_per_step());
     let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
@@ -124,29 +121,35 @@ fn fine_tune(args: &Args) -> Result<()> {
     if run.finished_epochs() > 0 {
         training = training.checkpoint(run.finished_epochs());
     }
-    if let Some(patience) = args.patience {
-        training = training.early_stopping(MetricEarlyStoppingStrategy::new(
-            &LossMetric::new(),
-            Aggregate::Mean,
-            Direction::Lowest,
-            Split::Valid,
-            StoppingCondition::NoImprovementSince { n_epochs: patience },
-        ));
+    if let Some(validations) = settings.patience {
+        training = training.early_stopping(Patience { validations });
     }
-    if !std::io::stdout().is_terminal() {
-        training = training.renderer(Box::new(progress::Plain::default()));
-    }
-    let interrupter = training.interrupter();
+    let interrupter = Interrupter::new();
+    let training = training
+        .with_interrupter(interrupter.clone())
+        .renderer(progress::renderer(interrupter.clone(), run.finished_epochs()));
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
 
     let start = Instant::now();
-    let result = training.launch(Learner::new(model, optimizer, schedule));
+    let LearningResult { model, renderer, interrupted, error } =
+        training.launch(Learner::new(model, optimizer, schedule));
+    drop(renderer); // gives the terminal back
     let seconds = start.elapsed().as_secs_f64();
-    let model = result.model.model;
     // Whatever ended the run, what was learned is saved first.
-    model.save_pretrained(&args.output)?;
-    let after = run::held_out_loss(&model, &valid)?;
+    model.model.save_pretrained(&args.output)?;
     let losses = picture::losses(run.folder())?;
+    let was_stopped = error.is_some() || interrupted.is_some();
+    let best = losses.best_epoch().filter(|_| settings.patience.is_some() && !was_stopped);
+    let model = match best {
+        Some(best) => {
+            let model = run.model_of(best, model)?.model;
+            model.save_pretrained(&args.output)?;
+            println!("of {} validations number {best} was the best; its model is saved", losses.valid.len());
+            model
+        }
+        None => model.model,
+    };
+    let after = run::held_out_loss(&model, &valid)?;
     let picture = run.folder().join("loss.svg");
     picture::draw(&losses, batches, before, &picture)?;
 
@@ -159,10 +162,12 @@ fn fine_tune(args: &Args) -> Result<()> {
         tokens as f64 / seconds
     );
     println!("saved {} and {}", args.output.display(), picture.display());
-    match (result.error, result.interrupted) {
-        (Some(error), _) => bail!("training stopped: {error}"),
-        (None, Some(_)) => println!("stopped; go on with --resume"),
-        (None, None) => {}
+    if let Some(error) = error {
+        bail!("training stopped: {error}");
+    }
+    if interrupted.is_some() {
+        let step = run.last_checkpoint(settings.epochs()) * settings.eval_every;
+        println!("stopped; --resume goes on from the last validation, after step {step}");
     }
     Ok(())
 }

@@ -14,6 +14,13 @@ pub struct Losses {
     pub valid: Vec<f64>,
 }
 
+impl Losses {
+    /// The epoch, from 1 on, after which the held-out loss was lowest.
+    pub fn best_epoch(&self) -> Option<usize> {
+        (1..).zip(&self.valid).min_by(|a, b| a.1.total_cmp(b.1)).map(|(epoch, _)| epoch)
+    }
+}
+
 pub fn losses(folder: &Path) -> Result<Losses> {
     let mut losses = Losses { train: Vec::new(), valid: Vec::new() };
     for epoch in 1.. {

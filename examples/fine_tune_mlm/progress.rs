@@ -1,19 +1,45 @@
-//! Progress in plain lines, for where there is no terminal.
+//! Progress: Burn's dashboard in a terminal, plain lines elsewhere.
 
-use burn::train::LearnerSummary;
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
 use burn::train::metric::{MetricDefinition, MetricEntry, MetricId};
+use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::renderer::{
     EvaluationName, MetricState, MetricsRenderer, MetricsRendererEvaluation, MetricsRendererTraining,
 };
+use burn::train::{Interrupter, LearnerSummary};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::thread;
+use std::time::Duration;
+
+/// What suits the standard output. `trainer` is stopped by the keys `q`, then `s` of the dashboard.
+pub fn renderer(trainer: Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
+    match std::io::stdout().is_terminal() {
+        true => Box::new(dashboard(trainer, finished_epochs)),
+        false => Box::new(Plain::default()),
+    }
+}
+
+/// A dashboard resets its interrupter when training ends. The trainer's must still know then what stopped it, so
+/// this one has its own.
+fn dashboard(trainer: Interrupter, finished_epochs: usize) -> TuiMetricsRendererWrapper {
+    let keys = Interrupter::new();
+    let dashboard = TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
+    thread::spawn(move || {
+        while !keys.should_stop() {
+            thread::sleep(Duration::from_millis(100));
+        }
+        trainer.stop(Some("q, then s"));
+    });
+    dashboard
+}
 
 /// Lines that a split prints, beside the last.
 const LINES: usize = 5;
 
 /// Prints the metrics five times an epoch.
 #[derive(Default)]
-pub struct Plain {
+struct Plain {
     names: BTreeMap<String, String>,
     /// The latest text of each metric.
     latest: BTreeMap<String, String>,

@@ -1,139 +1,20 @@
-//! Settings of a run, and the folder in which it can be resumed.
+//! The folder in which a run can be resumed.
 
+use crate::settings::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use burn::data::dataloader::DataLoader;
 use burn::optim::OptimizerRecord;
 use burn::optim::lr_scheduler::LrSchedulerRecord;
 use burn::prelude::*;
 use burn::store::ModuleRecord;
-use burn::tensor::DeviceType;
-use burn_bert::masked_lm::{BertForMaskedLm, ValidationLoader};
-use clap::Args;
+use burn::train::EarlyStoppingStrategy;
+use burn::train::metric::store::{Aggregate, Direction, EventStoreClient, Split};
+use burn::train::metric::{LossMetric, Metric};
+use burn_bert::masked_lm::{BertForMaskedLm, MaskedLmTraining, ValidationLoader};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// What a run depends on; a resumed run must have the same.
-#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
-    /// Optimiser steps.
-    #[arg(long, default_value_t = 200)]
-    pub steps: usize,
-
-    /// Optimiser steps between validations; each is followed by a checkpoint.
-    #[arg(long, default_value_t = 50)]
-    pub eval_every: usize,
-
-    /// Windows in a batch.
-    #[arg(long, default_value_t = 8)]
-    pub batch_size: usize,
-
-    /// Batches in an optimiser step.
-    #[arg(long, default_value_t = 1)]
-    pub accumulation: usize,
-
-    /// GPUs that share each optimiser step, each with batches of its own: the first of whatever kind is compiled in
-    /// and has so many. With more than one, dropout depends on who draws first, and no run repeats another exactly.
-    #[arg(long, default_value_t = 1)]
-    pub devices: usize,
-
-    /// Tokens in a window, [CLS] and [SEP] included; at most the model's limit, 512 for BERT.
-    #[arg(long, default_value_t = 128)]
-    pub seq_len: usize,
-
-    /// Windows that are validated on, at most: one in twenty of the text is held out.
-    #[arg(long, default_value_t = 64)]
-    pub held_out: usize,
-
-    /// The highest learning rate; it grows to it over the first tenth of the steps and falls to 0.
-    #[arg(long, default_value_t = 5e-5)]
-    pub learning_rate: f64,
-
-    /// AdamW's decay, which biases and LayerNorm are spared.
-    #[arg(long, default_value_t = 0.01)]
-    pub weight_decay: f32,
-
-    /// The largest norm of all gradients together.
-    #[arg(long, default_value_t = 1.0)]
-    pub max_grad_norm: f64,
-
-    /// The share of tokens that are hidden.
-    #[arg(long, default_value_t = 0.15)]
-    pub mlm_probability: f64,
-
-    /// Hide whole words instead of single tokens.
-    #[arg(long)]
-    pub whole_words: bool,
-
-    /// The seed of everything random.
-    #[arg(long, default_value_t = 42)]
-    pub seed: u64,
-}
-
-impl Settings {
-    /// Validations, and what Burn's trainer calls epochs.
-    pub fn epochs(&self) -> usize {
-        self.steps.div_ceil(self.eval_every)
-    }
-
-    /// Steps in which the learning rate grows.
-    pub fn warmup(&self) -> usize {
-        self.steps / 10
-    }
-
-    /// Batches in an optimiser step, of all devices together.
-    pub fn batches_per_step(&self) -> usize {
-        self.accumulation * self.devices
-    }
-
-    /// The devices that train: the default one, or as many GPUs of one kind.
-    pub fn devices(&self) -> Result<Vec<Device>> {
-        ensure!(self.devices > 0, "--devices is 0, but must be at least 1");
-        if self.devices == 1 {
-            return Ok(vec![Device::default()]);
-        }
-        let kinds: Vec<DeviceType> = vec![
-            #[cfg(feature = "cuda")]
-            DeviceType::Cuda,
-            #[cfg(feature = "rocm")]
-            DeviceType::Rocm,
-            #[cfg(feature = "metal")]
-            DeviceType::Metal,
-            #[cfg(feature = "vulkan")]
-            DeviceType::Vulkan,
-            #[cfg(feature = "webgpu")]
-            DeviceType::WebGpu,
-            #[cfg(feature = "wgpu")]
-            DeviceType::Wgpu,
-        ];
-        let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
-        let Some(mut devices) = kinds.into_iter().find(|devices| devices.len() >= self.devices) else {
-            bail!("--devices is {}, but no kind of GPU that is compiled in has so many", self.devices);
-        };
-        devices.truncate(self.devices);
-        Ok(devices)
-    }
-
-    fn validate(&self) -> Result<()> {
-        for (name, value) in [
-            ("--steps", self.steps),
-            ("--eval-every", self.eval_every),
-            ("--batch-size", self.batch_size),
-            ("--accumulation", self.accumulation),
-            ("--held-out", self.held_out),
-        ] {
-            ensure!(value > 0, "{name} is 0, but must be at least 1");
-        }
-        ensure!(self.max_grad_norm > 0.0, "--max-grad-norm is {}, but must be above 0", self.max_grad_norm);
-        ensure!(
-            self.steps.is_multiple_of(self.eval_every),
-            "--steps {} is not a multiple of --eval-every {}",
-            self.steps,
-            self.eval_every
-        );
-        Ok(())
-    }
-}
 
 /// What lies beside the weights of a Hugging Face model and is needed to use it.
 const COMPANIONS: [&str; 10] = [
@@ -149,39 +30,56 @@ const COMPANIONS: [&str; 10] = [
     "spiece.model",
 ];
 
+/// A run as it began.
+#[derive(Serialize, Deserialize)]
+struct Beginning {
+    settings: Settings,
+    /// What tells another checkpoint or text from those of the run.
+    held_out_loss: f64,
+}
+
+/// How far the held-out loss of the same checkpoint and text may differ, relatively, between devices.
+const SAME_LOSS: f64 = 1e-3;
+
 /// An output directory, and how far the run in it has come.
 pub struct Run {
     output: PathBuf,
     folder: PathBuf,
+    /// That of the run that is resumed.
+    beginning: Option<Beginning>,
     finished_epochs: usize,
 }
 
 impl Run {
     /// A new run, or with `resume` the one that is there. Writes nothing.
     pub fn open(output: &Path, settings: &Settings, resume: bool) -> Result<Self> {
-        settings.validate()?;
         let folder = output.join("training");
-        let path = folder.join("settings.json");
-        let finished_epochs = match (resume, path.exists()) {
+        let run = Self { output: output.to_path_buf(), folder, beginning: None, finished_epochs: 0 };
+        let path = run.path();
+        match (resume, path.exists()) {
             (false, true) => bail!(
                 "{} holds a run already; add --resume to go on with it, or take another --output",
-                folder.display()
+                run.folder.display()
             ),
-            (true, false) => bail!("there is no run in {} to go on with", folder.display()),
+            (true, false) => bail!("there is no run in {} to go on with", run.folder.display()),
+            (false, false) => {
+                ensure!(is_empty(output)?, "{} is not empty; take another --output", output.display());
+                Ok(run)
+            }
             (true, true) => {
                 let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-                let theirs: Settings = serde_json::from_slice(&text)
+                let beginning: Beginning = serde_json::from_slice(&text)
                     .with_context(|| format!("{} is not of this program", path.display()))?;
+                let theirs = &beginning.settings;
                 ensure!(
-                    theirs == *settings,
+                    theirs == settings,
                     "the run in {} has other settings: {theirs:?}",
-                    folder.display()
+                    run.folder.display()
                 );
-                last_checkpoint(&folder.join("checkpoint"), settings.epochs())
+                let finished_epochs = run.last_checkpoint(settings.epochs());
+                Ok(Self { beginning: Some(beginning), finished_epochs, ..run })
             }
-            (false, false) => 0,
-        };
-        Ok(Self { output: output.to_path_buf(), folder, finished_epochs })
+        }
     }
 
     /// Where checkpoints and logs are.
@@ -193,14 +91,52 @@ impl Run {
         self.finished_epochs
     }
 
-    /// Writes the settings, and copies config and tokenizer into the output directory where there are none yet.
-    pub fn begin(&self, settings: &Settings, checkpoint: &Path) -> Result<()> {
-        let path = self.folder.join("settings.json");
-        let write = || -> Result<()> {
-            fs::create_dir_all(&self.folder)?;
-            Ok(fs::write(&path, serde_json::to_string_pretty(settings)?)?)
+    fn path(&self) -> PathBuf {
+        self.folder.join("run.json")
+    }
+
+    fn checkpoint(&self, name: &str, epoch: usize) -> PathBuf {
+        self.folder.join("checkpoint").join(format!("{name}-{epoch}"))
+    }
+
+    /// The last epoch, of so many, of which model, optimiser and schedule can all be read; one that was cut short
+    /// by a kill can not.
+    pub fn last_checkpoint(&self, epochs: usize) -> usize {
+        let is_whole = |&epoch: &usize| {
+            ModuleRecord::load(self.checkpoint("model", epoch)).is_ok()
+                && OptimizerRecord::load(self.checkpoint("optim", epoch)).is_ok()
+                && LrSchedulerRecord::load(self.checkpoint("scheduler", epoch)).is_ok()
         };
-        write().with_context(|| format!("cannot write {}", path.display()))?;
+        (1..=epochs).rev().find(is_whole).unwrap_or(0)
+    }
+
+    /// The model as it was after an epoch.
+    pub fn model_of(&self, epoch: usize, model: MaskedLmTraining) -> Result<MaskedLmTraining> {
+        let path = self.checkpoint("model", epoch);
+        let record = ModuleRecord::load(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(model.load_record(record))
+    }
+
+    /// Writes down how a new run begins, and copies config and tokenizer into the output directory. A run that is
+    /// resumed must begin as it did.
+    pub fn begin(&self, settings: &Settings, checkpoint: &Path, held_out_loss: f64) -> Result<()> {
+        if let Some(beginning) = &self.beginning {
+            let theirs = beginning.held_out_loss;
+            ensure!(
+                (held_out_loss - theirs).abs() <= SAME_LOSS * theirs,
+                "the run in {} began at a held-out loss of {theirs}, but with this checkpoint and this text it is \
+                 {held_out_loss}; resume with those that it began with",
+                self.folder.display()
+            );
+        } else {
+            let path = self.path();
+            let beginning = Beginning { settings: settings.clone(), held_out_loss };
+            let write = || -> Result<()> {
+                fs::create_dir_all(&self.folder)?;
+                Ok(fs::write(&path, serde_json::to_string_pretty(&beginning)?)?)
+            };
+            write().with_context(|| format!("cannot write {}", path.display()))?;
+        }
         for name in COMPANIONS {
             let (from, to) = (checkpoint.join(name), self.output.join(name));
             if from.is_file() && !to.exists() {
@@ -212,15 +148,27 @@ impl Run {
     }
 }
 
-/// The last epoch of which model, optimiser and schedule can all be read; one that was cut short by a kill can not.
-fn last_checkpoint(folder: &Path, epochs: usize) -> usize {
-    let is_whole = |epoch: &usize| {
-        let path = |name: &str| folder.join(format!("{name}-{epoch}"));
-        ModuleRecord::load(path("model")).is_ok()
-            && OptimizerRecord::load(path("optim")).is_ok()
-            && LrSchedulerRecord::load(path("scheduler")).is_ok()
-    };
-    (1..=epochs).rev().find(is_whole).unwrap_or(0)
+/// Whether there is nothing at `path`, or nothing in it.
+fn is_empty(path: &Path) -> Result<bool> {
+    match fs::read_dir(path) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error).with_context(|| format!("cannot write into {}", path.display())),
+    }
+}
+
+/// Early stopping by the logs of all validations, those before a resume included.
+#[derive(Clone)]
+pub struct Patience {
+    pub validations: usize,
+}
+
+impl EarlyStoppingStrategy for Patience {
+    fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
+        let loss = LossMetric::new().name();
+        let best = store.find_epoch(&loss, Aggregate::Mean, Direction::Lowest, &Split::Valid);
+        best.is_some_and(|best| epoch - best >= self.validations)
+    }
 }
 
 /// Mean loss per hidden token, in nats.

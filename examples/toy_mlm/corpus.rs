@@ -168,6 +168,10 @@ impl Task for Corpus {
         (0..2 * SENTENCE + 3).collect()
     }
 
+    fn lesson(&self) -> &'static str {
+        "The model learned more than how often each word occurs."
+    }
+
     fn has_learned(&self, outcome: &Outcome) -> bool {
         outcome.loss < outcome.blind_loss && outcome.loss < outcome.loss_before
     }

@@ -102,6 +102,10 @@ impl Task for Places {
         places.into_iter().map(|place| place + 1).collect()
     }
 
+    fn lesson(&self) -> &'static str {
+        "The position embeddings learned."
+    }
+
     fn has_learned(&self, outcome: &Outcome) -> bool {
         outcome.accuracy >= 0.95 && outcome.accuracy_without_positions <= 0.30
     }

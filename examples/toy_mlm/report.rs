@@ -14,6 +14,7 @@ pub struct Report {
     used: usize,
     unused: usize,
     used_movement: f64,
+    lesson: &'static str,
     task_has_learned: bool,
 }
 
@@ -48,6 +49,7 @@ impl Report {
             pad_movement: words_moved[pad],
         };
         Ok(Self {
+            lesson: run.task.lesson(),
             task_has_learned: run.task.has_learned(&outcome),
             outcome,
             without_positions,
@@ -90,11 +92,8 @@ impl fmt::Display for Report {
         row(&format!("  positions used ({}), mean", self.used), format!("{:.3}", self.used_movement))?;
         row(&format!("  positions never used ({}), largest", self.unused), exact(unused_movement))?;
         row("  padding row of the word table", exact(pad_movement))?;
-        let verdict = match self.has_learned() {
-            true => "The position embeddings learned.",
-            false => "The position embeddings did NOT learn what the task needs.",
-        };
-        write!(f, "\n{verdict}")
+        let not = if self.has_learned() { "" } else { "NOT shown: " };
+        write!(f, "\n{not}{}", self.lesson)
     }
 }
 

@@ -38,7 +38,10 @@ pub trait Task {
     /// In which order a picture shows the positions that are used.
     fn position_order(&self) -> Vec<usize>;
 
-    /// Whether these held-out results show what the task is there to show.
+    /// What the task is there to show.
+    fn lesson(&self) -> &'static str;
+
+    /// Whether these held-out results show it.
     fn has_learned(&self, outcome: &Outcome) -> bool;
 }
 

@@ -26,7 +26,7 @@ pub(crate) use files::Checkpoint;
 pub(crate) use hf_config::Fields;
 use hf_config::config_path;
 pub(crate) use keys::Keys;
-pub(crate) use params::{StoredParam, filled, tensors};
+pub(crate) use params::{StoredParam, filled, tensors, torch_name};
 pub(crate) use save::Directory;
 
 impl BertEmbeddings {

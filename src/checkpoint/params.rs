@@ -181,6 +181,16 @@ impl ModuleMapper for Replace {
     }
 }
 
+/// What PyTorch calls a dtype that weights can have.
+pub(crate) fn torch_name(dtype: DType) -> Option<&'static str> {
+    Some(match stored_dtype(dtype)? {
+        safetensors::Dtype::F64 => "float64",
+        safetensors::Dtype::F16 => "float16",
+        safetensors::Dtype::BF16 => "bfloat16",
+        _ => "float32",
+    })
+}
+
 fn stored_dtype(dtype: DType) -> Option<safetensors::Dtype> {
     match dtype {
         DType::F64 => Some(safetensors::Dtype::F64),

@@ -33,43 +33,50 @@ impl Corpus {
     /// # Errors
     ///
     /// [`Error::Io`] if the file cannot be read, [`Error::NoText`] if there is no text in it, [`Error::NotUtf8`];
-    /// [`Error::MaxLengthTooSmall`] if a window has no room for a token, and [`Error::Config`] if it is longer
-    /// than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length).
+    /// [`Error::Config`] if a window has no room for a token, or is longer than the tokenizer's
+    /// [`model_max_length`](BertTokenizer::model_max_length).
     pub fn open(path: impl AsRef<Path>, tokenizer: BertTokenizer, seq_len: usize) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
         Lines::open(&path)?;
+        let invalid = |problem| Err(Error::Config { field: "seq_len", problem });
         if seq_len < 3 {
-            return Err(Error::MaxLengthTooSmall { max_length: seq_len, special_tokens: 2 });
+            return invalid(format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3"));
         }
         if let Some(limit) = tokenizer.model_max_length().filter(|&limit| seq_len > limit) {
-            let problem = format!("is {seq_len}, but the model reads at most {limit} tokens");
-            return Err(Error::Config { field: "seq_len", problem });
+            return invalid(format!("is {seq_len}, but the model reads at most {limit} tokens"));
         }
         // Lines are cut by the window, not by the model.
         let tokenizer = tokenizer.with_model_max_length(u32::MAX as usize);
         Ok(Self { path, tokenizer, seq_len })
     }
 
-    /// The first `limit` windows that are held out.
+    /// Of the windows that are held out, `limit` at most, drawn from all over the file.
+    ///
+    /// Reads and tokenises the whole file, so that a text that cannot be read to its end is refused before
+    /// anything is trained on it. The draw is the same each time.
     ///
     /// # Errors
     ///
     /// Those of reading and tokenising the text, and [`Error::Config`] if the whole file is but one window, so
     /// that nothing is left to train on.
     pub fn held_out(&self, limit: usize) -> Result<Vec<MaskedLmExample>> {
-        let mut held_out = Vec::new();
-        let mut is_trainable = false;
+        let mut drawn = Vec::new();
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut windows = 0;
         for (index, window) in self.windows()?.enumerate() {
-            match index % HELD_OUT_EVERY {
-                0 if held_out.len() == limit => break,
-                0 => held_out.push(window?),
-                _ => {
-                    window?;
-                    is_trainable = true;
-                }
+            let window = window?;
+            windows = index + 1;
+            if !index.is_multiple_of(HELD_OUT_EVERY) {
+                continue;
+            }
+            // Vitter's algorithm R.
+            match rng.random_range(0..=index / HELD_OUT_EVERY) {
+                _ if drawn.len() < limit => drawn.push(window),
+                place if place < limit => drawn[place] = window,
+                _ => {}
             }
         }
-        if !is_trainable {
+        if windows < 2 {
             let problem = format!(
                 "is {}, and {} has one window of that length: none to train on beside the one held out; shorten \
                  the windows or take more text",
@@ -78,7 +85,7 @@ impl Corpus {
             );
             return Err(Error::Config { field: "seq_len", problem });
         }
-        Ok(held_out)
+        Ok(drawn)
     }
 
     /// The windows to train on, pass after pass over the file without end, shuffled by `seed`.

@@ -1,6 +1,8 @@
 //! Whole models from Hugging Face directories, and back.
 
-use crate::checkpoint::{Checkpoint, Directory, Family, Fields, StoredParam, agree, filled, tensors};
+use crate::checkpoint::{
+    Checkpoint, Directory, Family, Fields, StoredParam, agree, filled, tensors, torch_name,
+};
 use crate::error::{Error, Result};
 use crate::masked_lm::keys::{ModelKeys, head_of};
 use crate::masked_lm::model::{BertForMaskedLm, BertForMaskedLmConfig};
@@ -196,6 +198,7 @@ impl BertForMaskedLm {
     /// is kept: other heads, `tokenizer.json`. A new directory becomes a `bert` or, with positions after
     /// padding, a `roberta`; to keep another `model_type` (camembert, xlm-roberta, …), copy the `config.json`
     /// there first. The word table is stored once; the head's copy is left out, as transformers leaves it out.
+    /// Values are stored in the model's dtype, and the config says which that is.
     ///
     /// The files are replaced as by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained):
     /// a save that fails leaves the old ones.
@@ -225,6 +228,11 @@ impl BertForMaskedLm {
             ]
             .map(|(field, value)| (field.to_string(), value)),
         );
+        // transformers loads in the dtype that the config names; before 4.56 it had another name.
+        if let Some(dtype) = torch_name(self.embeddings.word_embeddings.weight.val().dtype()) {
+            fields.insert("dtype".into(), dtype.into());
+            fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
+        }
         let mut params = self.body_params(&keys);
         params.extend(self.head_params(&keys));
         let tensors = tensors(params, directory.model_path())?;

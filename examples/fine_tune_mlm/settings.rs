@@ -1,0 +1,146 @@
+//! What a run depends on.
+
+use anyhow::{Result, bail, ensure};
+use burn::prelude::*;
+use burn::tensor::DeviceType;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+/// A resumed run must have the same.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Optimiser steps.
+    #[arg(long, default_value_t = 200)]
+    pub steps: usize,
+
+    /// Optimiser steps between validations; each is followed by a checkpoint.
+    #[arg(long, default_value_t = 50)]
+    pub eval_every: usize,
+
+    /// Windows in a batch.
+    #[arg(long, default_value_t = 8)]
+    pub batch_size: usize,
+
+    /// Batches in an optimiser step.
+    #[arg(long, default_value_t = 1)]
+    pub accumulation: usize,
+
+    /// GPUs that share each optimiser step, each with batches of its own: the first of whatever kind is compiled in
+    /// and has so many. With more than one, dropout depends on who draws first, and no run repeats another exactly.
+    #[arg(long, default_value_t = 1)]
+    pub devices: usize,
+
+    /// Tokens in a window, [CLS] and [SEP] included; at most the model's limit, 512 for BERT.
+    #[arg(long, default_value_t = 128)]
+    pub seq_len: usize,
+
+    /// Windows that are validated on, at most, from all over the text. One in twenty is held out and not trained on.
+    #[arg(long, default_value_t = 64)]
+    pub held_out: usize,
+
+    /// The highest learning rate; it grows to it over the first tenth of the steps and falls to 0.
+    #[arg(long, default_value_t = 5e-5)]
+    pub learning_rate: f64,
+
+    /// AdamW's decay, which biases and LayerNorm are spared.
+    #[arg(long, default_value_t = 0.01)]
+    pub weight_decay: f32,
+
+    /// The largest norm of all gradients together; 0 for no limit.
+    #[arg(long, default_value_t = 1.0)]
+    pub max_grad_norm: f64,
+
+    /// The share of tokens that are hidden.
+    #[arg(long, default_value_t = 0.15)]
+    pub mlm_probability: f64,
+
+    /// Hide whole words instead of single tokens.
+    #[arg(long)]
+    pub whole_words: bool,
+
+    /// Stop when the held-out loss has not fallen for so many validations, and save the model of the best one.
+    #[arg(long, value_name = "VALIDATIONS")]
+    pub patience: Option<usize>,
+
+    /// The seed of everything random.
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+}
+
+impl Settings {
+    /// Validations, and what Burn's trainer calls epochs.
+    pub fn epochs(&self) -> usize {
+        self.steps.div_ceil(self.eval_every)
+    }
+
+    /// Steps in which the learning rate grows.
+    pub fn warmup(&self) -> usize {
+        self.steps / 10
+    }
+
+    /// For [`MaskedLmTraining`].
+    pub fn max_grad_norm(&self) -> f64 {
+        match self.max_grad_norm {
+            0.0 => f64::INFINITY,
+            norm => norm,
+        }
+    }
+
+    /// Batches in an optimiser step, of all devices together.
+    pub fn batches_per_step(&self) -> usize {
+        self.accumulation * self.devices
+    }
+
+    /// The devices that train: the default one, or as many GPUs of one kind.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        ensure!(self.devices > 0, "--devices is 0, but must be at least 1");
+        if self.devices == 1 {
+            return Ok(vec![Device::default()]);
+        }
+        let kinds: Vec<DeviceType> = vec![
+            #[cfg(feature = "cuda")]
+            DeviceType::Cuda,
+            #[cfg(feature = "rocm")]
+            DeviceType::Rocm,
+            #[cfg(feature = "metal")]
+            DeviceType::Metal,
+            #[cfg(feature = "vulkan")]
+            DeviceType::Vulkan,
+            #[cfg(feature = "webgpu")]
+            DeviceType::WebGpu,
+            #[cfg(feature = "wgpu")]
+            DeviceType::Wgpu,
+        ];
+        let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
+        let Some(mut devices) = kinds.into_iter().find(|devices| devices.len() >= self.devices) else {
+            bail!("--devices is {}, but no kind of GPU that is compiled in has so many", self.devices);
+        };
+        devices.truncate(self.devices);
+        Ok(devices)
+    }
+
+    pub fn validate(&self) -> Result<()> {
+        for (name, value) in [
+            ("--steps", self.steps),
+            ("--eval-every", self.eval_every),
+            ("--batch-size", self.batch_size),
+            ("--accumulation", self.accumulation),
+            ("--held-out", self.held_out),
+            ("--patience", self.patience.unwrap_or(1)),
+        ] {
+            ensure!(value > 0, "{name} is 0, but must be at least 1");
+        }
+        ensure!(
+            self.max_grad_norm >= 0.0 && self.max_grad_norm.is_finite(),
+            "--max-grad-norm is {}, but must be above 0, or 0 for no limit",
+            self.max_grad_norm
+        );
+        ensure!(
+            self.steps.is_multiple_of(self.eval_every),
+            "--steps {} is not a multiple of --eval-every {}",
+            self.steps,
+            self.eval_every
+        );
+        Ok(())
+    }
+}
