@@ -73,7 +73,7 @@ fn run(args: &Args) -> Result<()> {
             let mut text = tokenizer.decode(&[word])?;
             if text.is_empty() {
                 // A special token, or a row beyond the vocabulary.
-                text = tokenizer.id_to_token(word).unwrap_or(format!("(no token has id {word})"));
+                text = tokenizer.id_to_token(word).unwrap_or_else(|| format!("(no token has id {word})"));
             }
             println!("{:6.2} %  {text}", probability * 100.0);
         }

@@ -28,20 +28,29 @@ pub fn losses(folder: &Path) -> Result<Losses> {
         if !log("train").exists() {
             break;
         }
-        losses.train.extend(read(&log("train"))?);
+        losses.train.extend(read(&log("train"))?.batches);
         if log("valid").exists() {
-            let valid = read(&log("valid"))?;
-            losses.valid.push(valid.iter().sum::<f64>() / valid.len().max(1) as f64);
+            losses.valid.extend(read(&log("valid"))?.mean);
         }
     }
     Ok(losses)
 }
 
-/// One number a line, followed by how many it stands for; the last may be the mean, marked `final`.
-fn read(path: &Path) -> Result<Vec<f64>> {
+/// A log of the trainer.
+struct Log {
+    batches: Vec<f64>,
+    /// Over the epoch; not there if the epoch was broken off.
+    mean: Option<f64>,
+}
+
+/// One number a line, followed by how many it stands for; the last is the mean, marked `final`.
+fn read(path: &Path) -> Result<Log> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let values = text.lines().filter_map(|line| line.split_once(','));
-    Ok(values.filter(|(_, count)| *count != "final").filter_map(|(value, _)| value.parse().ok()).collect())
+    let values = values.filter_map(|(value, count)| Some((value.parse().ok()?, count)));
+    let (means, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
+    let numbers = |lines: Vec<(f64, &str)>| lines.into_iter().map(|(value, _)| value).collect();
+    Ok(Log { batches: numbers(batches), mean: means.last().map(|&(value, _)| value) })
 }
 
 pub fn draw(losses: &Losses, batches_per_epoch: usize, before: f64, path: &Path) -> Result<()> {
