@@ -218,3 +218,9 @@ fn primitive(rows: Rows) -> ops::Rows<Dispatch> {
 fn is_quantized(table: &Tensor<2>) -> bool {
     matches!(table.dtype(), DType::QFloat(_))
 }
+
+/// `table[ids]`, [B, S] → [B, S, H]: the reference's lookup, which never leaves the table.
+pub(crate) fn lookup(table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize>) -> Tensor<3> {
+    let table = table.dequantize().into_dispatch();
+    Tensor::from_dispatch(reference::lookup::<Dispatch>(&table, &ids.into_dispatch(), padding_idx))
+}

@@ -1,13 +1,12 @@
 //! A lookup table with a padding index.
 
 use crate::error::{Error, Result, Table};
-use crate::functional::Rows;
-use crate::ids::Ids;
+use crate::functional::{Rows, lookup};
+use crate::ids::{Ids, unravel};
 use crate::initializer::EmbeddingInitializer;
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::prelude::*;
-use burn::tensor::module::embedding;
 
 /// Configuration of a [`TokenEmbedding`].
 #[derive(Config, Debug, PartialEq)]
@@ -163,8 +162,8 @@ impl TokenEmbedding {
 
     /// As [`forward`](Self::forward), without a check.
     ///
-    /// The caller answers for the range: with an id outside 0..V a CPU device panics and a GPU device reads
-    /// whatever lies at that address.
+    /// The caller answers for the range: an id outside 0..V takes the nearest row that exists. Memory outside the
+    /// table is never read.
     pub fn forward_in_range<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         let shape = ids.dims();
         self.restore_rank(self.lookup(ids.reshape([1, -1])), shape)
@@ -182,30 +181,8 @@ impl TokenEmbedding {
         Rows::Lookup { table: self.weight.val(), ids, padding_idx: self.padding_idx }
     }
 
-    /// `weight[ids]` for ids that were checked: [B, S] → [B, S, H].
+    /// `weight[ids]`: [B, S] → [B, S, H].
     pub(crate) fn lookup(&self, ids: Tensor<2, Int>) -> Tensor<3> {
-        let weight = self.weight.val();
-        let rows = embedding(weight.clone(), ids.clone());
-        match self.padding_idx {
-            // The same values, but where the id is the padding index they come from a detached copy of its
-            // row: the mask stops the gradient there, and what the backward adds to the row is 0.0.
-            Some(row) if rows.is_autodiff() => {
-                let shape = rows.dims();
-                let is_pad = ids.equal_scalar(row as i64).unsqueeze_dim::<3>(2).expand(shape);
-                let pad_row = weight.detach().narrow(0, row, 1).unsqueeze::<3>().expand(shape);
-                rows.mask_where(is_pad, pad_row)
-            }
-            _ => rows,
-        }
+        lookup(self.weight.val(), ids, self.padding_idx)
     }
-}
-
-/// The index, axis by axis, of the `flat`-th element of a row-major tensor.
-fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
-    let mut index = vec![0; shape.len()];
-    for (i, &size) in index.iter_mut().zip(shape).rev() {
-        *i = flat % size;
-        flat /= size;
-    }
-    index
 }

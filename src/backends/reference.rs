@@ -96,28 +96,37 @@ fn sum<B: Backend>(input: &EmbedLayerNorm<B>) -> FloatTensor<B> {
 
 /// One summand, of a shape that broadcasts to [B, S, H].
 fn rows_forward<B: Backend>(rows: &Rows<B>, [_, seq]: [usize; 2]) -> Option<FloatTensor<B>> {
-    let slice = |table: &FloatTensor<B>, first: usize, len: usize| {
-        let hidden = table.shape()[1];
-        let rows = B::float_slice(table.clone(), &[Slice::from(first..first + len), Slice::from(0..hidden)]);
-        B::float_reshape(rows, Shape::new([1, len, hidden]))
-    };
     match rows {
         Rows::Absent => None,
         Rows::Values(values) => Some(values.clone()),
-        Rows::Range { table, first } => Some(slice(table, *first, seq)),
-        Rows::Row { table, row } => Some(slice(table, *row, 1)),
-        Rows::Lookup { table, ids, padding_idx } => {
-            let found = B::embedding(table.clone(), in_range::<B>(ids, table));
-            let Some(pad) = padding_idx.filter(|_| B::ad_enabled(&table.device())) else {
-                return Some(found);
-            };
-            // The same values, but where the id is the padding index they come from a detached copy of its
-            // row: the mask stops the gradient there, and what Burn's backward adds to the row is 0.0.
-            let shape = found.shape();
-            let pad_row = B::float_expand(slice(&B::float_detach(table.clone()), pad, 1), shape.clone());
-            Some(B::float_mask_where(found, is_pad::<B>(ids, pad, shape), pad_row))
-        }
+        Rows::Range { table, first } => Some(slice::<B>(table, *first, seq)),
+        Rows::Row { table, row } => Some(slice::<B>(table, *row, 1)),
+        Rows::Lookup { table, ids, padding_idx } => Some(lookup::<B>(table, ids, *padding_idx)),
     }
+}
+
+/// `table[ids]`, [B, S, H], without a gradient for the padding row.
+pub(crate) fn lookup<B: Backend>(
+    table: &FloatTensor<B>,
+    ids: &IntTensor<B>,
+    padding_idx: Option<usize>,
+) -> FloatTensor<B> {
+    let found = B::embedding(table.clone(), in_range::<B>(ids, table));
+    let Some(pad) = padding_idx.filter(|_| B::ad_enabled(&table.device())) else {
+        return found;
+    };
+    // The same values, but where the id is the padding index they come from a detached copy of its row: the mask
+    // stops the gradient there, and what Burn's backward adds to the row is 0.0.
+    let shape = found.shape();
+    let pad_row = slice::<B>(&B::float_detach(table.clone()), pad, 1);
+    B::float_mask_where(found, is_pad::<B>(ids, pad, shape.clone()), B::float_expand(pad_row, shape))
+}
+
+/// Rows `first` to `first + len` of `table` [V, H], as [1, len, H].
+fn slice<B: Backend>(table: &FloatTensor<B>, first: usize, len: usize) -> FloatTensor<B> {
+    let hidden = table.shape()[1];
+    let rows = B::float_slice(table.clone(), &[Slice::from(first..first + len), Slice::from(0..hidden)]);
+    B::float_reshape(rows, Shape::new([1, len, hidden]))
 }
 
 /// The gradient of a summand's table or vectors, given that of the sum, [B, S, H].

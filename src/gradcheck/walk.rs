@@ -1,5 +1,6 @@
 //! Reading and replacing the parameters of any module.
 
+use crate::ids::unravel;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, Gradients};
@@ -26,13 +27,8 @@ impl Slot {
     }
 
     /// The index, axis by axis, of an entry.
-    pub fn index(&self, mut entry: usize) -> Vec<usize> {
-        let mut index = vec![0; self.shape.len()];
-        for (i, &size) in index.iter_mut().zip(&self.shape).rev() {
-            *i = entry % size;
-            entry /= size;
-        }
-        index
+    pub fn index(&self, entry: usize) -> Vec<usize> {
+        unravel(entry, &self.shape)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is wrong with an input is said in the same words on every device.
 
 use crate::case::*;
+use crate::reference::host;
 use burn::prelude::*;
 use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig};
 
@@ -72,6 +73,17 @@ pub fn shapes_that_do_not_fit_are_errors(case: &Case) {
     }
     let empty = BertEmbeddingsInput::from_ids(Tensor::zeros([0, 3], device)).unwrap_err();
     assert!(matches!(empty, Error::Empty { .. }), "{empty}");
+}
+
+pub fn an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own(case: &Case) {
+    let device = case.autodiff();
+    let table = TokenEmbeddingConfig::new(5, 2).with_padding_idx(Some(1)).init(&device);
+    let look_up = |ids: [i32; 4]| {
+        let rows = table.forward_in_range::<1, 2>(Tensor::from_ints(ids, &device));
+        let gradients = rows.clone().powi_scalar(2).sum().backward();
+        (host(rows), host(table.weight.grad(&gradients).unwrap()))
+    };
+    assert_eq!(look_up([i32::MIN, -1, 5, i32::MAX]), look_up([0, 0, 4, 4]));
 }
 
 pub fn a_table_of_its_own_names_the_place_in_any_rank(case: &Case) {
