@@ -226,6 +226,13 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
+    /// A parameter of a module is quantised, so that a checkpoint's values cannot be put into it.
+    #[error("{key} cannot be loaded into a quantised parameter; load the checkpoint first and quantise then")]
+    QuantizedModule {
+        /// The key of the parameter in the checkpoint.
+        key: String,
+    },
+
     /// A checkpoint lacks a tensor that the layer needs.
     #[error("{} has no {key}: {hint}", path.display())]
     MissingKey {

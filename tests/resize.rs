@@ -2,9 +2,10 @@
 
 mod checkpoint_files;
 
-use burn::module::Module;
+use burn::module::{Module, Quantizer};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, FloatDType};
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Error, NewRows,
@@ -109,6 +110,20 @@ fn cutting_off_the_padding_row_is_refused() {
     }
     let module = tiny().with_pad_token_id(Some(3)).init(&device());
     assert!(module.resize_vocabulary(&VocabularyResize::new(4)).is_ok());
+}
+
+#[test]
+fn a_quantised_table_is_refused() {
+    let scheme = QuantScheme::default().with_store(QuantStore::Native);
+    let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+    let module = tiny().init(&device()).quantize_weights(&mut quantizer);
+    let error = module.clone().resize_vocabulary(&VocabularyResize::new(12)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot resize the word table: it is quantised; resize first and quantise then"
+    );
+    let error = module.extend_positions(12, PositionFill::Tile).unwrap_err();
+    assert!(matches!(error, Error::Resize { table: Table::Position, .. }), "{error}");
 }
 
 #[test]
