@@ -191,6 +191,40 @@ impl ModuleMapper for Dequantize {
     }
 }
 
+/// 2049 tokens: a sum that f16 would round.
+fn gradients_come_back_in_the_dtype_of_their_parameter(case: &Case) {
+    let _turn = turn();
+    let device = case.device.clone().autodiff();
+    for dtype in [DType::F16, DType::BF16] {
+        if !device.supports_dtype(dtype) {
+            continue;
+        }
+        for (wide, narrow) in [(DType::F32, dtype), (dtype, DType::F32)] {
+            let (tokens, hidden) = (2049, 4);
+            let table = Tensor::<2>::random([7, hidden], Distribution::Default, (&device, narrow));
+            let table = table.require_grad();
+            let [gamma, beta] =
+                [1.0, 0.0].map(|value| Tensor::<1>::full([hidden], value, (&device, wide)).require_grad());
+            let words = Rows::Lookup {
+                table: table.clone(),
+                ids: Tensor::zeros([1, tokens], &device),
+                padding_idx: None,
+            };
+            let norm = Norm { gamma: gamma.clone(), beta: Some(beta.clone()), epsilon: 1e-12 };
+            let y = embed_layer_norm([1, tokens], [words, Rows::Absent, Rows::Absent], norm, 0.0);
+            assert_eq!(y.dtype(), narrow);
+            let gradients = y.sum().backward();
+            assert_eq!(table.grad(&gradients).unwrap().dtype(), narrow);
+            assert_eq!(gamma.grad(&gradients).unwrap().dtype(), wide);
+            let beta = beta.grad(&gradients).unwrap();
+            assert_eq!(beta.dtype(), wide);
+            if wide == DType::F32 {
+                assert_eq!(values(beta), [2049.0; 4]);
+            }
+        }
+    }
+}
+
 const DROPOUT: f64 = 0.1;
 
 /// γ = 0 and β = 1 lay the mask bare: y is 0 or 1 / (1 − p), and so is β's gradient by token.
@@ -363,6 +397,7 @@ macro_rules! every_test {
                 gradients_are_the_same_under_checkpointing,
                 quantised_tensors_give_what_they_dequantise_to,
                 quantised_module_gives_what_it_dequantises_to,
+                gradients_come_back_in_the_dtype_of_their_parameter,
                 share_of_kept_values_is_right_in_every_call_and_every_column,
                 neighbouring_calls_rows_and_columns_do_not_correlate,
                 backward_drops_what_the_forward_dropped,

@@ -38,7 +38,8 @@ pub(crate) fn with_statistics<B: Backend>(
     (narrow::<B>(drop_out::<B>(y, &input), dtype), mean, rstd)
 }
 
-/// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::ops::Operand::ALL).
+/// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::ops::Operand::ALL), each in the
+/// dtype of its operand: tables share y's.
 pub(crate) fn backward<B: Backend>(
     input: EmbedLayerNorm<B>,
     mean: FloatTensor<B>,
@@ -52,12 +53,12 @@ pub(crate) fn backward<B: Backend>(
     let grad = drop_out::<B>(wide::<B>(grad), &input); // [B, S, H]
     let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&input)), mean), rstd.clone());
 
-    let over_tokens = |tensor| {
+    let over_tokens = |tensor, of: &FloatTensor<B>| {
         let total = B::float_sum_dims(tensor, &[0, 1]);
-        narrow::<B>(B::float_reshape(total, Shape::new([hidden])), dtype)
+        narrow::<B>(B::float_reshape(total, Shape::new([hidden])), of.dtype())
     };
-    let beta = beta.then(|| over_tokens(grad.clone()));
-    let gamma = gamma.then(|| over_tokens(B::float_mul(grad.clone(), normalized.clone())));
+    let beta = beta.then(|| over_tokens(grad.clone(), &input.beta));
+    let gamma = gamma.then(|| over_tokens(B::float_mul(grad.clone(), normalized.clone()), &input.gamma));
     if !(words || token_types || positions) {
         return vec![None, None, None, gamma, beta];
     }
