@@ -1,5 +1,7 @@
 //! The crate's one error type.
 
+use burn::prelude::Device;
+use burn::tensor::DType;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -91,6 +93,28 @@ pub enum Error {
         found: Vec<usize>,
         /// The shapes that are allowed, in words.
         expected: String,
+    },
+
+    /// Vectors of another dtype than the rows that they are added to.
+    #[error("{input} is {found:?}, but the module's tables are {expected:?}; cast one of them")]
+    DTypeMismatch {
+        /// The input, such as `inputs_embeds`.
+        input: &'static str,
+        /// Its dtype.
+        found: DType,
+        /// The tables' dtype.
+        expected: DType,
+    },
+
+    /// An input lies on another device than what it is used with.
+    #[error("{input} is on {found:?}, but {expected:?} is needed; move it there with to_device")]
+    DeviceMismatch {
+        /// The input, such as `input_ids`.
+        input: &'static str,
+        /// Its device.
+        found: Box<Device>,
+        /// The device of the module, or of the batch that it belongs to.
+        expected: Box<Device>,
     },
 
     /// A table that was looked up row by row got a gradient for all of its rows as well.
@@ -392,6 +416,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// An input that is not on the device that it should be on.
+    pub(crate) fn device_mismatch(input: &'static str, found: Device, expected: Device) -> Self {
+        Self::DeviceMismatch { input, found: found.inner().into(), expected: expected.inner().into() }
+    }
+
     /// A file that could not be read.
     pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
         Self::Io { action: "read", path: path.to_path_buf(), source }

@@ -90,9 +90,10 @@ pub struct Norm {
 ///
 /// # Panics
 ///
-/// If shapes do not fit. Flex's kernel also if an id has no row in its table; everything else takes the nearest
-/// row. Memory outside the table is never read.
+/// If shapes do not fit, a padding index has no row in its table, or `dropout` is not in [0, 1). Flex's kernel also
+/// if an id has no row in its table; everything else takes the nearest row. Memory outside the table is never read.
 pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
+    assert!((0.0..1.0).contains(&dropout), "dropout: the probability is {dropout}, but must lie in [0, 1)");
     let Norm { gamma, beta, epsilon } = norm;
     let gamma = gamma.dequantize();
     let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);

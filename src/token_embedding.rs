@@ -45,14 +45,7 @@ impl TokenEmbeddingConfig {
                 return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
             }
         }
-        if let Some(row) = self.padding_idx
-            && row >= self.num_embeddings
-        {
-            return Err(Error::Config {
-                field: "padding_idx",
-                problem: format!("is {row}, but num_embeddings is {}", self.num_embeddings),
-            });
-        }
+        check_padding_idx(self.padding_idx, self.num_embeddings)?;
         self.initializer.validate()?;
         let shape = [self.num_embeddings, self.embedding_dim];
         Ok(TokenEmbedding {
@@ -121,6 +114,11 @@ impl TokenEmbedding {
         [self.num_embeddings(), self.embedding_dim()]
     }
 
+    /// Whether the padding index, which is public, has a row.
+    pub(crate) fn check_padding_idx(&self) -> Result<()> {
+        check_padding_idx(self.padding_idx, self.num_embeddings())
+    }
+
     /// Looks up ids of any rank D; `E` must be D + 1, which the compiler checks.
     ///
     /// # Shapes
@@ -142,11 +140,19 @@ impl TokenEmbedding {
     ///
     /// # Errors
     ///
-    /// [`Error::IdOutOfRange`] if an id is negative or not below V; [`Error::Empty`] if there are no ids.
+    /// - [`Error::IdOutOfRange`] if an id is negative or not below V;
+    /// - [`Error::Empty`] if there are no ids;
+    /// - [`Error::DeviceMismatch`] if they lie on another device than the table;
+    /// - [`Error::Config`] if `padding_idx` was set to a row that the table does not have.
     pub fn try_forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Result<Tensor<E>> {
         let shape = ids.dims();
         if shape.contains(&0) {
             return Err(Error::Empty { input: "ids", shape: shape.into() });
+        }
+        self.check_padding_idx()?;
+        let (found, expected) = (ids.device(), self.weight.lazy_device());
+        if found != expected {
+            return Err(Error::device_mismatch("ids", found, expected));
         }
         let ids = ids.reshape([1, -1]);
         Ids::from_tensor("ids", ids.clone()).check(Table::Embedding, self.num_embeddings()).map_err(
@@ -184,5 +190,16 @@ impl TokenEmbedding {
     /// `weight[ids]`: [B, S] → [B, S, H].
     pub(crate) fn lookup(&self, ids: Tensor<2, Int>) -> Tensor<3> {
         lookup(self.weight.val(), ids, self.padding_idx)
+    }
+}
+
+/// Whether a table of `rows` rows has the padding row.
+fn check_padding_idx(padding_idx: Option<usize>, rows: usize) -> Result<()> {
+    match padding_idx {
+        Some(row) if row >= rows => Err(Error::Config {
+            field: "padding_idx",
+            problem: format!("is {row}, but num_embeddings is {rows}"),
+        }),
+        _ => Ok(()),
     }
 }

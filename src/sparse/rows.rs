@@ -45,8 +45,10 @@ impl BertEmbeddings {
     /// # Errors
     ///
     /// - Those of [`try_forward`](Self::try_forward);
-    /// - [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table has a LoRA adapter or is distributed.
+    /// - [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table that is looked up has a LoRA adapter or is
+    ///   distributed.
     pub fn touched_rows(&self, input: &BertEmbeddingsInput) -> Result<TouchedRows> {
+        self.check(input)?;
         let mut embeddings = self.clone();
         let (input_ids, words) = match input.words() {
             Words::Ids(ids) => {

@@ -56,6 +56,8 @@ macro_rules! every_behaviour {
                 errors::an_id_without_a_row_is_named_with_its_place,
                 errors::a_sequence_past_the_position_table_is_an_error,
                 errors::shapes_that_do_not_fit_are_errors,
+                errors::a_batch_on_another_device_is_an_error,
+                errors::autodiff_makes_no_other_device,
                 errors::an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own,
                 errors::a_table_of_its_own_names_the_place_in_any_rank,
                 errors::forward_panics_with_the_same_words,
