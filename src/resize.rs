@@ -88,7 +88,8 @@ impl BertEmbeddings {
     /// The padding index, the device, the dtype and whether the table is trained stay.
     ///
     /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so
-    /// it starts afresh with this table and goes on with all others. A table that has the size already is
+    /// it starts afresh with this table and goes on with all others; a
+    /// [`SparseOptimizer`](crate::sparse::SparseOptimizer) does so too. A table that has the size already is
     /// returned as it is. An output head tied to the table by reading it follows by itself.
     ///
     /// ```
