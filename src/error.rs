@@ -165,7 +165,7 @@ pub enum Error {
     /// A saved state of a row optimiser that cannot be written or read.
     #[error("cannot {action} the state of the row optimiser")]
     RowStateFile {
-        /// What failed, such as `read state.bpk of`.
+        /// What failed, such as `save to rows.bpk`.
         action: String,
         /// Why.
         #[source]

@@ -60,8 +60,15 @@ impl BertEmbeddings {
                 (Some(ids), Some(looked_up.touched))
             }
             Words::Embeds(_) => {
-                // Not looked up, but it tells the hidden size; the large table must not be held.
-                embeddings.word_embeddings = LookedUp::new(Table::Word, &self.word_embeddings, &[0])?.small;
+                // Not looked up, but it tells the hidden size and the device; the large table must not be held.
+                let device = self.word_embeddings.weight.lazy_device();
+                embeddings.word_embeddings = TokenEmbedding {
+                    weight: Param::initialized(
+                        ParamId::new(),
+                        Tensor::zeros([1, self.hidden_size()], &device),
+                    ),
+                    padding_idx: None,
+                };
                 (None, None)
             }
         };
