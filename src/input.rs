@@ -182,8 +182,9 @@ impl BertEmbeddingsInput {
 
     /// Drops the check of all ids given so far: the caller answers for their range.
     ///
-    /// Saves ids that came as tensors from being read back, which waits for the device. With an id out of
-    /// range a CPU device panics and a GPU device reads whatever lies at that address.
+    /// Saves ids that came as tensors from being read back, which waits for the device. For an id out of range,
+    /// and for an `AfterPadding` position past its table, Flex's kernel panics and names the id; everything else takes
+    /// the nearest row that exists. No memory outside a table is ever read or written.
     pub fn assume_in_range(self) -> Self {
         Self {
             words: match self.words {
