@@ -314,7 +314,7 @@ fn a_number_between_two_halves_goes_to_the_nearer_one() {
     let folder = folder(&[("a.safetensors", &safetensors_bytes(&tensors))]);
     let mut module = cast_module(tiny().init(&device()), FloatDType::F16);
     module.load(folder.path().join("a.safetensors")).unwrap();
-    assert_eq!(values(&module.layer_norm.gamma), [1.0 + 1.0 / 1024.0, 1.0, f32::INFINITY, 0.0]);
+    assert_eq!(values(&module.layer_norm.gamma), [1.0 + 1.0 / 1024.0, 1.0, f64::INFINITY, 0.0]);
 }
 
 #[test]
