@@ -168,12 +168,7 @@ impl BertEmbeddingsConfig {
                 format!("is {}, but must be finite and above 0", self.layer_norm_eps),
             );
         }
-        if !(0.0..1.0).contains(&self.hidden_dropout_prob) {
-            return invalid(
-                "hidden_dropout_prob",
-                format!("is {}, but must lie in [0, 1)", self.hidden_dropout_prob),
-            );
-        }
+        check_dropout(self.hidden_dropout_prob)?;
         self.initializer.validate()?;
         if self.position_embedding_type == PositionEmbeddingType::AfterPadding {
             match self.pad_token_id {
@@ -197,5 +192,16 @@ impl BertEmbeddingsConfig {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether dropout can be taken with this probability.
+pub(crate) fn check_dropout(prob: f64) -> Result<()> {
+    match (0.0..1.0).contains(&prob) {
+        true => Ok(()),
+        false => Err(Error::Config {
+            field: "hidden_dropout_prob",
+            problem: format!("is {prob}, but must lie in [0, 1)"),
+        }),
     }
 }

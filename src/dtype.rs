@@ -2,7 +2,7 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
-use burn::tensor::FloatDType;
+use burn::tensor::{DType, FloatDType};
 
 /// Casts every float parameter of `module` to `dtype`, as `module.to(dtype)` does in PyTorch.
 ///
@@ -22,6 +22,11 @@ use burn::tensor::FloatDType;
 /// ```
 pub fn cast_module<M: Module>(module: M, dtype: FloatDType) -> M {
     module.map(&mut Cast { dtype })
+}
+
+/// Whether a parameter holds quantised values. Does not initialise it.
+pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    param.is_initialized() && matches!(param.base().dtype(), DType::QFloat(_))
 }
 
 struct Cast {

@@ -1,6 +1,6 @@
 //! `BertEmbeddings`: the module.
 
-use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType, check_dropout};
 use crate::error::{Error, Result, Table};
 use crate::functional::{Norm, Rows, embed_layer_norm};
 use crate::ids::Ids;
@@ -9,6 +9,7 @@ use crate::token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig};
 use burn::prelude::*;
+use burn::tensor::DType;
 
 impl BertEmbeddingsConfig {
     /// Builds the module on `device`.
@@ -197,10 +198,15 @@ impl BertEmbeddings {
     ///
     /// - [`Error::IdOutOfRange`] if a token, token type or explicit position has no row in its table;
     /// - [`Error::SequenceTooLong`] if default positions run past the position table;
-    /// - [`Error::ShapeMismatch`] if `inputs_embeds` are not of length H.
+    /// - [`Error::ShapeMismatch`] if `inputs_embeds` are not of length H, [`Error::DTypeMismatch`] if they are not
+    ///   of the tables' dtype;
+    /// - [`Error::DeviceMismatch`] if the batch lies on another device than the module; autodiff makes no
+    ///   difference;
+    /// - [`Error::Config`] if `dropout.prob` or a table's `padding_idx` was set to a value that it cannot have.
     ///
     /// Ids are not checked after [`BertEmbeddingsInput::assume_in_range`].
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+        self.check(input)?;
         let rows = [self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?];
         let norm = Norm {
             gamma: self.layer_norm.gamma.val(),
@@ -211,23 +217,43 @@ impl BertEmbeddings {
         Ok(embed_layer_norm(input.dims(), rows, norm, dropout))
     }
 
+    /// What can be said without the ids: that the fields make a layer, and that the batch fits it.
+    pub(crate) fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
+        check_dropout(self.dropout.prob)?;
+        let tables = [&self.word_embeddings, &self.token_type_embeddings];
+        for table in tables.into_iter().chain(&self.position_embeddings) {
+            table.check_padding_idx()?;
+        }
+        let (found, expected) = (input.device(), self.word_embeddings.weight.lazy_device());
+        if found != expected {
+            return Err(Error::device_mismatch(input.words().name(), found, expected));
+        }
+        let Words::Embeds(embeds) = input.words() else { return Ok(()) };
+        let [batch, seq, hidden] = embeds.dims();
+        if hidden != self.hidden_size() {
+            return Err(Error::ShapeMismatch {
+                input: "inputs_embeds",
+                found: vec![batch, seq, hidden],
+                expected: format!("[B, S, {}]", self.hidden_size()),
+            });
+        }
+        let expected = match self.token_type_embeddings.weight.base().dtype() {
+            DType::QFloat(_) => expected.settings().float_dtype.into(),
+            dtype => dtype,
+        };
+        match embeds.dtype() {
+            found if found == expected => Ok(()),
+            found => Err(Error::DTypeMismatch { input: "inputs_embeds", found, expected }),
+        }
+    }
+
     fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
         match input.words() {
             Words::Ids(ids) => {
                 ids.check(Table::Word, self.word_embeddings.num_embeddings())?;
                 Ok(self.word_embeddings.rows(ids.tensor()))
             }
-            Words::Embeds(embeds) => {
-                let [batch, seq, hidden] = embeds.dims();
-                if hidden != self.hidden_size() {
-                    return Err(Error::ShapeMismatch {
-                        input: "inputs_embeds",
-                        found: vec![batch, seq, hidden],
-                        expected: format!("[B, S, {}]", self.hidden_size()),
-                    });
-                }
-                Ok(Rows::Values(embeds.clone()))
-            }
+            Words::Embeds(embeds) => Ok(Rows::Values(embeds.clone())),
         }
     }
 
@@ -260,7 +286,7 @@ impl BertEmbeddings {
 /// Where default positions that do not depend on ids start; they run on by ones.
 pub(crate) fn first_position(table: &TokenEmbedding, input: &BertEmbeddingsInput) -> Result<usize> {
     let past = input.past_key_values_length();
-    let first = table.padding_idx.map_or(past, |pad| past.saturating_add(pad + 1));
+    let first = table.padding_idx.map_or(past, |pad| past.saturating_add(pad).saturating_add(1));
     let [_, seq] = input.dims();
     let end = first.saturating_add(seq);
     let rows = table.num_embeddings();

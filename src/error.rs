@@ -1,5 +1,7 @@
 //! The crate's one error type.
 
+use burn::prelude::Device;
+use burn::tensor::DType;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -94,6 +96,28 @@ pub enum Error {
         expected: String,
     },
 
+    /// Vectors of another dtype than the rows that they are added to.
+    #[error("{input} is {found:?}, but the module's tables are {expected:?}; cast one of them")]
+    DTypeMismatch {
+        /// The input, such as `inputs_embeds`.
+        input: &'static str,
+        /// Its dtype.
+        found: DType,
+        /// The tables' dtype.
+        expected: DType,
+    },
+
+    /// An input lies on another device than what it is used with.
+    #[error("{input} is on {found:?}, but {expected:?} is needed; move it there with to_device")]
+    DeviceMismatch {
+        /// The input, such as `input_ids`.
+        input: &'static str,
+        /// Its device.
+        found: Box<Device>,
+        /// The device of the module, or of the batch that it belongs to.
+        expected: Box<Device>,
+    },
+
     /// A table that was looked up row by row got a gradient for all of its rows as well.
     #[error(
         "the {table} table got a dense gradient beside that of its rows: another part of the model reads the \
@@ -142,7 +166,7 @@ pub enum Error {
     /// A saved state of a row optimiser that cannot be written or read.
     #[error("cannot {action} the state of the row optimiser")]
     RowStateFile {
-        /// What failed, such as `save to state.bpk`.
+        /// What failed, such as `save to rows.bpk`.
         action: String,
         /// Why.
         #[source]
@@ -225,6 +249,13 @@ pub enum Error {
         path: PathBuf,
         /// What the format's parser says.
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// A parameter of a module is quantised, so that a checkpoint's values cannot be put into it.
+    #[error("{key} cannot be loaded into a quantised parameter; load the checkpoint first and quantise then")]
+    QuantizedModule {
+        /// The key of the parameter in the checkpoint.
+        key: String,
     },
 
     /// A checkpoint lacks a tensor that the layer needs.
@@ -386,6 +417,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// An input that is not on the device that it should be on.
+    pub(crate) fn device_mismatch(input: &'static str, found: Device, expected: Device) -> Self {
+        Self::DeviceMismatch { input, found: found.inner().into(), expected: expected.inner().into() }
+    }
+
     /// A file that could not be read.
     pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
         Self::Io { action: "read", path: path.to_path_buf(), source }

@@ -6,8 +6,7 @@ use crate::ops::{self, EmbeddingOps, Path};
 use burn::backend::{Dispatch, DispatchAutodiffContext, DispatchTensorKind};
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
-use burn::tensor::module::embedding;
-use burn::tensor::{DType, Distribution};
+use burn::tensor::Distribution;
 use std::cell::Cell;
 
 /// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
@@ -60,6 +59,8 @@ pub struct Norm {
 /// autodiff device, with `dropout` > 0. Its mask comes from the device's seed stream, so
 /// [`Device::seed`] makes it reproducible; it is computed again in the backward and never stored.
 ///
+/// Quantised tensors are dequantised as a whole first, and get no gradient.
+///
 /// ```
 /// use burn::prelude::*;
 /// use burn_bert::functional::{Norm, Rows, embed_layer_norm};
@@ -89,11 +90,13 @@ pub struct Norm {
 ///
 /// # Panics
 ///
-/// If shapes do not fit. Flex's kernel also if an id has no row in its table; everything else takes the nearest
-/// row. Memory outside the table is never read.
+/// If shapes do not fit, a padding index has no row in its table, or `dropout` is not in [0, 1). Flex's kernel also
+/// if an id has no row in its table; everything else takes the nearest row. Memory outside the table is never read.
 pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
+    assert!((0.0..1.0).contains(&dropout), "dropout: the probability is {dropout}, but must lie in [0, 1)");
     let Norm { gamma, beta, epsilon } = norm;
-    let beta = beta.unwrap_or_else(|| Tensor::zeros_like(&gamma));
+    let gamma = gamma.dequantize();
+    let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
     let [words, token_types, positions] = rows.map(primitive);
     let input = ops::EmbedLayerNorm {
         shape,
@@ -199,22 +202,23 @@ fn draws_masks(kind: &DispatchTensorKind) -> bool {
     }
 }
 
-/// A summand as the backends take it. Quantised tables are looked up first: only the rows are dequantised.
+/// A summand as the backends take it: dequantised.
 fn primitive(rows: Rows) -> ops::Rows<Dispatch> {
     match rows {
         Rows::Absent => ops::Rows::Absent,
-        Rows::Lookup { table, ids, .. } if is_quantized(&table) => {
-            ops::Rows::Values(embedding(table, ids).dequantize().into_dispatch())
-        }
-        Rows::Lookup { table, ids, padding_idx } => {
-            ops::Rows::Lookup { table: table.into_dispatch(), ids: ids.into_dispatch(), padding_idx }
-        }
+        Rows::Lookup { table, ids, padding_idx } => ops::Rows::Lookup {
+            table: table.dequantize().into_dispatch(),
+            ids: ids.into_dispatch(),
+            padding_idx,
+        },
         Rows::Range { table, first } => ops::Rows::Range { table: table.dequantize().into_dispatch(), first },
         Rows::Row { table, row } => ops::Rows::Row { table: table.dequantize().into_dispatch(), row },
         Rows::Values(values) => ops::Rows::Values(values.dequantize().into_dispatch()),
     }
 }
 
-fn is_quantized(table: &Tensor<2>) -> bool {
-    matches!(table.dtype(), DType::QFloat(_))
+/// `table[ids]`, [B, S] → [B, S, H]: the reference's lookup, which never leaves the table.
+pub(crate) fn lookup(table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize>) -> Tensor<3> {
+    let table = table.dequantize().into_dispatch();
+    Tensor::from_dispatch(reference::lookup::<Dispatch>(&table, &ids.into_dispatch(), padding_idx))
 }

@@ -1,16 +1,17 @@
 //! Clipping by the norm of all gradients together.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
+use std::collections::HashSet;
 
 /// Scales the gradients of a module so that their common norm is at most `max_norm`, and returns the norm that
 /// it was before, `[1]`; `None` if no parameter has a gradient.
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
 /// Burn's `GradientClipping::Norm` takes the norm of each parameter by itself, which turns the step; this
-/// shortens it. Nothing is read back from the device.
+/// shortens it. A parameter that several fields share counts once. Nothing is read back from the device.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -41,7 +42,7 @@ pub fn clip_by_global_norm<M: Module>(
     let mut squares = SumOfSquares::new(gradients);
     model.visit(&mut squares);
     let clip = Clip::new(squares.total?, max_norm);
-    model.visit(&mut Scale { gradients, clip: &clip });
+    model.visit(&mut Scale::new(gradients, &clip));
     Some(clip.norm)
 }
 
@@ -57,14 +58,14 @@ pub(crate) fn clip_on_all_devices<M: Module>(
     let mut by_device = added.by_device;
     let mut total = None;
     for (gradients, _) in &by_device {
-        let mut squares = SumOfSquares { gradients, total };
+        let mut squares = SumOfSquares { total, ..SumOfSquares::new(gradients) };
         model.visit(&mut squares);
         total = squares.total;
     }
     if let Some(total) = total {
         let clip = Clip::new(total, max_norm);
         for (gradients, _) in &mut by_device {
-            model.visit(&mut Scale { gradients, clip: &clip });
+            model.visit(&mut Scale::new(gradients, &clip));
         }
     }
     burn::optim::MultiGradientsParams { grads: by_device }
@@ -74,11 +75,13 @@ pub(crate) fn clip_on_all_devices<M: Module>(
 pub(crate) struct SumOfSquares<'a> {
     gradients: &'a GradientsParams,
     pub(crate) total: Option<Tensor<1>>,
+    /// The parameters that were added: one that fields share is visited in each of them.
+    seen: HashSet<ParamId>,
 }
 
 impl<'a> SumOfSquares<'a> {
     pub(crate) fn new(gradients: &'a GradientsParams) -> Self {
-        Self { gradients, total: None }
+        Self { gradients, total: None, seen: HashSet::new() }
     }
 
     pub(crate) fn add<const D: usize>(&mut self, gradient: Tensor<D>) {
@@ -102,7 +105,9 @@ impl<'a> SumOfSquares<'a> {
 
 impl ModuleVisitor for SumOfSquares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+        if self.seen.insert(param.id)
+            && let Some(gradient) = self.gradients.get::<D>(param.id)
+        {
             self.add(gradient);
         }
     }
@@ -130,13 +135,22 @@ impl Clip {
 
 /// Clips all gradients of a module.
 pub(crate) struct Scale<'a> {
-    pub(crate) gradients: &'a mut GradientsParams,
-    pub(crate) clip: &'a Clip,
+    gradients: &'a mut GradientsParams,
+    clip: &'a Clip,
+    seen: HashSet<ParamId>,
+}
+
+impl<'a> Scale<'a> {
+    pub(crate) fn new(gradients: &'a mut GradientsParams, clip: &'a Clip) -> Self {
+        Self { gradients, clip, seen: HashSet::new() }
+    }
 }
 
 impl ModuleVisitor for Scale<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
+        if self.seen.insert(param.id)
+            && let Some(gradient) = self.gradients.remove::<D>(param.id)
+        {
             self.gradients.register(param.id, self.clip.apply(gradient));
         }
     }
@@ -159,5 +173,47 @@ impl ModuleVisitor for AddUp {
             self.by_device.len() - 1
         });
         self.by_device[place].0.register(param.id, gradient);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::nn::{Linear, LinearConfig};
+
+    /// Two fields that share one layer, whose gradient is 10 in each of its four values: ‖g‖ = 20.
+    fn shared() -> ((Linear, Linear), GradientsParams) {
+        let device = Device::default().autodiff();
+        let linear = LinearConfig::new(2, 2).with_bias(false).init(&device);
+        let model = (linear.clone(), linear);
+        let x = Tensor::<2>::ones([1, 2], &device);
+        let loss = model.0.forward(x.clone()).mul_scalar(4.0) + model.1.forward(x).mul_scalar(6.0);
+        let gradients = GradientsParams::from_grads(loss.sum().backward(), &model);
+        (model, gradients)
+    }
+
+    fn assert_clipped_to_one(model: &(Linear, Linear), gradients: &GradientsParams) {
+        let gradient = gradients.get::<2>(model.0.weight.id).unwrap();
+        for value in gradient.into_data().iter::<f32>() {
+            assert!((value - 0.5).abs() < 1e-6, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_two_fields_share_counts_and_is_scaled_once() {
+        let (model, mut gradients) = shared();
+        let norm = clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
+        assert_eq!(norm.into_scalar::<f32>(), 20.0);
+        assert_clipped_to_one(&model, &gradients);
+    }
+
+    #[test]
+    #[cfg(feature = "train")]
+    fn a_shared_parameter_counts_once_on_several_devices_too() {
+        let (model, gradients) = shared();
+        let gradients =
+            burn::optim::MultiGradientsParams { grads: vec![(gradients, Device::default().autodiff())] };
+        let clipped = clip_on_all_devices(&model, gradients, 1.0);
+        assert_clipped_to_one(&model, &clipped.grads[0].0);
     }
 }

@@ -118,11 +118,10 @@ impl Ids {
         if valid(host.smallest) && valid(host.largest) {
             return Ok(());
         }
-        let [_, columns] = self.dims();
         let first = host.values.iter().position(|&id| !valid(id)).unwrap_or(0);
         Err(Error::IdOutOfRange {
             input: self.name,
-            index: vec![first / columns, first % columns],
+            index: unravel(first, &self.dims()),
             id: host.values[first],
             table,
             rows,
@@ -147,6 +146,16 @@ impl Ids {
     fn read_back(&self) -> Vec<i64> {
         self.tensor.to_data().iter::<i64>().collect()
     }
+}
+
+/// The index, axis by axis, of the `flat`-th element of a row-major tensor.
+pub(crate) fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    for (i, &size) in index.iter_mut().zip(shape).rev() {
+        *i = flat % size;
+        flat /= size;
+    }
+    index
 }
 
 #[cfg(test)]

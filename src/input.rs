@@ -22,7 +22,7 @@ use burn::prelude::*;
 ///
 /// # Checks
 ///
-/// Shapes are checked here. Whether a table has a row for every id is checked by
+/// Shapes and devices are checked here. Whether a table has a row for every id is checked by
 /// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward), which alone knows the tables: for ids
 /// that came from the host against the extremes recorded as they came, without touching the device; for ids
 /// that came as tensors by reading them back, once for all clones of this input.
@@ -42,6 +42,16 @@ pub(crate) enum Words {
     Ids(Ids),
     /// The caller's own vectors, [B, S, H].
     Embeds(Tensor<3>),
+}
+
+impl Words {
+    /// What a message calls it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Ids(_) => "input_ids",
+            Self::Embeds(_) => "inputs_embeds",
+        }
+    }
 }
 
 impl BertEmbeddingsInput {
@@ -97,16 +107,17 @@ impl BertEmbeddingsInput {
         self.with_token_types(ids)
     }
 
-    /// Segment ids that lie on the device already, [B, S].
+    /// Segment ids that lie on the batch's device already, [B, S].
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if the shape is not [B, S].
+    /// [`Error::ShapeMismatch`] if the shape is not [B, S], [`Error::DeviceMismatch`] if the device is another one.
     pub fn with_token_type_ids(self, token_type_ids: Tensor<2, Int>) -> Result<Self> {
         self.with_token_types(Ids::from_tensor("token_type_ids", token_type_ids))
     }
 
     fn with_token_types(self, ids: Ids) -> Result<Self> {
+        self.check_device("token_type_ids", &ids)?;
         let [batch, seq] = self.dims();
         if ids.dims() != [batch, seq] {
             return Err(Error::ShapeMismatch {
@@ -132,16 +143,17 @@ impl BertEmbeddingsInput {
         self.with_positions(ids)
     }
 
-    /// Positions that lie on the device already, [B, S] or [1, S].
+    /// Positions that lie on the batch's device already, [B, S] or [1, S].
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if the shape is neither.
+    /// [`Error::ShapeMismatch`] if the shape is neither, [`Error::DeviceMismatch`] if the device is another one.
     pub fn with_position_ids(self, position_ids: Tensor<2, Int>) -> Result<Self> {
         self.with_positions(Ids::from_tensor("position_ids", position_ids))
     }
 
     fn with_positions(self, ids: Ids) -> Result<Self> {
+        self.check_device("position_ids", &ids)?;
         let [batch, seq] = self.dims();
         if ids.dims() != [batch, seq] && ids.dims() != [1, seq] {
             return Err(Error::ShapeMismatch {
@@ -153,6 +165,14 @@ impl BertEmbeddingsInput {
         Ok(Self { position_ids: Some(ids), ..self })
     }
 
+    fn check_device(&self, input: &'static str, ids: &Ids) -> Result<()> {
+        let (found, expected) = (ids.tensor().device(), self.device());
+        match found == expected {
+            true => Ok(()),
+            false => Err(Error::device_mismatch(input, found, expected)),
+        }
+    }
+
     /// K, the number of tokens that were fed before this batch: default positions start there instead of at 0.
     ///
     /// Has no effect beside explicit positions.
@@ -162,8 +182,9 @@ impl BertEmbeddingsInput {
 
     /// Drops the check of all ids given so far: the caller answers for their range.
     ///
-    /// Saves ids that came as tensors from being read back, which waits for the device. With an id out of
-    /// range a CPU device panics and a GPU device reads whatever lies at that address.
+    /// Saves ids that came as tensors from being read back, which waits for the device. For an id out of range,
+    /// and for an `AfterPadding` position past its table, Flex's kernel panics and names the id; everything else takes
+    /// the nearest row that exists. No memory outside a table is ever read or written.
     pub fn assume_in_range(self) -> Self {
         Self {
             words: match self.words {

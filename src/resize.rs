@@ -1,5 +1,6 @@
 //! Growing and shrinking the tables of a trained layer, keeping what was learned.
 
+use crate::dtype::is_quantized;
 use crate::embeddings::BertEmbeddings;
 use crate::error::{Error, Result, Table};
 use crate::initializer::EmbeddingInitializer;
@@ -87,7 +88,8 @@ impl BertEmbeddings {
     /// The padding index, the device, the dtype and whether the table is trained stay.
     ///
     /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so
-    /// it starts afresh with this table and goes on with all others. A table that has the size already is
+    /// it starts afresh with this table and goes on with all others; a
+    /// [`SparseOptimizer`](crate::sparse::SparseOptimizer) does so too. A table that has the size already is
     /// returned as it is. An output head tied to the table by reading it follows by itself.
     ///
     /// ```
@@ -104,8 +106,8 @@ impl BertEmbeddings {
     /// # Errors
     ///
     /// [`Error::Resize`] if no row would be left, the padding row would be cut off (transformers drops the
-    /// padding index there, and trains the row from then on), or a LoRA adapter of the old size is attached;
-    /// [`Error::Config`] if the initialiser is not a distribution.
+    /// padding index there, and trains the row from then on), a LoRA adapter of the old size is attached, or the
+    /// table is quantised; [`Error::Config`] if the initialiser is not a distribution.
     pub fn resize_vocabulary(mut self, resize: &VocabularyResize) -> Result<Self> {
         let (rows, old_rows) = (resize.rows()?, self.word_embeddings.num_embeddings());
         if let Some(pad) = self.word_embeddings.padding_idx.filter(|&pad| pad >= rows) {
@@ -157,8 +159,8 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// [`Error::Resize`] if there is no position table, it has more rows already, or a LoRA adapter of the old
-    /// size is attached.
+    /// [`Error::Resize`] if there is no position table, it has more rows already, a LoRA adapter of the old size
+    /// is attached, or it is quantised.
     pub fn extend_positions(mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<Self> {
         let failed = |problem: String| Err(Error::Resize { table: Table::Position, problem });
         let Some(mut table) = self.position_embeddings.take() else {
@@ -189,13 +191,14 @@ impl BertEmbeddings {
 
 /// A table's values, cut off from what was computed with them.
 fn resizable(table: &TokenEmbedding, name: Table) -> Result<Tensor<2>> {
-    match table.weight.adapter() {
-        Some(_) => Err(Error::Resize {
-            table: name,
-            problem: "a LoRA adapter of the old size is attached; merge or remove it first".into(),
-        }),
-        None => Ok(table.weight.val().detach()),
+    let failed = |problem: &str| Err(Error::Resize { table: name, problem: problem.into() });
+    if table.weight.adapter().is_some() {
+        return failed("a LoRA adapter of the old size is attached; merge or remove it first");
     }
+    if is_quantized(&table.weight) {
+        return failed("it is quantised; resize first and quantise then");
+    }
+    Ok(table.weight.val().detach())
 }
 
 /// The parameter with other values, trained as before, under an id of its own.

@@ -1,13 +1,12 @@
 //! A lookup table with a padding index.
 
 use crate::error::{Error, Result, Table};
-use crate::functional::Rows;
-use crate::ids::Ids;
+use crate::functional::{Rows, lookup};
+use crate::ids::{Ids, unravel};
 use crate::initializer::EmbeddingInitializer;
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::prelude::*;
-use burn::tensor::module::embedding;
 
 /// Configuration of a [`TokenEmbedding`].
 #[derive(Config, Debug, PartialEq)]
@@ -46,14 +45,7 @@ impl TokenEmbeddingConfig {
                 return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
             }
         }
-        if let Some(row) = self.padding_idx
-            && row >= self.num_embeddings
-        {
-            return Err(Error::Config {
-                field: "padding_idx",
-                problem: format!("is {row}, but num_embeddings is {}", self.num_embeddings),
-            });
-        }
+        check_padding_idx(self.padding_idx, self.num_embeddings)?;
         self.initializer.validate()?;
         let shape = [self.num_embeddings, self.embedding_dim];
         Ok(TokenEmbedding {
@@ -122,6 +114,11 @@ impl TokenEmbedding {
         [self.num_embeddings(), self.embedding_dim()]
     }
 
+    /// Whether the padding index, which is public, has a row.
+    pub(crate) fn check_padding_idx(&self) -> Result<()> {
+        check_padding_idx(self.padding_idx, self.num_embeddings())
+    }
+
     /// Looks up ids of any rank D; `E` must be D + 1, which the compiler checks.
     ///
     /// # Shapes
@@ -143,11 +140,19 @@ impl TokenEmbedding {
     ///
     /// # Errors
     ///
-    /// [`Error::IdOutOfRange`] if an id is negative or not below V; [`Error::Empty`] if there are no ids.
+    /// - [`Error::IdOutOfRange`] if an id is negative or not below V;
+    /// - [`Error::Empty`] if there are no ids;
+    /// - [`Error::DeviceMismatch`] if they lie on another device than the table;
+    /// - [`Error::Config`] if `padding_idx` was set to a row that the table does not have.
     pub fn try_forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Result<Tensor<E>> {
         let shape = ids.dims();
         if shape.contains(&0) {
             return Err(Error::Empty { input: "ids", shape: shape.into() });
+        }
+        self.check_padding_idx()?;
+        let (found, expected) = (ids.device(), self.weight.lazy_device());
+        if found != expected {
+            return Err(Error::device_mismatch("ids", found, expected));
         }
         let ids = ids.reshape([1, -1]);
         Ids::from_tensor("ids", ids.clone()).check(Table::Embedding, self.num_embeddings()).map_err(
@@ -163,8 +168,8 @@ impl TokenEmbedding {
 
     /// As [`forward`](Self::forward), without a check.
     ///
-    /// The caller answers for the range: with an id outside 0..V a CPU device panics and a GPU device reads
-    /// whatever lies at that address.
+    /// The caller answers for the range: an id outside 0..V takes the nearest row that exists. Memory outside the
+    /// table is never read.
     pub fn forward_in_range<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         let shape = ids.dims();
         self.restore_rank(self.lookup(ids.reshape([1, -1])), shape)
@@ -182,30 +187,19 @@ impl TokenEmbedding {
         Rows::Lookup { table: self.weight.val(), ids, padding_idx: self.padding_idx }
     }
 
-    /// `weight[ids]` for ids that were checked: [B, S] → [B, S, H].
+    /// `weight[ids]`: [B, S] → [B, S, H].
     pub(crate) fn lookup(&self, ids: Tensor<2, Int>) -> Tensor<3> {
-        let weight = self.weight.val();
-        let rows = embedding(weight.clone(), ids.clone());
-        match self.padding_idx {
-            // The same values, but where the id is the padding index they come from a detached copy of its
-            // row: the mask stops the gradient there, and what the backward adds to the row is 0.0.
-            Some(row) if rows.is_autodiff() => {
-                let shape = rows.dims();
-                let is_pad = ids.equal_scalar(row as i64).unsqueeze_dim::<3>(2).expand(shape);
-                let pad_row = weight.detach().narrow(0, row, 1).unsqueeze::<3>().expand(shape);
-                rows.mask_where(is_pad, pad_row)
-            }
-            _ => rows,
-        }
+        lookup(self.weight.val(), ids, self.padding_idx)
     }
 }
 
-/// The index, axis by axis, of the `flat`-th element of a row-major tensor.
-fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
-    let mut index = vec![0; shape.len()];
-    for (i, &size) in index.iter_mut().zip(shape).rev() {
-        *i = flat % size;
-        flat /= size;
+/// Whether a table of `rows` rows has the padding row.
+fn check_padding_idx(padding_idx: Option<usize>, rows: usize) -> Result<()> {
+    match padding_idx {
+        Some(row) if row >= rows => Err(Error::Config {
+            field: "padding_idx",
+            problem: format!("is {row}, but num_embeddings is {rows}"),
+        }),
+        _ => Ok(()),
     }
-    index
 }

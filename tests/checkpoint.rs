@@ -2,8 +2,9 @@
 
 mod checkpoint_files;
 
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId, Quantizer};
 use burn::prelude::*;
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, FloatDType};
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType, cast_module,
@@ -313,7 +314,7 @@ fn a_number_between_two_halves_goes_to_the_nearer_one() {
     let folder = folder(&[("a.safetensors", &safetensors_bytes(&tensors))]);
     let mut module = cast_module(tiny().init(&device()), FloatDType::F16);
     module.load(folder.path().join("a.safetensors")).unwrap();
-    assert_eq!(values(&module.layer_norm.gamma), [1.0 + 1.0 / 1024.0, 1.0, f32::INFINITY, 0.0]);
+    assert_eq!(values(&module.layer_norm.gamma), [1.0 + 1.0 / 1024.0, 1.0, f64::INFINITY, 0.0]);
 }
 
 #[test]
@@ -336,6 +337,28 @@ trait MapBits {
 impl MapBits for Vec<f64> {
     fn map_bits(self) -> Vec<u64> {
         self.into_iter().map(f64::to_bits).collect()
+    }
+}
+
+#[test]
+fn a_quantised_module_is_refused_and_stays_as_it_is() {
+    let scheme = QuantScheme::default().with_store(QuantStore::Native);
+    for group in [ParamGroup::all(), ParamGroup::from_path("layer_norm.beta")] {
+        let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+        let mut module = tiny().init(&device()).quantize_weights_group(&mut quantizer, group);
+        let before = all_values(&module.clone().map(&mut Dequantize));
+        let error = module.load(fixture("zip.bin")).unwrap_err();
+        assert!(matches!(&error, Error::QuantizedModule { .. }), "{error}");
+        assert!(error.to_string().ends_with("load the checkpoint first and quantise then"), "{error}");
+        assert_eq!(all_values(&module.map(&mut Dequantize)), before);
+    }
+}
+
+struct Dequantize;
+
+impl ModuleMapper for Dequantize {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(Tensor::dequantize)
     }
 }
 

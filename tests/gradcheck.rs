@@ -46,6 +46,23 @@ mod wrong_gradients {
     }
 
     #[test]
+    fn a_wrong_gradient_of_an_input_is_caught_whichever_device_the_input_lies_on() {
+        let plain = Tensor::random([2, 3], Distribution::Normal(0.0, 1.0), &Device::default());
+        for x in [random([2, 3]), plain] {
+            let linear = LinearConfig::new(3, 2).init(&device());
+            let report = GradCheck::new()
+                .run_with_input(&linear, x, |linear, x, probe| {
+                    probe.weighted_sum(linear.forward(scaled_gradient(x, 2.0)))
+                })
+                .unwrap();
+            assert!(report.parameter("weight").unwrap().passed, "{report}");
+            let input = report.parameter("input").unwrap();
+            assert_eq!(input.coverage, Coverage::Entries(6));
+            is_caught(report);
+        }
+    }
+
+    #[test]
     fn an_operator_that_is_its_own_inverse_backward_passes() {
         check([3, 4], |x| scaled_gradient(x, 1.0)).unwrap().assert_passes();
     }
@@ -213,6 +230,26 @@ mod right_gradients {
     }
 
     #[test]
+    fn a_parameter_by_itself_has_no_path_with_an_input_and_without() {
+        let weight = Param::from_tensor(random([3, 2]));
+        let x = random([2, 3]);
+        let alone = GradCheck::new()
+            .run(&weight, |weight, probe| probe.weighted_sum(probe.constant(x.clone()).matmul(weight.val())))
+            .unwrap();
+        let check = GradCheck::new().exclude_row("", 1, 0.0).exclude_row("input", 0, 0.0);
+        let beside = check
+            .run_with_input(&weight, x.clone(), |weight, x, probe| probe.weighted_sum(x.matmul(weight.val())))
+            .unwrap();
+        let paths = |report: &GradCheckReport| -> Vec<String> {
+            report.parameters.iter().map(|parameter| parameter.path.clone()).collect()
+        };
+        assert_eq!(paths(&alone), [""]);
+        assert_eq!(paths(&beside), ["", "input"]);
+        let excluded: Vec<_> = beside.excluded_rows.iter().map(|row| (row.path.as_str(), row.row)).collect();
+        assert_eq!(excluded, [("", 1), ("input", 0)]);
+    }
+
+    #[test]
     fn a_frozen_parameter_is_listed_and_not_checked() {
         let linear = LinearConfig::new(3, 2).init(&device());
         let linear =
@@ -366,6 +403,36 @@ mod what_cannot_be_checked {
         };
         assert!(matches!(run("weight", 0), GradCheckError::UnknownPath { known, .. } if known == "0, 1"));
         assert_eq!(run("0", 4), GradCheckError::NoSuchRow { path: "0".into(), row: 4, rows: 4 });
+    }
+
+    #[test]
+    fn beside_an_input_errors_name_parameters_as_the_module_does() {
+        let linear = LinearConfig::new(3, 2).init(&device());
+        let excluding = |path: &str, row| {
+            let check = GradCheck::new().exclude_row(path, row, 0.0);
+            check.run_with_input(&linear, random([2, 3]), |_, x, _| x.sum()).unwrap_err()
+        };
+        assert!(matches!(excluding("0.weight", 0), GradCheckError::UnknownPath { path, known }
+            if path == "0.weight" && known == "weight, bias, input"));
+        assert_eq!(
+            excluding("weight", 3),
+            GradCheckError::NoSuchRow { path: "weight".into(), row: 3, rows: 3 }
+        );
+        assert_eq!(
+            excluding("input", 2),
+            GradCheckError::NoSuchRow { path: "input".into(), row: 2, rows: 2 }
+        );
+        let plain = LinearConfig::new(3, 2).init(&Device::default());
+        let found = GradCheck::new().run_with_input(&plain, random([2, 3]), |_, x, _| x.sum()).unwrap_err();
+        assert_eq!(found, GradCheckError::NoAutodiff { path: "weight".into() });
+        let dropout = DropoutConfig::new(0.5).init();
+        let x = Tensor::<1>::ones([2], &Device::default());
+        let found = GradCheck::new().run_with_input(&dropout, x, |_, x, _| x.sum()).unwrap_err();
+        assert_eq!(found, GradCheckError::NoAutodiff { path: "input".into() });
+        let x = Tensor::<1>::from_floats([1.0, 0.0], &device());
+        let found =
+            GradCheck::new().run_with_input(&dropout, x, |_, x, _| (x + 1e-9).log().sum()).unwrap_err();
+        assert!(found.to_string().contains("away from input [1]"), "{found}");
     }
 
     #[test]

@@ -4,10 +4,10 @@
 mod devices;
 mod tolerance;
 
-use burn::module::Module;
+use burn::module::{Module, ModuleMapper, Param, Quantizer};
 use burn::prelude::*;
 use burn::tensor::module::{embedding, layer_norm};
-use burn::tensor::quantization::{QuantScheme, QuantStore};
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, Distribution};
 use burn_bert::functional::{Norm, Rows, embed_layer_norm};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
@@ -129,23 +129,100 @@ fn gradients_are_the_same_under_checkpointing(case: &Case) {
     assert_eq!(plain, run(case.device.clone().autodiff().gradient_checkpointing()));
 }
 
-fn quantised_table_is_looked_up(case: &Case) {
-    let _turn = turn();
-    let device = case.device.clone();
-    let table = Tensor::<2>::random([8, 32], Distribution::Uniform(-1.0, 1.0), &device);
+fn scheme(device: &Device) -> QuantScheme {
     let packed = QuantScheme::default();
-    let scheme = match device.supports_dtype(DType::QFloat(packed)) {
+    match device.supports_dtype(DType::QFloat(packed)) {
         true => packed,
         false => packed.with_store(QuantStore::Native),
+    }
+}
+
+fn quantised_tensors_give_what_they_dequantise_to(case: &Case) {
+    let _turn = turn();
+    let device = case.device.clone();
+    let scheme = scheme(&device);
+    let random = |rows| Tensor::<2>::random([rows, 32], Distribution::Uniform(-1.0, 1.0), &device);
+    let [words, positions] = [random(8), random(4)].map(|table| table.quantize_dynamic(&scheme));
+    let [gamma, beta] = [random(1), random(1)].map(|row| row.reshape([32]).quantize_dynamic(&scheme));
+    let y = |words, positions, gamma, beta| {
+        let lookup = |table, ids, padding_idx| Rows::Lookup { table, ids, padding_idx };
+        let words = lookup(words, Tensor::from_ints([[7, 0, 3], [1, 1, 0]], &device), Some(0));
+        let positions = lookup(positions, Tensor::from_ints([[2, 0, 3]], &device), None); // for both sequences
+        let norm = Norm { gamma, beta: Some(beta), epsilon: 1e-12 };
+        values(embed_layer_norm([2, 3], [words, Rows::Absent, positions], norm, 0.0))
     };
-    let quantized = table.quantize_dynamic(&scheme);
-    let y = |table: Tensor<2>| {
-        let ids = Tensor::from_ints([[7, 0, 3]], &device);
-        let words = Rows::Lookup { table, ids, padding_idx: Some(0) };
-        let norm = Norm { gamma: Tensor::ones([32], &device), beta: None, epsilon: 1e-12 };
-        values(embed_layer_norm([1, 3], [words, Rows::Absent, Rows::Absent], norm, 0.0))
-    };
-    assert_close(&y(quantized.clone()), &y(quantized.dequantize()), case.tolerance);
+    let expected = y(
+        words.clone().dequantize(),
+        positions.clone().dequantize(),
+        gamma.clone().dequantize(),
+        beta.clone().dequantize(),
+    );
+    assert_close(&y(words, positions, gamma, beta), &expected, case.tolerance);
+}
+
+fn quantised_module_gives_what_it_dequantises_to(case: &Case) {
+    let _turn = turn();
+    let device = case.device.clone();
+    device.seed(3);
+    let config = BertEmbeddingsConfig::new().with_vocab_size(40).with_hidden_size(32);
+    let config = config.with_max_position_embeddings(16);
+    let mut quantizer = Quantizer::new(Calibration::MinMax, scheme(&device));
+    let module = config.init(&device).quantize_weights(&mut quantizer);
+    assert!(matches!(module.layer_norm.gamma.val().dtype(), DType::QFloat(_)));
+    let dequantized = module.clone().map(&mut Dequantize);
+    let ids = [[5, 6, 5, 0], [9, 5, 0, 0]];
+    let by_id = BertEmbeddingsInput::from_rows(&ids, &device).unwrap();
+    let shared = by_id.clone().with_position_rows(&[[3, 1, 2, 0]]).unwrap();
+    let vectors = Tensor::random([2, 4, 32], Distribution::Default, &device);
+    for input in [by_id, shared, BertEmbeddingsInput::from_embeds(vectors).unwrap()] {
+        let found = values(module.try_forward(&input).unwrap());
+        assert_close(&found, &values(dequantized.forward(&input)), case.tolerance);
+    }
+    let ids = Tensor::<2, Int>::from_ints([[5, 0], [39, 1]], &device);
+    let looked_up = |module: &BertEmbeddings| values(module.word_embeddings.forward::<2, 3>(ids.clone()));
+    assert_close(&looked_up(&module), &looked_up(&dequantized), case.tolerance);
+}
+
+struct Dequantize;
+
+impl ModuleMapper for Dequantize {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(Tensor::dequantize)
+    }
+}
+
+/// 2049 tokens: a sum that f16 would round.
+fn gradients_come_back_in_the_dtype_of_their_parameter(case: &Case) {
+    let _turn = turn();
+    let device = case.device.clone().autodiff();
+    for dtype in [DType::F16, DType::BF16] {
+        if !device.supports_dtype(dtype) {
+            continue;
+        }
+        for (wide, narrow) in [(DType::F32, dtype), (dtype, DType::F32)] {
+            let (tokens, hidden) = (2049, 4);
+            let table = Tensor::<2>::random([7, hidden], Distribution::Default, (&device, narrow));
+            let table = table.require_grad();
+            let [gamma, beta] =
+                [1.0, 0.0].map(|value| Tensor::<1>::full([hidden], value, (&device, wide)).require_grad());
+            let words = Rows::Lookup {
+                table: table.clone(),
+                ids: Tensor::zeros([1, tokens], &device),
+                padding_idx: None,
+            };
+            let norm = Norm { gamma: gamma.clone(), beta: Some(beta.clone()), epsilon: 1e-12 };
+            let y = embed_layer_norm([1, tokens], [words, Rows::Absent, Rows::Absent], norm, 0.0);
+            assert_eq!(y.dtype(), narrow);
+            let gradients = y.sum().backward();
+            assert_eq!(table.grad(&gradients).unwrap().dtype(), narrow);
+            assert_eq!(gamma.grad(&gradients).unwrap().dtype(), wide);
+            let beta = beta.grad(&gradients).unwrap();
+            assert_eq!(beta.dtype(), wide);
+            if wide == DType::F32 {
+                assert_eq!(values(beta), [2049.0; 4]);
+            }
+        }
+    }
 }
 
 const DROPOUT: f64 = 0.1;
@@ -290,7 +367,9 @@ fn shapes_that_do_not_fit_are_refused(case: &Case) {
     let values = |shape: [usize; 3]| Rows::Values(Tensor::ones(shape, device));
     let table = |rows, width| Tensor::<2>::ones([rows, width], device);
     let ids = |shape: [usize; 2]| Tensor::<2, Int>::zeros(shape, device);
-    let lookup = |width, shape| Rows::Lookup { table: table(5, width), ids: ids(shape), padding_idx: None };
+    let padded =
+        |width, shape, padding_idx| Rows::Lookup { table: table(5, width), ids: ids(shape), padding_idx };
+    let lookup = |width, shape| padded(width, shape, None);
     assert!(!refused([values([2, 3, 4]), Rows::Absent, Rows::Absent], 4));
     assert!(refused([values([2, 3, 4]), Rows::Absent, Rows::Absent], 3), "beta");
     for shape in [[3, 2, 4], [1, 3, 4], [4, 3, 4], [2, 3, 5]] {
@@ -305,6 +384,21 @@ fn shapes_that_do_not_fit_are_refused(case: &Case) {
     assert!(refused([values([2, 3, 4]), Rows::Absent, range(3)], 4), "position 5 of 5");
     let row = |row| Rows::Row { table: table(2, 4), row };
     assert!(refused([values([2, 3, 4]), row(2), Rows::Absent], 4), "token type 2 of 2");
+    assert!(!refused([padded(4, [2, 3], Some(4)), Rows::Absent, Rows::Absent], 4));
+    assert!(refused([padded(4, [2, 3], Some(5)), Rows::Absent, Rows::Absent], 4), "padding row 5 of 5");
+}
+
+fn dropout_outside_its_range_is_refused(case: &Case) {
+    for device in [case.device.clone(), case.device.clone().autodiff()] {
+        for prob in [-0.1, 1.0, 1.5, f64::NAN, f64::INFINITY] {
+            let values = Rows::Values(Tensor::ones([1, 2, 4], &device));
+            let norm = Norm { gamma: Tensor::ones([4], &device), beta: None, epsilon: 1e-12 };
+            let run = || embed_layer_norm([1, 2], [values, Rows::Absent, Rows::Absent], norm, prob);
+            let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
+            let expected = format!("dropout: the probability is {prob}, but must lie in [0, 1)");
+            assert_eq!(panic.downcast_ref::<String>(), Some(&expected));
+        }
+    }
 }
 
 macro_rules! every_test {
@@ -318,12 +412,15 @@ macro_rules! every_test {
                 frozen_tables_get_no_gradient_and_change_nobody_elses,
                 gradient_flows_through_a_table_that_is_computed,
                 gradients_are_the_same_under_checkpointing,
-                quantised_table_is_looked_up,
+                quantised_tensors_give_what_they_dequantise_to,
+                quantised_module_gives_what_it_dequantises_to,
+                gradients_come_back_in_the_dtype_of_their_parameter,
                 share_of_kept_values_is_right_in_every_call_and_every_column,
                 neighbouring_calls_rows_and_columns_do_not_correlate,
                 backward_drops_what_the_forward_dropped,
                 mask_does_not_depend_on_the_dtype,
                 shapes_that_do_not_fit_are_refused,
+                dropout_outside_its_range_is_refused,
             ]
         );
     };

@@ -2,15 +2,16 @@
 
 mod checkpoint_files;
 
-use burn::module::Module;
+use burn::module::{Module, Quantizer};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, FloatDType};
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Error, NewRows,
     PositionEmbeddingType, PositionFill, Table, VocabularyResize, cast_module,
 };
-use checkpoint_files::{all_values, tiny, values};
+use checkpoint_files::{all_values, cast, tiny, values};
 
 const HIDDEN: usize = 4;
 
@@ -18,19 +19,19 @@ fn device() -> Device {
     Device::default()
 }
 
-fn words(module: &BertEmbeddings) -> Vec<f32> {
+fn words(module: &BertEmbeddings) -> Vec<f64> {
     values(&module.word_embeddings.weight)
 }
 
-fn positions(module: &BertEmbeddings) -> Vec<f32> {
+fn positions(module: &BertEmbeddings) -> Vec<f64> {
     values(&module.position_embeddings.as_ref().unwrap().weight)
 }
 
-fn rows(values: &[f32], range: std::ops::Range<usize>) -> &[f32] {
+fn rows(values: &[f64], range: std::ops::Range<usize>) -> &[f64] {
     &values[range.start * HIDDEN..range.end * HIDDEN]
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
+fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
@@ -52,7 +53,7 @@ fn old_rows_are_bit_equal_in_a_grown_table_of_any_dtype() {
         NewRows::DrawnFrom(EmbeddingInitializer::TruncatedNormal { std: 1.0, bound: 2.0 }),
     ] {
         for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
-            let module = cast_module(tiny().init(&device()), dtype);
+            let module = cast(tiny().init(&device()), dtype);
             let before = words(&module);
             let resize = VocabularyResize::new(12).with_new_rows(new_rows.clone());
             let module = module.resize_vocabulary(&resize).unwrap();
@@ -92,7 +93,7 @@ fn the_padding_index_survives_and_its_row_gets_no_gradient() {
     let weights = Tensor::<3>::random([1, 4, HIDDEN], burn::tensor::Distribution::Default, &device);
     let gradients = (module.forward(&input) * weights).sum().backward();
     let gradient = module.word_embeddings.weight.grad(&gradients).unwrap();
-    let gradient: Vec<f32> = gradient.into_data().try_into_vec().unwrap();
+    let gradient: Vec<f64> = gradient.into_data().iter::<f64>().collect();
     assert_eq!(rows(&gradient, 3..4), [0.0; HIDDEN]);
     assert!(rows(&gradient, 11..12).iter().any(|value| *value != 0.0), "a new row is trained");
     assert_eq!(rows(&words(&module), 3..4), [0.0; HIDDEN]);
@@ -109,6 +110,20 @@ fn cutting_off_the_padding_row_is_refused() {
     }
     let module = tiny().with_pad_token_id(Some(3)).init(&device());
     assert!(module.resize_vocabulary(&VocabularyResize::new(4)).is_ok());
+}
+
+#[test]
+fn a_quantised_table_is_refused() {
+    let scheme = QuantScheme::default().with_store(QuantStore::Native);
+    let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+    let module = tiny().init(&device()).quantize_weights(&mut quantizer);
+    let error = module.clone().resize_vocabulary(&VocabularyResize::new(12)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot resize the word table: it is quantised; resize first and quantise then"
+    );
+    let error = module.extend_positions(12, PositionFill::Tile).unwrap_err();
+    assert!(matches!(error, Error::Resize { table: Table::Position, .. }), "{error}");
 }
 
 #[test]
@@ -274,17 +289,17 @@ fn interpolated_positions_stretch_the_table_between_its_ends() {
 #[test]
 fn interpolated_positions_lie_evenly_between_the_ends_at_any_length() {
     for length in 7..40 {
-        let module = cast_module(tiny().init(&device()), FloatDType::F64);
+        let module = cast(tiny().init(&device()), FloatDType::F64);
         let before = positions(&module);
         let after = positions(&module.extend_positions(length, PositionFill::Interpolate).unwrap());
         for row in 0..length {
             let place = row as f64 * 5.0 / (length - 1) as f64;
             let (below, weight) = (place.floor().min(4.0) as usize, place - place.floor().min(4.0));
             for column in 0..HIDDEN {
-                let old = |row: usize| f64::from(before[row * HIDDEN + column]);
+                let old = |row: usize| before[row * HIDDEN + column];
                 let expected = old(below) * (1.0 - weight) + old(below + 1) * weight;
-                let found = f64::from(after[row * HIDDEN + column]);
-                assert!((found - expected).abs() < 1e-8, "row {row} of {length}");
+                let found = after[row * HIDDEN + column];
+                assert!((found - expected).abs() < 1e-15, "row {row} of {length}");
             }
         }
     }
@@ -294,7 +309,7 @@ fn interpolated_positions_lie_evenly_between_the_ends_at_any_length() {
 fn the_ends_of_an_interpolated_table_are_bit_equal_at_any_length_and_dtype() {
     for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
         for length in [7, 8, 13, 100] {
-            let module = cast_module(tiny().init(&device()), dtype);
+            let module = cast(tiny().init(&device()), dtype);
             let before = positions(&module);
             let after = positions(&module.extend_positions(length, PositionFill::Interpolate).unwrap());
             assert_eq!(bits(rows(&after, 0..1)), bits(rows(&before, 0..1)));

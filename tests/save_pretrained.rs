@@ -145,7 +145,7 @@ fn what_is_saved_is_loaded_bit_for_bit_in_every_dtype_and_scheme() {
     for config in configs {
         for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
             let dir = tempfile::tempdir().unwrap();
-            let module = cast_module(config.init(&device()), dtype);
+            let module = cast(config.init(&device()), dtype);
             module.save_pretrained(dir.path()).unwrap();
             assert_eq!(BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap(), config);
             let mut loaded = cast_module(config.init(&device()), dtype);
@@ -287,7 +287,7 @@ fn transformers_reads_what_was_saved_and_gives_it_back_bit_for_bit() {
         (roberta(), FloatDType::BF16),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let module = cast_module(config.init(&device()), dtype);
+        let module = cast(config.init(&device()), dtype);
         module.save_pretrained(dir.path()).unwrap();
         transformers_reads(&python, dir.path(), &module);
     }

@@ -2,12 +2,12 @@
 
 mod tolerance;
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn::store::ModuleRecord;
 use burn_bert::sparse::{LazyAdamWConfig, RowGradients, RowSgdConfig, SparseAdamConfig, SparseOptimizer};
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, Error};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, Error, Table};
 use std::error::Error as _;
 use tolerance::values;
 
@@ -128,6 +128,41 @@ fn a_damaged_state_is_refused() {
         let error = load(writer).unwrap_err();
         assert!(error.to_string().contains(message), "{error}");
     }
+
+    // A table larger than any memory is not made before one of its shape is met.
+    let mut huge = load(pack(1 << 60, [3, 4], [2, 8])).unwrap();
+    let mut module = module();
+    let input = BertEmbeddingsInput::from_rows(&[[3, 4]], &device()).unwrap();
+    let touched = module.touched_rows(&input).unwrap();
+    let mut gradients = touched.forward().powi_scalar(3).sum().backward();
+    let gradients = RowGradients::from_grads(&mut gradients, touched, &module).unwrap();
+    let error = huge.step(0.1, &mut module, gradients).unwrap_err();
+    assert!(
+        matches!(error, Error::RowsOfOtherTable { table: Table::Word, expected: [rows, 8], .. } if rows == 1 << 60),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_state_that_was_loaded_and_not_stepped_is_saved_as_it_was() {
+    let bytes = state(SparseAdamConfig::new().init()).to_bytes().unwrap();
+    let loaded = SparseAdamConfig::new().init().from_bytes(bytes.clone(), &device()).unwrap();
+    assert_eq!(loaded.to_bytes().unwrap(), bytes);
+}
+
+#[test]
+fn a_loaded_state_goes_on_with_a_module_whose_parameters_have_other_ids() {
+    let (mut module, mut rows) = (module(), SparseAdamConfig::new().init());
+    let mut rest = AdamWConfig::new().init();
+    run(&mut module, &mut rows, &mut rest, 0..5);
+    let mut again = module.clone();
+    for table in [&mut again.word_embeddings, again.position_embeddings.as_mut().unwrap()] {
+        table.weight = table.weight.clone().transform_for_load(table.weight.val(), ParamId::new());
+    }
+    let mut loaded = SparseAdamConfig::new().init().from_bytes(rows.to_bytes().unwrap(), &device()).unwrap();
+    let mut rest_again = AdamWConfig::new().init().from_bytes(rest.into_bytes().unwrap()).unwrap();
+    let expected = run(&mut module, &mut rows, &mut rest, 5..8);
+    assert_eq!(run(&mut again, &mut loaded, &mut rest_again, 5..8), expected);
 }
 
 #[test]

@@ -237,3 +237,13 @@ fn a_table_with_an_adapter_is_refused() {
     let error = adapted.touched_rows(&input()).unwrap_err();
     assert!(matches!(error, Error::NotRowSparse { table: Table::Position, .. }), "{error}");
 }
+
+#[test]
+fn a_word_table_with_an_adapter_does_not_matter_to_vectors() {
+    let module = module(&config());
+    let mut adapted = module.clone().apply_lora(Lora::new(2, 2.0));
+    adapted.position_embeddings = module.position_embeddings.clone();
+    let input = BertEmbeddingsInput::from_embeds(vectors()).unwrap();
+    let rows = adapted.touched_rows(&input).unwrap();
+    assert_eq!(values(rows.forward()), values(adapted.forward(&input)));
+}

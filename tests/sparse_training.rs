@@ -10,7 +10,9 @@ use burn::tensor::{DType, Distribution, FloatDType};
 use burn_bert::sparse::{
     LazyAdamWConfig, RowGradients, RowSgdConfig, SparseAdamConfig, SparseOptimizer, TouchedRows,
 };
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, Error, Table, cast_module};
+use burn_bert::{
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, Error, Table, VocabularyResize, cast_module,
+};
 use tolerance::{F32, assert_close, values};
 
 const HIDDEN: usize = 8;
@@ -380,12 +382,42 @@ fn gradients_of_another_table_are_refused_and_nothing_changes() {
     );
     assert_eq!(parameters(&module), before);
 
-    // The same with a state of another shape.
+    // The same with a loaded state of another shape.
     rows.step(LEARNING_RATE, &mut module, ours).unwrap();
+    let mut rows = SparseAdamConfig::new().init().from_bytes(rows.to_bytes().unwrap(), &device()).unwrap();
     let mut larger = larger;
     let (_, theirs, _) = gradients(&larger, &inputs()[0], &weights);
     let error = rows.step(LEARNING_RATE, &mut larger, theirs).unwrap_err();
     assert!(error.to_string().starts_with("the state of the optimiser is for a word table"), "{error}");
+}
+
+#[test]
+fn a_resized_table_starts_afresh_and_the_other_one_goes_on() {
+    // Larger, smaller, and of the old size again with rows that are new.
+    for sizes in [&[24][..], &[15], &[15, 20]] {
+        let (mut module, weights) = (module(), loss_weights());
+        let mut rows = SparseAdamConfig::new().init();
+        train(&mut module, &mut rows, &mut SgdConfig::new().init(), &weights, 0..4);
+        let saved = rows.to_bytes().unwrap();
+        for &size in sizes {
+            module = module.resize_vocabulary(&VocabularyResize::new(size)).unwrap();
+        }
+        let (_, gradients, _) = gradients(&module, &inputs()[0], &weights);
+
+        let mut afresh = module.clone();
+        SparseAdamConfig::new().init().step(LEARNING_RATE, &mut afresh, gradients.clone()).unwrap();
+        let mut frozen = module.clone();
+        frozen.word_embeddings = frozen.word_embeddings.freeze();
+        let (_, of_positions, _) = self::gradients(&frozen, &inputs()[0], &weights);
+        let mut positions_alone = SparseAdamConfig::new().init().from_bytes(saved, &device()).unwrap();
+        positions_alone.step(LEARNING_RATE, &mut frozen, of_positions).unwrap();
+
+        rows.step(LEARNING_RATE, &mut module, gradients).unwrap();
+        let words = |module: &BertEmbeddings| values(module.word_embeddings.weight.val());
+        assert_eq!(words(&module), words(&afresh), "{sizes:?}");
+        assert_eq!(values(positions(&module).val()), values(positions(&frozen).val()), "{sizes:?}");
+        assert_ne!(values(positions(&module).val()), values(positions(&afresh).val()), "{sizes:?}");
+    }
 }
 
 #[test]

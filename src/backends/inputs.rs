@@ -18,7 +18,8 @@ pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<burn
     (alike && !empty && input.path == crate::ops::Path::Fused).then_some(dtype)
 }
 
-/// Panics unless every summand has a row of length H for every token, and gamma and beta are of that length.
+/// Panics unless every summand has a row of length H for every token, gamma and beta are of that length, and padding
+/// indices have a row.
 pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {
     let [batch, seq] = input.shape;
     let [hidden] = input.gamma.shape().dims();
@@ -31,12 +32,16 @@ pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {
                 assert_eq!(values.shape().dims(), expected, "{name}: vectors, against [B, S, H]");
                 continue;
             }
-            Rows::Lookup { table, ids, .. } => {
+            Rows::Lookup { table, ids, padding_idx } => {
                 let [sequences, length] = ids.shape().dims();
                 assert!(
                     (sequences == batch || sequences == 1) && length == seq,
                     "{name}: ids of shape [{sequences}, {length}] do not fit a batch of [{batch}, {seq}]"
                 );
+                if let Some(pad) = padding_idx {
+                    let rows = table.shape()[0];
+                    assert!(*pad < rows, "{name}: the padding index is {pad}, but there are {rows} rows");
+                }
                 (table, 0)
             }
             Rows::Range { table, first } => (table, first + seq),

@@ -38,7 +38,8 @@ pub(crate) fn with_statistics<B: Backend>(
     (narrow::<B>(drop_out::<B>(y, &input), dtype), mean, rstd)
 }
 
-/// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::ops::Operand::ALL).
+/// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::ops::Operand::ALL), each in the
+/// dtype of its operand: tables share y's.
 pub(crate) fn backward<B: Backend>(
     input: EmbedLayerNorm<B>,
     mean: FloatTensor<B>,
@@ -52,12 +53,12 @@ pub(crate) fn backward<B: Backend>(
     let grad = drop_out::<B>(wide::<B>(grad), &input); // [B, S, H]
     let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&input)), mean), rstd.clone());
 
-    let over_tokens = |tensor| {
+    let over_tokens = |tensor, of: &FloatTensor<B>| {
         let total = B::float_sum_dims(tensor, &[0, 1]);
-        narrow::<B>(B::float_reshape(total, Shape::new([hidden])), dtype)
+        narrow::<B>(B::float_reshape(total, Shape::new([hidden])), of.dtype())
     };
-    let beta = beta.then(|| over_tokens(grad.clone()));
-    let gamma = gamma.then(|| over_tokens(B::float_mul(grad.clone(), normalized.clone())));
+    let beta = beta.then(|| over_tokens(grad.clone(), &input.beta));
+    let gamma = gamma.then(|| over_tokens(B::float_mul(grad.clone(), normalized.clone()), &input.gamma));
     if !(words || token_types || positions) {
         return vec![None, None, None, gamma, beta];
     }
@@ -96,28 +97,37 @@ fn sum<B: Backend>(input: &EmbedLayerNorm<B>) -> FloatTensor<B> {
 
 /// One summand, of a shape that broadcasts to [B, S, H].
 fn rows_forward<B: Backend>(rows: &Rows<B>, [_, seq]: [usize; 2]) -> Option<FloatTensor<B>> {
-    let slice = |table: &FloatTensor<B>, first: usize, len: usize| {
-        let hidden = table.shape()[1];
-        let rows = B::float_slice(table.clone(), &[Slice::from(first..first + len), Slice::from(0..hidden)]);
-        B::float_reshape(rows, Shape::new([1, len, hidden]))
-    };
     match rows {
         Rows::Absent => None,
         Rows::Values(values) => Some(values.clone()),
-        Rows::Range { table, first } => Some(slice(table, *first, seq)),
-        Rows::Row { table, row } => Some(slice(table, *row, 1)),
-        Rows::Lookup { table, ids, padding_idx } => {
-            let found = B::embedding(table.clone(), in_range::<B>(ids, table));
-            let Some(pad) = padding_idx.filter(|_| B::ad_enabled(&table.device())) else {
-                return Some(found);
-            };
-            // The same values, but where the id is the padding index they come from a detached copy of its
-            // row: the mask stops the gradient there, and what Burn's backward adds to the row is 0.0.
-            let shape = found.shape();
-            let pad_row = B::float_expand(slice(&B::float_detach(table.clone()), pad, 1), shape.clone());
-            Some(B::float_mask_where(found, is_pad::<B>(ids, pad, shape), pad_row))
-        }
+        Rows::Range { table, first } => Some(slice::<B>(table, *first, seq)),
+        Rows::Row { table, row } => Some(slice::<B>(table, *row, 1)),
+        Rows::Lookup { table, ids, padding_idx } => Some(lookup::<B>(table, ids, *padding_idx)),
     }
+}
+
+/// `table[ids]`, [B, S, H], without a gradient for the padding row.
+pub(crate) fn lookup<B: Backend>(
+    table: &FloatTensor<B>,
+    ids: &IntTensor<B>,
+    padding_idx: Option<usize>,
+) -> FloatTensor<B> {
+    let found = B::embedding(table.clone(), in_range::<B>(ids, table));
+    let Some(pad) = padding_idx.filter(|_| B::ad_enabled(&table.device())) else {
+        return found;
+    };
+    // The same values, but where the id is the padding index they come from a detached copy of its row: the mask
+    // stops the gradient there, and what Burn's backward adds to the row is 0.0.
+    let shape = found.shape();
+    let pad_row = slice::<B>(&B::float_detach(table.clone()), pad, 1);
+    B::float_mask_where(found, is_pad::<B>(ids, pad, shape.clone()), B::float_expand(pad_row, shape))
+}
+
+/// Rows `first` to `first + len` of `table` [V, H], as [1, len, H].
+fn slice<B: Backend>(table: &FloatTensor<B>, first: usize, len: usize) -> FloatTensor<B> {
+    let hidden = table.shape()[1];
+    let rows = B::float_slice(table.clone(), &[Slice::from(first..first + len), Slice::from(0..hidden)]);
+    B::float_reshape(rows, Shape::new([1, len, hidden]))
 }
 
 /// The gradient of a summand's table or vectors, given that of the sum, [B, S, H].

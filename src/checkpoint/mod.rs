@@ -110,7 +110,8 @@ impl BertEmbeddings {
     ///   it is truncated, damaged, of another format, or claims more than it holds;
     /// - [`Error::MissingKey`], [`Error::AmbiguousKeys`] if the layer's keys are not there, or there twice;
     /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the
-    ///   module's shape.
+    ///   module's shape;
+    /// - [`Error::QuantizedModule`] if a parameter is quantised.
     ///
     /// After an error the module is as it was.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use super::files::{Checkpoint, StoredDType};
 use super::write::{Payload, Tensors};
+use crate::dtype::is_quantized;
 use crate::error::{Error, Result};
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::nn::{LayerNorm, Linear};
@@ -79,6 +80,14 @@ impl<'a> StoredParam<'a> {
         }
     }
 
+    fn is_quantized(&self) -> bool {
+        match &self.param {
+            Source::Vector(param) => is_quantized(param),
+            Source::Table(param) | Source::Linear(param) => is_quantized(param),
+            Source::NoBias(..) => false,
+        }
+    }
+
     /// Dtype and values, of which a linear weight is turned round when it is written.
     fn payload(&self) -> (DType, Payload) {
         match &self.param {
@@ -100,7 +109,7 @@ fn whole(values: Tensor<1>) -> (DType, Payload) {
 /// The module with the values of a checkpoint in the parameters listed; all others stay.
 ///
 /// Parameters keep their ids, device, dtype and whether they are trained. Keys, dtypes and shapes are checked
-/// before any value is read.
+/// before any value is read, and so is that no parameter is quantised.
 pub(crate) fn filled<M: Module>(
     module: &M,
     mut checkpoint: Checkpoint,
@@ -117,6 +126,9 @@ pub(crate) fn filled<M: Module>(
         let expected = param.shape();
         if entry.shape != expected {
             return Err(Error::CheckpointShape { path, key, found: entry.shape, expected });
+        }
+        if param.is_quantized() {
+            return Err(Error::QuantizedModule { key });
         }
         names.push(key);
         slots.push((id, matches!(param.param, Source::Linear(_))));

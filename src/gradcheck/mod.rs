@@ -206,14 +206,24 @@ impl GradCheck {
         module: &M,
         loss: impl Fn(&M, &Probe) -> Tensor<1>,
     ) -> Result<GradCheckReport, GradCheckError> {
-        let first = walk::slots(module).into_iter().next().ok_or(GradCheckError::NothingTrained)?;
+        self.run_named(module, loss, |path| path)
+    }
+
+    /// [`run`](Self::run), with each parameter under the name that `name` gives its path.
+    fn run_named<M: Module>(
+        &self,
+        module: &M,
+        loss: impl Fn(&M, &Probe) -> Tensor<1>,
+        name: fn(&str) -> &str,
+    ) -> Result<GradCheckReport, GradCheckError> {
+        let first = walk::slots(module, name).into_iter().next().ok_or(GradCheckError::NothingTrained)?;
         if !first.device.is_autodiff() {
             return Err(GradCheckError::NoAutodiff { path: first.path().to_owned() });
         }
         let dtype = self.dtype_on(&first.device)?;
         let (tolerance, step) = self.tolerance_and_step(dtype)?;
         let module = cast_module(module.clone(), dtype.into());
-        let slots = walk::slots(&module);
+        let slots = walk::slots(&module, name);
         self.check_excluded(&slots)?;
         if !slots.iter().any(|slot| slot.trained) {
             return Err(GradCheckError::NothingTrained);
@@ -261,6 +271,8 @@ impl GradCheck {
 
     /// Checks the gradient of an input beside those of the module's parameters; the report calls it `input`.
     ///
+    /// The input is copied to the module's device, wherever it lies.
+    ///
     /// ```
     /// use burn::nn::LayerNormConfig;
     /// use burn::prelude::*;
@@ -285,21 +297,21 @@ impl GradCheck {
         input: Tensor<D>,
         loss: impl Fn(&M, Tensor<D>, &Probe) -> Tensor<1>,
     ) -> Result<GradCheckReport, GradCheckError> {
-        const MODULE: &str = "0.";
-        const INPUT: (&str, &str) = ("1", "input");
-        let mut check = self.clone();
-        for row in &mut check.excluded {
-            row.path = if row.path == INPUT.1 { INPUT.0.into() } else { format!("{MODULE}{}", row.path) };
-        }
-        let name = |path: &mut String| match path.strip_prefix(MODULE) {
-            Some(inner) => *path = inner.to_owned(),
-            None => *path = INPUT.1.to_owned(),
+        let input = match walk::slots(module, |path| path).first() {
+            Some(Slot { device, .. }) => {
+                Tensor::from_data(input.into_data(), (device, self.dtype_on(device)?))
+            }
+            None => input.detach(),
         };
-        let pair = (module.clone(), Param::from_tensor(input.detach()));
-        let mut report = check.run(&pair, |(module, input), probe| loss(module, input.val(), probe))?;
-        report.parameters.iter_mut().for_each(|parameter| name(&mut parameter.path));
-        report.excluded_rows.iter_mut().for_each(|row| name(&mut row.path));
-        Ok(report)
+        let pair = (module.clone(), Param::from_tensor(input));
+        self.run_named(
+            &pair,
+            |(module, input), probe| loss(module, input.val(), probe),
+            |path| match path.strip_prefix('0') {
+                Some(inner) => inner.strip_prefix('.').unwrap_or(inner),
+                None => "input",
+            },
+        )
     }
 
     fn dtype_on(&self, device: &Device) -> Result<DType, GradCheckError> {

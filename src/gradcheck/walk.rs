@@ -1,5 +1,6 @@
 //! Reading and replacing the parameters of any module.
 
+use crate::ids::unravel;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, Gradients};
@@ -26,24 +27,20 @@ impl Slot {
     }
 
     /// The index, axis by axis, of an entry.
-    pub fn index(&self, mut entry: usize) -> Vec<usize> {
-        let mut index = vec![0; self.shape.len()];
-        for (i, &size) in index.iter_mut().zip(&self.shape).rev() {
-            *i = entry % size;
-            entry /= size;
-        }
-        index
+    pub fn index(&self, entry: usize) -> Vec<usize> {
+        unravel(entry, &self.shape)
     }
 }
 
-/// The float parameters of `module`, in its own order.
-pub(super) fn slots<M: Module>(module: &M) -> Vec<Slot> {
-    let mut collect = Collect { path: Vec::new(), slots: Vec::new() };
+/// The float parameters of `module`, in its own order, each path as `name` has it.
+pub(super) fn slots<M: Module>(module: &M, name: fn(&str) -> &str) -> Vec<Slot> {
+    let mut collect = Collect { name, path: Vec::new(), slots: Vec::new() };
     module.visit(&mut collect);
     collect.slots
 }
 
 struct Collect {
+    name: fn(&str) -> &str,
     path: Vec<String>,
     slots: Vec<Slot>,
 }
@@ -58,7 +55,7 @@ impl ModuleVisitor for Collect {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let path = self.path.join(".");
+        let path = (self.name)(&self.path.join(".")).to_owned();
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == param.id) {
             slot.paths.push(path);
             return;

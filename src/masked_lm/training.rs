@@ -3,11 +3,12 @@
 use crate::gradient_norm::{clip_by_global_norm, clip_on_all_devices};
 use crate::masked_lm::collator::MaskedLmBatch;
 use crate::masked_lm::model::BertForMaskedLm;
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::prelude::*;
 use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
+use std::collections::HashSet;
 
 /// One batch forward and backward, for Burn's `Learner`.
 ///
@@ -130,7 +131,7 @@ impl TrainStep for MaskedLmTraining {
     ) -> Self {
         if self.accumulation > 1 {
             let factor = 1.0 / self.accumulation as f64;
-            self.visit(&mut Multiply { gradients: &mut gradients, factor });
+            self.visit(&mut Multiply::new(&mut gradients, factor));
         }
         if self.max_grad_norm.is_finite() {
             clip_by_global_norm(&self, &mut gradients, self.max_grad_norm);
@@ -147,7 +148,7 @@ impl TrainStep for MaskedLmTraining {
         if self.accumulation > 1 {
             let factor = 1.0 / self.accumulation as f64;
             for (gradients, _) in &mut gradients.grads {
-                self.visit(&mut Multiply { gradients, factor });
+                self.visit(&mut Multiply::new(gradients, factor));
             }
         }
         if self.max_grad_norm.is_finite() {
@@ -170,12 +171,41 @@ impl InferenceStep for MaskedLmTraining {
 struct Multiply<'a> {
     gradients: &'a mut GradientsParams,
     factor: f64,
+    /// The parameters that were multiplied: one that fields share is visited in each of them.
+    seen: HashSet<ParamId>,
+}
+
+impl<'a> Multiply<'a> {
+    fn new(gradients: &'a mut GradientsParams, factor: f64) -> Self {
+        Self { gradients, factor, seen: HashSet::new() }
+    }
 }
 
 impl ModuleVisitor for Multiply<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
+        if self.seen.insert(param.id)
+            && let Some(gradient) = self.gradients.remove::<D>(param.id)
+        {
             self.gradients.register(param.id, gradient.mul_scalar(self.factor));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::nn::LinearConfig;
+
+    #[test]
+    fn a_parameter_that_two_fields_share_is_multiplied_once() {
+        let device = Device::default().autodiff();
+        let linear = LinearConfig::new(2, 2).with_bias(false).init(&device);
+        let model = (linear.clone(), linear);
+        let loss = model.1.forward(model.0.forward(Tensor::<2>::ones([1, 2], &device))).sum();
+        let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let gradient = |gradients: &GradientsParams| gradients.get::<2>(model.0.weight.id).unwrap();
+        let before = gradient(&gradients);
+        model.visit(&mut Multiply::new(&mut gradients, 0.5));
+        gradient(&gradients).into_data().assert_eq(&before.mul_scalar(0.5).into_data(), true);
     }
 }

@@ -113,7 +113,7 @@ impl RowGradients {
         model.visit(&mut squares);
         let clip = Clip::new(squares.total?, max_norm);
         *self = std::mem::take(self).map(|rows| clip.apply(rows));
-        model.visit(&mut Scale { gradients, clip: &clip });
+        model.visit(&mut Scale::new(gradients, &clip));
         Some(clip.norm)
     }
 

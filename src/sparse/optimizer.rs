@@ -8,6 +8,7 @@ use crate::embeddings::BertEmbeddings;
 use crate::error::{Error, Result, Table};
 use crate::token_embedding::TokenEmbedding;
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
+use burn::module::ParamId;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 
@@ -20,6 +21,10 @@ use burn::tensor::{DType, FloatDType};
 ///
 /// Adam's moments are two tables of the shape of the one they belong to, made at its first step. On a CPU their
 /// memory is taken up as rows are touched, because the operating system gives zero pages out lazily.
+///
+/// As in Burn's optimisers they belong to a parameter id: a table of another id, one that was
+/// [resized](BertEmbeddings::resize_vocabulary) for example, starts afresh. A state that was [loaded](Self::load) is
+/// of the first layer that is stepped with it, whatever its ids, but its tables must be of the same shape.
 #[derive(Debug)]
 pub struct SparseOptimizer {
     pub(super) rule: Rule,
@@ -30,17 +35,39 @@ pub struct SparseOptimizer {
 /// What an optimiser remembers of one table.
 #[derive(Debug, Default)]
 pub(super) struct TableState {
+    /// The parameter that it is of; `None` for a new state and one that was loaded, which take the next.
+    pub(super) param: Option<ParamId>,
     /// How often the table was stepped, whichever rows were touched.
     pub(super) time: u64,
-    pub(super) moments: Option<TableMoments>,
+    pub(super) moments: Option<Kept>,
+}
+
+/// Adam's moments of one table.
+#[derive(Debug)]
+pub(super) enum Kept {
+    /// Those of all rows.
+    Table(TableMoments),
+    /// Those that were loaded: spread over a table when one of their shape is met.
+    Rows(RowMoments),
 }
 
 #[derive(Debug)]
 pub(super) struct TableMoments {
     /// Of the whole table, [V, H].
-    pub(super) moments: Moments,
+    moments: Moments,
     /// Whether a row was ever touched: the others' moments are zeros.
-    pub(super) touched: Vec<bool>,
+    touched: Vec<bool>,
+}
+
+/// Moments of the rows that were ever touched.
+#[derive(Clone, Debug)]
+pub(super) struct RowMoments {
+    /// Shape of the whole table, [V, H].
+    pub(super) shape: [usize; 2],
+    /// Which rows, ascending, each once.
+    pub(super) ids: Vec<usize>,
+    /// Of those rows, [ids.len(), H].
+    pub(super) moments: Moments,
 }
 
 impl SparseOptimizer {
@@ -66,8 +93,8 @@ impl SparseOptimizer {
     ///
     /// # Errors
     ///
-    /// [`Error::RowsOfOtherTable`] if the gradients, or the state of an earlier step, are of tables of another
-    /// shape. Nothing is changed then.
+    /// [`Error::RowsOfOtherTable`] if the gradients, or a state that was loaded, are of tables of another shape.
+    /// Nothing is changed then.
     pub fn step(
         &mut self,
         learning_rate: impl Into<ModuleLearningRate>,
@@ -91,8 +118,10 @@ impl SparseOptimizer {
             let Some(gradient) = gradient else { continue };
             let found = embedding.as_ref().map_or([0, 0], |table| table.dims());
             check_shape("row gradient", *table, gradient.shape, found)?;
-            if let Some(moments) = &state.moments {
-                check_shape("state of the optimiser", *table, moments.moments.mean.dims(), found)?;
+            if let (Some(embedding), Some(kept)) = (embedding, &state.moments)
+                && state.is_of(embedding)
+            {
+                check_shape("state of the optimiser", *table, kept.shape(), found)?;
             }
         }
         for (_, path, embedding, state, gradient) in tables {
@@ -113,6 +142,10 @@ fn check_shape(what: &'static str, table: Table, expected: [usize; 2], found: [u
 }
 
 impl TableState {
+    fn is_of(&self, embedding: &TokenEmbedding) -> bool {
+        self.param.is_none_or(|param| param == embedding.weight.id)
+    }
+
     fn step(
         &mut self,
         rule: &Rule,
@@ -120,6 +153,10 @@ impl TableState {
         embedding: &mut TokenEmbedding,
         gradient: TableGradient,
     ) {
+        if !self.is_of(embedding) {
+            *self = Self::default();
+        }
+        self.param = Some(embedding.weight.id);
         self.time += 1;
         let Some(rows) = gradient.rows else { return };
         let (step, ids) = (Step { learning_rate, time: self.time }, &gradient.ids);
@@ -129,27 +166,68 @@ impl TableState {
             }
             Rule::Adam(adam) => {
                 let (device, dtype) = (rows.device(), computed_in(rows.dtype()));
-                let state =
-                    self.moments.get_or_insert_with(|| TableMoments::zeros(gradient.shape, &device, dtype));
+                let mut state = match self.moments.take() {
+                    Some(Kept::Table(state)) => state,
+                    Some(Kept::Rows(rows)) => rows.into_table(),
+                    None => TableMoments::zeros(gradient.shape, &device, dtype),
+                };
                 state.move_to(&device, dtype);
                 for &id in ids {
                     state.touched[id] = true;
                 }
-                let moments = &mut state.moments;
                 table::change_in_place(&mut embedding.weight, |table| {
-                    step::adam(adam, step, table, moments, ids, rows)
+                    step::adam(adam, step, table, &mut state.moments, ids, rows)
                 });
+                self.moments = Some(Kept::Table(state));
             }
         }
     }
 }
 
+impl Kept {
+    /// Shape of the whole table, [V, H].
+    fn shape(&self) -> [usize; 2] {
+        match self {
+            Self::Table(table) => table.moments.mean.dims(),
+            Self::Rows(rows) => rows.shape,
+        }
+    }
+
+    /// Those of the rows that were ever touched.
+    pub(super) fn rows(&self) -> RowMoments {
+        match self {
+            Self::Table(table) => table.rows(),
+            Self::Rows(rows) => rows.clone(),
+        }
+    }
+}
+
+impl RowMoments {
+    fn into_table(self) -> TableMoments {
+        let Self { shape, ids, moments: Moments { mean, square } } = self;
+        let mut table = TableMoments::zeros(shape, &mean.device(), mean.dtype().into());
+        table.moments.mean.inplace(|table| table::assign(table, &ids, mean));
+        table.moments.square.inplace(|table| table::assign(table, &ids, square));
+        for id in ids {
+            table.touched[id] = true;
+        }
+        table
+    }
+}
+
 impl TableMoments {
-    pub(super) fn zeros([rows, hidden]: [usize; 2], device: &Device, dtype: FloatDType) -> Self {
+    fn zeros([rows, hidden]: [usize; 2], device: &Device, dtype: FloatDType) -> Self {
         let dtype = DType::from(dtype);
         let zeros =
             || device.memory_persistent_allocations((), |()| Tensor::zeros([rows, hidden], (device, dtype)));
         Self { moments: Moments { mean: zeros(), square: zeros() }, touched: vec![false; rows] }
+    }
+
+    fn rows(&self) -> RowMoments {
+        let ids: Vec<usize> = (0..self.touched.len()).filter(|&id| self.touched[id]).collect();
+        let Moments { mean, square } = &self.moments;
+        let rows = |moment: &Tensor<2>| table::gather(moment.clone(), &ids);
+        RowMoments { shape: mean.dims(), moments: Moments { mean: rows(mean), square: rows(square) }, ids }
     }
 
     /// Follows a module that was moved or cast.

@@ -1,8 +1,7 @@
 //! Saving the state of a row optimiser, and going on from it.
 
-use super::optimizer::{SparseOptimizer, TableMoments, TableState};
+use super::optimizer::{Kept, RowMoments, SparseOptimizer, TableState};
 use super::rules::{Moments, Rule};
-use super::table;
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use burn::tensor::Bytes;
@@ -68,12 +67,10 @@ impl SparseOptimizer {
         let mut scalars = Vec::new();
         for (table, state) in [("words", &self.words), ("positions", &self.positions)] {
             scalars.push((format!("{table}.time"), Scalar::from(state.time)));
-            let Some(state) = &state.moments else { continue };
-            scalars.push((format!("{table}.table_rows"), Scalar::from(state.touched.len())));
-            let ids: Vec<usize> = (0..state.touched.len()).filter(|&id| state.touched[id]).collect();
-            let Moments { mean, square } = &state.moments;
-            let moments = [("mean", mean), ("square", square)]
-                .map(|(name, moment)| (name, table::gather(moment.clone(), &ids).into_data()));
+            let Some(kept) = &state.moments else { continue };
+            let RowMoments { shape: [table_rows, _], ids, moments: Moments { mean, square } } = kept.rows();
+            scalars.push((format!("{table}.table_rows"), Scalar::from(table_rows)));
+            let moments = [("mean", mean.into_data()), ("square", square.into_data())];
             let ids: Vec<i64> = ids.into_iter().map(|id| id as i64).collect();
             for (name, data) in moments.into_iter().chain([("ids", TensorData::from(ids.as_slice()))]) {
                 let (bytes, shape, dtype) = data.into_parts();
@@ -120,14 +117,14 @@ impl Saved {
         let time = self.scalar(&format!("{table}.time"))?;
         let moments = match rule {
             Rule::Adam(_) if self.scalars.contains_key(&format!("{table}.table_rows")) => {
-                Some(self.take_moments(table, device)?)
+                Some(Kept::Rows(self.take_moments(table, device)?))
             }
             Rule::Adam(_) | Rule::Sgd => None,
         };
-        Ok(TableState { time, moments })
+        Ok(TableState { param: None, time, moments })
     }
 
-    fn take_moments(&mut self, table: &str, device: &Device) -> Result<TableMoments> {
+    fn take_moments(&mut self, table: &str, device: &Device) -> Result<RowMoments> {
         let table_rows: usize = self.scalar(&format!("{table}.table_rows"))?;
         let ids: Vec<i64> = self.tensor(&format!("{table}.ids"))?.iter().collect();
         if let Some(id) = ids.iter().find(|&&id| usize::try_from(id).map_or(true, |id| id >= table_rows)) {
@@ -142,17 +139,13 @@ impl Saved {
         if mean.shape() != square.shape() {
             return Err(damaged(format!("has moments of different shapes for `{table}`")));
         }
-        let hidden = mean.shape()[1];
-        let mut state = TableMoments::zeros([table_rows, hidden], device, mean.dtype().into());
-        let dtype = mean.dtype();
+        let (hidden, dtype) = (mean.shape()[1], mean.dtype());
         let rows = |data: TensorData| Tensor::<2>::from_data(data, (device, dtype));
-        let (mean, square) = (rows(mean), rows(square));
-        state.moments.mean.inplace(|table| table::assign(table, &ids, mean));
-        state.moments.square.inplace(|table| table::assign(table, &ids, square));
-        for id in ids {
-            state.touched[id] = true;
-        }
-        Ok(state)
+        Ok(RowMoments {
+            shape: [table_rows, hidden],
+            ids,
+            moments: Moments { mean: rows(mean), square: rows(square) },
+        })
     }
 
     fn scalar<T: TryFrom<Scalar>>(&self, name: &str) -> Result<T> {

@@ -45,8 +45,10 @@ impl BertEmbeddings {
     /// # Errors
     ///
     /// - Those of [`try_forward`](Self::try_forward);
-    /// - [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table has a LoRA adapter or is distributed.
+    /// - [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table that is looked up has a LoRA adapter or is
+    ///   distributed.
     pub fn touched_rows(&self, input: &BertEmbeddingsInput) -> Result<TouchedRows> {
+        self.check(input)?;
         let mut embeddings = self.clone();
         let (input_ids, words) = match input.words() {
             Words::Ids(ids) => {
@@ -58,8 +60,15 @@ impl BertEmbeddings {
                 (Some(ids), Some(looked_up.touched))
             }
             Words::Embeds(_) => {
-                // Not looked up, but it tells the hidden size; the large table must not be held.
-                embeddings.word_embeddings = LookedUp::new(Table::Word, &self.word_embeddings, &[0])?.small;
+                // Not looked up, but it tells the hidden size and the device; the large table must not be held.
+                let device = self.word_embeddings.weight.lazy_device();
+                embeddings.word_embeddings = TokenEmbedding {
+                    weight: Param::initialized(
+                        ParamId::new(),
+                        Tensor::zeros([1, self.hidden_size()], &device),
+                    ),
+                    padding_idx: None,
+                };
                 (None, None)
             }
         };

@@ -1,6 +1,8 @@
 //! What is wrong with an input is said in the same words on every device.
 
 use crate::case::*;
+use crate::devices;
+use crate::reference::host;
 use burn::prelude::*;
 use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig};
 
@@ -72,6 +74,62 @@ pub fn shapes_that_do_not_fit_are_errors(case: &Case) {
     }
     let empty = BertEmbeddingsInput::from_ids(Tensor::zeros([0, 3], device)).unwrap_err();
     assert!(matches!(empty, Error::Empty { .. }), "{empty}");
+}
+
+pub fn a_batch_on_another_device_is_an_error(case: &Case) {
+    let module = module(&config(), &case.device);
+    let table = TokenEmbeddingConfig::new(5, 2).init(&case.device);
+    let here = || BertEmbeddingsInput::from_rows(&IDS, &case.device).unwrap();
+    for other in devices::all().into_iter().filter(|device| *device != case.device) {
+        let there = BertEmbeddingsInput::from_rows(&IDS, &other).unwrap();
+        let embeds = BertEmbeddingsInput::from_embeds(Tensor::ones([2, 3, 8], &other)).unwrap();
+        let ids = || tensor(IDS, &other);
+        for (input, error) in [
+            ("input_ids", module.try_forward(&there).unwrap_err()),
+            ("input_ids", module.try_forward(&there.clone().assume_in_range()).unwrap_err()),
+            ("input_ids", module.touched_rows(&there).unwrap_err()),
+            ("inputs_embeds", module.try_forward(&embeds).unwrap_err()),
+            ("inputs_embeds", module.touched_rows(&embeds).unwrap_err()),
+            ("token_type_ids", here().with_token_type_ids(ids()).unwrap_err()),
+            ("position_ids", here().with_position_ids(ids()).unwrap_err()),
+            ("ids", table.try_forward::<2, 3>(ids()).unwrap_err()),
+        ] {
+            let text = format!(
+                "{input} is on {other:?}, but {:?} is needed; move it there with to_device",
+                case.device
+            );
+            assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+            assert_eq!(error.to_string(), text);
+        }
+        assert!(module.try_forward(&there.to_device(&case.device)).is_ok());
+    }
+}
+
+pub fn autodiff_makes_no_other_device(case: &Case) {
+    for (ours, theirs) in [(case.device.clone(), case.autodiff()), (case.autodiff(), case.device.clone())] {
+        let module = module(&config(), &ours);
+        let types = tensor([[0, 1, 2], [0, 0, 1]], &ours);
+        let input = BertEmbeddingsInput::from_rows(&IDS, &theirs).unwrap();
+        let input = input.with_token_type_ids(types.clone()).unwrap().with_position_ids(types).unwrap();
+        assert!(module.try_forward(&input).is_ok());
+        let embeds = BertEmbeddingsInput::from_embeds(Tensor::ones([2, 3, 8], &theirs)).unwrap();
+        assert!(module.try_forward(&embeds).is_ok());
+        assert!(module.touched_rows(&input).unwrap().try_forward().is_ok());
+        assert!(module.touched_rows(&embeds).unwrap().try_forward().is_ok());
+        let table = TokenEmbeddingConfig::new(6, 2).init(&ours);
+        assert!(table.try_forward::<2, 3>(tensor(IDS, &theirs)).is_ok());
+    }
+}
+
+pub fn an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own(case: &Case) {
+    let device = case.autodiff();
+    let table = TokenEmbeddingConfig::new(5, 2).with_padding_idx(Some(1)).init(&device);
+    let look_up = |ids: [i32; 4]| {
+        let rows = table.forward_in_range::<1, 2>(Tensor::from_ints(ids, &device));
+        let gradients = rows.clone().powi_scalar(2).sum().backward();
+        (host(rows), host(table.weight.grad(&gradients).unwrap()))
+    };
+    assert_eq!(look_up([i32::MIN, -1, 5, i32::MAX]), look_up([0, 0, 4, 4]));
 }
 
 pub fn a_table_of_its_own_names_the_place_in_any_rank(case: &Case) {

@@ -4,7 +4,6 @@ use crate::case::*;
 use crate::reference::{Batch, host};
 use burn::module::Module;
 use burn::prelude::*;
-use burn::tensor::Distribution;
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 
 pub fn dropout_keeps_its_share_and_scales_what_it_keeps(case: &Case) {
@@ -113,8 +112,6 @@ pub fn a_new_table_is_normal_with_a_zero_padding_row(case: &Case) {
     // 4σ of the mean and of the standard deviation of n normal draws.
     assert!(mean.abs() < 4.0 * 0.02 / n.sqrt(), "mean {mean}");
     assert!((std - 0.02).abs() < 4.0 * 0.02 / (2.0 * n).sqrt(), "standard deviation {std}");
-    let other: Vec<f64> = host(Tensor::<1>::random([4], Distribution::Default, &case.device));
-    assert!(other.iter().any(|&value| value != drawn[0]));
 }
 
 fn batch(batch: usize, seq: usize) -> Batch {

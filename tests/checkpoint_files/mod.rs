@@ -1,10 +1,10 @@
 //! The small checkpoints under `tests/fixtures/checkpoints`, and safetensors files made on the spot.
 #![allow(dead_code)] // Each test binary uses its part.
 
-use burn::module::Param;
+use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
-use burn::tensor::DType;
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
+use burn::tensor::{DType, FloatDType};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, cast_module};
 use safetensors::Dtype;
 use safetensors::tensor::{TensorView, serialize};
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ pub fn tiny() -> BertEmbeddingsConfig {
 }
 
 /// The values of those checkpoints: element i is (i mod 64)/8 − 4.
-pub fn pattern(count: usize) -> Vec<f32> {
-    (0..count).map(|i| (i % 64) as f32 / 8.0 - 4.0).collect()
+pub fn pattern(count: usize) -> Vec<f64> {
+    (0..count).map(|i| (i % 64) as f64 / 8.0 - 4.0).collect()
 }
 
-pub fn values<const D: usize>(param: &Param<Tensor<D>>) -> Vec<f32> {
-    param.val().into_data().iter::<f32>().collect()
+pub fn values<const D: usize>(param: &Param<Tensor<D>>) -> Vec<f64> {
+    param.val().into_data().iter::<f64>().collect()
 }
 
 /// Every parameter, in the order word, position, token type, γ, β.
-pub fn all_values(module: &BertEmbeddings) -> Vec<Vec<f32>> {
+pub fn all_values(module: &BertEmbeddings) -> Vec<Vec<f64>> {
     let positions = module.position_embeddings.as_ref().map(|table| values(&table.weight));
     let beta = module.layer_norm.beta.as_ref().unwrap();
     [values(&module.word_embeddings.weight)]
@@ -37,6 +37,26 @@ pub fn all_values(module: &BertEmbeddings) -> Vec<Vec<f32>> {
         .chain(positions)
         .chain([values(&module.token_type_embeddings.weight), values(&module.layer_norm.gamma), values(beta)])
         .collect()
+}
+
+/// The module in `dtype`; in f64 with values that f32 would round.
+pub fn cast(module: BertEmbeddings, dtype: FloatDType) -> BertEmbeddings {
+    let module = cast_module(module, dtype);
+    if dtype == FloatDType::F64 { module.map(&mut AddFractions) } else { module }
+}
+
+/// Adds 1/3 + i·2⁻⁴⁰ to element i.
+struct AddFractions;
+
+impl ModuleMapper for AddFractions {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|tensor| {
+            let count = tensor.shape().num_elements();
+            let fractions = (0..count).map(|i| 1.0 / 3.0 + i as f64 * 2f64.powi(-40)).collect();
+            let data = TensorData::new::<f64, _>(fractions, tensor.shape());
+            tensor.clone() + Tensor::from_data(data, (&tensor.device(), tensor.dtype()))
+        })
+    }
 }
 
 pub fn dtype(module: &BertEmbeddings) -> DType {
@@ -58,7 +78,8 @@ pub struct Stored {
 
 impl Stored {
     pub fn f32(key: impl Into<String>, shape: &[usize]) -> Self {
-        let bytes = pattern(shape.iter().product()).iter().flat_map(|value| value.to_le_bytes()).collect();
+        let values = pattern(shape.iter().product());
+        let bytes = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
         Self { key: key.into(), dtype: Dtype::F32, shape: shape.to_vec(), bytes }
     }
 }
