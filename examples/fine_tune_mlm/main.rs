@@ -76,6 +76,13 @@ fn fine_tune(args: &Args) -> Result<()> {
     let devices = settings.devices()?;
     let device = devices[0].clone();
     let run = Run::open(&args.output, settings, args.resume)?;
+    let best = picture::losses(run.folder())?.best_epoch();
+    if let (Some(patience), Some(best)) = (settings.patience, best)
+        && run.finished_epochs() >= best + patience
+    {
+        println!("the run stopped early and is done: validation {best} was the best, and its model is saved");
+        return Ok(());
+    }
     let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
     device.seed(settings.seed); // for a head that the checkpoint lacks
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device.clone().autodiff())?;
