@@ -1,10 +1,11 @@
 //! `BertEmbeddings`: the module.
 
 use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType, check_dropout};
-use crate::error::{Error, Result, Table};
+use crate::error::{Error, Result};
 use crate::functional::{Norm, Rows, embed_layer_norm};
 use crate::ids::Ids;
 use crate::input::{BertEmbeddingsInput, Words};
+use crate::table::Table;
 use crate::token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig};
@@ -224,9 +225,9 @@ impl BertEmbeddings {
         for table in tables.into_iter().chain(&self.position_embeddings) {
             table.check_padding_idx()?;
         }
-        let (found, expected) = (input.device(), self.word_embeddings.weight.lazy_device());
-        if found != expected {
-            return Err(Error::device_mismatch(input.words().name(), found, expected));
+        let device = self.word_embeddings.weight.lazy_device();
+        if input.device() != device {
+            return Err(Error::device_mismatch(input.words().name(), input.device(), device));
         }
         let Words::Embeds(embeds) = input.words() else { return Ok(()) };
         let [batch, seq, hidden] = embeds.dims();
@@ -237,8 +238,9 @@ impl BertEmbeddings {
                 expected: format!("[B, S, {}]", self.hidden_size()),
             });
         }
+        // The word table is not read, and may not have been drawn.
         let expected = match self.token_type_embeddings.weight.base().dtype() {
-            DType::QFloat(_) => expected.settings().float_dtype.into(),
+            DType::QFloat(_) => device.settings().float_dtype.into(),
             dtype => dtype,
         };
         match embeds.dtype() {

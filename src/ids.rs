@@ -1,6 +1,7 @@
 //! A batch of ids and what is known of their range.
 
-use crate::error::{Error, Result, Table};
+use crate::error::{Error, Result};
+use crate::table::Table;
 use burn::prelude::*;
 use std::sync::{Arc, OnceLock};
 

@@ -74,17 +74,19 @@ mod parallel;
 mod philox;
 mod resize;
 pub mod sparse;
+mod table;
 pub mod text;
 mod token_embedding;
 
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
 pub use dtype::cast_module;
 pub use embeddings::BertEmbeddings;
-pub use error::{Error, Result, Table};
+pub use error::{Error, Result};
 pub use gradient_norm::clip_by_global_norm;
 pub use initializer::EmbeddingInitializer;
 pub use input::BertEmbeddingsInput;
 pub use resize::{NewRows, PositionFill, VocabularyResize};
+pub use table::Table;
 pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
 
 /// The README's examples, compiled and run as documentation tests.

@@ -2,8 +2,9 @@
 
 use crate::dtype::is_quantized;
 use crate::embeddings::BertEmbeddings;
-use crate::error::{Error, Result, Table};
+use crate::error::{Error, Result};
 use crate::initializer::EmbeddingInitializer;
+use crate::table::Table;
 use crate::token_embedding::TokenEmbedding;
 use burn::module::{Param, ParamId};
 use burn::prelude::*;

@@ -1,9 +1,10 @@
 //! A lookup table with a padding index.
 
-use crate::error::{Error, Result, Table};
+use crate::error::{Error, Result};
 use crate::functional::{Rows, lookup};
 use crate::ids::{Ids, unravel};
 use crate::initializer::EmbeddingInitializer;
+use crate::table::Table;
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::prelude::*;

@@ -2,11 +2,12 @@
 
 use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::embeddings::BertEmbeddings;
-use crate::error::{Error, Result, Table};
+use crate::error::{Error, Result};
 use crate::initializer::EmbeddingInitializer;
 use crate::input::BertEmbeddingsInput;
 use crate::masked_lm::collator::MaskedLmBatch;
 use crate::masked_lm::head::{MaskedLmHead, with_zero_bias};
+use crate::table::Table;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;

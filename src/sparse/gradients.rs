@@ -3,8 +3,9 @@
 use super::rows::TouchedRows;
 use super::table;
 use crate::embeddings::BertEmbeddings;
-use crate::error::{Error, Result, Table};
+use crate::error::{Error, Result};
 use crate::gradient_norm::{Clip, Scale, SumOfSquares};
+use crate::table::Table;
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;

@@ -3,9 +3,10 @@
 use super::gradients::TableGradient;
 use super::table::{self, Autodiff};
 use crate::embeddings::{BertEmbeddings, check_positions_after_padding, first_position};
-use crate::error::{Result, Table};
+use crate::error::Result;
 use crate::ids::Ids;
 use crate::input::{BertEmbeddingsInput, Words};
+use crate::table::Table;
 use crate::token_embedding::TokenEmbedding;
 use burn::module::{Param, ParamId};
 use burn::prelude::*;

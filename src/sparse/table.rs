@@ -1,6 +1,7 @@
 //! One lookup table: reading a few of its rows, and writing them back in place.
 
-use crate::error::{Error, Result, Table};
+use crate::error::{Error, Result};
+use crate::table::Table;
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::IndexingUpdateOp;

@@ -2,17 +2,22 @@
 //!
 //! Expected values come from the reference in f64 on Flex.
 
+mod case;
+
 use crate::backends::reference;
-use crate::ops::{Dropout, EmbedLayerNorm, EmbeddingOps, Needs, Operand, Path, Rows};
+use crate::ops::{Dropout, EmbedLayerNorm, EmbeddingOps, Operand, Path, Rows};
 use crate::philox::{GROUP, Mask};
-use burn::backend::ops::{FloatTensorOps, IntTensorOps};
-use burn::backend::tensor::{Device, FloatTensor, IntTensor};
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::{Device, FloatTensor};
 use burn::backend::{Backend, Flex, TensorMetadata, try_read_sync};
 use burn::tensor::{DType, FloatDType, TensorData};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+pub(super) use case::{Case, Ids, bert, float, int};
+use case::{Kind, case, moved, moved_float};
 
 /// A backend under test.
 pub(super) trait Kernels: EmbeddingOps {
@@ -24,125 +29,7 @@ pub(super) trait Kernels: EmbeddingOps {
     }
 }
 
-/// Which summand stands in a role, and whether it has a padding row.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    Absent,
-    Lookup { padding: bool },
-    Shared { padding: bool },
-    Range,
-    Row,
-    Values,
-}
-
-/// Which ids a lookup gets.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ids {
-    Random,
-    All(u32),
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Case {
-    shape: [usize; 2],
-    hidden: usize,
-    vocab: usize,
-    kinds: [Kind; 3],
-    ids: Ids,
-    dropout: f64,
-    needs: Needs,
-    seed: u64,
-}
-
-fn case() -> impl Strategy<Value = Case> {
-    let kind = || {
-        prop_oneof![
-            Just(Kind::Absent),
-            any::<bool>().prop_map(|padding| Kind::Lookup { padding }),
-            any::<bool>().prop_map(|padding| Kind::Shared { padding }),
-            Just(Kind::Range),
-            Just(Kind::Row),
-            Just(Kind::Values),
-        ]
-    };
-    (
-        (1usize..5, prop::sample::select(vec![1usize, 2, 31, 65, 129])),
-        prop::sample::select(vec![(1usize, 30522usize), (3, 30522), (127, 2), (768, 200), (1023, 150)]),
-        [kind(), kind(), kind()],
-        prop_oneof![3 => Just(Ids::Random), 1 => Just(Ids::All(0)), 1 => Just(Ids::All(1))],
-        prop::sample::select(vec![0.0, 0.1, 0.9]),
-        any::<Needs>(),
-        any::<u64>(),
-    )
-        .prop_map(|((batch, seq), (hidden, vocab), kinds, ids, dropout, needs, seed)| Case {
-            shape: [batch, seq],
-            hidden,
-            vocab: if vocab == 2 { 2 } else { vocab.max(seq) },
-            kinds: kinds.map(|kind| match kind {
-                Kind::Range if vocab < seq => Kind::Row,
-                kind => kind,
-            }),
-            ids,
-            dropout,
-            needs,
-            seed,
-        })
-}
-
-pub(super) fn float(shape: &[usize], rng: &mut impl Rng) -> FloatTensor<Flex> {
-    let values = (0..shape.iter().product()).map(|_| rng.random_range(-1.0..1.0f32)).collect::<Vec<_>>();
-    Flex::float_from_data(TensorData::new(values, shape), &Default::default())
-}
-
-pub(super) fn int(values: Vec<i32>, shape: [usize; 2]) -> IntTensor<Flex> {
-    Flex::int_from_data(TensorData::new(values, shape), &Default::default())
-}
-
 impl Case {
-    fn rows(&self, kind: Kind, rng: &mut impl Rng) -> Rows<Flex> {
-        let [batch, seq] = self.shape;
-        let mut ids = |sequences: usize| {
-            let id = |_| match self.ids {
-                Ids::Random => rng.random_range(0..self.vocab as i32),
-                Ids::All(id) => id as i32,
-            };
-            int((0..sequences * seq).map(id).collect(), [sequences, seq])
-        };
-        let (ids, padding) = match kind {
-            Kind::Lookup { padding } => (Some(ids(batch)), padding),
-            Kind::Shared { padding } => (Some(ids(1)), padding),
-            _ => (None, false),
-        };
-        let mut table = || float(&[self.vocab, self.hidden], rng);
-        match (kind, ids) {
-            (_, Some(ids)) => Rows::Lookup { table: table(), ids, padding_idx: padding.then_some(0) },
-            (Kind::Range, _) => Rows::Range { table: table(), first: self.vocab - seq },
-            (Kind::Row, _) => Rows::Row { table: table(), row: 1 },
-            (Kind::Values, _) => Rows::Values(float(&[batch, seq, self.hidden], rng)),
-            _ => Rows::Absent,
-        }
-    }
-
-    pub(super) fn input(&self, rng: &mut impl Rng) -> EmbedLayerNorm<Flex> {
-        let [words, token_types, positions] = self.kinds.map(|kind| self.rows(kind, rng));
-        let dropout = match self.dropout {
-            0.0 => Dropout::Inactive,
-            prob => Dropout::Philox { seed: int(vec![1, 70, 7000, 65535], [1, 4]), prob },
-        };
-        let [gamma, beta] = std::array::from_fn(|_| float(&[self.hidden], rng));
-        EmbedLayerNorm {
-            shape: self.shape,
-            words,
-            token_types,
-            positions,
-            gamma,
-            beta,
-            epsilon: 1e-3,
-            dropout,
-            path: Path::Fused,
-        }
-    }
-
     /// Runs the kernel in `dtype` and the reference in f64 on the same numbers.
     fn check<B: Kernels>(&self, dtype: FloatDType, tolerance: f64) {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
@@ -175,43 +62,6 @@ impl Case {
     }
 }
 
-/// The same input on another backend, in `dtype`.
-fn moved<B: Kernels>(input: &EmbedLayerNorm<Flex>, dtype: FloatDType) -> EmbedLayerNorm<B> {
-    let float = |tensor: &FloatTensor<Flex>| moved_float::<B>(tensor, dtype);
-    let rows = |rows: &Rows<Flex>| match rows {
-        Rows::Absent => Rows::Absent,
-        Rows::Lookup { table, ids, padding_idx } => {
-            Rows::Lookup { table: float(table), ids: moved_int::<B>(ids), padding_idx: *padding_idx }
-        }
-        Rows::Range { table, first } => Rows::Range { table: float(table), first: *first },
-        Rows::Row { table, row } => Rows::Row { table: float(table), row: *row },
-        Rows::Values(values) => Rows::Values(float(values)),
-    };
-    EmbedLayerNorm {
-        shape: input.shape,
-        words: rows(&input.words),
-        token_types: rows(&input.token_types),
-        positions: rows(&input.positions),
-        gamma: float(&input.gamma),
-        beta: float(&input.beta),
-        epsilon: input.epsilon,
-        dropout: match &input.dropout {
-            Dropout::Inactive => Dropout::Inactive,
-            Dropout::Philox { seed, prob } => Dropout::Philox { seed: moved_int::<B>(seed), prob: *prob },
-        },
-        path: input.path,
-    }
-}
-
-fn moved_float<B: Kernels>(tensor: &FloatTensor<Flex>, dtype: FloatDType) -> FloatTensor<B> {
-    let data = tensor.clone().into_data().convert_dtype(dtype.into());
-    B::float_from_data(data, &B::device())
-}
-
-fn moved_int<B: Kernels>(tensor: &IntTensor<Flex>) -> IntTensor<B> {
-    B::int_from_data(tensor.clone().into_data(), &B::device())
-}
-
 fn numbers<B: Backend>(tensor: &FloatTensor<B>) -> Vec<f64> {
     try_read_sync(B::float_into_data(tensor.clone())).unwrap().unwrap().iter::<f64>().collect()
 }
@@ -234,12 +84,6 @@ fn assert_close<B: Backend>(
 /// A few hundred roundings of the largest intermediate value.
 const F32: f64 = 3e-5;
 const F64: f64 = 1e-13;
-
-/// BERT's layout at full vocabulary.
-pub(super) fn bert(shape: [usize; 2], hidden: usize, ids: Ids) -> Case {
-    let kinds = [Kind::Lookup { padding: true }, Kind::Row, Kind::Range];
-    Case { shape, hidden, vocab: 30522, kinds, ids, dropout: 0.1, needs: [true; 5], seed: 1 }
-}
 
 fn random_cases_equal_the_reference<B: Kernels>(dtype: FloatDType, tolerance: f64, cases: u32) {
     let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });
