@@ -6,7 +6,7 @@
 //! `benches/compare.sh`, which builds candle's program and runs this under several allocators.
 
 mod bert_base;
-#[path = "../tests/counting_allocator/mod.rs"]
+#[path = "../tests/support/counting_allocator/mod.rs"]
 mod counting_allocator;
 mod operator_table;
 mod race;

@@ -13,9 +13,9 @@ mod race;
 
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
-use burn_bert::masked_lm::{
-    BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmCollatorConfig, MaskedLmExample, adamw,
-};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch};
+use burn_bert::optim::adamw;
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{BertEmbeddingsConfig, clip_by_global_norm};
 use mimalloc::MiMalloc;
 use race::{Peer, Race, contestants, time};

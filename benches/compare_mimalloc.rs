@@ -1,7 +1,7 @@
 //! `compare` with mimalloc as the global allocator of the Rust side.
 
 mod bert_base;
-#[path = "../tests/counting_allocator/mod.rs"]
+#[path = "../tests/support/counting_allocator/mod.rs"]
 mod counting_allocator;
 mod operator_table;
 mod race;

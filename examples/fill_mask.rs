@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
-use burn_bert::masked_lm::BertForMaskedLm;
+use burn_bert::model::BertForMaskedLm;
 use burn_bert::text::BertTokenizer;
 use clap::Parser;
 use std::path::PathBuf;

@@ -23,7 +23,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Instant;
 
-#[path = "../tests/counting_allocator/mod.rs"]
+#[path = "../tests/support/counting_allocator/mod.rs"]
 mod counting_allocator;
 
 #[global_allocator]

@@ -40,7 +40,7 @@
 //! - [`BertEmbeddingsConfig`] → [`BertEmbeddings`], fed with a [`BertEmbeddingsInput`];
 //! - [`TokenEmbedding`], a lookup table with a padding index, of use by itself;
 //! - [`text`]: UTF-8 files line by line, and with the feature `tokenizers` text to batches as transformers makes them;
-//! - [`masked_lm`]: the model, collator and loss that such a layer is trained by;
+//! - [`model`] and [`training`]: BERT with its masked-language-model head, and what trains it;
 //! - [`BertEmbeddings::from_pretrained`], [`load`](BertEmbeddings::load) and
 //!   [`save_pretrained`](BertEmbeddings::save_pretrained): Hugging Face checkpoints, in and out;
 //! - [`resize_vocabulary`](BertEmbeddings::resize_vocabulary) and
@@ -54,40 +54,26 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-mod backends;
 mod checkpoint;
-mod config;
-mod dtype;
 mod embeddings;
+pub mod encoder;
 mod error;
-pub mod functional;
-pub mod gradcheck;
-mod gradient_norm;
-mod ids;
-mod initializer;
-mod input;
-pub mod masked_lm;
-pub mod ops;
-mod padding;
-#[cfg(feature = "flex")]
-mod parallel;
-mod philox;
-mod resize;
+pub mod model;
+mod operator;
+pub mod optim;
 pub mod sparse;
-mod table;
 pub mod text;
-mod token_embedding;
+pub mod training;
 
-pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
-pub use dtype::cast_module;
-pub use embeddings::BertEmbeddings;
-pub use error::{Error, Result};
-pub use gradient_norm::clip_by_global_norm;
-pub use initializer::EmbeddingInitializer;
-pub use input::BertEmbeddingsInput;
-pub use resize::{NewRows, PositionFill, VocabularyResize};
-pub use table::Table;
-pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
+pub use burn_gradcheck as gradcheck;
+pub use burn_gradcheck::cast_module;
+pub use embeddings::{
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, NewRows,
+    PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
+};
+pub use error::{EmbeddingTable, Error, Result};
+pub use operator::{functional, ops};
+pub use optim::clip_by_global_norm;
 
 /// The README's examples, compiled and run as documentation tests.
 #[cfg(doctest)]

@@ -1,6 +1,7 @@
 //! How many kernels the operator launches on a CubeCL device, and which.
 #![cfg(feature = "wgpu")]
 
+#[path = "support/devices/mod.rs"]
 mod devices;
 
 use burn::prelude::*;

@@ -2,6 +2,7 @@
 
 #[path = "../benches/bert_base/mod.rs"]
 mod bert_base;
+#[path = "support/counting_allocator/mod.rs"]
 mod counting_allocator;
 
 use bert_base::composed;

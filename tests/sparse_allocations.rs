@@ -1,5 +1,6 @@
 //! A step of row-sparse training copies no table: what it allocates does not grow with the vocabulary.
 
+#[path = "support/counting_allocator/mod.rs"]
 mod counting_allocator;
 
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};

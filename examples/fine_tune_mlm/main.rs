@@ -19,11 +19,12 @@ use burn::train::{
     ExecutionStrategy, Interrupter, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
     TrainingStrategy,
 };
-use burn_bert::masked_lm::{
-    BertForMaskedLm, Corpus, MaskedLmCollatorConfig, MaskedLmTraining, TrainingLoader, ValidationLoader,
-    adamw, linear_warmup_decay,
-};
+use burn_bert::model::BertForMaskedLm;
+use burn_bert::optim::{adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
+use burn_bert::training::{
+    Corpus, MaskedLmCollatorConfig, MaskedLmTraining, TrainingLoader, ValidationLoader,
+};
 use clap::Parser;
 use mimalloc::MiMalloc;
 use run::{Patience, Run};

@@ -3,7 +3,8 @@
 use crate::task::{CLS, Outcome, SEP, SPECIAL_TOKENS, Task, UNK};
 use anyhow::{Context, Result, ensure};
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::masked_lm::{BertForMaskedLmConfig, MaskedLmExample};
+use burn_bert::model::BertForMaskedLmConfig;
+use burn_bert::training::MaskedLmExample;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;

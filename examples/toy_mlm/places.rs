@@ -7,7 +7,8 @@
 
 use crate::task::{CLS, Outcome, SPECIAL_TOKENS, Task};
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::masked_lm::{BertForMaskedLmConfig, MaskedLmExample};
+use burn_bert::model::BertForMaskedLmConfig;
+use burn_bert::training::MaskedLmExample;
 use rand::seq::{SliceRandom, index};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

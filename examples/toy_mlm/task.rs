@@ -1,6 +1,7 @@
 //! What a run trains on.
 
-use burn_bert::masked_lm::{BertForMaskedLmConfig, MaskedLmCollatorConfig, MaskedLmExample};
+use burn_bert::model::BertForMaskedLmConfig;
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 
 /// Ids of the special tokens, first in every vocabulary.
 pub const SPECIAL_TOKENS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];

@@ -1,6 +1,6 @@
 //! The model families whose input layer is this one.
 
-use crate::config::PositionEmbeddingType::{self, Absolute, AfterPadding};
+use crate::embeddings::PositionEmbeddingType::{self, Absolute, AfterPadding};
 
 /// One `model_type` of Hugging Face and the defaults of its config class (transformers 5.23.0).
 ///

@@ -2,9 +2,9 @@
 
 use super::family::{BERT, Family};
 use super::files::read_json;
-use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::embeddings::EmbeddingInitializer;
+use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::error::{Error, Result};
-use crate::initializer::EmbeddingInitializer;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 
 use super::family::FAMILIES;
 use super::files::Checkpoint;
-use crate::config::PositionEmbeddingType;
+use crate::embeddings::PositionEmbeddingType;
 use crate::error::{Error, Result};
 
 pub(super) const WORD: &str = "word_embeddings.weight";

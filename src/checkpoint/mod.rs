@@ -15,8 +15,8 @@ mod safetensors;
 mod save;
 mod write;
 
-use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::embeddings::BertEmbeddings;
+use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use std::path::Path;

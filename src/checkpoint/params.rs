@@ -2,7 +2,7 @@
 
 use super::files::{Checkpoint, StoredDType};
 use super::write::{Payload, Tensors};
-use crate::dtype::is_quantized;
+use crate::embeddings::is_quantized;
 use crate::error::{Error, Result};
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::nn::{LayerNorm, Linear};

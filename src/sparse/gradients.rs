@@ -3,9 +3,8 @@
 use super::rows::TouchedRows;
 use super::table;
 use crate::embeddings::BertEmbeddings;
-use crate::error::{Error, Result};
-use crate::gradient_norm::{Clip, Scale, SumOfSquares};
-use crate::table::Table;
+use crate::error::{EmbeddingTable, Error, Result};
+use crate::optim::{Clip, Scale, SumOfSquares};
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -49,12 +48,12 @@ impl RowGradients {
     ) -> Result<Self> {
         let is_dense = |table: &Param<Tensor<2>>| table.is_require_grad() && table.grad(gradients).is_some();
         if rows.words.is_some() && is_dense(&embeddings.word_embeddings.weight) {
-            return Err(Error::DenseGradient { table: Table::Word });
+            return Err(Error::DenseGradient { table: EmbeddingTable::Word });
         }
         if let Some(positions) = &embeddings.position_embeddings
             && is_dense(&positions.weight)
         {
-            return Err(Error::DenseGradient { table: Table::Position });
+            return Err(Error::DenseGradient { table: EmbeddingTable::Position });
         }
         Ok(Self {
             words: rows.words.and_then(|touched| touched.into_gradient(gradients)),
@@ -71,8 +70,8 @@ impl RowGradients {
     /// [`Error::RowsOfOtherTable`] if the two are of tables of different shape.
     pub fn accumulate(self, other: Self) -> Result<Self> {
         Ok(Self {
-            words: merge(Table::Word, self.words, other.words)?,
-            positions: merge(Table::Position, self.positions, other.positions)?,
+            words: merge(EmbeddingTable::Word, self.words, other.words)?,
+            positions: merge(EmbeddingTable::Position, self.positions, other.positions)?,
         })
     }
 
@@ -82,11 +81,11 @@ impl RowGradients {
     }
 
     /// The rows of `table` that have a gradient, ascending, and their gradients, [U, H]; `None` without any.
-    pub fn get(&self, table: Table) -> Option<(&[usize], Tensor<2>)> {
+    pub fn get(&self, table: EmbeddingTable) -> Option<(&[usize], Tensor<2>)> {
         let gradient = match table {
-            Table::Word => self.words.as_ref()?,
-            Table::Position => self.positions.as_ref()?,
-            Table::TokenType | Table::Embedding => return None,
+            EmbeddingTable::Word => self.words.as_ref()?,
+            EmbeddingTable::Position => self.positions.as_ref()?,
+            EmbeddingTable::TokenType | EmbeddingTable::Embedding => return None,
         };
         Some((&gradient.ids, gradient.rows.clone()?))
     }
@@ -131,7 +130,7 @@ impl RowGradients {
 
 /// The sum of two gradients of one table.
 fn merge(
-    table: Table,
+    table: EmbeddingTable,
     ours: Option<TableGradient>,
     theirs: Option<TableGradient>,
 ) -> Result<Option<TableGradient>> {

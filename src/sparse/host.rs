@@ -7,7 +7,7 @@
 
 use super::rules::{Adam, Moments};
 use super::step::Step;
-use crate::parallel;
+use crate::operator::parallel;
 use burn::prelude::*;
 use burn::tensor::DType;
 

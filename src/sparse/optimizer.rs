@@ -5,9 +5,8 @@ use super::rules::{Moments, Rule};
 use super::step::{self, Step, computed_in};
 use super::table;
 use crate::embeddings::BertEmbeddings;
-use crate::error::{Error, Result};
-use crate::table::Table;
-use crate::token_embedding::TokenEmbedding;
+use crate::embeddings::TokenEmbedding;
+use crate::error::{EmbeddingTable, Error, Result};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::ParamId;
 use burn::prelude::*;
@@ -106,9 +105,9 @@ impl SparseOptimizer {
         let BertEmbeddings { word_embeddings, position_embeddings, .. } = embeddings;
         let [words, positions] = gradients.into_tables();
         let tables = [
-            (Table::Word, "word_embeddings.weight", Some(word_embeddings), &mut self.words, words),
+            (EmbeddingTable::Word, "word_embeddings.weight", Some(word_embeddings), &mut self.words, words),
             (
-                Table::Position,
+                EmbeddingTable::Position,
                 "position_embeddings.weight",
                 position_embeddings.as_mut(),
                 &mut self.positions,
@@ -135,7 +134,12 @@ impl SparseOptimizer {
     }
 }
 
-fn check_shape(what: &'static str, table: Table, expected: [usize; 2], found: [usize; 2]) -> Result<()> {
+fn check_shape(
+    what: &'static str,
+    table: EmbeddingTable,
+    expected: [usize; 2],
+    found: [usize; 2],
+) -> Result<()> {
     match expected == found {
         true => Ok(()),
         false => Err(Error::RowsOfOtherTable { what, table, expected, found }),

@@ -2,12 +2,11 @@
 
 use super::gradients::TableGradient;
 use super::table::{self, Autodiff};
+use crate::embeddings::Ids;
+use crate::embeddings::TokenEmbedding;
 use crate::embeddings::{BertEmbeddings, check_positions_after_padding, first_position};
-use crate::error::Result;
-use crate::ids::Ids;
-use crate::input::{BertEmbeddingsInput, Words};
-use crate::table::Table;
-use crate::token_embedding::TokenEmbedding;
+use crate::embeddings::{BertEmbeddingsInput, Words};
+use crate::error::{EmbeddingTable, Result};
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::Gradients;
@@ -54,8 +53,8 @@ impl BertEmbeddings {
         let (input_ids, words) = match input.words() {
             Words::Ids(ids) => {
                 let ids = ids.assume_nothing();
-                ids.check(Table::Word, self.word_embeddings.num_embeddings())?;
-                let looked_up = LookedUp::new(Table::Word, &self.word_embeddings, &ids.to_host())?;
+                ids.check(EmbeddingTable::Word, self.word_embeddings.num_embeddings())?;
+                let looked_up = LookedUp::new(EmbeddingTable::Word, &self.word_embeddings, &ids.to_host())?;
                 embeddings.word_embeddings = looked_up.small;
                 let ids = Ids::from_values("input_ids", looked_up.ids, ids.dims(), &input.device());
                 (Some(ids), Some(looked_up.touched))
@@ -77,7 +76,7 @@ impl BertEmbeddings {
         let mut positions = None;
         if let Some(table) = &self.position_embeddings {
             let ids = position_ids_of(table, input)?;
-            let looked_up = LookedUp::new(Table::Position, table, &ids.values)?;
+            let looked_up = LookedUp::new(EmbeddingTable::Position, table, &ids.values)?;
             embeddings.position_embeddings = Some(looked_up.small);
             positions = Some(looked_up.touched);
             // A run of positions is looked up by where it starts: at the first row of the small table.
@@ -128,11 +127,11 @@ impl TouchedRows {
     /// The rows of `table` that were copied and get a gradient, ascending: those looked up, but the padding row.
     ///
     /// Empty for a table that the batch does not look up, and for token types, which stay dense.
-    pub fn ids(&self, table: Table) -> &[usize] {
+    pub fn ids(&self, table: EmbeddingTable) -> &[usize] {
         let touched = match table {
-            Table::Word => &self.words,
-            Table::Position => &self.positions,
-            Table::TokenType | Table::Embedding => &None,
+            EmbeddingTable::Word => &self.words,
+            EmbeddingTable::Position => &self.positions,
+            EmbeddingTable::TokenType | EmbeddingTable::Embedding => &None,
         };
         touched.as_ref().map_or(&[], |touched| &touched.ids)
     }
@@ -161,7 +160,7 @@ struct LookedUp {
 
 impl LookedUp {
     /// Copies the rows that `ids` name. The ids are known to be in range.
-    fn new(kind: Table, table: &TokenEmbedding, ids: &[i64]) -> Result<Self> {
+    fn new(kind: EmbeddingTable, table: &TokenEmbedding, ids: &[i64]) -> Result<Self> {
         table::check(kind, &table.weight)?;
         let pad = table.padding_idx;
         let mut rows: Vec<usize> = ids.iter().map(|&id| id as usize).collect();
@@ -197,7 +196,7 @@ fn position_ids_of(table: &TokenEmbedding, input: &BertEmbeddingsInput) -> Resul
     let rows = table.num_embeddings();
     if let Some(ids) = input.position_ids() {
         let ids = ids.assume_nothing();
-        ids.check(Table::Position, rows)?;
+        ids.check(EmbeddingTable::Position, rows)?;
         return Ok(PositionIds { values: ids.to_host(), dims: Some(ids.dims()) });
     }
     let [_, seq] = input.dims();

@@ -1,7 +1,6 @@
 //! One lookup table: reading a few of its rows, and writing them back in place.
 
-use crate::error::{Error, Result};
-use crate::table::Table;
+use crate::error::{EmbeddingTable, Error, Result};
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::IndexingUpdateOp;
@@ -65,7 +64,7 @@ impl Autodiff {
 }
 
 /// Whether the rows of a table can be trained by themselves.
-pub(super) fn check(table: Table, weight: &Param<Tensor<2>>) -> Result<()> {
+pub(super) fn check(table: EmbeddingTable, weight: &Param<Tensor<2>>) -> Result<()> {
     let reason = if weight.adapter().is_some() {
         "has a LoRA adapter, whose gradient reaches every row"
     } else if weight.is_autodiff() && weight.is_distributed() {

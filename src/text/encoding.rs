@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 
-use crate::input::BertEmbeddingsInput;
+use crate::embeddings::BertEmbeddingsInput;
 
 /// The tokens of one text or of a pair, special tokens included, not padded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,6 @@ pub struct TextBatch {
     /// The tokens and their types, padded at the end.
     pub input: BertEmbeddingsInput,
     /// True where a text is padded, [B, S]; `None` if none is. What
-    /// [`BertForMaskedLm::encode`](crate::masked_lm::BertForMaskedLm::encode) takes.
+    /// [`BertForMaskedLm::encode`](crate::model::BertForMaskedLm::encode) takes.
     pub padding: Option<Tensor<2, Bool>>,
 }

@@ -29,7 +29,7 @@
 //! ```
 //!
 //! For masked-language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
-//! and an `Encoding` turns into a [`MaskedLmExample`](crate::masked_lm::MaskedLmExample) with token types and words.
+//! and an `Encoding` turns into a [`MaskedLmExample`](crate::training::MaskedLmExample) with token types and words.
 
 #[cfg(feature = "tokenizers")]
 mod encoding;

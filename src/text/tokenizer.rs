@@ -3,10 +3,10 @@
 use super::encoding::{Encoding, TextBatch};
 use super::files::Pretrained;
 use super::special::SpecialTokens;
-use crate::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::embeddings::BertEmbeddingsInput;
+use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::embeddings::{padded_length, padding_mask};
 use crate::error::{Error, Result};
-use crate::input::BertEmbeddingsInput;
-use crate::padding::{padded_length, padding_mask};
 use burn::prelude::*;
 use std::path::Path;
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;

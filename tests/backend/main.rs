@@ -5,13 +5,13 @@
 //! `cargo test --test backend -- wgpu::` runs one device's, `-- wgpu::fused::` those with its kernels.
 
 mod case;
-#[path = "../devices/mod.rs"]
+#[path = "../support/devices/mod.rs"]
 mod devices;
 mod errors;
 mod randomness;
 mod reference;
 mod results;
-#[path = "../tolerance/mod.rs"]
+#[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 mod training;
 

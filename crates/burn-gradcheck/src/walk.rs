@@ -1,0 +1,131 @@
+//! Reading and replacing the parameters of any module.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::prelude::*;
+use burn::tensor::{DType, Gradients};
+
+/// A float parameter, with a copy of its values on the host.
+pub(super) struct Slot {
+    pub id: ParamId,
+    /// Every path at which the parameter is found; more than one where it is shared.
+    pub paths: Vec<String>,
+    pub shape: Vec<usize>,
+    pub values: Vec<f64>,
+    pub trained: bool,
+    pub device: Device,
+}
+
+impl Slot {
+    pub fn path(&self) -> &str {
+        self.paths.first().map_or("", String::as_str)
+    }
+
+    /// Entries in one row of the outermost axis.
+    pub fn row_len(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
+    /// The index, axis by axis, of an entry.
+    pub fn index(&self, entry: usize) -> Vec<usize> {
+        let mut index = vec![0; self.shape.len()];
+        let mut rest = entry;
+        for (place, &size) in index.iter_mut().zip(&self.shape).rev() {
+            *place = rest % size;
+            rest /= size;
+        }
+        index
+    }
+}
+
+/// The float parameters of `module`, in its own order, each path as `name` has it.
+pub(super) fn slots<M: Module>(module: &M, name: fn(&str) -> &str) -> Vec<Slot> {
+    let mut collect = Collect { name, path: Vec::new(), slots: Vec::new() };
+    module.visit(&mut collect);
+    collect.slots
+}
+
+struct Collect {
+    name: fn(&str) -> &str,
+    path: Vec<String>,
+    slots: Vec<Slot>,
+}
+
+impl ModuleVisitor for Collect {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let path = (self.name)(&self.path.join(".")).to_owned();
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == param.id) {
+            slot.paths.push(path);
+            return;
+        }
+        let tensor = param.val();
+        self.slots.push(Slot {
+            id: param.id,
+            paths: vec![path],
+            shape: tensor.dims().to_vec(),
+            trained: tensor.is_require_grad(),
+            device: tensor.device(),
+            values: host(tensor),
+        });
+    }
+}
+
+/// The gradient of the parameter `id`: of all its uses, where it is shared; `None` where it has none.
+pub(super) fn gradient<M: Module>(module: &M, id: ParamId, gradients: &Gradients) -> Option<Vec<f64>> {
+    let mut read = Read { id, gradients, found: None };
+    module.visit(&mut read);
+    read.found
+}
+
+struct Read<'a> {
+    id: ParamId,
+    gradients: &'a Gradients,
+    found: Option<Vec<f64>>,
+}
+
+impl ModuleVisitor for Read<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if param.id != self.id {
+            return;
+        }
+        let Some(gradient) = param.val().grad(self.gradients).map(host) else { return };
+        self.found = Some(match self.found.take() {
+            Some(sum) => sum.iter().zip(&gradient).map(|(a, b)| a + b).collect(),
+            None => gradient,
+        });
+    }
+}
+
+/// `module` with other values in the parameter `id`.
+pub(super) fn replace<M: Module>(module: M, id: ParamId, values: Vec<f64>) -> M {
+    module.map(&mut Replace { id, values })
+}
+
+struct Replace {
+    id: ParamId,
+    values: Vec<f64>,
+}
+
+impl ModuleMapper for Replace {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if param.id != self.id {
+            return param;
+        }
+        param.map(|old| {
+            let data = TensorData::new(self.values.clone(), old.shape());
+            Tensor::from_data(data, (&old.device(), old.dtype())).set_require_grad(old.is_require_grad())
+        })
+    }
+}
+
+/// A tensor's values in f64, row by row.
+pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().convert_dtype(DType::F64).iter::<f64>().collect()
+}

@@ -1,0 +1,207 @@
+//! What a `BertEmbeddings` is made of.
+
+use super::initializer::EmbeddingInitializer;
+use crate::error::{Error, Result};
+use burn::config::Config;
+
+/// How positions enter the sum.
+#[derive(Config, Debug, Copy, PartialEq, Eq)]
+pub enum PositionEmbeddingType {
+    /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
+    Absolute,
+    /// Attention owns the positions (Shaw et al. 2018); this layer adds nothing and has no position table.
+    RelativeKey,
+    /// Attention owns the positions (Huang et al. 2020, method 4); this layer adds nothing and has no position table.
+    RelativeKeyQuery,
+    /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding sits at `pad_token_id`,
+    /// whose row gets no gradient (RoBERTa, and everything made from fairseq).
+    AfterPadding,
+}
+
+impl PositionEmbeddingType {
+    /// Whether the layer has a position table.
+    pub fn has_table(self) -> bool {
+        matches!(self, Self::Absolute | Self::AfterPadding)
+    }
+}
+
+/// Configuration of [`BertEmbeddings`](crate::BertEmbeddings).
+///
+/// Field names are those of Hugging Face's `config.json`; the defaults are BERT-base uncased.
+///
+/// ```
+/// use burn_bert::BertEmbeddingsConfig;
+///
+/// let config = BertEmbeddingsConfig::new().with_hidden_size(256).with_hidden_dropout_prob(0.0);
+/// assert_eq!(config.num_params(), (30522 + 512 + 2 + 2) * 256);
+/// ```
+#[derive(Config, Debug, PartialEq)]
+pub struct BertEmbeddingsConfig {
+    /// Rows of the word table.
+    #[config(default = 30522)]
+    pub vocab_size: usize,
+    /// Length of every embedding vector, H.
+    #[config(default = 768)]
+    pub hidden_size: usize,
+    /// Rows of the position table.
+    #[config(default = 512)]
+    pub max_position_embeddings: usize,
+    /// Rows of the token-type (segment) table.
+    #[config(default = 2)]
+    pub type_vocab_size: usize,
+    /// The word id whose row starts at zero and gets no gradient through the lookup; `None` for no such row.
+    #[config(default = "Some(0)")]
+    pub pad_token_id: Option<usize>,
+    /// ε under the root of LayerNorm.
+    #[config(default = 1e-12)]
+    pub layer_norm_eps: f64,
+    /// Probability that dropout zeroes an element in training, in [0, 1).
+    #[config(default = 0.1)]
+    pub hidden_dropout_prob: f64,
+    /// Distribution of the three tables before training.
+    #[config(default = "EmbeddingInitializer::Normal { std: 0.02 }")]
+    pub initializer: EmbeddingInitializer,
+    /// How positions enter the sum.
+    #[config(default = "PositionEmbeddingType::Absolute")]
+    pub position_embedding_type: PositionEmbeddingType,
+}
+
+impl Default for BertEmbeddingsConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl BertEmbeddingsConfig {
+    /// `bert-base-uncased`: 23,837,184 parameters.
+    pub fn bert_base_uncased() -> Self {
+        Self::new()
+    }
+
+    /// `bert-base-chinese`: 16,622,592 parameters.
+    pub fn bert_base_chinese() -> Self {
+        Self::new().with_vocab_size(21128)
+    }
+
+    /// `bert-large-uncased`: 31,782,912 parameters.
+    pub fn bert_large_uncased() -> Self {
+        Self::new().with_hidden_size(1024)
+    }
+
+    /// `roberta-base`: 39,000,576 parameters.
+    pub fn roberta_base() -> Self {
+        Self::new()
+            .with_vocab_size(50265)
+            .with_max_position_embeddings(514)
+            .with_type_vocab_size(1)
+            .with_pad_token_id(Some(1))
+            .with_layer_norm_eps(1e-5)
+            .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
+    }
+
+    /// Number of trainable values: every table that there is, γ and β.
+    pub fn num_params(&self) -> usize {
+        let positions = match self.position_embedding_type.has_table() {
+            true => self.max_position_embeddings,
+            false => 0,
+        };
+        (self.vocab_size + positions + self.type_vocab_size + 2) * self.hidden_size
+    }
+
+    /// Tokens that the longest sequence can have; `None` if no position table limits it.
+    ///
+    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) leaves the rows up to that of the padding unused: 514
+    /// rows of a RoBERTa are 512 tokens.
+    pub fn max_sequence_length(&self) -> Option<usize> {
+        match self.position_embedding_type {
+            PositionEmbeddingType::Absolute => Some(self.max_position_embeddings),
+            PositionEmbeddingType::AfterPadding => {
+                let first = self.pad_token_id.map_or(0, |pad| pad + 1);
+                Some(self.max_position_embeddings.saturating_sub(first))
+            }
+            PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => None,
+        }
+    }
+
+    /// Checks that a module can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], naming the field, if
+    /// - `hidden_size`, `vocab_size`, `type_vocab_size` or (where there is a position table)
+    ///   `max_position_embeddings` is 0, or a table would have more than `isize::MAX` values;
+    /// - `pad_token_id` is not below `vocab_size`;
+    /// - `layer_norm_eps` is not finite and above 0;
+    /// - `hidden_dropout_prob` is not in [0, 1);
+    /// - `initializer` is not a distribution (see [`EmbeddingInitializer::validate`]);
+    /// - `position_embedding_type` is `AfterPadding` and `pad_token_id` is `None` or leaves no row of the
+    ///   position table for a token.
+    pub fn validate(&self) -> Result<()> {
+        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        let mut sizes = vec![
+            ("hidden_size", self.hidden_size),
+            ("vocab_size", self.vocab_size),
+            ("type_vocab_size", self.type_vocab_size),
+        ];
+        if self.position_embedding_type.has_table() {
+            sizes.push(("max_position_embeddings", self.max_position_embeddings));
+        }
+        for (field, size) in sizes {
+            if size == 0 {
+                return invalid(field, "is 0, but must be at least 1".into());
+            }
+            if size.checked_mul(self.hidden_size).is_none_or(|n| n > isize::MAX as usize) {
+                return invalid(field, format!("is {size}, too many for a table in memory"));
+            }
+        }
+        if let Some(pad) = self.pad_token_id
+            && pad >= self.vocab_size
+        {
+            return invalid(
+                "pad_token_id",
+                format!("is {pad}, but vocab_size is {} (use None for no padding row)", self.vocab_size),
+            );
+        }
+        if !(self.layer_norm_eps.is_finite() && self.layer_norm_eps > 0.0) {
+            return invalid(
+                "layer_norm_eps",
+                format!("is {}, but must be finite and above 0", self.layer_norm_eps),
+            );
+        }
+        check_dropout(self.hidden_dropout_prob)?;
+        self.initializer.validate()?;
+        if self.position_embedding_type == PositionEmbeddingType::AfterPadding {
+            match self.pad_token_id {
+                None => {
+                    return invalid(
+                        "pad_token_id",
+                        "is None, but AfterPadding counts positions from it".into(),
+                    );
+                }
+                Some(pad) if pad + 1 >= self.max_position_embeddings => {
+                    return invalid(
+                        "max_position_embeddings",
+                        format!(
+                            "is {}, but positions after padding start at pad_token_id + 1 = {}",
+                            self.max_position_embeddings,
+                            pad + 1
+                        ),
+                    );
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether dropout can be taken with this probability.
+pub(crate) fn check_dropout(prob: f64) -> Result<()> {
+    match (0.0..1.0).contains(&prob) {
+        true => Ok(()),
+        false => Err(Error::Config {
+            field: "hidden_dropout_prob",
+            problem: format!("is {prob}, but must lie in [0, 1)"),
+        }),
+    }
+}

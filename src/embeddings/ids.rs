@@ -1,0 +1,187 @@
+//! A batch of ids and what is known of their range.
+
+use crate::error::{EmbeddingTable, Error, Result};
+use burn::prelude::*;
+use std::sync::{Arc, OnceLock};
+
+/// Ids on a device, [B, S], with a copy on the host from which they are checked.
+///
+/// Ids that came from the host keep the copy they came from; ids that came as a tensor are read back when they
+/// are first checked, and clones share what was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Ids {
+    name: &'static str,
+    tensor: Tensor<2, Int>,
+    host: Host,
+}
+
+#[derive(Clone, Debug)]
+enum Host {
+    /// The values, read back at most once.
+    Copy(Arc<OnceLock<HostIds>>),
+    /// The caller answers for the range.
+    Unchecked,
+}
+
+/// A row-major copy of the ids, with the extremes that decide whether a table has all of them.
+#[derive(Debug)]
+struct HostIds {
+    values: Vec<i64>,
+    smallest: i64,
+    largest: i64,
+}
+
+impl HostIds {
+    fn new(values: Vec<i64>) -> Self {
+        let smallest = values.iter().copied().min().unwrap_or(0);
+        let largest = values.iter().copied().max().unwrap_or(0);
+        Self { values, smallest, largest }
+    }
+}
+
+impl Ids {
+    /// Ids that lie on the device already. Nothing is read until [`check`](Self::check).
+    pub(crate) fn from_tensor(name: &'static str, tensor: Tensor<2, Int>) -> Self {
+        Self { name, tensor, host: Host::Copy(Arc::default()) }
+    }
+
+    /// Ids from the host, one slice a sequence.
+    pub(crate) fn from_rows<I>(name: &'static str, rows: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
+    where
+        I: Copy + TryInto<i32>,
+    {
+        let columns = rows.first().map_or(0, |row| row.as_ref().len());
+        if columns == 0 {
+            return Err(Error::Empty { input: name, shape: vec![rows.len(), 0] });
+        }
+        let mut values = Vec::with_capacity(rows.len() * columns);
+        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
+            if ids.len() != columns {
+                return Err(Error::RaggedRows { input: name, row, found: ids.len(), expected: columns });
+            }
+            for (column, &id) in ids.iter().enumerate() {
+                let id = id.try_into().map_err(|_| Error::IdOverflow { input: name, row, column })?;
+                values.push(i64::from(id));
+            }
+        }
+        Ok(Self::from_values(name, values, [rows.len(), columns], device))
+    }
+
+    /// Ids from the host, row-major.
+    pub(crate) fn from_values(
+        name: &'static str,
+        values: Vec<i64>,
+        dims: [usize; 2],
+        device: &Device,
+    ) -> Self {
+        let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), device);
+        let host = OnceLock::from(HostIds::new(values));
+        Self { name, tensor, host: Host::Copy(Arc::new(host)) }
+    }
+
+    pub(crate) fn tensor(&self) -> Tensor<2, Int> {
+        self.tensor.clone()
+    }
+
+    pub(crate) fn dims(&self) -> [usize; 2] {
+        self.tensor.dims()
+    }
+
+    /// A copy of the ids on the host, row-major; waits for the device where they came as a tensor.
+    pub(crate) fn to_host(&self) -> Vec<i64> {
+        match self.host() {
+            Some(host) => host.values.clone(),
+            None => self.read_back(),
+        }
+    }
+
+    pub(crate) fn assume_in_range(self) -> Self {
+        Self { host: Host::Unchecked, ..self }
+    }
+
+    /// The same ids, checked from here on whatever was assumed of them: for code that reads them anyway.
+    pub(crate) fn assume_nothing(&self) -> Self {
+        match &self.host {
+            Host::Copy(_) => self.clone(),
+            Host::Unchecked => Self::from_tensor(self.name, self.tensor.clone()),
+        }
+    }
+
+    pub(crate) fn to_device(&self, device: &Device) -> Self {
+        Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
+    }
+
+    /// Whether `table`, of `rows` rows, has a row for every id.
+    pub(crate) fn check(&self, table: EmbeddingTable, rows: usize) -> Result<()> {
+        let Some(host) = self.host() else { return Ok(()) };
+        let valid = |id: i64| usize::try_from(id).is_ok_and(|id| id < rows);
+        if valid(host.smallest) && valid(host.largest) {
+            return Ok(());
+        }
+        let first = host.values.iter().position(|&id| !valid(id)).unwrap_or(0);
+        Err(Error::IdOutOfRange {
+            input: self.name,
+            index: unravel(first, &self.dims()),
+            id: host.values[first],
+            table,
+            rows,
+        })
+    }
+
+    /// The largest number of ids in one sequence that are not `id`, and the sequence; `None` where unchecked.
+    pub(crate) fn longest_without(&self, id: usize) -> Option<(usize, usize)> {
+        let [_, columns] = self.dims();
+        let count = |row: &[i64]| row.iter().filter(|&&found| found != id as i64).count();
+        let lengths = self.host()?.values.chunks(columns).map(count).enumerate();
+        lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length)
+    }
+
+    fn host(&self) -> Option<&HostIds> {
+        match &self.host {
+            Host::Copy(host) => Some(host.get_or_init(|| HostIds::new(self.read_back()))),
+            Host::Unchecked => None,
+        }
+    }
+
+    fn read_back(&self) -> Vec<i64> {
+        self.tensor.to_data().iter::<i64>().collect()
+    }
+}
+
+/// The index, axis by axis, of the `flat`-th element of a row-major tensor.
+pub(crate) fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    for (i, &size) in index.iter_mut().zip(shape).rev() {
+        *i = flat % size;
+        flat /= size;
+    }
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_read(ids: &Ids) -> bool {
+        matches!(&ids.host, Host::Copy(host) if host.get().is_some())
+    }
+
+    #[test]
+    fn ids_from_the_host_are_never_read_back_and_tensors_once_for_all_clones() {
+        let device = Device::default();
+        assert!(is_read(&Ids::from_rows("ids", &[[1, 2]], &device).unwrap()));
+
+        let ids = Ids::from_tensor("ids", Tensor::from_data([[1, 2]], &device));
+        let clone = ids.to_device(&device);
+        assert!(!is_read(&ids));
+        clone.check(EmbeddingTable::Word, 3).unwrap();
+        assert!(is_read(&ids));
+    }
+
+    #[test]
+    fn assumed_ids_are_not_read() {
+        let ids = Ids::from_tensor("ids", Tensor::from_data([[7]], &Device::default())).assume_in_range();
+        ids.check(EmbeddingTable::Word, 3).unwrap();
+        assert!(ids.host().is_none());
+    }
+}

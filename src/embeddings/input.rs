@@ -1,0 +1,274 @@
+//! What goes into a `BertEmbeddings`, checked as far as it can be without the tables.
+
+use super::ids::Ids;
+use crate::error::{Error, Result};
+use burn::prelude::*;
+
+/// The input of [`BertEmbeddings`](crate::BertEmbeddings): a batch of B sequences of S tokens.
+///
+/// A batch holds either token ids or vectors that take the word table's place, never both and never neither.
+/// Token types and positions are optional, in any order:
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::BertEmbeddingsInput;
+///
+/// let device = Device::default();
+/// let input = BertEmbeddingsInput::from_rows(&[[101, 7592, 102, 0], [101, 2088, 999, 102]], &device)?
+///     .with_token_type_rows(&[[0, 0, 1, 0], [0, 0, 0, 0]])?;
+/// assert_eq!(input.dims(), [2, 4]);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Checks
+///
+/// Shapes and devices are checked here. Whether a table has a row for every id is checked by
+/// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward), which alone knows the tables: for ids
+/// that came from the host against the extremes recorded as they came, without touching the device; for ids
+/// that came as tensors by reading them back, once for all clones of this input.
+/// [`assume_in_range`](Self::assume_in_range) drops the check.
+#[derive(Clone, Debug)]
+pub struct BertEmbeddingsInput {
+    words: Words,
+    token_type_ids: Option<Ids>,
+    position_ids: Option<Ids>,
+    past_key_values_length: usize,
+}
+
+/// Where the first of the three summands comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Words {
+    /// Rows of the word table.
+    Ids(Ids),
+    /// The caller's own vectors, [B, S, H].
+    Embeds(Tensor<3>),
+}
+
+impl Words {
+    /// What a message calls it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Ids(_) => "input_ids",
+            Self::Embeds(_) => "inputs_embeds",
+        }
+    }
+}
+
+impl BertEmbeddingsInput {
+    /// Token ids from the host: one row a sequence, all of one length, of any integer type.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Empty`] without rows or with empty ones, [`Error::RaggedRows`] if they differ in length,
+    /// [`Error::IdOverflow`] if an id does not fit an `i32`, which is what devices count in.
+    pub fn from_rows<I>(input_ids: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
+    where
+        I: Copy + TryInto<i32>,
+    {
+        Ids::from_rows("input_ids", input_ids, device).map(|ids| Self::new(Words::Ids(ids)))
+    }
+
+    /// Token ids that lie on the device already, [B, S].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Empty`] if B or S is 0.
+    pub fn from_ids(input_ids: Tensor<2, Int>) -> Result<Self> {
+        not_empty("input_ids", &input_ids.dims())?;
+        Ok(Self::new(Words::Ids(Ids::from_tensor("input_ids", input_ids))))
+    }
+
+    /// Vectors in the place of the word table's rows, [B, S, H]: Hugging Face's `inputs_embeds`.
+    ///
+    /// Their gradient is theirs alone: no padding position is held at zero.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Empty`] if an axis is 0.
+    pub fn from_embeds(inputs_embeds: Tensor<3>) -> Result<Self> {
+        not_empty("inputs_embeds", &inputs_embeds.dims())?;
+        Ok(Self::new(Words::Embeds(inputs_embeds)))
+    }
+
+    fn new(words: Words) -> Self {
+        Self { words, token_type_ids: None, position_ids: None, past_key_values_length: 0 }
+    }
+
+    /// Segment ids from the host, [B, S]. Without them every token is of type 0.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_rows`](Self::from_rows), and [`Error::ShapeMismatch`] if the shape is not [B, S].
+    pub fn with_token_type_rows<I>(self, token_type_ids: &[impl AsRef<[I]>]) -> Result<Self>
+    where
+        I: Copy + TryInto<i32>,
+    {
+        let ids = Ids::from_rows("token_type_ids", token_type_ids, &self.device())?;
+        self.with_token_types(ids)
+    }
+
+    /// Segment ids that lie on the batch's device already, [B, S].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if the shape is not [B, S], [`Error::DeviceMismatch`] if the device is another one.
+    pub fn with_token_type_ids(self, token_type_ids: Tensor<2, Int>) -> Result<Self> {
+        self.with_token_types(Ids::from_tensor("token_type_ids", token_type_ids))
+    }
+
+    fn with_token_types(self, ids: Ids) -> Result<Self> {
+        self.check_device("token_type_ids", &ids)?;
+        let [batch, seq] = self.dims();
+        if ids.dims() != [batch, seq] {
+            return Err(Error::ShapeMismatch {
+                input: "token_type_ids",
+                found: ids.dims().to_vec(),
+                expected: format!("[{batch}, {seq}], as of the tokens,"),
+            });
+        }
+        Ok(Self { token_type_ids: Some(ids), ..self })
+    }
+
+    /// Positions from the host, [B, S], or [1, S] for all sequences alike. Without them positions follow the
+    /// module's [`PositionEmbeddingType`](crate::PositionEmbeddingType).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_rows`](Self::from_rows), and [`Error::ShapeMismatch`] if the shape is neither.
+    pub fn with_position_rows<I>(self, position_ids: &[impl AsRef<[I]>]) -> Result<Self>
+    where
+        I: Copy + TryInto<i32>,
+    {
+        let ids = Ids::from_rows("position_ids", position_ids, &self.device())?;
+        self.with_positions(ids)
+    }
+
+    /// Positions that lie on the batch's device already, [B, S] or [1, S].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if the shape is neither, [`Error::DeviceMismatch`] if the device is another one.
+    pub fn with_position_ids(self, position_ids: Tensor<2, Int>) -> Result<Self> {
+        self.with_positions(Ids::from_tensor("position_ids", position_ids))
+    }
+
+    fn with_positions(self, ids: Ids) -> Result<Self> {
+        self.check_device("position_ids", &ids)?;
+        let [batch, seq] = self.dims();
+        if ids.dims() != [batch, seq] && ids.dims() != [1, seq] {
+            return Err(Error::ShapeMismatch {
+                input: "position_ids",
+                found: ids.dims().to_vec(),
+                expected: format!("[{batch}, {seq}] or [1, {seq}]"),
+            });
+        }
+        Ok(Self { position_ids: Some(ids), ..self })
+    }
+
+    fn check_device(&self, input: &'static str, ids: &Ids) -> Result<()> {
+        let (found, expected) = (ids.tensor().device(), self.device());
+        match found == expected {
+            true => Ok(()),
+            false => Err(Error::device_mismatch(input, found, expected)),
+        }
+    }
+
+    /// K, the number of tokens that were fed before this batch: default positions start there instead of at 0.
+    ///
+    /// Has no effect beside explicit positions.
+    pub fn with_past_key_values_length(self, past_key_values_length: usize) -> Self {
+        Self { past_key_values_length, ..self }
+    }
+
+    /// Drops the check of all ids given so far: the caller answers for their range.
+    ///
+    /// Saves ids that came as tensors from being read back, which waits for the device. For an id out of range,
+    /// and for an `AfterPadding` position past its table, Flex's kernel panics and names the id; everything else takes
+    /// the nearest row that exists. No memory outside a table is ever read or written.
+    pub fn assume_in_range(self) -> Self {
+        Self {
+            words: match self.words {
+                Words::Ids(ids) => Words::Ids(ids.assume_in_range()),
+                embeds => embeds,
+            },
+            token_type_ids: self.token_type_ids.map(Ids::assume_in_range),
+            position_ids: self.position_ids.map(Ids::assume_in_range),
+            ..self
+        }
+    }
+
+    /// Moves the batch to another device. What is known of its ids stays known.
+    pub fn to_device(self, device: &Device) -> Self {
+        Self {
+            words: match self.words {
+                Words::Ids(ids) => Words::Ids(ids.to_device(device)),
+                Words::Embeds(embeds) => Words::Embeds(embeds.to_device(device)),
+            },
+            token_type_ids: self.token_type_ids.map(|ids| ids.to_device(device)),
+            position_ids: self.position_ids.map(|ids| ids.to_device(device)),
+            ..self
+        }
+    }
+
+    /// Batch size and sequence length, [B, S].
+    pub fn dims(&self) -> [usize; 2] {
+        match &self.words {
+            Words::Ids(ids) => ids.dims(),
+            Words::Embeds(embeds) => {
+                let [batch, seq, _] = embeds.dims();
+                [batch, seq]
+            }
+        }
+    }
+
+    /// The device that the batch lies on.
+    pub fn device(&self) -> Device {
+        match &self.words {
+            Words::Ids(ids) => ids.tensor().device(),
+            Words::Embeds(embeds) => embeds.device(),
+        }
+    }
+
+    /// The token ids, [B, S]; `None` for a batch of vectors.
+    pub fn input_ids(&self) -> Option<Tensor<2, Int>> {
+        match &self.words {
+            Words::Ids(ids) => Some(ids.tensor()),
+            Words::Embeds(_) => None,
+        }
+    }
+
+    /// The same batch with other ids for the same tokens: what it looks like to tables of fewer rows.
+    ///
+    /// `input_ids` is `None` for a batch of vectors. Positions are absolute from here on.
+    pub(crate) fn with_remapped(&self, input_ids: Option<Ids>, position_ids: Option<Ids>) -> Self {
+        Self {
+            words: input_ids.map_or_else(|| self.words.clone(), Words::Ids),
+            token_type_ids: self.token_type_ids.clone(),
+            position_ids,
+            past_key_values_length: 0,
+        }
+    }
+
+    pub(crate) fn words(&self) -> &Words {
+        &self.words
+    }
+
+    pub(crate) fn token_type_ids(&self) -> Option<&Ids> {
+        self.token_type_ids.as_ref()
+    }
+
+    pub(crate) fn position_ids(&self) -> Option<&Ids> {
+        self.position_ids.as_ref()
+    }
+
+    pub(crate) fn past_key_values_length(&self) -> usize {
+        self.past_key_values_length
+    }
+}
+
+fn not_empty(input: &'static str, shape: &[usize]) -> Result<()> {
+    match shape.contains(&0) {
+        true => Err(Error::Empty { input, shape: shape.to_vec() }),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,23 @@
+//! BERT's input layer: its config, its input, the module, and the tables that it is made of.
+
+mod config;
+mod ids;
+mod initializer;
+mod input;
+mod module;
+mod padding;
+mod quantization;
+mod resize;
+mod token_embedding;
+
+pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
+pub(crate) use ids::Ids;
+pub use initializer::EmbeddingInitializer;
+pub use input::BertEmbeddingsInput;
+pub(crate) use input::Words;
+pub use module::BertEmbeddings;
+pub(crate) use module::{check_positions_after_padding, first_position};
+pub(crate) use padding::{padded_length, padding_mask};
+pub(crate) use quantization::is_quantized;
+pub use resize::{NewRows, PositionFill, VocabularyResize};
+pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};

@@ -1,0 +1,330 @@
+//! `BertEmbeddings`: the module.
+
+use super::config::{BertEmbeddingsConfig, PositionEmbeddingType, check_dropout};
+use super::ids::Ids;
+use super::input::{BertEmbeddingsInput, Words};
+use super::token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
+use crate::error::{EmbeddingTable, Error, Result};
+use crate::operator::functional::{Norm, Rows, embed_layer_norm};
+use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
+use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig};
+use burn::prelude::*;
+use burn::tensor::DType;
+
+impl BertEmbeddingsConfig {
+    /// Builds the module on `device`.
+    ///
+    /// Tables are drawn when they are first used, so a module whose weights are loaded never pays for them.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self, device: &Device) -> BertEmbeddings {
+        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the module on `device`, or says what is wrong with the config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<BertEmbeddings> {
+        self.validate()?;
+        let table = |rows, padding_idx| {
+            TokenEmbeddingConfig::new(rows, self.hidden_size)
+                .with_padding_idx(padding_idx)
+                .with_initializer(self.initializer.clone())
+                .try_init(device)
+        };
+        let position_embeddings = match self.position_embedding_type {
+            PositionEmbeddingType::Absolute => Some(table(self.max_position_embeddings, None)?),
+            PositionEmbeddingType::AfterPadding => {
+                Some(table(self.max_position_embeddings, self.pad_token_id)?)
+            }
+            PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => None,
+        };
+        Ok(BertEmbeddings {
+            word_embeddings: table(self.vocab_size, self.pad_token_id)?,
+            position_embeddings,
+            token_type_embeddings: table(self.type_vocab_size, None)?,
+            layer_norm: LayerNormConfig::new(self.hidden_size).with_epsilon(self.layer_norm_eps).init(device),
+            dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
+            config: self.clone(),
+        })
+    }
+}
+
+/// BERT's input layer: `y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))`.
+///
+/// Equal to Hugging Face's `BertEmbeddings`, and to `RobertaEmbeddings` with
+/// [`PositionEmbeddingType::AfterPadding`]. Made by [`BertEmbeddingsConfig::init`].
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default();
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 0]], &device)?;
+/// assert_eq!(embeddings.forward(&input).dims(), [1, 4, 8]);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Parameters
+///
+/// The paths are stable: `word_embeddings.weight` `[V, H]`, `position_embeddings.weight` `[P, H]` (where the
+/// position scheme has a table), `token_type_embeddings.weight` `[T, H]`, `layer_norm.gamma` `[H]` and
+/// `layer_norm.beta` `[H]`. Nothing else is in a record.
+///
+/// # Padding and weight decay
+///
+/// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays exactly zero under
+/// every element-wise optimiser (SGD, Adam, AdamW, …). AdamW's decay is not a gradient: a row that a checkpoint
+/// filled shrinks by (1 − lr·weight_decay) a step, as in PyTorch. To hold it, put the table into a group of its own:
+///
+/// ```
+/// use burn::module::ParamGroup;
+/// use burn::optim::AdamWConfig;
+///
+/// let optimizer = AdamWConfig::new().with_weight_decay(0.01).init().with_group(
+///     ParamGroup::from_predicate("word_embeddings.weight"),
+///     AdamWConfig::new().with_weight_decay(0.0).build(),
+///     None,
+/// );
+/// # let _ = optimizer;
+/// ```
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct BertEmbeddings {
+    /// W, looked up by `input_ids`. An output head is tied to it by reading it at forward time.
+    pub word_embeddings: TokenEmbedding,
+    /// P, looked up by `position_ids`; `None` where attention owns the positions.
+    pub position_embeddings: Option<TokenEmbedding>,
+    /// S, looked up by `token_type_ids`.
+    pub token_type_embeddings: TokenEmbedding,
+    /// γ and β. Its ε is [`BertEmbeddingsConfig::layer_norm_eps`].
+    pub layer_norm: LayerNorm,
+    /// Active in training alone: on an autodiff device, and neither frozen nor in validation.
+    pub dropout: Dropout,
+    /// What the module was built from. Sizes, padding and dropout are read off the fields above, which may
+    /// have changed since.
+    #[module(skip)]
+    config: BertEmbeddingsConfig,
+}
+
+impl ModuleDisplay for BertEmbeddings {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(true).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let content = content.add("word_embeddings", &self.word_embeddings);
+        let content = match &self.position_embeddings {
+            Some(table) => content.add("position_embeddings", table),
+            None => content,
+        };
+        content
+            .add("token_type_embeddings", &self.token_type_embeddings)
+            .add("layer_norm", &self.layer_norm)
+            .add("dropout", &self.dropout)
+            .add("position_embedding_type", format!("{:?}", self.position_embedding_type()).as_str())
+            .optional()
+    }
+}
+
+impl BertEmbeddings {
+    /// Length of the vectors, H.
+    pub fn hidden_size(&self) -> usize {
+        self.word_embeddings.embedding_dim()
+    }
+
+    /// How positions enter the sum.
+    pub fn position_embedding_type(&self) -> PositionEmbeddingType {
+        self.config.position_embedding_type
+    }
+
+    /// ε under the root of LayerNorm.
+    pub fn layer_norm_eps(&self) -> f64 {
+        self.config.layer_norm_eps
+    }
+
+    /// The config that builds a module like this one.
+    ///
+    /// Sizes, padding index and dropout are those that the module has now; `max_position_embeddings` is the
+    /// number it was built with if it has no position table. Nothing is initialised.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::BertEmbeddingsConfig;
+    ///
+    /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
+    /// assert_eq!(config.init(&Device::default()).config(), config);
+    /// ```
+    pub fn config(&self) -> BertEmbeddingsConfig {
+        let positions = self.position_embeddings.as_ref().map(TokenEmbedding::num_embeddings);
+        BertEmbeddingsConfig {
+            vocab_size: self.word_embeddings.num_embeddings(),
+            hidden_size: self.hidden_size(),
+            max_position_embeddings: positions.unwrap_or(self.config.max_position_embeddings),
+            type_vocab_size: self.token_type_embeddings.num_embeddings(),
+            pad_token_id: self.word_embeddings.padding_idx,
+            hidden_dropout_prob: self.dropout.prob,
+            ..self.config.clone()
+        }
+    }
+
+    /// Embeds a batch.
+    ///
+    /// # Shapes
+    ///
+    /// - `input`: [B, S] ids or [B, S, H] vectors
+    /// - output: [B, S, H]
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, input: &BertEmbeddingsInput) -> Tensor<3> {
+        self.try_forward(input).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Embeds a batch, or says what is wrong with it.
+    ///
+    /// # Numerics
+    ///
+    /// The sum is rounded to the parameters' dtype in the order W, S, P. LayerNorm's mean and variance are
+    /// taken in f32 for f16 and bf16, otherwise in the parameters' dtype.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::IdOutOfRange`] if a token, token type or explicit position has no row in its table;
+    /// - [`Error::SequenceTooLong`] if default positions run past the position table;
+    /// - [`Error::ShapeMismatch`] if `inputs_embeds` are not of length H, [`Error::DTypeMismatch`] if they are not
+    ///   of the tables' dtype;
+    /// - [`Error::DeviceMismatch`] if the batch lies on another device than the module; autodiff makes no
+    ///   difference;
+    /// - [`Error::Config`] if `dropout.prob` or a table's `padding_idx` was set to a value that it cannot have.
+    ///
+    /// Ids are not checked after [`BertEmbeddingsInput::assume_in_range`].
+    pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+        self.check(input)?;
+        let rows = [self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?];
+        let norm = Norm {
+            gamma: self.layer_norm.gamma.val(),
+            beta: self.layer_norm.beta.as_ref().map(|beta| beta.val()),
+            epsilon: self.layer_norm_eps(),
+        };
+        let dropout = if self.dropout.training.is_enabled() { self.dropout.prob } else { 0.0 };
+        Ok(embed_layer_norm(input.dims(), rows, norm, dropout))
+    }
+
+    /// What can be said without the ids: that the fields make a layer, and that the batch fits it.
+    pub(crate) fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
+        check_dropout(self.dropout.prob)?;
+        let tables = [&self.word_embeddings, &self.token_type_embeddings];
+        for table in tables.into_iter().chain(&self.position_embeddings) {
+            table.check_padding_idx()?;
+        }
+        let device = self.word_embeddings.weight.lazy_device();
+        if input.device() != device {
+            return Err(Error::device_mismatch(input.words().name(), input.device(), device));
+        }
+        let Words::Embeds(embeds) = input.words() else { return Ok(()) };
+        let [batch, seq, hidden] = embeds.dims();
+        if hidden != self.hidden_size() {
+            return Err(Error::ShapeMismatch {
+                input: "inputs_embeds",
+                found: vec![batch, seq, hidden],
+                expected: format!("[B, S, {}]", self.hidden_size()),
+            });
+        }
+        // The word table is not read, and may not have been drawn.
+        let expected = match self.token_type_embeddings.weight.base().dtype() {
+            DType::QFloat(_) => device.settings().float_dtype.into(),
+            dtype => dtype,
+        };
+        match embeds.dtype() {
+            found if found == expected => Ok(()),
+            found => Err(Error::DTypeMismatch { input: "inputs_embeds", found, expected }),
+        }
+    }
+
+    fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
+        match input.words() {
+            Words::Ids(ids) => {
+                ids.check(EmbeddingTable::Word, self.word_embeddings.num_embeddings())?;
+                Ok(self.word_embeddings.rows(ids.tensor()))
+            }
+            Words::Embeds(embeds) => Ok(Rows::Values(embeds.clone())),
+        }
+    }
+
+    fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
+        let table = &self.token_type_embeddings;
+        match input.token_type_ids() {
+            Some(ids) => {
+                ids.check(EmbeddingTable::TokenType, table.num_embeddings())?;
+                Ok(table.rows(ids.tensor()))
+            }
+            None => Ok(Rows::Row { table: table.weight.val(), row: 0 }),
+        }
+    }
+
+    fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
+        let Some(table) = &self.position_embeddings else { return Ok(Rows::Absent) };
+        let rows = table.num_embeddings();
+        if let Some(ids) = input.position_ids() {
+            ids.check(EmbeddingTable::Position, rows)?;
+            return Ok(table.rows(ids.tensor()));
+        }
+        if let (Some(pad), Words::Ids(ids)) = (table.padding_idx, input.words()) {
+            let past = input.past_key_values_length();
+            return positions_after_padding(ids, pad, past, rows).map(|ids| table.rows(ids));
+        }
+        Ok(Rows::Range { table: table.weight.val(), first: first_position(table, input)? })
+    }
+}
+
+/// Where default positions that do not depend on ids start; they run on by ones.
+pub(crate) fn first_position(table: &TokenEmbedding, input: &BertEmbeddingsInput) -> Result<usize> {
+    let past = input.past_key_values_length();
+    let first = table.padding_idx.map_or(past, |pad| past.saturating_add(pad).saturating_add(1));
+    let [_, seq] = input.dims();
+    let end = first.saturating_add(seq);
+    let rows = table.num_embeddings();
+    if end > rows {
+        let reason = format!("{seq} tokens from position {first} on");
+        return Err(Error::SequenceTooLong { needed: end - 1, reason, rows });
+    }
+    Ok(first)
+}
+
+/// RoBERTa's positions: each token that is not padding counts on from `pad + 1 + past`, padding sits at `pad`.
+///
+/// With m = (ids ≠ pad) the positions are (cumsum(m) + past)·m + pad along each sequence, as
+/// `create_position_ids_from_input_ids` of transformers' `RobertaEmbeddings`.
+fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<Tensor<2, Int>> {
+    check_positions_after_padding(ids, pad, past, rows)?;
+    let is_token = ids.tensor().not_equal_scalar(pad as i64).int();
+    let count = is_token.clone().cumsum(1).add_scalar(past as i64);
+    Ok(count.mul(is_token).add_scalar(pad as i64))
+}
+
+/// Whether the longest sequence's last position has a row.
+pub(crate) fn check_positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<()> {
+    let last_position = |tokens: usize| pad.saturating_add(past).saturating_add(tokens);
+    if let Some((tokens, row)) = ids.longest_without(pad)
+        && tokens > 0
+        && last_position(tokens) >= rows
+    {
+        return Err(Error::SequenceTooLong {
+            needed: last_position(tokens),
+            reason: format!(
+                "input_ids[{row}] has {tokens} tokens that are not padding, after {past} past ones, and \
+                 positions start at {}",
+                pad.saturating_add(1)
+            ),
+            rows,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! Growing and shrinking the tables of a trained layer, keeping what was learned.
+
+use super::initializer::EmbeddingInitializer;
+use super::module::BertEmbeddings;
+use super::quantization::is_quantized;
+use super::token_embedding::TokenEmbedding;
+use crate::error::{EmbeddingTable, Error, Result};
+use burn::module::{Param, ParamId};
+use burn::prelude::*;
+use burn::tensor::{DType, Distribution, FloatDType};
+
+/// Where the rows of a grown vocabulary come from.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum NewRows {
+    /// The module's own initialiser: `resize_token_embeddings(…, mean_resizing=False)` of transformers.
+    Initializer,
+    /// An initialiser of the caller's choice.
+    DrawnFrom(EmbeddingInitializer),
+    /// N(μ, 10⁻⁹·Σ) with the mean μ and covariance Σ of the old rows: `mean_resizing=True` of transformers.
+    ///
+    /// New tokens start as near-copies of the average token, which a softmax over the vocabulary hardly
+    /// notices (J. Hewitt, "Initializing New Word Embeddings for Pretrained Language Models", 2021).
+    /// transformers falls back to copies of μ where Σ has no Cholesky factor; here a row is drawn as
+    /// μ + √(10⁻⁹/V)·zᵀ(W − μ) with z ~ N(0, 1)ⱽ, whose covariance is 10⁻⁹·Σ of any rank.
+    MeanCovariance,
+}
+
+/// How to resize a vocabulary; see [`BertEmbeddings::resize_vocabulary`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct VocabularyResize {
+    vocab_size: usize,
+    new_rows: NewRows,
+    pad_to_multiple_of: Option<usize>,
+}
+
+impl VocabularyResize {
+    /// To `vocab_size` rows, new ones drawn by [`NewRows::MeanCovariance`], as transformers does by default.
+    pub fn new(vocab_size: usize) -> Self {
+        Self { vocab_size, new_rows: NewRows::MeanCovariance, pad_to_multiple_of: None }
+    }
+
+    /// Where new rows come from.
+    pub fn with_new_rows(self, new_rows: NewRows) -> Self {
+        Self { new_rows, ..self }
+    }
+
+    /// Rounds the number of rows up to a multiple, such as the 8 or 64 that tensor cores like.
+    pub fn with_pad_to_multiple_of(self, multiple: usize) -> Self {
+        Self { pad_to_multiple_of: Some(multiple), ..self }
+    }
+
+    fn rows(&self) -> Result<usize> {
+        let rows = match self.pad_to_multiple_of {
+            None => Some(self.vocab_size),
+            Some(multiple) => self.vocab_size.checked_next_multiple_of(multiple),
+        };
+        match rows {
+            None | Some(0) => Err(Error::Resize {
+                table: EmbeddingTable::Word,
+                problem: format!(
+                    "{} rows, rounded up to a multiple of {}, are no table",
+                    self.vocab_size,
+                    self.pad_to_multiple_of.unwrap_or(1)
+                ),
+            }),
+            Some(rows) => Ok(rows),
+        }
+    }
+}
+
+/// What the rows of an extended position table hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PositionFill {
+    /// The learned rows over and over: row i is the old row i mod P, and the first P rows stay bit for bit.
+    ///
+    /// The start of Longformer (Beltagy et al. 2020, section 5): local order is right everywhere at once.
+    Tile,
+    /// The learned rows stretched over the new length, linearly interpolated: new row i is the old table read at
+    /// i·(P − 1)/(P′ − 1). The first and last rows stay bit for bit.
+    Interpolate,
+}
+
+impl BertEmbeddings {
+    /// Grows or shrinks the word table.
+    ///
+    /// Rows that are kept, the padding row among them, are bit-equal; rows are added and removed at the end.
+    /// The padding index, the device, the dtype and whether the table is trained stay.
+    ///
+    /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so
+    /// it starts afresh with this table and goes on with all others; a
+    /// [`SparseOptimizer`](crate::sparse::SparseOptimizer) does so too. A table that has the size already is
+    /// returned as it is. An output head tied to the table by reading it follows by itself.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::{BertEmbeddingsConfig, VocabularyResize};
+    ///
+    /// let config = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8);
+    /// let embeddings = config.init(&Device::default());
+    /// let embeddings = embeddings.resize_vocabulary(&VocabularyResize::new(103).with_pad_to_multiple_of(8))?;
+    /// assert_eq!(embeddings.word_embeddings.num_embeddings(), 104);
+    /// # Ok::<(), burn_bert::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Resize`] if no row would be left, the padding row would be cut off (transformers drops the
+    /// padding index there, and trains the row from then on), a LoRA adapter of the old size is attached, or the
+    /// table is quantised; [`Error::Config`] if the initialiser is not a distribution.
+    pub fn resize_vocabulary(mut self, resize: &VocabularyResize) -> Result<Self> {
+        let (rows, old_rows) = (resize.rows()?, self.word_embeddings.num_embeddings());
+        if let Some(pad) = self.word_embeddings.padding_idx.filter(|&pad| pad >= rows) {
+            return Err(Error::Resize {
+                table: EmbeddingTable::Word,
+                problem: format!(
+                    "{rows} rows would cut off the padding row {pad}; keep at least {}",
+                    pad + 1
+                ),
+            });
+        }
+        if rows == old_rows {
+            return Ok(self);
+        }
+        let old = resizable(&self.word_embeddings, EmbeddingTable::Word)?;
+        let new = if rows < old_rows {
+            old.narrow(0, 0, rows)
+        } else {
+            let count = rows - old_rows;
+            let added = match &resize.new_rows {
+                NewRows::Initializer => draw(&self.config().initializer, count, &old)?,
+                NewRows::DrawnFrom(initializer) => draw(initializer, count, &old)?,
+                NewRows::MeanCovariance => draw_around_mean(count, &old),
+            };
+            Tensor::cat(vec![old, added], 0)
+        };
+        self.word_embeddings.weight = replaced(self.word_embeddings.weight, new);
+        Ok(self)
+    }
+
+    /// Lengthens the position table to `max_position_embeddings` rows, for longer sequences.
+    ///
+    /// The number is that of `config.json` and counts every row. With
+    /// [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding) rows 0 to `pad_token_id` are no positions of
+    /// tokens: they stay where they are, bit for bit, and `fill` works on the rows behind them. RoBERTa's 514
+    /// rows serve 512 tokens, 1026 rows serve 1024.
+    ///
+    /// As with [`resize_vocabulary`](Self::resize_vocabulary) a longer table has a new parameter id.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::{BertEmbeddingsConfig, PositionFill};
+    ///
+    /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
+    /// let embeddings = config.init(&Device::default()).extend_positions(1024, PositionFill::Tile)?;
+    /// assert_eq!(embeddings.config().max_position_embeddings, 1024);
+    /// # Ok::<(), burn_bert::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Resize`] if there is no position table, it has more rows already, a LoRA adapter of the old size
+    /// is attached, or it is quantised.
+    pub fn extend_positions(mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<Self> {
+        let failed = |problem: String| Err(Error::Resize { table: EmbeddingTable::Position, problem });
+        let Some(mut table) = self.position_embeddings.take() else {
+            return failed(format!("there is none ({:?} positions)", self.position_embedding_type()));
+        };
+        let rows = table.num_embeddings();
+        if max_position_embeddings < rows {
+            return failed(format!("it has {rows} rows already, more than {max_position_embeddings}"));
+        }
+        if max_position_embeddings > rows {
+            let reserved = table.padding_idx.map_or(0, |pad| pad + 1);
+            let old = resizable(&table, EmbeddingTable::Position)?;
+            let positions = old.clone().narrow(0, reserved, rows - reserved);
+            let positions = match fill {
+                PositionFill::Tile => tile(positions, max_position_embeddings - reserved),
+                PositionFill::Interpolate => interpolate(positions, max_position_embeddings - reserved),
+            };
+            let new = match reserved {
+                0 => positions,
+                reserved => Tensor::cat(vec![old.narrow(0, 0, reserved), positions], 0),
+            };
+            table.weight = replaced(table.weight, new);
+        }
+        self.position_embeddings = Some(table);
+        Ok(self)
+    }
+}
+
+/// A table's values, cut off from what was computed with them.
+fn resizable(table: &TokenEmbedding, name: EmbeddingTable) -> Result<Tensor<2>> {
+    let failed = |problem: &str| Err(Error::Resize { table: name, problem: problem.into() });
+    if table.weight.adapter().is_some() {
+        return failed("a LoRA adapter of the old size is attached; merge or remove it first");
+    }
+    if is_quantized(&table.weight) {
+        return failed("it is quantised; resize first and quantise then");
+    }
+    Ok(table.weight.val().detach())
+}
+
+/// The parameter with other values, trained as before, under an id of its own.
+fn replaced(param: Param<Tensor<2>>, values: Tensor<2>) -> Param<Tensor<2>> {
+    param.transform_for_load(values.detach(), ParamId::new())
+}
+
+fn draw(initializer: &EmbeddingInitializer, rows: usize, like: &Tensor<2>) -> Result<Tensor<2>> {
+    initializer.validate()?;
+    let [_, columns] = like.dims();
+    Ok(initializer.sample([rows, columns], &like.device()).cast(FloatDType::from(like.dtype())))
+}
+
+/// Rows of N(μ, 10⁻⁹·Σ), with the moments of `old`: see [`NewRows::MeanCovariance`].
+fn draw_around_mean(rows: usize, old: &Tensor<2>) -> Tensor<2> {
+    /// The factor of Σ in `_init_added_embeddings_weights_with_mean` of transformers.
+    const COVARIANCE_SCALE: f64 = 1e-9;
+    /// Rows of z at a time: with 30,000 old rows they take 32 MB.
+    const CHUNK: usize = 256;
+
+    let narrow = FloatDType::from(old.dtype());
+    let wide = match old.dtype() {
+        DType::F64 => FloatDType::F64,
+        _ => FloatDType::F32,
+    };
+    let old = old.clone().cast(wide);
+    let [count, _] = old.dims();
+    let mean = old.clone().mean_dim(0); // [1, H]
+    let centred = old.sub(mean.clone()).mul_scalar((COVARIANCE_SCALE / count as f64).sqrt()); // [V, H]
+    let chunks = (0..rows).step_by(CHUNK).map(|start| {
+        let shape = [CHUNK.min(rows - start), count];
+        let z = Tensor::random(shape, Distribution::Normal(0.0, 1.0), (&centred.device(), wide.into()));
+        z.matmul(centred.clone()).add(mean.clone()).cast(narrow)
+    });
+    Tensor::cat(chunks.collect(), 0)
+}
+
+/// Row i is row i mod P: [P, H] → [rows, H].
+fn tile(positions: Tensor<2>, rows: usize) -> Tensor<2> {
+    let [period, _] = positions.dims();
+    let blocks =
+        (0..rows).step_by(period).map(|start| positions.clone().narrow(0, 0, period.min(rows - start)));
+    Tensor::cat(blocks.collect(), 0)
+}
+
+/// Row i is the table read at i·(P − 1)/(rows − 1): [P, H] → [rows, H].
+fn interpolate(positions: Tensor<2>, rows: usize) -> Tensor<2> {
+    let [old_rows, _] = positions.dims();
+    let device = positions.device();
+    let narrow = FloatDType::from(positions.dtype());
+    let wide = match positions.dtype() {
+        DType::F64 => FloatDType::F64,
+        _ => FloatDType::F32,
+    };
+    // In whole numbers, so that the place of each row is exact: i·(P − 1) = below·(rows − 1) + rest.
+    let (span, steps) = (old_rows - 1, rows - 1);
+    let below: Vec<i64> = (0..rows).map(|i| (i * span / steps) as i64).collect();
+    let above: Vec<i64> = below.iter().map(|&row| (row + 1).min(span as i64)).collect();
+    let weight: Vec<f64> = (0..rows).map(|i| (i * span % steps) as f64 / steps as f64).collect();
+    let row = |index: Vec<i64>| {
+        let index = Tensor::<1, Int>::from_data(TensorData::new(index, [rows]), &device);
+        positions.clone().select(0, index).cast(wide)
+    };
+    let weight = Tensor::<2>::from_data(TensorData::new(weight, [rows, 1]), (&device, wide.into()));
+    let (below, above) = (row(below), row(above));
+    below.clone().add(above.sub(below).mul(weight)).cast(narrow)
+}

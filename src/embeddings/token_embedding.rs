@@ -1,0 +1,205 @@
+//! A lookup table with a padding index.
+
+use super::ids::{Ids, unravel};
+use super::initializer::EmbeddingInitializer;
+use crate::error::{EmbeddingTable, Error, Result};
+use crate::operator::functional::{Rows, lookup};
+use burn::config::Config;
+use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
+use burn::prelude::*;
+
+/// Configuration of a [`TokenEmbedding`].
+#[derive(Config, Debug, PartialEq)]
+pub struct TokenEmbeddingConfig {
+    /// Rows of the table, V.
+    pub num_embeddings: usize,
+    /// Length of every row, H.
+    pub embedding_dim: usize,
+    /// The row that starts at zero and gets no gradient through the lookup.
+    pub padding_idx: Option<usize>,
+    /// Distribution of the rows before training; by default N(0, 1), as `torch.nn.Embedding`.
+    #[config(default = "EmbeddingInitializer::Normal { std: 1.0 }")]
+    pub initializer: EmbeddingInitializer,
+}
+
+impl TokenEmbeddingConfig {
+    /// Builds the table on `device`.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self, device: &Device) -> TokenEmbedding {
+        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the table on `device`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if a size is 0, `padding_idx` is not below `num_embeddings`, or the initialiser is
+    /// not a distribution.
+    pub fn try_init(&self, device: &Device) -> Result<TokenEmbedding> {
+        for (field, size) in [("num_embeddings", self.num_embeddings), ("embedding_dim", self.embedding_dim)]
+        {
+            if size == 0 {
+                return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
+            }
+        }
+        check_padding_idx(self.padding_idx, self.num_embeddings)?;
+        self.initializer.validate()?;
+        let shape = [self.num_embeddings, self.embedding_dim];
+        Ok(TokenEmbedding {
+            weight: self.initializer.init_table(shape, self.padding_idx, device),
+            padding_idx: self.padding_idx,
+        })
+    }
+}
+
+/// A lookup table whose padding row gets no gradient: `torch.nn.Embedding(V, H, padding_idx)`.
+///
+/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after
+/// [`init`](TokenEmbeddingConfig::init). What a lookup returns for it is the row itself, whatever it holds, and the
+/// gradient that comes back through the lookup is exactly 0.0 in that row. A gradient that takes another way
+/// to `weight`, such as an output head that reads the same table, does reach the row, as it does in PyTorch.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::TokenEmbeddingConfig;
+///
+/// let device = Device::default().autodiff();
+/// let table = TokenEmbeddingConfig::new(10, 4).with_padding_idx(Some(0)).init(&device);
+/// let ids = Tensor::<1, Int>::from_ints([7, 0, 7], &device);
+/// let gradients = table.forward::<1, 2>(ids).sum().backward();
+/// let gradient: Vec<f32> = table.weight.grad(&gradients).unwrap().into_data().try_into_vec().unwrap();
+/// assert_eq!(gradient[0..4], [0.0; 4]); // the padding row
+/// assert_eq!(gradient[28..32], [2.0; 4]); // row 7, looked up twice
+/// ```
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct TokenEmbedding {
+    /// The table, [V, H].
+    pub weight: Param<Tensor<2>>,
+    /// The row that gets no gradient through the lookup.
+    pub padding_idx: Option<usize>,
+}
+
+impl ModuleDisplay for TokenEmbedding {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let content =
+            content.add("num_embeddings", &self.num_embeddings()).add("embedding_dim", &self.embedding_dim());
+        match &self.padding_idx {
+            Some(row) => content.add("padding_idx", row).optional(),
+            None => content.optional(),
+        }
+    }
+}
+
+impl TokenEmbedding {
+    /// Number of rows, V. Does not initialise the table.
+    pub fn num_embeddings(&self) -> usize {
+        self.weight.lazy_shape()[0]
+    }
+
+    /// Length of every row, H. Does not initialise the table.
+    pub fn embedding_dim(&self) -> usize {
+        self.weight.lazy_shape()[1]
+    }
+
+    /// [V, H]. Does not initialise the table.
+    pub(crate) fn dims(&self) -> [usize; 2] {
+        [self.num_embeddings(), self.embedding_dim()]
+    }
+
+    /// Whether the padding index, which is public, has a row.
+    pub(crate) fn check_padding_idx(&self) -> Result<()> {
+        check_padding_idx(self.padding_idx, self.num_embeddings())
+    }
+
+    /// Looks up ids of any rank D; `E` must be D + 1, which the compiler checks.
+    ///
+    /// # Shapes
+    ///
+    /// - `ids`: `[..]`, of rank D
+    /// - output: `[.., H]`, of rank E
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
+        self.try_forward(ids).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad ids as an error.
+    ///
+    /// The ids are read back once to be checked, which waits for the device. Where that is too slow and the
+    /// ids are known to be right, use [`forward_in_range`](Self::forward_in_range).
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::IdOutOfRange`] if an id is negative or not below V;
+    /// - [`Error::Empty`] if there are no ids;
+    /// - [`Error::DeviceMismatch`] if they lie on another device than the table;
+    /// - [`Error::Config`] if `padding_idx` was set to a row that the table does not have.
+    pub fn try_forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Result<Tensor<E>> {
+        let shape = ids.dims();
+        if shape.contains(&0) {
+            return Err(Error::Empty { input: "ids", shape: shape.into() });
+        }
+        self.check_padding_idx()?;
+        let (found, expected) = (ids.device(), self.weight.lazy_device());
+        if found != expected {
+            return Err(Error::device_mismatch("ids", found, expected));
+        }
+        let ids = ids.reshape([1, -1]);
+        Ids::from_tensor("ids", ids.clone())
+            .check(EmbeddingTable::Embedding, self.num_embeddings())
+            .map_err(|error| match error {
+                Error::IdOutOfRange { input, index, id, table, rows } => {
+                    Error::IdOutOfRange { input, index: unravel(index[1], &shape), id, table, rows }
+                }
+                other => other,
+            })?;
+        Ok(self.restore_rank(self.lookup(ids), shape))
+    }
+
+    /// As [`forward`](Self::forward), without a check.
+    ///
+    /// The caller answers for the range: an id outside 0..V takes the nearest row that exists. Memory outside the
+    /// table is never read.
+    pub fn forward_in_range<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
+        let shape = ids.dims();
+        self.restore_rank(self.lookup(ids.reshape([1, -1])), shape)
+    }
+
+    fn restore_rank<const D: usize, const E: usize>(&self, rows: Tensor<3>, shape: [usize; D]) -> Tensor<E> {
+        const { assert!(E == D + 1, "the output of a lookup has one axis more than its ids") };
+        let mut dims = [self.embedding_dim(); E];
+        dims[..D].copy_from_slice(&shape);
+        rows.reshape(dims)
+    }
+
+    /// The lookup of ids that were checked, [B, S] or [1, S], as a summand.
+    pub(crate) fn rows(&self, ids: Tensor<2, Int>) -> Rows {
+        Rows::Lookup { table: self.weight.val(), ids, padding_idx: self.padding_idx }
+    }
+
+    /// `weight[ids]`: [B, S] → [B, S, H].
+    pub(crate) fn lookup(&self, ids: Tensor<2, Int>) -> Tensor<3> {
+        lookup(self.weight.val(), ids, self.padding_idx)
+    }
+}
+
+/// Whether a table of `rows` rows has the padding row.
+fn check_padding_idx(padding_idx: Option<usize>, rows: usize) -> Result<()> {
+    match padding_idx {
+        Some(row) if row >= rows => Err(Error::Config {
+            field: "padding_idx",
+            problem: format!("is {row}, but num_embeddings is {rows}"),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,81 @@
+//! The configuration of the encoder.
+
+use crate::error::{Error, Result};
+use burn::config::Config;
+use burn::nn::{Initializer, Linear, LinearConfig};
+use burn::prelude::*;
+
+/// Configuration of a [`BertEncoder`](super::BertEncoder); the defaults are BERT-base's.
+#[derive(Config, Debug, PartialEq)]
+pub struct BertEncoderConfig {
+    /// Length of the vectors, H.
+    #[config(default = 768)]
+    pub hidden_size: usize,
+    /// Number of layers.
+    #[config(default = 12)]
+    pub num_hidden_layers: usize,
+    /// Attention heads of a layer; must divide the hidden size.
+    #[config(default = 12)]
+    pub num_attention_heads: usize,
+    /// Length of the vectors inside a layer's feed-forward network.
+    #[config(default = 3072)]
+    pub intermediate_size: usize,
+    /// Probability that dropout zeroes an element of a layer's two outputs in training, in [0, 1).
+    #[config(default = 0.1)]
+    pub hidden_dropout_prob: f64,
+    /// Probability that dropout zeroes an attention weight in training, in [0, 1).
+    #[config(default = 0.1)]
+    pub attention_probs_dropout_prob: f64,
+    /// LayerNorm's ε.
+    #[config(default = 1e-12)]
+    pub layer_norm_eps: f64,
+    /// Standard deviation of the weights before training.
+    #[config(default = 0.02)]
+    pub initializer_range: f64,
+}
+
+impl BertEncoderConfig {
+    /// Checks that an encoder can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], naming the field, if a size is 0, the heads do not divide the hidden size, or a
+    /// dropout probability is not in [0, 1).
+    pub fn validate(&self) -> Result<()> {
+        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        for (field, size) in [
+            ("hidden_size", self.hidden_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("intermediate_size", self.intermediate_size),
+        ] {
+            if size == 0 {
+                return invalid(field, "is 0, but must be at least 1".into());
+            }
+        }
+        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
+            return invalid(
+                "num_attention_heads",
+                format!("is {}, but must divide hidden_size {}", self.num_attention_heads, self.hidden_size),
+            );
+        }
+        for (field, prob) in [
+            ("hidden_dropout_prob", self.hidden_dropout_prob),
+            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
+        ] {
+            if !(0.0..1.0).contains(&prob) {
+                return invalid(field, format!("is {prob}, but must lie in [0, 1)"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A linear layer whose weights come from N(0, `initializer_range`²) and whose bias starts at zero.
+    pub(super) fn linear(&self, inputs: usize, outputs: usize, device: &Device) -> Linear {
+        let initializer = Initializer::Normal { mean: 0.0, std: self.initializer_range };
+        let mut linear = LinearConfig::new(inputs, outputs).with_initializer(initializer).init(device);
+        // Burn draws a bias from the weight's initialiser.
+        linear.bias = Some(Initializer::Zeros.init([outputs], device));
+        linear
+    }
+}

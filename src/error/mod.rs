@@ -1,0 +1,447 @@
+//! The crate's one error type.
+
+use burn::prelude::Device;
+use burn::tensor::DType;
+mod embedding_table;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use embedding_table::EmbeddingTable;
+
+/// What a function of this crate returns when it can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can be wrong with a config, an input, a checkpoint or a text.
+///
+/// Every message says what was found, where, what is allowed, and the way out. What another library or the
+/// operating system said is the [`source`](std::error::Error::source), and not in the message as well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A config field has a value that no module can be built from.
+    #[error("invalid config: {field} {problem}")]
+    Config {
+        /// The field's name, as in the config struct.
+        field: &'static str,
+        /// What is wrong with it, and what is allowed.
+        problem: String,
+    },
+
+    /// An id has no row in its table.
+    #[error(
+        "{input}{} is {id}, but the {table} table has {rows} rows (valid ids: 0..={}); {}",
+        Index(index), rows.saturating_sub(1), table.remedy()
+    )]
+    IdOutOfRange {
+        /// The input that holds the id, such as `input_ids`.
+        input: &'static str,
+        /// Where in that input, outermost axis first.
+        index: Vec<usize>,
+        /// The id that was found.
+        id: i64,
+        /// The table it should index.
+        table: EmbeddingTable,
+        /// How many rows that table has.
+        rows: usize,
+    },
+
+    /// An id is outside ±2³¹, so no table can have it.
+    #[error("{input}[{row}][{column}] does not fit a 32-bit signed integer; no table has such a row")]
+    IdOverflow {
+        /// The input that holds the id, such as `input_ids`.
+        input: &'static str,
+        /// Its row, counted over the batch.
+        row: usize,
+        /// Its place in the row.
+        column: usize,
+    },
+
+    /// A sequence needs a position that the position table does not have.
+    #[error(
+        "the sequence needs position {needed} ({reason}), but the position table has {rows} rows \
+         (valid ids: 0..={}); shorten the sequence or extend max_position_embeddings",
+        rows.saturating_sub(1)
+    )]
+    SequenceTooLong {
+        /// The largest position that would be looked up.
+        needed: usize,
+        /// How that number comes about.
+        reason: String,
+        /// How many rows the position table has.
+        rows: usize,
+    },
+
+    /// Rows of one batch differ in length.
+    #[error(
+        "{input}[{row}] has {found} ids, but {input}[0] has {expected}; \
+         pad the rows to one length with the padding id"
+    )]
+    RaggedRows {
+        /// The input, such as `input_ids`.
+        input: &'static str,
+        /// The first row that differs.
+        row: usize,
+        /// Its length.
+        found: usize,
+        /// The length of row 0.
+        expected: usize,
+    },
+
+    /// An input's shape does not fit the rest of the batch.
+    #[error("{input} has shape {found:?}, but {expected} is needed")]
+    ShapeMismatch {
+        /// The input, such as `token_type_ids`.
+        input: &'static str,
+        /// The shape that was given.
+        found: Vec<usize>,
+        /// The shapes that are allowed, in words.
+        expected: String,
+    },
+
+    /// Vectors of another dtype than the rows that they are added to.
+    #[error("{input} is {found:?}, but the module's tables are {expected:?}; cast one of them")]
+    DTypeMismatch {
+        /// The input, such as `inputs_embeds`.
+        input: &'static str,
+        /// Its dtype.
+        found: DType,
+        /// The tables' dtype.
+        expected: DType,
+    },
+
+    /// An input lies on another device than what it is used with.
+    #[error("{input} is on {found:?}, but {expected:?} is needed; move it there with to_device")]
+    DeviceMismatch {
+        /// The input, such as `input_ids`.
+        input: &'static str,
+        /// Its device.
+        found: Box<Device>,
+        /// The device of the module, or of the batch that it belongs to.
+        expected: Box<Device>,
+    },
+
+    /// A table that was looked up row by row got a gradient for all of its rows as well.
+    #[error(
+        "the {table} table got a dense gradient beside that of its rows: another part of the model reads the \
+         whole table (a tied output head does); train the table densely with BertEmbeddings::forward, or untie \
+         the head"
+    )]
+    DenseGradient {
+        /// The table.
+        table: EmbeddingTable,
+    },
+
+    /// A table whose rows cannot be trained by themselves.
+    #[error(
+        "the {table} table cannot be trained row by row: it {reason}; train it with BertEmbeddings::forward"
+    )]
+    NotRowSparse {
+        /// The table.
+        table: EmbeddingTable,
+        /// What is in the way.
+        reason: &'static str,
+    },
+
+    /// Gradients or optimiser state of rows that belong to a table of another shape.
+    #[error(
+        "the {what} is for a {table} table of shape {expected:?}, but this one has shape {found:?}; \
+         was the model resized or another one passed?"
+    )]
+    RowsOfOtherTable {
+        /// What was brought to the table, such as `row gradient`.
+        what: &'static str,
+        /// The table.
+        table: EmbeddingTable,
+        /// The shape it was made for, [V, H].
+        expected: [usize; 2],
+        /// The shape of the table it met, [V, H].
+        found: [usize; 2],
+    },
+
+    /// A saved state of a row optimiser that cannot be used.
+    #[error("the saved state of the row optimiser {problem}")]
+    RowState {
+        /// What is wrong with it.
+        problem: String,
+    },
+
+    /// A saved state of a row optimiser that cannot be written or read.
+    #[error("cannot {action} the state of the row optimiser")]
+    RowStateFile {
+        /// What failed, such as `save to rows.bpk`.
+        action: String,
+        /// Why.
+        #[source]
+        source: burn_pack::Error,
+    },
+
+    /// A batch without sequences, or sequences without tokens.
+    #[error("{input} has shape {shape:?}: a batch needs at least one sequence of at least one token")]
+    Empty {
+        /// The input, such as `input_ids`.
+        input: &'static str,
+        /// The shape that was given.
+        shape: Vec<usize>,
+    },
+
+    /// A table cannot have the size that was asked for.
+    #[error("cannot resize the {table} table: {problem}")]
+    Resize {
+        /// The table.
+        table: EmbeddingTable,
+        /// What stands in the way, and the way out.
+        problem: String,
+    },
+
+    /// A file could not be read or written.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried: `read`, `write`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why the operating system refused.
+        source: io::Error,
+    },
+
+    /// A config or an index of shards is not a JSON object.
+    #[error("{} is not a JSON object", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why parsing stopped.
+        source: serde_json::Error,
+    },
+
+    /// A field of a `config.json` has a value that no module can be built from.
+    #[error("{}: {field} {problem}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// The field's name, as in the file.
+        field: &'static str,
+        /// What is wrong with it, and what is allowed.
+        problem: String,
+    },
+
+    /// A `config.json` is of a model whose input layer is another one.
+    #[error("{}: no support for model type {model_type}: {problem}", path.display())]
+    UnsupportedModel {
+        /// The file.
+        path: PathBuf,
+        /// The model's type, as in the file.
+        model_type: String,
+        /// In what it differs, and what is supported.
+        problem: String,
+    },
+
+    /// A file is not a checkpoint, or claims more than it holds.
+    #[error("{} is not a checkpoint that can be read: {problem}", path.display())]
+    NotACheckpoint {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+
+    /// A file starts as a checkpoint does, but does not parse.
+    #[error("{} is damaged or not a state dict", path.display())]
+    CorruptCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// What the format's parser says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// A parameter of a module is quantised, so that a checkpoint's values cannot be put into it.
+    #[error("{key} cannot be loaded into a quantised parameter; load the checkpoint first and quantise then")]
+    QuantizedModule {
+        /// The key of the parameter in the checkpoint.
+        key: String,
+    },
+
+    /// A checkpoint lacks a tensor that the layer needs.
+    #[error("{} has no {key}: {hint}", path.display())]
+    MissingKey {
+        /// The file.
+        path: PathBuf,
+        /// The key that was looked for.
+        key: String,
+        /// What may be the reason.
+        hint: String,
+    },
+
+    /// A checkpoint holds several tensors for one parameter.
+    #[error("{} has {}, and which of them to read is unclear; remove or rename one", path.display(), keys.join(" and "))]
+    AmbiguousKeys {
+        /// The file.
+        path: PathBuf,
+        /// The keys that compete.
+        keys: Vec<String>,
+    },
+
+    /// A tensor of a checkpoint is not of the parameter's shape.
+    #[error(
+        "{}: {key} has shape {found:?}, but the module's is {expected:?}; does the config belong to these weights?",
+        path.display()
+    )]
+    CheckpointShape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's key.
+        key: String,
+        /// Its shape in the file.
+        found: Vec<usize>,
+        /// The parameter's shape.
+        expected: Vec<usize>,
+    },
+
+    /// A tensor of a checkpoint is not of floats.
+    #[error("{}: {key} is of dtype {found}, but weights are f16, bf16, f32 or f64; dequantise them first", path.display())]
+    CheckpointDType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's key.
+        key: String,
+        /// Its dtype, as the file names it.
+        found: String,
+    },
+
+    /// A directory holds no tokenizer.
+    #[error(
+        "{} has neither tokenizer.json nor vocab.txt; save the tokenizer there \
+         (in Python: AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files",
+        path.display()
+    )]
+    NoTokenizer {
+        /// The directory.
+        path: PathBuf,
+    },
+
+    /// A tokenizer's file that does not parse.
+    #[error("{} is not a tokenizer's file that can be read", path.display())]
+    CorruptTokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// A vocabulary lacks a special token that the model cannot do without.
+    #[error(
+        "{} has no {token}: its vocabulary lacks {}; if the token has another name, say so as {token} in the \
+         tokenizer_config.json beside it",
+        path.display(), looked_for.join(" and ")
+    )]
+    MissingToken {
+        /// The tokenizer's file.
+        path: PathBuf,
+        /// What the token is for, such as `mask_token`.
+        token: &'static str,
+        /// The names that it was looked for under.
+        looked_for: Vec<String>,
+    },
+
+    /// A tokenizer has tokens that the model has no row for.
+    #[error(
+        "the tokenizer's vocabulary has {tokenizer} tokens, but the model's word table {model} rows; is this the \
+         tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows"
+    )]
+    VocabularyTooLarge {
+        /// Tokens of the tokenizer.
+        tokenizer: usize,
+        /// Rows of the model's word table.
+        model: usize,
+    },
+
+    /// A text may not be as long as the special tokens around it.
+    #[error(
+        "sequences of at most {max_length} tokens have no room for the {special_tokens} special tokens; \
+         set a larger model_max_length"
+    )]
+    MaxLengthTooSmall {
+        /// The tokens that a sequence may have.
+        max_length: usize,
+        /// The tokens that are added to a text or a pair.
+        special_tokens: usize,
+    },
+
+    /// Overlapping windows that would not move forward.
+    #[error(
+        "windows that share {stride} tokens must hold more than that, but beside the special tokens there is room \
+         for {room}; set a smaller stride or a larger model_max_length"
+    )]
+    StrideTooLarge {
+        /// The tokens that a window shares with the one before.
+        stride: usize,
+        /// The tokens of a window that are not special.
+        room: usize,
+    },
+
+    /// A tokenizer failed on a text.
+    #[error("the tokenizer failed")]
+    Tokenize {
+        /// What it says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// Whole words are to be hidden, but a sequence does not say which tokens make a word.
+    #[error(
+        "examples[{example}] has no word ids, which whole_word_masking needs; set them with with_word_ids or turn \
+         whole_word_masking off"
+    )]
+    MissingWordIds {
+        /// Its place in the batch.
+        example: usize,
+    },
+
+    /// A text file is not UTF-8.
+    #[error(
+        "{} is not UTF-8: line {line} has an invalid byte at offset {offset} of the file; convert the file, with \
+         iconv for example",
+        path.display()
+    )]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The byte, counted from 0 over the whole file.
+        offset: u64,
+    },
+
+    /// A text file without text.
+    #[error("{} has no text: it is empty or blank", path.display())]
+    NoText {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Error {
+    /// An input that is not on the device that it should be on.
+    pub(crate) fn device_mismatch(input: &'static str, found: Device, expected: Device) -> Self {
+        Self::DeviceMismatch { input, found: found.inner().into(), expected: expected.inner().into() }
+    }
+
+    /// A file that could not be read.
+    pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
+        Self::Io { action: "read", path: path.to_path_buf(), source }
+    }
+
+    /// A file that could not be written.
+    pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
+        Self::Io { action: "write", path: path.to_path_buf(), source }
+    }
+}
+
+/// Prints `[3, 17]` the way one writes it in code: `[3][17]`.
+struct Index<'a>(&'a [usize]);
+
+impl fmt::Display for Index<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|i| write!(f, "[{i}]"))
+    }
+}

@@ -1,0 +1,99 @@
+//! Autodiff over any backend: one step in the graph, with a hand-written backward.
+
+use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Operand, Rows};
+use crate::operator::embed_layer_norm::ops::EmbeddingOps;
+use burn::backend::AutodiffBackend;
+use burn::backend::autodiff::{
+    Autodiff,
+    checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
+    grads::Gradients,
+    ops::{Backward, NodeGuard, Ops, OpsKind},
+};
+use burn::backend::tensor::FloatTensor;
+
+impl<B: EmbeddingOps, C: CheckpointStrategy> EmbeddingOps for Autodiff<B, C> {
+    fn embed_layer_norm(input: EmbedLayerNorm<Self>) -> FloatTensor<Self> {
+        let nodes = nodes(&input);
+        let input = inner(input);
+        match Step.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let (y, mean, rstd) = B::embed_layer_norm_with_statistics(input.clone());
+                prep.finish(State { input, mean, rstd }, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::embed_layer_norm(input)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Step;
+
+/// What the backward needs: the inputs, which live as long as the module does, and two numbers a token.
+#[derive(Clone, Debug)]
+struct State<B: EmbeddingOps> {
+    input: EmbedLayerNorm<B>,
+    mean: FloatTensor<B>,
+    rstd: FloatTensor<B>,
+}
+
+impl<B: EmbeddingOps> Backward<B, 5> for Step {
+    type State = State<B>;
+
+    fn backward(self, ops: Ops<State<B>, 5>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let State { input, mean, rstd } = ops.state;
+        let grad = grads.consume::<B>(&ops.node);
+        let needs = ops.parents.each_ref().map(Option::is_some);
+        let gradients = B::embed_layer_norm_backward(input, mean, rstd, grad, needs);
+        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                grads.register::<B>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+/// The graph nodes of the five operands. What is absent stands as a constant.
+fn nodes<B: EmbeddingOps, C: CheckpointStrategy>(input: &EmbedLayerNorm<Autodiff<B, C>>) -> [NodeGuard; 5] {
+    Operand::ALL.map(|operand| {
+        let source = match operand {
+            Operand::Words => input.words.source(),
+            Operand::TokenTypes => input.token_types.source(),
+            Operand::Positions => input.positions.source(),
+            Operand::Gamma => Some(&input.gamma),
+            Operand::Beta => Some(&input.beta),
+        };
+        match source {
+            Some(tensor) => tensor.node(),
+            None => Autodiff::<B, C>::from_inner(input.gamma.primitive().clone()).node(),
+        }
+    })
+}
+
+fn inner<B: EmbeddingOps, C: CheckpointStrategy>(input: EmbedLayerNorm<Autodiff<B, C>>) -> EmbedLayerNorm<B> {
+    EmbedLayerNorm {
+        shape: input.shape,
+        words: inner_rows(input.words),
+        token_types: inner_rows(input.token_types),
+        positions: inner_rows(input.positions),
+        gamma: input.gamma.into_primitive(),
+        beta: input.beta.into_primitive(),
+        epsilon: input.epsilon,
+        dropout: match input.dropout {
+            Dropout::Inactive => Dropout::Inactive,
+            Dropout::Philox { seed, prob } => Dropout::Philox { seed, prob },
+        },
+        path: input.path,
+    }
+}
+
+fn inner_rows<B: EmbeddingOps, C: CheckpointStrategy>(rows: Rows<Autodiff<B, C>>) -> Rows<B> {
+    match rows {
+        Rows::Absent => Rows::Absent,
+        Rows::Lookup { table, ids, padding_idx } => {
+            Rows::Lookup { table: table.into_primitive(), ids, padding_idx }
+        }
+        Rows::Range { table, first } => Rows::Range { table: table.into_primitive(), first },
+        Rows::Row { table, row } => Rows::Row { table: table.into_primitive(), row },
+        Rows::Values(values) => Rows::Values(values.into_primitive()),
+    }
+}

@@ -1,0 +1,54 @@
+//! What is asked of the operator's inputs.
+
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
+use burn::backend::{Backend, TensorMetadata};
+
+/// The three summands, and what a message calls the index of each.
+pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str, &Rows<B>); 3] {
+    [("input_ids", &input.words), ("token_type_ids", &input.token_types), ("position_ids", &input.positions)]
+}
+
+/// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
+#[cfg(any(feature = "flex", feature = "_cubecl"))]
+pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<burn::tensor::DType> {
+    let dtype = input.gamma.dtype();
+    let floats = || summands(input).into_iter().filter_map(|(_, rows)| rows.source()).chain([&input.gamma]);
+    let alike = floats().chain([&input.beta]).all(|tensor| tensor.dtype() == dtype);
+    let empty = input.shape.contains(&0) || floats().any(|tensor| tensor.shape()[0] == 0);
+    (alike && !empty && input.path == crate::operator::embed_layer_norm::input::Path::Fused).then_some(dtype)
+}
+
+/// Panics unless every summand has a row of length H for every token, gamma and beta are of that length, and padding
+/// indices have a row.
+pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {
+    let [batch, seq] = input.shape;
+    let [hidden] = input.gamma.shape().dims();
+    assert_eq!(input.beta.shape().dims(), [hidden], "beta: its shape, against gamma's");
+    for (name, rows) in summands(input) {
+        let (source, needed) = match rows {
+            Rows::Absent => continue,
+            Rows::Values(values) => {
+                let expected = [batch, seq, hidden];
+                assert_eq!(values.shape().dims(), expected, "{name}: vectors, against [B, S, H]");
+                continue;
+            }
+            Rows::Lookup { table, ids, padding_idx } => {
+                let [sequences, length] = ids.shape().dims();
+                assert!(
+                    (sequences == batch || sequences == 1) && length == seq,
+                    "{name}: ids of shape [{sequences}, {length}] do not fit a batch of [{batch}, {seq}]"
+                );
+                if let Some(pad) = padding_idx {
+                    let rows = table.shape()[0];
+                    assert!(*pad < rows, "{name}: the padding index is {pad}, but there are {rows} rows");
+                }
+                (table, 0)
+            }
+            Rows::Range { table, first } => (table, first + seq),
+            Rows::Row { table, row } => (table, row + 1),
+        };
+        let [found, length] = source.shape().dims();
+        assert!(found >= needed, "{name}: row {} is needed, but there are {found}", needed - 1);
+        assert_eq!(length, hidden, "{name}: the length of a row, against gamma's");
+    }
+}

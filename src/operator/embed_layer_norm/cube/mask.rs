@@ -1,0 +1,71 @@
+//! Dropout's mask, as [`crate::operator::philox`] defines it.
+
+use burn_cubecl::cubecl::{self, prelude::*};
+
+/// The mask's seed, threshold and scale.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Mask<I: Int> {
+    seed: OwnedTensor<I>,
+    /// An element whose word is below is dropped.
+    threshold: u32,
+    /// 1 / (1 − p).
+    scale: InputScalar,
+}
+
+#[cube]
+impl<I: Int> Mask<I> {
+    /// What dropout multiplies the four columns of `counter` by.
+    pub(super) fn factors<W: Float>(&self, token: usize, counter: usize) -> Array<W> {
+        let scale = self.scale.get::<W>();
+        let words = philox4x32_10(
+            counter as u32,
+            token as u32,
+            seed_half(&self.seed, 0usize),
+            seed_half(&self.seed, 2usize),
+        );
+        let mut factors = Array::<W>::new(4usize);
+        #[unroll]
+        for i in 0..4usize {
+            factors[i] = if words[i] < self.threshold { W::new(0.0) } else { scale };
+        }
+        factors
+    }
+}
+
+/// 32 bits of the key out of two seed integers.
+#[cube]
+fn seed_half<I: Int>(seed: &OwnedTensor<I>, first: usize) -> u32 {
+    (u32::cast_from(seed[first]) & 0xFFFF) | (u32::cast_from(seed[first + 1]) << 16)
+}
+
+/// The four words at counter (`counter`, `token`, 0, 0).
+#[cube]
+fn philox4x32_10(counter: u32, token: u32, key0: u32, key1: u32) -> Array<u32> {
+    let mut c0 = counter;
+    let mut c1 = token;
+    let mut c2 = 0u32;
+    let mut c3 = 0u32;
+    let mut k0 = key0;
+    let mut k1 = key1;
+    #[unroll]
+    for round in 0..10u32 {
+        if comptime!(round > 0) {
+            k0 += 0x9E37_79B9u32;
+            k1 += 0xBB67_AE85u32;
+        }
+        let high0 = c0.mul_hi(0xD251_1F53u32);
+        let low0 = c0 * 0xD251_1F53u32;
+        let high1 = c2.mul_hi(0xCD9E_8D57u32);
+        let low1 = c2 * 0xCD9E_8D57u32;
+        c0 = high1 ^ c1 ^ k0;
+        c1 = low1;
+        c2 = high0 ^ c3 ^ k1;
+        c3 = low0;
+    }
+    let mut words = Array::<u32>::new(4usize);
+    words[0] = c0;
+    words[1] = c1;
+    words[2] = c2;
+    words[3] = c3;
+    words
+}

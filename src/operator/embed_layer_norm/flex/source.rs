@@ -1,0 +1,104 @@
+//! The summands as the kernels read them.
+
+use super::scalar::{Scalar, Wide};
+use crate::operator::embed_layer_norm::input::Rows;
+use burn::backend::Flex;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::tensor::DType;
+
+/// A summand whose tensors are contiguous and whose ids all have a row.
+pub(super) struct Source {
+    values: FloatTensor<Flex>,
+    index: Index,
+    padding_idx: Option<usize>,
+}
+
+/// Which row a token reads.
+enum Index {
+    /// By id, one for each token, or one for each place of a sequence.
+    Lookup(Vec<u32>),
+    Range {
+        first: usize,
+        seq: usize,
+    },
+    Row(usize),
+    Values,
+}
+
+impl Source {
+    /// `None` where nothing is added. The shapes must fit.
+    ///
+    /// # Panics
+    ///
+    /// If an id has no row in its table.
+    pub(super) fn new(name: &str, rows: &Rows<Flex>, seq: usize) -> Option<Self> {
+        let mut padding = None;
+        let (values, index) = match rows {
+            Rows::Absent => return None,
+            Rows::Lookup { table, ids, padding_idx } => {
+                padding = *padding_idx;
+                (table, Index::Lookup(checked_ids(name, ids, table.layout().shape()[0])))
+            }
+            Rows::Range { table, first } => (table, Index::Range { first: *first, seq }),
+            Rows::Row { table, row } => (table, Index::Row(*row)),
+            Rows::Values(values) => (values, Index::Values),
+        };
+        Some(Self { values: values.to_contiguous(), index, padding_idx: padding })
+    }
+
+    /// All values, row after row.
+    pub(super) fn values<T: Scalar>(&self) -> &[T] {
+        self.values.as_slice().unwrap_or_default()
+    }
+
+    /// The row that `token`, counted over the batch, reads.
+    #[inline(always)]
+    pub(super) fn row(&self, token: usize) -> usize {
+        match &self.index {
+            Index::Lookup(ids) => ids[token % ids.len()] as usize,
+            Index::Range { first, seq } => first + token % seq,
+            Index::Row(row) => *row,
+            Index::Values => token,
+        }
+    }
+
+    /// The row that `token` reads, unless it is the padding row.
+    pub(super) fn trained_row(&self, token: usize) -> Option<usize> {
+        Some(self.row(token)).filter(|&row| Some(row) != self.padding_idx)
+    }
+
+    /// Whether the rows of a sequence are consecutive and those of all sequences alike.
+    pub(super) fn is_range(&self) -> bool {
+        matches!(self.index, Index::Range { .. })
+    }
+
+    /// The gradient with as many zeros as there are values.
+    pub(super) fn zeros<W: Wide>(&self) -> Vec<W> {
+        vec![W::ZERO; self.values.layout().num_elements()]
+    }
+
+    /// A gradient as a tensor of the summand's shape and dtype.
+    pub(super) fn tensor<T: Scalar>(&self, gradient: Vec<T::Wide>) -> FloatTensor<Flex> {
+        super::tensor(T::narrow_all(gradient), self.values.layout().shape().clone())
+    }
+}
+
+/// The ids, row-major. Every one of them is below `rows`.
+fn checked_ids(name: &str, ids: &IntTensor<Flex>, rows: usize) -> Vec<u32> {
+    let [_, columns] = ids.layout().shape().dims();
+    let ids = ids.to_contiguous();
+    let check = |(place, id): (usize, i64)| match u32::try_from(id) {
+        Ok(id) if (id as usize) < rows => id,
+        _ => panic!(
+            "{name}[{}][{}] is {id}, but the table has {rows} rows (valid ids: 0..={})",
+            place / columns,
+            place % columns,
+            rows as i64 - 1
+        ),
+    };
+    match ids.dtype() {
+        DType::I32 => ids.storage::<i32>().iter().map(|&id| i64::from(id)).enumerate().map(check).collect(),
+        DType::I64 => ids.storage::<i64>().iter().copied().enumerate().map(check).collect(),
+        _ => ids.into_data().iter::<i64>().enumerate().map(check).collect(),
+    }
+}

@@ -1,0 +1,128 @@
+//! The operator's inputs, generic over the backend.
+//!
+//! Throughout: B sequences of S tokens, vectors of length H.
+
+#![cfg_attr(feature = "ndarray", allow(deprecated))] // what the macro generates names Burn's NdArray
+
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, ExtensionType};
+
+/// One of the three summands: where each token's vector comes from.
+#[derive(Clone, Debug, ExtensionType)]
+pub enum Rows<B: Backend> {
+    /// Nothing is added.
+    Absent,
+    /// Row `ids[b, s]` of `table` [V, H].
+    Lookup {
+        /// The table, [V, H].
+        table: FloatTensor<B>,
+        /// [B, S], or [1, S] for all sequences alike.
+        ids: IntTensor<B>,
+        /// The row that is read like any other and gets no gradient.
+        padding_idx: Option<usize>,
+    },
+    /// Row `first + s` of `table` [V, H]: consecutive positions, the same in every sequence.
+    Range {
+        /// The table, [V, H].
+        table: FloatTensor<B>,
+        /// The row of token 0; `first + S` is at most V.
+        first: usize,
+    },
+    /// One row of `table` [V, H] for every token.
+    Row {
+        /// The table, [V, H].
+        table: FloatTensor<B>,
+        /// The row, below V.
+        row: usize,
+    },
+    /// The caller's own vectors, [B, S, H].
+    Values(FloatTensor<B>),
+}
+
+impl<B: Backend> Rows<B> {
+    /// What the gradient flows to: the table, or the vectors themselves.
+    pub fn source(&self) -> Option<&FloatTensor<B>> {
+        match self {
+            Rows::Absent => None,
+            Rows::Lookup { table, .. } | Rows::Range { table, .. } | Rows::Row { table, .. } => Some(table),
+            Rows::Values(values) => Some(values),
+        }
+    }
+}
+
+/// Which elements dropout keeps.
+#[derive(Clone, Debug, ExtensionType)]
+pub enum Dropout<B: Backend> {
+    /// All of them.
+    Inactive,
+    /// Each with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
+    ///
+    /// The mask is a function of `seed`, the token and the column alone, so the backward computes it again.
+    /// It is the same on every device, in every dtype, and on any number of threads.
+    Philox {
+        /// Four integers in 0..65536: the 64 bits of the generator's key, least significant first.
+        seed: IntTensor<B>,
+        /// The probability of a zero, in [0, 1).
+        prob: f64,
+    },
+}
+
+/// What computes the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    /// The backend's kernels, where it has them for the input.
+    #[default]
+    Fused,
+    /// The default bodies of [`EmbeddingOps`](super::ops::EmbeddingOps).
+    Reference,
+}
+
+/// The operator's inputs.
+#[derive(Clone, Debug, ExtensionType)]
+pub struct EmbedLayerNorm<B: Backend> {
+    /// B and S.
+    pub shape: [usize; 2],
+    /// The first summand.
+    #[extension_type]
+    pub words: Rows<B>,
+    /// The second summand.
+    #[extension_type]
+    pub token_types: Rows<B>,
+    /// The third summand.
+    #[extension_type]
+    pub positions: Rows<B>,
+    /// LayerNorm's scale γ, `[H]`.
+    pub gamma: FloatTensor<B>,
+    /// LayerNorm's shift β, `[H]`.
+    pub beta: FloatTensor<B>,
+    /// LayerNorm's ε.
+    pub epsilon: f64,
+    /// What dropout does to the result.
+    #[extension_type]
+    pub dropout: Dropout<B>,
+    /// What computes the forward and the backward.
+    pub path: Path,
+}
+
+/// The five inputs that can need a gradient, in the order of [`EmbeddingOps`](super::ops::EmbeddingOps)(super::ops::EmbeddingOps).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// [`EmbedLayerNorm::words`].
+    Words,
+    /// [`EmbedLayerNorm::token_types`].
+    TokenTypes,
+    /// [`EmbedLayerNorm::positions`].
+    Positions,
+    /// [`EmbedLayerNorm::gamma`].
+    Gamma,
+    /// [`EmbedLayerNorm::beta`].
+    Beta,
+}
+
+impl Operand {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [Self::Words, Self::TokenTypes, Self::Positions, Self::Gamma, Self::Beta];
+}
+
+/// For each [`Operand`], in order, whether its gradient is asked for.
+pub type Needs = [bool; 5];

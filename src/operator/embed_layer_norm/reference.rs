@@ -1,0 +1,224 @@
+//! The operator made of Burn's primitive operations: right on every backend, and the yardstick of every kernel.
+//!
+//! Generic over the backend, so `Dispatch` is one of them: on devices that the extension's macro does not list
+//! (remote, capture, LibTorch) Burn's own autodiff differentiates [`embed_layer_norm`].
+
+use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Needs, Rows};
+use crate::operator::philox::{GROUP, Mask};
+use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings, try_read_sync};
+use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
+
+/// y, [B, S, H].
+pub(crate) fn embed_layer_norm<B: Backend>(input: EmbedLayerNorm<B>) -> FloatTensor<B> {
+    let sum = sum::<B>(&input);
+    let dtype = sum.dtype();
+    let y = B::layer_norm(
+        wide::<B>(sum),
+        wide::<B>(input.gamma.clone()),
+        Some(wide::<B>(input.beta.clone())),
+        input.epsilon,
+    );
+    narrow::<B>(drop_out::<B>(y, &input), dtype)
+}
+
+/// y [B, S, H], mean and rstd [B, S, 1].
+pub(crate) fn with_statistics<B: Backend>(
+    input: EmbedLayerNorm<B>,
+) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
+    let sum = sum::<B>(&input);
+    let dtype = sum.dtype();
+    let sum = wide::<B>(sum);
+    let mean = B::float_mean_dim(sum.clone(), 2);
+    let centered = B::float_sub(sum, mean.clone());
+    let variance = B::float_mean_dim(B::float_mul(centered.clone(), centered.clone()), 2);
+    let rstd = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, input.epsilon.into())));
+    let normalized = B::float_mul(centered, rstd.clone());
+    let y = B::float_add(B::float_mul(normalized, vector::<B>(&input.gamma)), vector::<B>(&input.beta));
+    (narrow::<B>(drop_out::<B>(y, &input), dtype), mean, rstd)
+}
+
+/// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::operator::embed_layer_norm::input::Operand::ALL), each in the
+/// dtype of its operand: tables share y's.
+pub(crate) fn backward<B: Backend>(
+    input: EmbedLayerNorm<B>,
+    mean: FloatTensor<B>,
+    rstd: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    needs: Needs,
+) -> Vec<Option<FloatTensor<B>>> {
+    let [words, token_types, positions, gamma, beta] = needs;
+    let dtype = grad.dtype();
+    let hidden = input.gamma.shape()[0];
+    let grad = drop_out::<B>(wide::<B>(grad), &input); // [B, S, H]
+    let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&input)), mean), rstd.clone());
+
+    let over_tokens = |tensor, of: &FloatTensor<B>| {
+        let total = B::float_sum_dims(tensor, &[0, 1]);
+        narrow::<B>(B::float_reshape(total, Shape::new([hidden])), of.dtype())
+    };
+    let beta = beta.then(|| over_tokens(grad.clone(), &input.beta));
+    let gamma = gamma.then(|| over_tokens(B::float_mul(grad.clone(), normalized.clone()), &input.gamma));
+    if !(words || token_types || positions) {
+        return vec![None, None, None, gamma, beta];
+    }
+
+    let grad = B::float_mul(grad, vector::<B>(&input.gamma));
+    let average = B::float_mean_dim(grad.clone(), 2);
+    let along = B::float_mean_dim(B::float_mul(grad.clone(), normalized.clone()), 2);
+    let grad = B::float_sub(B::float_sub(grad, average), B::float_mul(normalized, along));
+    let grad = narrow::<B>(B::float_mul(grad, rstd), dtype);
+
+    let source =
+        |needed: bool, rows: &Rows<B>| needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten();
+    vec![
+        source(words, &input.words),
+        source(token_types, &input.token_types),
+        source(positions, &input.positions),
+        gamma,
+        beta,
+    ]
+}
+
+/// words + token_types + positions, [B, S, H] in the tables' dtype.
+fn sum<B: Backend>(input: &EmbedLayerNorm<B>) -> FloatTensor<B> {
+    let [batch, seq] = input.shape;
+    let hidden = input.gamma.shape()[0];
+    let summands = [&input.words, &input.token_types, &input.positions];
+    let sum =
+        summands.into_iter().filter_map(|rows| rows_forward::<B>(rows, input.shape)).reduce(B::float_add);
+    let shape = Shape::new([batch, seq, hidden]);
+    match sum {
+        Some(sum) if sum.shape() == shape => sum,
+        Some(sum) => B::float_expand(sum, shape),
+        None => B::float_zeros(shape, &input.gamma.device(), input.gamma.dtype().into()),
+    }
+}
+
+/// One summand, of a shape that broadcasts to [B, S, H].
+fn rows_forward<B: Backend>(rows: &Rows<B>, [_, seq]: [usize; 2]) -> Option<FloatTensor<B>> {
+    match rows {
+        Rows::Absent => None,
+        Rows::Values(values) => Some(values.clone()),
+        Rows::Range { table, first } => Some(slice::<B>(table, *first, seq)),
+        Rows::Row { table, row } => Some(slice::<B>(table, *row, 1)),
+        Rows::Lookup { table, ids, padding_idx } => Some(lookup::<B>(table, ids, *padding_idx)),
+    }
+}
+
+/// `table[ids]`, [B, S, H], without a gradient for the padding row.
+pub(crate) fn lookup<B: Backend>(
+    table: &FloatTensor<B>,
+    ids: &IntTensor<B>,
+    padding_idx: Option<usize>,
+) -> FloatTensor<B> {
+    let found = B::embedding(table.clone(), in_range::<B>(ids, table));
+    let Some(pad) = padding_idx.filter(|_| B::ad_enabled(&table.device())) else {
+        return found;
+    };
+    // The same values, but where the id is the padding index they come from a detached copy of its row: the mask
+    // stops the gradient there, and what Burn's backward adds to the row is 0.0.
+    let shape = found.shape();
+    let pad_row = slice::<B>(&B::float_detach(table.clone()), pad, 1);
+    B::float_mask_where(found, is_pad::<B>(ids, pad, shape.clone()), B::float_expand(pad_row, shape))
+}
+
+/// Rows `first` to `first + len` of `table` [V, H], as [1, len, H].
+fn slice<B: Backend>(table: &FloatTensor<B>, first: usize, len: usize) -> FloatTensor<B> {
+    let hidden = table.shape()[1];
+    let rows = B::float_slice(table.clone(), &[Slice::from(first..first + len), Slice::from(0..hidden)]);
+    B::float_reshape(rows, Shape::new([1, len, hidden]))
+}
+
+/// The gradient of a summand's table or vectors, given that of the sum, [B, S, H].
+fn rows_backward<B: Backend>(rows: &Rows<B>, grad: FloatTensor<B>) -> Option<FloatTensor<B>> {
+    let into_table = |table: &FloatTensor<B>, first: usize, grad: FloatTensor<B>| {
+        let [_, len, hidden] = grad.shape().dims();
+        let zeros = B::float_zeros(table.shape(), &table.device(), grad.dtype().into());
+        let grad = B::float_reshape(grad, Shape::new([len, hidden]));
+        B::float_slice_assign(zeros, &[Slice::from(first..first + len), Slice::from(0..hidden)], grad)
+    };
+    match rows {
+        Rows::Absent => None,
+        Rows::Values(_) => Some(grad),
+        Rows::Range { table, first } => Some(into_table(table, *first, B::float_sum_dim(grad, 0))),
+        Rows::Row { table, row } => Some(into_table(table, *row, B::float_sum_dims(grad, &[0, 1]))),
+        Rows::Lookup { table, ids, padding_idx } => {
+            let [rows, _] = ids.shape().dims();
+            let [batch, _, _] = grad.shape().dims();
+            let grad = if rows < batch { B::float_sum_dim(grad, 0) } else { grad };
+            let grad = match padding_idx {
+                Some(pad) => {
+                    let mask = is_pad::<B>(ids, *pad, grad.shape());
+                    B::float_mask_fill(grad, mask, 0.0.into())
+                }
+                None => grad,
+            };
+            Some(B::embedding_backward(table.clone(), grad, in_range::<B>(ids, table)))
+        }
+    }
+}
+
+/// The ids, each moved to the nearest row of `table`: no lookup leaves it, whatever the backend checks.
+fn in_range<B: Backend>(ids: &IntTensor<B>, table: &FloatTensor<B>) -> IntTensor<B> {
+    let last = table.shape()[0].saturating_sub(1) as i64;
+    B::int_clamp(ids.clone(), 0i64.into(), last.into())
+}
+
+/// Where `ids` are `pad`, expanded to `shape` [B, S, H].
+fn is_pad<B: Backend>(ids: &IntTensor<B>, pad: usize, shape: Shape) -> BoolTensor<B> {
+    let [rows, seq] = ids.shape().dims();
+    let dtype = get_or_init_device_settings::<B>(&ids.device()).bool_dtype;
+    let mask = B::int_equal_elem(ids.clone(), (pad as i64).into(), dtype);
+    B::bool_expand(B::bool_reshape(mask, Shape::new([rows, seq, 1])), shape)
+}
+
+/// The elements of [B, S, H] that dropout keeps, scaled. The mask is made on the host.
+fn drop_out<B: Backend>(tensor: FloatTensor<B>, input: &EmbedLayerNorm<B>) -> FloatTensor<B> {
+    let Dropout::Philox { seed, prob } = &input.dropout else { return tensor };
+    let [batch, seq, hidden] = tensor.shape().dims();
+    let mask = Mask::new(read_seed::<B>(seed.clone()), *prob);
+    let mut factors = Vec::with_capacity(batch * seq * hidden);
+    for token in 0..(batch * seq) as u64 {
+        for group in 0..hidden.div_ceil(GROUP) {
+            let columns = GROUP.min(hidden - group * GROUP);
+            let words = mask.words(token, group as u32);
+            factors
+                .extend(words[..columns].iter().map(|&word| if mask.keeps(word) { mask.scale } else { 0.0 }));
+        }
+    }
+    let factors = TensorData::new(factors, [batch, seq, hidden]).convert_dtype(tensor.dtype());
+    let factors = B::float_from_data(factors, &tensor.device());
+    B::float_mul(tensor, factors)
+}
+
+/// Reads the four seed integers back.
+///
+/// # Panics
+///
+/// On a device that cannot be read without waiting for a browser's event loop; dropout there is Burn's own.
+pub(crate) fn read_seed<B: Backend>(seed: IntTensor<B>) -> [u32; 4] {
+    let Some(Ok(data)) = try_read_sync(B::int_into_data(seed)) else {
+        panic!("the seed of a dropout mask could not be read from its device")
+    };
+    let mut words = data.iter::<u32>();
+    std::array::from_fn(|_| words.next().unwrap_or(0))
+}
+
+/// A vector [H] as [1, 1, H], wide.
+fn vector<B: Backend>(vector: &FloatTensor<B>) -> FloatTensor<B> {
+    let hidden = vector.shape()[0];
+    B::float_reshape(wide::<B>(vector.clone()), Shape::new([1, 1, hidden]))
+}
+
+/// Statistics are taken in f32 for 16-bit floats.
+fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    match tensor.dtype() {
+        DType::F16 | DType::BF16 => B::float_cast(tensor, FloatDType::F32),
+        _ => tensor,
+    }
+}
+
+fn narrow<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+    if tensor.dtype() == dtype { tensor } else { B::float_cast(tensor, dtype.into()) }
+}

@@ -1,0 +1,283 @@
+//! The kernels against the reference, over shapes and inputs drawn at random, on every backend that has any.
+//!
+//! Expected values come from the reference in f64 on Flex.
+
+mod case;
+
+use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Operand, Path, Rows};
+use crate::operator::embed_layer_norm::ops::EmbeddingOps;
+use crate::operator::embed_layer_norm::reference;
+use crate::operator::philox::{GROUP, Mask};
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::{Device, FloatTensor};
+use burn::backend::{Backend, Flex, TensorMetadata, try_read_sync};
+use burn::tensor::{DType, FloatDType, TensorData};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+pub(super) use case::{Case, Ids, bert, float, int};
+use case::{Kind, case, moved, moved_float};
+
+/// A backend under test.
+pub(super) trait Kernels: EmbeddingOps {
+    /// Whether the kernels take this input, rather than leave it to the reference.
+    fn take(input: &EmbedLayerNorm<Self>) -> bool;
+
+    fn device() -> Device<Self> {
+        Default::default()
+    }
+}
+
+impl Case {
+    /// Runs the kernel in `dtype` and the reference in f64 on the same numbers.
+    fn check<B: Kernels>(&self, dtype: FloatDType, tolerance: f64) {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let input = self.input(&mut rng);
+        let [batch, seq] = self.shape;
+        let grad = float(&[batch, seq, self.hidden], &mut rng);
+
+        let exact = moved::<Flex>(&input, FloatDType::F64);
+        let (expected, mean, rstd) = reference::with_statistics::<Flex>(exact.clone());
+        let exact_grad = Flex::float_cast(grad.clone(), FloatDType::F64);
+        let gradients = reference::backward::<Flex>(exact, mean, rstd, exact_grad, self.needs);
+
+        let input = moved::<B>(&input, dtype);
+        let grad = moved_float::<B>(&grad, dtype);
+        assert!(B::take(&input), "no kernel for {self:?}");
+        let (found, mean, rstd) = B::embed_layer_norm_with_statistics(input.clone());
+        assert_eq!(found.dtype(), DType::from(dtype));
+        assert_close::<B>("y", &found, &expected, tolerance);
+        let alone = B::embed_layer_norm(input.clone());
+        assert_eq!(numbers::<B>(&alone), numbers::<B>(&found), "with and without statistics");
+
+        let found = B::embed_layer_norm_backward(input, mean, rstd, grad, self.needs);
+        assert_eq!(found.len(), 5);
+        for ((operand, found), expected) in Operand::ALL.into_iter().zip(found).zip(gradients) {
+            assert_eq!(found.is_some(), expected.is_some(), "{operand:?}");
+            if let (Some(found), Some(expected)) = (found, expected) {
+                assert_close::<B>(&format!("gradient of {operand:?}"), &found, &expected, tolerance);
+            }
+        }
+    }
+}
+
+fn numbers<B: Backend>(tensor: &FloatTensor<B>) -> Vec<f64> {
+    try_read_sync(B::float_into_data(tensor.clone())).unwrap().unwrap().iter::<f64>().collect()
+}
+
+/// Within `tolerance` of the largest value.
+fn assert_close<B: Backend>(
+    what: &str,
+    found: &FloatTensor<B>,
+    expected: &FloatTensor<Flex>,
+    tolerance: f64,
+) {
+    assert_eq!(found.shape(), expected.shape(), "shape of {what}");
+    let expected = numbers::<Flex>(expected);
+    let limit = tolerance * expected.iter().fold(1.0f64, |max, x| max.max(x.abs()));
+    for (i, (found, expected)) in numbers::<B>(found).into_iter().zip(expected).enumerate() {
+        assert!((found - expected).abs() <= limit, "{what}, value {i}: {found}, not {expected} ± {limit}");
+    }
+}
+
+/// A few hundred roundings of the largest intermediate value.
+const F32: f64 = 3e-5;
+const F64: f64 = 1e-13;
+
+fn random_cases_equal_the_reference<B: Kernels>(dtype: FloatDType, tolerance: f64, cases: u32) {
+    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });
+    let result = runner.run(&case(), |case| {
+        case.check::<B>(dtype, tolerance);
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn bert_base_equals_the_reference<B: Kernels>() {
+    bert([2, 65], 768, Ids::Random).check::<B>(FloatDType::F32, F32);
+}
+
+fn longest_sequence_equals_the_reference<B: Kernels>() {
+    bert([1, 512], 1023, Ids::Random).check::<B>(FloatDType::F32, F32);
+}
+
+fn one_id_8192_times_adds_up<B: Kernels>() {
+    bert([16, 512], 16, Ids::All(5)).check::<B>(FloatDType::F32, F32);
+}
+
+fn a_batch_of_pads_equals_the_reference<B: Kernels>() {
+    bert([3, 129], 127, Ids::All(0)).check::<B>(FloatDType::F32, F32);
+}
+
+/// Two rows share all tokens, as token types do.
+fn one_position_8192_times_adds_up<B: Kernels>(dtype: FloatDType, tolerance: f64) {
+    let kinds = [Kind::Values, Kind::Lookup { padding: false }, Kind::Shared { padding: false }];
+    let case = bert([8192, 1], 3, Ids::Random);
+    Case { kinds, vocab: 2, ..case }.check::<B>(dtype, tolerance);
+}
+
+/// 16-bit tables hold 16-bit roundings of the numbers; the tolerances are those of the module.
+fn sixteen_bit_floats_are_near_the_reference<B: Kernels>() {
+    let case = Case { vocab: 50, ..bert([3, 31], 127, Ids::Random) };
+    for (dtype, tolerance) in [(FloatDType::F16, 1e-2), (FloatDType::BF16, 1e-1)] {
+        if B::supports_dtype(&B::device(), dtype.into()) {
+            case.check::<B>(dtype, tolerance);
+        }
+    }
+}
+
+/// γ = 0 and β = 1 lay the mask bare: y is 0 or 1 / (1 − p), and so is β's gradient for one token.
+fn mask_is_philox_bit_for_bit<B: Kernels>() {
+    for (seed, [tokens, hidden]) in
+        [([1, 70, 7000, 65535], [70, 1023]), ([65535, 0, 3, 9], [1, 64]), ([0, 0, 0, 0], [5, 1])]
+    {
+        let vector =
+            |value: f32| B::float_from_data(TensorData::new(vec![value; hidden], [hidden]), &B::device());
+        let values = TensorData::new(vec![0.5f32; tokens * hidden], [1, tokens, hidden]);
+        let prob = 0.4;
+        let input = EmbedLayerNorm {
+            shape: [1, tokens],
+            words: Rows::Values(B::float_from_data(values, &B::device())),
+            token_types: Rows::Absent,
+            positions: Rows::Absent,
+            gamma: vector(0.0),
+            beta: vector(1.0),
+            epsilon: 1e-3,
+            dropout: Dropout::Philox {
+                seed: B::int_from_data(TensorData::new(seed.to_vec(), [4]), &B::device()),
+                prob,
+            },
+            path: Path::Fused,
+        };
+        let mask = Mask::new(seed.map(|word| word as u32), prob);
+        let expected: Vec<f64> = (0..tokens * hidden)
+            .map(|i| {
+                let (token, column) = (i / hidden, i % hidden);
+                let word = mask.words(token as u64, (column / GROUP) as u32)[column % GROUP];
+                if mask.keeps(word) { f64::from(mask.scale as f32) } else { 0.0 }
+            })
+            .collect();
+        let (y, mean, rstd) = B::embed_layer_norm_with_statistics(input.clone());
+        assert!(numbers::<B>(&y) == expected, "the forward's mask of {tokens} x {hidden}");
+        // With one token's gradient alone, β's is that token's mask.
+        for token in [0, tokens - 1] {
+            let grad = (0..tokens * hidden).map(|i| if i / hidden == token { 1.0f32 } else { 0.0 }).collect();
+            let grad = B::float_from_data(TensorData::new::<f32, _>(grad, [1, tokens, hidden]), &B::device());
+            let needs = Operand::ALL.map(|operand| operand == Operand::Beta);
+            let found = B::embed_layer_norm_backward(input.clone(), mean.clone(), rstd.clone(), grad, needs);
+            let found = numbers::<B>(found[4].as_ref().unwrap());
+            assert!(found == expected[token * hidden..][..hidden], "the backward's mask of token {token}");
+        }
+    }
+}
+
+fn two_runs_are_equal_bit_for_bit<B: Kernels>() {
+    let case = Case { vocab: 300, ..bert([4, 129], 127, Ids::Random) };
+    let mut rng = ChaCha8Rng::seed_from_u64(case.seed);
+    let input = moved::<B>(&case.input(&mut rng), FloatDType::F32);
+    let grad = moved_float::<B>(&float(&[4, 129, 127], &mut rng), FloatDType::F32);
+    let first = run_all::<B>(&input, &grad);
+    assert_eq!(first.len(), 6);
+    assert!(run_all::<B>(&input, &grad) == first);
+}
+
+/// y and all gradients.
+pub(super) fn run_all<B: Kernels>(input: &EmbedLayerNorm<B>, grad: &FloatTensor<B>) -> Vec<Vec<f64>> {
+    let (y, mean, rstd) = B::embed_layer_norm_with_statistics(input.clone());
+    let gradients = B::embed_layer_norm_backward(input.clone(), mean, rstd, grad.clone(), [true; 5]);
+    [Some(y)].into_iter().chain(gradients).flatten().map(|tensor| numbers::<B>(&tensor)).collect()
+}
+
+/// The ids of the words are moved to the nearest row, forward and backward.
+fn ids_out_of_range_take_the_nearest_row(run: impl Fn(&EmbedLayerNorm<Flex>) -> Vec<Vec<f64>>) {
+    let case = Case { vocab: 3, dropout: 0.0, ..bert([1, 4], 3, Ids::All(0)) };
+    let case = Case { kinds: [Kind::Lookup { padding: false }, Kind::Row, Kind::Values], ..case };
+    let mut input = case.input(&mut ChaCha8Rng::seed_from_u64(0));
+    let mut run = |values| {
+        if let Rows::Lookup { ids, .. } = &mut input.words {
+            *ids = int(values, [1, 4]);
+        }
+        run(&input)
+    };
+    assert_eq!(run(vec![-7, i32::MAX, i32::MIN, 3]), run(vec![0, 2, 0, 2]));
+}
+
+#[test]
+fn reference_takes_the_nearest_row_for_an_id_out_of_range() {
+    ids_out_of_range_take_the_nearest_row(|input| {
+        let (y, mean, rstd) = reference::with_statistics::<Flex>(input.clone());
+        let gradients = reference::backward::<Flex>(input.clone(), mean, rstd, y.clone(), [true; 5]);
+        [Some(y)].into_iter().chain(gradients).flatten().map(|tensor| numbers::<Flex>(&tensor)).collect()
+    });
+}
+
+macro_rules! kernels {
+    ($name:ident, $backend:ty, $take:expr, $cases:literal) => {
+        mod $name {
+            use super::*;
+
+            impl Kernels for $backend {
+                fn take(input: &EmbedLayerNorm<Self>) -> bool {
+                    $take(input)
+                }
+            }
+
+            #[test]
+            fn kernel_equals_the_reference_in_f32() {
+                random_cases_equal_the_reference::<$backend>(FloatDType::F32, F32, $cases);
+            }
+
+            #[test]
+            fn kernel_equals_the_reference_in_f64() {
+                if <$backend>::supports_dtype(&<$backend>::device(), DType::F64) {
+                    random_cases_equal_the_reference::<$backend>(FloatDType::F64, F64, $cases);
+                    super::one_position_8192_times_adds_up::<$backend>(FloatDType::F64, F64);
+                }
+            }
+
+            #[test]
+            fn one_position_8192_times_adds_up() {
+                super::one_position_8192_times_adds_up::<$backend>(FloatDType::F32, F32);
+            }
+
+            kernels!(@each $backend: bert_base_equals_the_reference, longest_sequence_equals_the_reference,
+                one_id_8192_times_adds_up, a_batch_of_pads_equals_the_reference,
+                sixteen_bit_floats_are_near_the_reference, mask_is_philox_bit_for_bit,
+                two_runs_are_equal_bit_for_bit);
+        }
+    };
+    (@each $backend:ty: $($test:ident),*) => {
+        $(
+            #[test]
+            fn $test() {
+                super::$test::<$backend>();
+            }
+        )*
+    };
+}
+
+kernels!(
+    flex,
+    Flex,
+    |input| crate::operator::embed_layer_norm::check::kernel_dtype::<Flex>(input).is_some(),
+    64
+);
+
+#[cfg(feature = "_cubecl")]
+mod on_cube {
+    use super::*;
+    use burn::backend::Cube;
+
+    kernels!(cube, Cube, crate::operator::embed_layer_norm::cube::takes, 32);
+
+    #[test]
+    fn cube_takes_the_nearest_row_for_an_id_out_of_range() {
+        ids_out_of_range_take_the_nearest_row(|input| {
+            let input = moved::<Cube>(input, FloatDType::F32);
+            let y = Cube::embed_layer_norm(input.clone());
+            run_all::<Cube>(&input, &y)
+        });
+    }
+}

@@ -1,0 +1,284 @@
+//! From token ids to a batch with some of them hidden.
+
+use super::example::MaskedLmExample;
+use crate::embeddings::BertEmbeddingsInput;
+use crate::embeddings::Ids;
+use crate::embeddings::{padded_length, padding_mask};
+use crate::error::{Error, Result};
+use crate::model::{MaskedLmBatch, MaskedTokens};
+use burn::config::Config;
+use burn::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Configuration of a [`MaskedLmCollator`].
+#[derive(Config, Debug, PartialEq)]
+pub struct MaskedLmCollatorConfig {
+    /// Words in the vocabulary; random replacements are drawn from all of them.
+    pub vocab_size: usize,
+    /// The id of `[MASK]`.
+    pub mask_token_id: u32,
+    /// Ids that are never hidden: padding, `[CLS]`, `[SEP]`, `[MASK]`, … The first is the padding id.
+    pub special_token_ids: Vec<u32>,
+    /// Probability that a token which is not special is hidden.
+    #[config(default = 0.15)]
+    pub mlm_probability: f64,
+    /// Of the hidden tokens, the share that becomes `[MASK]`.
+    #[config(default = 0.8)]
+    pub mask_replace_prob: f64,
+    /// Of the hidden tokens, the share that becomes a random word. The rest stays as it is.
+    #[config(default = 0.1)]
+    pub random_replace_prob: f64,
+    /// Whether the tokens of a word are hidden together. Then [`mlm_probability`](Self::mlm_probability) is that
+    /// of a word, and examples need [word ids](MaskedLmExample::with_word_ids).
+    #[config(default = false)]
+    pub whole_word_masking: bool,
+    /// The length of a batch is a multiple of this, so that batches have fewer shapes.
+    pub pad_to_multiple_of: Option<usize>,
+}
+
+impl MaskedLmCollatorConfig {
+    /// The collator of a tokenizer's vocabulary, special tokens and padding.
+    ///
+    /// Of what `tokenizer` calls special nothing is hidden, so no `[UNK]` either: as in transformers, where the
+    /// collator looks the special ids up itself.
+    #[cfg(feature = "tokenizers")]
+    pub fn for_tokenizer(tokenizer: &crate::text::BertTokenizer) -> Self {
+        let special_token_ids = tokenizer.special_token_ids().to_vec();
+        Self::new(tokenizer.vocab_size(), tokenizer.mask_token_id(), special_token_ids)
+            .with_pad_to_multiple_of(tokenizer.pad_to_multiple_of())
+    }
+
+    /// Builds the collator.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self) -> MaskedLmCollator {
+        self.try_init().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the collator.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], naming the field, if a probability is not in [0, 1], the two replacement
+    /// probabilities exceed 1 together, there is no special token (the padding id is one), an id is not below
+    /// `vocab_size`, or `pad_to_multiple_of` is 0.
+    pub fn try_init(&self) -> Result<MaskedLmCollator> {
+        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        for (field, probability) in [
+            ("mlm_probability", self.mlm_probability),
+            ("mask_replace_prob", self.mask_replace_prob),
+            ("random_replace_prob", self.random_replace_prob),
+        ] {
+            if !(0.0..=1.0).contains(&probability) {
+                return invalid(field, format!("is {probability}, but must lie in [0, 1]"));
+            }
+        }
+        if self.mask_replace_prob + self.random_replace_prob > 1.0 {
+            let sum = self.mask_replace_prob + self.random_replace_prob;
+            return invalid("random_replace_prob", format!("and mask_replace_prob add up to {sum}, above 1"));
+        }
+        let Some(&pad_token_id) = self.special_token_ids.first() else {
+            return invalid("special_token_ids", "is empty, but its first id is the padding id".into());
+        };
+        let ids = self.special_token_ids.iter().map(|&id| ("special_token_ids", id));
+        for (field, id) in ids.chain([("mask_token_id", self.mask_token_id)]) {
+            if id as usize >= self.vocab_size {
+                return invalid(field, format!("has id {id}, but vocab_size is {}", self.vocab_size));
+            }
+        }
+        if self.pad_to_multiple_of == Some(0) {
+            return invalid("pad_to_multiple_of", "is 0, but must be at least 1, or None".into());
+        }
+        Ok(MaskedLmCollator { config: self.clone(), pad_token_id })
+    }
+}
+
+/// Hides tokens at random and packs sequences into batches.
+///
+/// Each token that is not special is hidden with probability 0.15, independently; of the hidden ones 80 % become
+/// `[MASK]`, 10 % a random word and 10 % stay (Devlin et al. 2019, appendix A.1; transformers'
+/// `DataCollatorForLanguageModeling`). The draws follow from the seed alone, whatever the device.
+///
+/// # Whole words
+///
+/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) a word is hidden with probability 0.15,
+/// all of its tokens or none; which of the three each token becomes is drawn for it alone, as in BERT's own
+/// whole-word models. A word is a run of tokens with one word id, so a mark is a word, and of a word that a window
+/// cuts in two each part is one. transformers' `whole_word_mask=True` (5.23) differs in two ways: it sets
+/// `mask_replace_prob` to 1, which [`with_mask_replace_prob`](MaskedLmCollatorConfig::with_mask_replace_prob) does
+/// here (with `random_replace_prob` 0), and it takes all tokens between two spaces for one word, so a mark goes
+/// with the word before it and a Chinese sentence is hidden as a whole; here each ideograph is a word.
+#[derive(Clone, Debug)]
+pub struct MaskedLmCollator {
+    config: MaskedLmCollatorConfig,
+    pad_token_id: u32,
+}
+
+impl MaskedLmCollator {
+    /// Hides tokens of one sequence in place, each by itself; gives place and former id of each, in order.
+    ///
+    /// ```
+    /// use burn_bert::training::MaskedLmCollatorConfig;
+    ///
+    /// let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).with_mlm_probability(1.0).init();
+    /// let mut ids = [1, 7, 4, 2];
+    /// assert_eq!(collator.mask(&mut ids, 42), [(1, 7), (2, 4)]);
+    /// assert_eq!((ids[0], ids[3]), (1, 2)); // special tokens stay
+    /// ```
+    pub fn mask(&self, input_ids: &mut [u32], seed: u64) -> Vec<(usize, u32)> {
+        self.mask_with(input_ids, None, &mut ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// Hides words of one sequence in place, all tokens of a word or none; gives place and former id of each
+    /// token, in order. A token without a word stands for itself.
+    ///
+    /// ```
+    /// use burn_bert::training::MaskedLmCollatorConfig;
+    ///
+    /// let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).with_mlm_probability(0.5).init();
+    /// let mut ids = [1, 7, 8, 9, 2];
+    /// let masked = collator.mask_words(&mut ids, &[None, Some(0), Some(0), Some(0), None], 3);
+    /// assert!(masked.is_empty() || masked == [(1, 7), (2, 8), (3, 9)]);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `word_ids` are not as many as `input_ids`.
+    pub fn mask_words(
+        &self,
+        input_ids: &mut [u32],
+        word_ids: &[Option<u32>],
+        seed: u64,
+    ) -> Vec<(usize, u32)> {
+        assert_eq!(word_ids.len(), input_ids.len(), "every token needs a word id, if only None");
+        self.mask_with(input_ids, Some(word_ids), &mut ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    fn mask_with(
+        &self,
+        input_ids: &mut [u32],
+        word_ids: Option<&[Option<u32>]>,
+        rng: &mut ChaCha8Rng,
+    ) -> Vec<(usize, u32)> {
+        let MaskedLmCollatorConfig { mask_replace_prob, random_replace_prob, .. } = self.config;
+        let mut masked = Vec::new();
+        let mut last_word = None;
+        let mut is_hidden = false;
+        for (place, id) in input_ids.iter_mut().enumerate() {
+            if self.config.special_token_ids.contains(id) {
+                last_word = None;
+                continue;
+            }
+            let word = word_ids.and_then(|words| words[place]);
+            if word.is_none() || word != last_word {
+                is_hidden = rng.random_bool(self.config.mlm_probability);
+            }
+            last_word = word;
+            if !is_hidden {
+                continue;
+            }
+            masked.push((place, *id));
+            let draw: f64 = rng.random();
+            if draw < mask_replace_prob {
+                *id = self.config.mask_token_id;
+            } else if draw < mask_replace_prob + random_replace_prob {
+                *id = rng.random_range(0..self.config.vocab_size as u32);
+            }
+        }
+        masked
+    }
+
+    /// Hides tokens and packs the sequences into one batch, padded at the end to the longest, or to the next
+    /// multiple of [`pad_to_multiple_of`](MaskedLmCollatorConfig::pad_to_multiple_of).
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Empty`] if there is no sequence or none has a token;
+    /// - [`Error::ShapeMismatch`] if token types, positions or needed word ids are not as many as the tokens, or only
+    ///   some of the sequences have token types or positions;
+    /// - [`Error::MissingWordIds`] if whole words are to be hidden and a sequence has no word ids.
+    pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
+        let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
+        let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);
+        if seq == 0 {
+            return Err(Error::Empty { input: "examples", shape: vec![examples.len(), 0] });
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut rows = Vec::with_capacity(examples.len());
+        let mut positions = Vec::new();
+        let mut labels = Vec::new();
+        for (row, example) in examples.iter().enumerate() {
+            let mut ids = example.input_ids().to_vec();
+            let words = match self.config.whole_word_masking {
+                true => Some(word_ids(row, example)?),
+                false => None,
+            };
+            for (column, label) in self.mask_with(&mut ids, words, &mut rng) {
+                positions.push((row * seq + column) as i32);
+                labels.push(label);
+            }
+            ids.resize(seq, self.pad_token_id);
+            rows.push(ids);
+        }
+
+        let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
+        let token_types = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)?;
+        if let Some(rows) = token_types {
+            input = input.with_token_type_rows(&rows)?;
+        }
+        let position_ids = padded("position_ids", examples, seq, MaskedLmExample::position_ids)?;
+        if let Some(rows) = position_ids {
+            input = input.with_position_rows(&rows)?;
+        }
+        let masked = match labels.len() {
+            0 => None,
+            n => Some(MaskedTokens {
+                positions: Tensor::from_data(TensorData::new(positions, [n]), device),
+                labels: Ids::from_rows("labels", &[labels], device)?,
+            }),
+        };
+        Ok(MaskedLmBatch { input, padding: padding_mask(&lengths, seq, device), masked })
+    }
+}
+
+/// The words of an example's tokens.
+fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
+    let words = example.word_ids().ok_or(Error::MissingWordIds { example: row })?;
+    match words.len() == example.len() {
+        true => Ok(words),
+        false => Err(one_a_token("word_ids", words.len(), example)),
+    }
+}
+
+/// A field that is not as long as its example.
+fn one_a_token(input: &'static str, found: usize, example: &MaskedLmExample) -> Error {
+    Error::ShapeMismatch {
+        input,
+        found: vec![found],
+        expected: format!("[{}], one a token in every example,", example.len()),
+    }
+}
+
+/// One field of all examples, padded with 0; `None` if no example has it.
+fn padded<'a>(
+    input: &'static str,
+    examples: &'a [MaskedLmExample],
+    seq: usize,
+    field: impl Fn(&'a MaskedLmExample) -> Option<&'a [u32]>,
+) -> Result<Option<Vec<Vec<u32>>>> {
+    if examples.iter().all(|example| field(example).is_none()) {
+        return Ok(None);
+    }
+    let pad = |example| {
+        let mut values = field(example).unwrap_or_default().to_vec();
+        if values.len() != example.len() {
+            return Err(one_a_token(input, values.len(), example));
+        }
+        values.resize(seq, 0);
+        Ok(values)
+    };
+    examples.iter().map(pad).collect::<Result<_>>().map(Some)
+}

@@ -1,0 +1,52 @@
+//! Masked-language modelling: the task that the embedding layer is trained by.
+//!
+//! A [`MaskedLmCollator`] hides some tokens of a batch, [`BertForMaskedLm`] (embeddings, Burn's
+//! `TransformerEncoder`, an output head tied to the word table) guesses them, and the loss is the mean
+//! cross-entropy over the hidden tokens (Devlin et al. 2019, section 3.1).
+//!
+//! ```
+//! use burn::optim::{AdamWConfig, GradientsParams};
+//! use burn::prelude::*;
+//! use burn_bert::BertEmbeddingsConfig;
+//! use burn_bert::model::BertForMaskedLmConfig;
+//! use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
+//!
+//! let device = Device::default().autodiff();
+//! device.seed(1);
+//! let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(16);
+//! let mut model = BertForMaskedLmConfig::new(embeddings)
+//!     .with_num_hidden_layers(1)
+//!     .with_num_attention_heads(2)
+//!     .with_intermediate_size(32)
+//!     .init(&device);
+//! let mut optimizer = AdamWConfig::new().init();
+//!
+//! // Ids: 0 [PAD], 1 [CLS], 2 [SEP], 3 [MASK], words from 4 on.
+//! let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).init();
+//! let sentences = [vec![1, 7, 4, 9, 2], vec![1, 5, 2]].map(MaskedLmExample::new);
+//! for step in 0..2 {
+//!     let batch = collator.collate(&sentences, step, &device)?;
+//!     let output = model.forward(&batch);
+//!     let gradients = GradientsParams::from_grads(output.loss.backward(), &model);
+//!     model = optimizer.step(1e-3, model, gradients);
+//! }
+//! # Ok::<(), burn_bert::Error>(())
+//! ```
+
+mod collator;
+#[cfg(feature = "tokenizers")]
+mod corpus;
+mod example;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod loader;
+#[cfg(feature = "train")]
+mod masked_lm;
+
+pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
+#[cfg(feature = "tokenizers")]
+pub use corpus::{Corpus, TrainingWindows};
+pub use example::MaskedLmExample;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+pub use loader::{TrainingLoader, ValidationLoader};
+#[cfg(feature = "train")]
+pub use masked_lm::MaskedLmTraining;

@@ -1,0 +1,125 @@
+//! Dropout is active in training alone.
+
+use crate::turn;
+use burn::module::{Module, ParamGroup};
+use burn::prelude::*;
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
+
+use crate::tolerance::{F32, assert_close, values};
+
+const DROPOUT: f64 = 0.25;
+
+fn module(device: &Device) -> BertEmbeddings {
+    device.seed(1);
+    BertEmbeddingsConfig::new()
+        .with_vocab_size(20)
+        .with_hidden_size(16)
+        .with_max_position_embeddings(12)
+        .with_hidden_dropout_prob(DROPOUT)
+        .init(device)
+}
+
+fn input() -> BertEmbeddingsInput {
+    BertEmbeddingsInput::from_rows(&[[4, 5, 6, 7, 0, 0], [9, 8, 7, 6, 5, 4]], &Device::default()).unwrap()
+}
+
+/// Number of zeros in what the module gives; without dropout LayerNorm gives none.
+fn dropped(module: &BertEmbeddings) -> usize {
+    values(module.forward(&input())).iter().filter(|&&value| value == 0.0).count()
+}
+
+#[test]
+fn dropout_is_identity_on_a_plain_device() {
+    let _turn = turn();
+    let module = module(&Device::default());
+    assert_eq!(dropped(&module), 0);
+    module.forward(&input()).into_data().assert_eq(&module.forward(&input()).into_data(), true);
+}
+
+#[test]
+fn training_drops_values_and_scales_the_kept_ones() {
+    let _turn = turn();
+    let module = module(&Device::default().autodiff());
+    let plain = values(module.valid().forward(&input()));
+    let trained = values(module.forward(&input()));
+    let kept: Vec<usize> = (0..plain.len()).filter(|&i| trained[i] != 0.0).collect();
+    assert!(kept.len() < plain.len() && kept.len() > plain.len() / 2, "{} of {}", kept.len(), plain.len());
+    let pick = |from: &[f64], scale: f64| kept.iter().map(|&i| from[i] * scale).collect::<Vec<_>>();
+    assert_close(&pick(&trained, 1.0), &pick(&plain, 1.0 / (1.0 - DROPOUT)), F32);
+}
+
+#[test]
+fn every_call_draws_anew_and_the_seed_brings_a_call_back() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let module = module(&device);
+    let _ = dropped(&module); // initialises the tables, which draw too
+    let call = |seed: Option<u64>| {
+        if let Some(seed) = seed {
+            device.seed(seed);
+        }
+        values(module.forward(&input()))
+    };
+    let first = call(Some(5));
+    assert_ne!(first, call(None));
+    assert_eq!(first, call(Some(5)));
+}
+
+#[test]
+fn valid_turns_dropout_off_and_train_brings_it_back() {
+    let _turn = turn();
+    let module = module(&Device::default().autodiff());
+    assert_ne!(dropped(&module), 0);
+    let valid = module.valid();
+    assert_eq!(dropped(&valid), 0);
+    assert_ne!(dropped(&valid.train()), 0);
+}
+
+#[test]
+fn freeze_turns_dropout_off_and_no_grad_does_not() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let frozen = module(&device).freeze();
+    assert_eq!(dropped(&frozen), 0);
+    // Not even through valid() and back: what was frozen stays frozen.
+    assert_eq!(dropped(&frozen.clone().valid().train()), 0);
+    assert_ne!(dropped(&frozen.unfreeze()), 0);
+    assert_ne!(dropped(&module(&device).no_grad()), 0);
+}
+
+#[test]
+fn freezing_the_tables_alone_leaves_dropout_on() {
+    let _turn = turn();
+    let tables = ParamGroup::from_predicate("weight");
+    let module = module(&Device::default().autodiff()).freeze_group(tables);
+    assert_ne!(dropped(&module), 0);
+    assert!(!module.word_embeddings.weight.val().is_require_grad());
+    assert!(module.layer_norm.gamma.val().is_require_grad());
+}
+
+#[test]
+fn a_probability_of_zero_never_drops() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    device.seed(1);
+    let module = BertEmbeddingsConfig::new()
+        .with_vocab_size(20)
+        .with_hidden_size(16)
+        .with_hidden_dropout_prob(0.0)
+        .init(&device);
+    assert_eq!(dropped(&module), 0);
+}
+
+#[test]
+fn row_sparse_training_drops_the_same_values_as_dense() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let module = module(&device);
+    let rows = module.touched_rows(&input()).unwrap();
+    module.forward(&input()); // draws the tables that are not drawn yet
+    device.seed(7);
+    let dense = values(module.forward(&input()));
+    device.seed(7);
+    assert_eq!(values(rows.forward()), dense);
+    assert!(dense.contains(&0.0));
+}

@@ -1,0 +1,21 @@
+//! What depends on the random numbers that a device draws. A device has one generator for all threads, so each test
+//! that draws takes its [`turn`].
+
+#[path = "../support/devices/mod.rs"]
+mod devices;
+#[path = "../support/tolerance/mod.rs"]
+mod tolerance;
+
+mod dropout;
+mod operator;
+mod token_embedding;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod trainer;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Waits until no other test draws.
+fn turn() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,190 @@
+//! `TokenEmbedding`: lookup, padding row, initialisation.
+
+use burn::module::Param;
+use burn::prelude::*;
+use burn_bert::{EmbeddingInitializer, TokenEmbedding, TokenEmbeddingConfig};
+use std::sync::MutexGuard;
+
+use crate::tolerance::values;
+
+fn seeded(seed: u64) -> (MutexGuard<'static, ()>, Device) {
+    let turn = crate::turn();
+    let device = Device::default();
+    device.seed(seed);
+    (turn, device)
+}
+
+/// A table whose row r is (10·r, 10·r + 1, …).
+fn counting_table(rows: usize, columns: usize, padding_idx: Option<usize>) -> TokenEmbedding {
+    let device = Device::default();
+    let values: Vec<f32> =
+        (0..rows).flat_map(|row| (0..columns).map(move |column| (10 * row + column) as f32)).collect();
+    let mut table = TokenEmbeddingConfig::new(rows, columns).with_padding_idx(padding_idx).init(&device);
+    table.weight = Param::from_data(TensorData::new(values, [rows, columns]), &device);
+    table
+}
+
+#[test]
+fn ids_of_every_rank_are_looked_up() {
+    let device = Device::default();
+    let table = counting_table(5, 2, Some(0));
+    let one = table.forward::<1, 2>(Tensor::from_ints([4, 0], &device));
+    one.into_data().assert_eq(&TensorData::from([[40.0f32, 41.0], [0.0, 1.0]]), true);
+    let two = table.forward::<2, 3>(Tensor::from_ints([[1], [2], [3]], &device));
+    two.into_data().assert_eq(&TensorData::from([[[10.0f32, 11.0]], [[20.0, 21.0]], [[30.0, 31.0]]]), true);
+    let three = table.forward::<3, 4>(Tensor::from_ints([[[1, 1]]], &device));
+    three.into_data().assert_eq(&TensorData::from([[[[10.0f32, 11.0], [10.0, 11.0]]]]), true);
+    let unchecked = table.forward_in_range::<1, 2>(Tensor::from_ints([4], &device));
+    unchecked.into_data().assert_eq(&TensorData::from([[40.0f32, 41.0]]), true);
+}
+
+#[test]
+fn the_padding_row_is_zero_after_init_and_no_other_is() {
+    let (_turn, device) = seeded(1);
+    for initializer in [
+        EmbeddingInitializer::Normal { std: 0.02 },
+        EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 },
+    ] {
+        for row in [0, 3, 6] {
+            let table = TokenEmbeddingConfig::new(7, 5)
+                .with_padding_idx(Some(row))
+                .with_initializer(initializer.clone())
+                .init(&device);
+            for (i, values) in values(table.weight.val()).chunks(5).enumerate() {
+                assert_eq!(values.iter().all(|&value| value == 0.0), i == row, "row {i}: {values:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_padding_index_no_row_is_zero_and_every_row_trains() {
+    let (_turn, device) = seeded(2);
+    let device = device.autodiff();
+    let table = TokenEmbeddingConfig::new(3, 4).init(&device);
+    assert!(values(table.weight.val()).iter().all(|&value| value != 0.0));
+    let rows = table.forward::<1, 2>(Tensor::from_ints([0, 2, 2], &device));
+    let gradients = rows.sum().backward();
+    let gradient = values(table.weight.grad(&gradients).unwrap());
+    assert_eq!(gradient, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0]);
+}
+
+#[test]
+fn the_padding_row_stops_the_gradient_whatever_comes_back() {
+    let (_turn, device) = seeded(6);
+    let device = device.autodiff();
+    let table = TokenEmbeddingConfig::new(4, 3).with_padding_idx(Some(2)).init(&device);
+    let ids = Tensor::<1, Int>::from_ints([2, 1, 2], &device);
+    let upstream = Tensor::<2>::from_floats(
+        [[f32::NAN, f32::INFINITY, -7.0], [1.0, 2.0, 3.0], [1e30, 4.0, 5.0]],
+        &device,
+    );
+    let gradients = (table.forward::<1, 2>(ids) * upstream).sum().backward();
+    let gradient = values(table.weight.grad(&gradients).unwrap());
+    let expected = [0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    assert_eq!(gradient, expected);
+}
+
+#[test]
+fn normal_draws_have_their_mean_and_deviation() {
+    let (_turn, device) = seeded(3);
+    let std = 0.02;
+    let table = TokenEmbeddingConfig::new(2000, 100)
+        .with_initializer(EmbeddingInitializer::Normal { std })
+        .init(&device);
+    let draws = values(table.weight.val());
+    let n = draws.len() as f64;
+    let mean = draws.iter().sum::<f64>() / n;
+    let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+    // Four standard errors: σ/√n of the mean, σ²·√(2/n) of the variance.
+    assert!(mean.abs() < 4.0 * std / n.sqrt(), "mean {mean}");
+    let error = (variance / (std * std) - 1.0).abs();
+    assert!(error < 4.0 * (2.0 / n).sqrt(), "variance {variance}");
+    assert!(draws.iter().any(|x| x.abs() > 3.0 * std), "a normal distribution has no bound");
+}
+
+#[test]
+fn truncated_draws_respect_their_bound_and_have_their_moments() {
+    let (_turn, device) = seeded(4);
+    // The variance of a standard normal restricted to ±b is 1 − 2·b·φ(b)/(2·Φ(b) − 1), and its fourth moment
+    // gives the error of the sample variance; both from the density, integrated here by Simpson's rule.
+    let moment = |bound: f64, power: i32| {
+        let n = 20_000;
+        let h = 2.0 * bound / f64::from(n);
+        let integrate = |f: &dyn Fn(f64) -> f64| -> f64 {
+            (0..=n)
+                .map(|i| {
+                    let weight = if i == 0 || i == n {
+                        1.0
+                    } else if i % 2 == 1 {
+                        4.0
+                    } else {
+                        2.0
+                    };
+                    weight * f(-bound + f64::from(i) * h)
+                })
+                .sum()
+        };
+        let density = |x: f64| (-x * x / 2.0).exp();
+        integrate(&|x| x.powi(power) * density(x)) / integrate(&density)
+    };
+    for (std, bound) in [(0.02, 2.0), (1.0, 3.0), (0.5, 0.25), (1.0, 5.0)] {
+        let table = TokenEmbeddingConfig::new(2000, 100)
+            .with_initializer(EmbeddingInitializer::TruncatedNormal { std, bound })
+            .init(&device);
+        let draws: Vec<f64> = values(table.weight.val()).iter().map(|x| x / std).collect();
+        let n = draws.len() as f64;
+        let largest = draws.iter().fold(0.0, |a: f64, x| a.max(x.abs()));
+        assert!(largest <= bound * (1.0 + 1e-7), "bound {bound}, but {largest}");
+        assert!(largest > 0.8 * bound, "the bound is reached: {largest} of {bound}");
+        let (second, fourth) = (moment(bound, 2), moment(bound, 4));
+        let mean = draws.iter().sum::<f64>() / n;
+        assert!(mean.abs() < 4.0 * (second / n).sqrt(), "bound {bound}: mean {mean}");
+        let variance = draws.iter().map(|x| x * x).sum::<f64>() / n;
+        let error = 4.0 * ((fourth - second * second) / n).sqrt();
+        assert!((variance - second).abs() < error, "bound {bound}: variance {variance}, not {second}");
+        // Mirror images are equally likely, and the shape is a normal's: the share within half the bound.
+        let inner = draws.iter().filter(|x| x.abs() < bound / 2.0).count() as f64 / n;
+        let erf = |x: f64| libm::erf(x / std::f64::consts::SQRT_2);
+        let share = erf(bound / 2.0) / erf(bound);
+        assert!((inner - share).abs() < 4.0 * (share * (1.0 - share) / n).sqrt(), "bound {bound}: {inner}");
+    }
+}
+
+#[test]
+fn the_same_seed_draws_the_same_table() {
+    for initializer in [
+        EmbeddingInitializer::Normal { std: 0.02 },
+        EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 },
+    ] {
+        let draw = |seed| {
+            let (_turn, device) = seeded(seed);
+            let config = TokenEmbeddingConfig::new(50, 8).with_initializer(initializer.clone());
+            values(config.init(&device).weight.val())
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+}
+
+#[test]
+fn sizes_are_known_before_the_table_is_drawn() {
+    let table = TokenEmbeddingConfig::new(50, 8).init(&Device::default());
+    assert_eq!((table.num_embeddings(), table.embedding_dim()), (50, 8));
+    assert!(!table.weight.is_initialized());
+}
+
+#[test]
+fn an_invalid_table_names_the_field() {
+    for (field, config) in [
+        ("num_embeddings", TokenEmbeddingConfig::new(0, 3)),
+        ("embedding_dim", TokenEmbeddingConfig::new(3, 0)),
+        ("padding_idx", TokenEmbeddingConfig::new(3, 3).with_padding_idx(Some(3))),
+    ] {
+        let error = config.try_init(&Device::default()).unwrap_err();
+        assert!(
+            matches!(&error, burn_bert::Error::Config { field: found, .. } if *found == field),
+            "{error}"
+        );
+    }
+}

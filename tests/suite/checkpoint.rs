@@ -1,0 +1,499 @@
+//! Reading Hugging Face checkpoints.
+
+use crate::checkpoint_files::*;
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId, Quantizer};
+use burn::prelude::*;
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
+use burn::tensor::{DType, FloatDType};
+use burn_bert::{
+    BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType, cast_module,
+};
+use safetensors::Dtype;
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn config_of(json: &str) -> Result<BertEmbeddingsConfig, Error> {
+    BertEmbeddingsConfig::from_pretrained(folder(&[("config.json", json.as_bytes())]).path())
+}
+
+// Config
+
+#[test]
+fn a_config_without_fields_is_bert_base() {
+    assert_eq!(config_of("{}").unwrap(), BertEmbeddingsConfig::bert_base_uncased());
+}
+
+#[test]
+fn a_config_is_read_from_its_folder_or_by_its_own_name() {
+    let path = fixture("bert");
+    let config = BertEmbeddingsConfig::from_pretrained(&path).unwrap();
+    assert_eq!(config, tiny());
+    assert_eq!(BertEmbeddingsConfig::from_pretrained(path.join("config.json")).unwrap(), config);
+}
+
+#[test]
+fn every_field_that_the_layer_has_is_read_and_others_are_ignored() {
+    let config = config_of(
+        r#"{"model_type": "bert", "vocab_size": 11, "hidden_size": 6, "max_position_embeddings": 7,
+            "type_vocab_size": 3, "pad_token_id": 4, "layer_norm_eps": 1e-5, "hidden_dropout_prob": 0,
+            "initializer_range": 0.5, "position_embedding_type": "relative_key", "num_labels": 3,
+            "id2label": {"0": "a"}, "task_specific_params": null, "gradient_checkpointing": "never"}"#,
+    );
+    let expected = BertEmbeddingsConfig::new()
+        .with_vocab_size(11)
+        .with_hidden_size(6)
+        .with_max_position_embeddings(7)
+        .with_type_vocab_size(3)
+        .with_pad_token_id(Some(4))
+        .with_layer_norm_eps(1e-5)
+        .with_hidden_dropout_prob(0.0)
+        .with_initializer(EmbeddingInitializer::Normal { std: 0.5 })
+        .with_position_embedding_type(PositionEmbeddingType::RelativeKey);
+    assert_eq!(config.unwrap(), expected);
+}
+
+#[test]
+fn the_model_type_decides_how_positions_count() {
+    use PositionEmbeddingType::*;
+    for (model_type, word, expected) in [
+        ("bert", "absolute", Absolute),
+        ("bert", "relative_key_query", RelativeKeyQuery),
+        ("ernie", "absolute", Absolute),
+        ("splinter", "absolute", Absolute),
+        ("roberta", "absolute", AfterPadding),
+        ("roberta", "relative_key", RelativeKey),
+        ("xlm-roberta", "absolute", AfterPadding),
+        ("camembert", "absolute", AfterPadding),
+        ("xmod", "absolute", AfterPadding),
+        ("data2vec-text", "absolute", AfterPadding),
+        ("roberta-prelayernorm", "absolute", AfterPadding),
+        ("longformer", "absolute", AfterPadding),
+        ("luke", "absolute", AfterPadding),
+    ] {
+        let json = format!(r#"{{"model_type": "{model_type}", "position_embedding_type": "{word}"}}"#);
+        assert_eq!(config_of(&json).unwrap().position_embedding_type, expected, "{model_type} {word}");
+    }
+}
+
+#[test]
+fn missing_fields_take_the_defaults_of_their_family() {
+    let roberta = config_of(r#"{"model_type": "roberta"}"#).unwrap();
+    assert_eq!((roberta.vocab_size, roberta.pad_token_id), (50265, Some(1)));
+    let luke = config_of(r#"{"model_type": "luke"}"#).unwrap();
+    assert_eq!((luke.vocab_size, luke.pad_token_id), (50267, Some(1)));
+}
+
+#[test]
+fn without_a_model_type_the_architecture_tells_the_family() {
+    let config = |class: &str| config_of(&format!(r#"{{"architectures": ["{class}"]}}"#));
+    assert_eq!(config("BertForMaskedLM").unwrap(), BertEmbeddingsConfig::new());
+    let roberta = config("XLMRobertaModel").unwrap();
+    assert_eq!(roberta.position_embedding_type, PositionEmbeddingType::AfterPadding);
+    let message = config("T5Model").unwrap_err().to_string();
+    assert!(message.contains("T5Model") && message.contains("model_type"), "{message}");
+}
+
+#[test]
+fn a_null_padding_id_means_no_padding_row() {
+    assert_eq!(config_of(r#"{"pad_token_id": null}"#).unwrap().pad_token_id, None);
+    let message = config_of(r#"{"model_type": "roberta", "pad_token_id": null}"#).unwrap_err().to_string();
+    assert!(message.contains("config.json: pad_token_id is None"), "{message}");
+}
+
+#[test]
+fn a_family_with_another_input_layer_is_refused_by_name() {
+    for model_type in ["distilbert", "albert", "deberta-v2", "mpnet", "big_bird", "megatron-bert", "gpt2"] {
+        let error = config_of(&format!(r#"{{"model_type": "{model_type}"}}"#)).unwrap_err();
+        assert!(matches!(error, Error::UnsupportedModel { .. }), "{error}");
+        let message = error.to_string();
+        assert!(message.contains(model_type) && message.contains("xlm-roberta"), "{message}");
+    }
+}
+
+#[test]
+fn electra_is_read_if_its_tables_are_as_wide_as_the_model() {
+    let wide = config_of(r#"{"model_type": "electra", "embedding_size": 1024, "hidden_size": 1024}"#);
+    assert_eq!(wide.unwrap().hidden_size, 1024);
+    let message = config_of(r#"{"model_type": "electra"}"#).unwrap_err().to_string();
+    assert!(message.contains("128") && message.contains("256"), "{message}");
+}
+
+#[test]
+fn ernie_with_task_embeddings_is_refused() {
+    let message = config_of(r#"{"model_type": "ernie", "use_task_id": true}"#).unwrap_err().to_string();
+    assert!(message.contains("use_task_id"), "{message}");
+    assert!(config_of(r#"{"model_type": "ernie", "use_task_id": false}"#).is_ok());
+}
+
+#[test]
+fn a_field_of_the_wrong_type_is_refused_by_name() {
+    for (field, value) in [
+        ("vocab_size", "\"30522\""),
+        ("vocab_size", "-1"),
+        ("hidden_size", "768.5"),
+        ("max_position_embeddings", "null"),
+        ("type_vocab_size", "[2]"),
+        ("pad_token_id", "-1"),
+        ("pad_token_id", "{}"),
+        ("layer_norm_eps", "\"1e-12\""),
+        ("hidden_dropout_prob", "true"),
+        ("initializer_range", "{}"),
+        ("position_embedding_type", "3"),
+        ("position_embedding_type", "\"rotary\""),
+        ("model_type", "7"),
+    ] {
+        let error = config_of(&format!(r#"{{"{field}": {value}}}"#)).unwrap_err();
+        assert!(matches!(&error, Error::ConfigFile { field: named, .. } if *named == field), "{error}");
+        assert!(error.to_string().contains("config.json"), "{error}");
+    }
+}
+
+#[test]
+fn a_field_that_no_module_can_be_built_from_is_refused_by_its_name_in_the_file() {
+    for (field, value) in [
+        ("hidden_size", "0"),
+        ("vocab_size", "18446744073709551615"),
+        ("pad_token_id", "30522"),
+        ("layer_norm_eps", "0"),
+        ("hidden_dropout_prob", "1.0"),
+        ("initializer_range", "-0.02"),
+    ] {
+        let error = config_of(&format!(r#"{{"{field}": {value}}}"#)).unwrap_err();
+        assert!(matches!(&error, Error::ConfigFile { field: named, .. } if *named == field), "{error}");
+    }
+}
+
+// Weights
+
+#[test]
+fn a_directory_that_transformers_wrote_is_read() {
+    let bert = BertEmbeddings::from_pretrained(fixture("bert"), &device()).unwrap();
+    assert!(holds_pattern(&bert));
+    assert_eq!(bert.config(), tiny());
+
+    let roberta = BertEmbeddings::from_pretrained(fixture("roberta"), &device()).unwrap();
+    assert!(holds_pattern(&roberta));
+    assert_eq!(roberta.position_embedding_type(), PositionEmbeddingType::AfterPadding);
+    assert_eq!(roberta.position_embeddings.as_ref().unwrap().padding_idx, Some(1));
+    assert_eq!(roberta.layer_norm_eps(), 1e-5);
+}
+
+#[test]
+fn shards_are_read_in_both_formats_and_by_the_name_of_their_index() {
+    for path in [
+        fixture("bert_sharded"),
+        fixture("bert_sharded").join("model.safetensors.index.json"),
+        fixture("sharded_bin"),
+        fixture("sharded_bin").join("pytorch_model.bin.index.json"),
+    ] {
+        let module = BertEmbeddings::from_pretrained(&path, &device());
+        assert!(holds_pattern(&module.unwrap()), "{}", path.display());
+    }
+}
+
+#[test]
+fn every_file_that_torch_save_writes_is_read() {
+    for name in ["zip.bin", "legacy.bin", "no_prefix.bin", "f16.bin", "bf16.bin", "transposed.bin"] {
+        let module = BertEmbeddings::from_pretrained(fixture(name), &device());
+        let module = module.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(holds_pattern(&module), "{name}");
+        assert_eq!(dtype(&module), DType::F32);
+    }
+}
+
+#[test]
+fn weight_and_gamma_are_one_and_bias_and_beta_the_other() {
+    for [gamma, beta] in [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]] {
+        let mut tensors = tiny_tensors("");
+        tensors[3].key = gamma.into();
+        tensors[4].key = beta.into();
+        tensors[4].bytes = vec![0; 16];
+        let folder = folder(&[("a.safetensors", &safetensors_bytes(&tensors))]);
+        let module = BertEmbeddings::from_pretrained(folder.path().join("a.safetensors"), &device()).unwrap();
+        assert_eq!(values(&module.layer_norm.gamma), pattern(4), "{gamma}");
+        assert_eq!(values(module.layer_norm.beta.as_ref().unwrap()), [0.0; 4], "{beta}");
+    }
+}
+
+#[test]
+fn every_prefix_of_the_family_is_read() {
+    let after_padding = tiny()
+        .with_max_position_embeddings(6)
+        .with_position_embedding_type(PositionEmbeddingType::AfterPadding);
+    for prefix in ["", "embeddings.", "bert.embeddings.", "electra.embeddings.", "ernie.embeddings."] {
+        let folder = folder(&[("some.safetensors", &safetensors_bytes(&tiny_tensors(prefix)))]);
+        let path = folder.path().join("some.safetensors");
+        assert!(holds_pattern(&BertEmbeddings::from_pretrained(path, &device()).unwrap()), "{prefix}");
+    }
+    for prefix in ["roberta.embeddings.", "longformer.embeddings.", "luke.embeddings."] {
+        let folder = folder(&[("some.safetensors", &safetensors_bytes(&tiny_tensors(prefix)))]);
+        let path = folder.path().join("some.safetensors");
+        let module = BertEmbeddings::from_pretrained_with(&after_padding, path, &device());
+        assert!(holds_pattern(&module.unwrap()), "{prefix}");
+    }
+}
+
+#[test]
+fn a_lone_file_takes_its_sizes_from_its_shapes() {
+    let module = BertEmbeddings::from_pretrained(fixture("zip.bin"), &device()).unwrap();
+    assert_eq!(module.config(), tiny());
+}
+
+#[test]
+fn a_lone_file_takes_the_config_beside_it() {
+    let path = fixture("roberta").join("model.safetensors");
+    let module = BertEmbeddings::from_pretrained(path, &device()).unwrap();
+    assert_eq!(module.position_embedding_type(), PositionEmbeddingType::AfterPadding);
+}
+
+#[test]
+fn a_lone_file_of_the_roberta_family_is_not_taken_for_bert() {
+    let folder = folder(&[("a.safetensors", &safetensors_bytes(&tiny_tensors("roberta.embeddings.")))]);
+    let error = BertEmbeddings::from_pretrained(folder.path().join("a.safetensors"), &device()).unwrap_err();
+    assert!(error.to_string().contains("from_pretrained_with"), "{error}");
+}
+
+#[test]
+fn keys_of_another_family_than_the_configs_are_refused() {
+    let folder = folder(&[
+        ("config.json", &std::fs::read(fixture("bert").join("config.json")).unwrap()),
+        ("model.safetensors", &safetensors_bytes(&tiny_tensors("roberta.embeddings."))),
+    ]);
+    let message = BertEmbeddings::from_pretrained(folder.path(), &device()).unwrap_err().to_string();
+    assert!(message.contains("model_type") && message.contains("AfterPadding"), "{message}");
+}
+
+#[test]
+fn safetensors_come_before_a_bin_beside_them() {
+    let folder = folder(&[
+        ("config.json", &std::fs::read(fixture("bert").join("config.json")).unwrap()),
+        ("model.safetensors", &safetensors_bytes(&tiny_tensors("bert.embeddings."))),
+        ("pytorch_model.bin", b"not looked at"),
+    ]);
+    assert!(holds_pattern(&BertEmbeddings::from_pretrained(folder.path(), &device()).unwrap()));
+}
+
+#[test]
+fn a_position_table_is_ignored_where_attention_owns_the_positions() {
+    let config = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
+    let module = BertEmbeddings::from_pretrained_with(&config, fixture("zip.bin"), &device()).unwrap();
+    assert!(holds_pattern(&module));
+    assert!(module.position_embeddings.is_none());
+}
+
+#[test]
+fn a_padding_row_that_is_not_zero_is_loaded_as_it_is() {
+    let module = BertEmbeddings::from_pretrained(fixture("bert"), &device()).unwrap();
+    assert_eq!(values(&module.word_embeddings.weight)[..4], [-4.0, -3.875, -3.75, -3.625]);
+}
+
+#[test]
+fn values_are_cast_to_the_dtype_of_the_module() {
+    for name in ["zip.bin", "f16.bin", "bf16.bin"] {
+        for wanted in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
+            let mut module = cast_module(tiny().init(&device()), wanted);
+            module.load(fixture(name)).unwrap();
+            assert_eq!(dtype(&module), wanted.into(), "{name}");
+            assert!(holds_pattern(&module), "{name} as {wanted:?}");
+        }
+    }
+}
+
+#[test]
+fn a_number_between_two_halves_goes_to_the_nearer_one() {
+    let mut tensors = tiny_tensors("");
+    // One ulp of f16 at 1 is 2⁻¹⁰: 1 + 0.75 ulp rounds up, 1 + 0.25 ulp down.
+    tensors[3].bytes = [1.0 + 0.75 / 1024.0, 1.0 + 0.25 / 1024.0, 70000.0, 1e-9f32]
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    let folder = folder(&[("a.safetensors", &safetensors_bytes(&tensors))]);
+    let mut module = cast_module(tiny().init(&device()), FloatDType::F16);
+    module.load(folder.path().join("a.safetensors")).unwrap();
+    assert_eq!(values(&module.layer_norm.gamma), [1.0 + 1.0 / 1024.0, 1.0, f64::INFINITY, 0.0]);
+}
+
+#[test]
+fn f64_values_survive_bit_for_bit() {
+    let mut tensors = tiny_tensors("");
+    let gamma = [1.0 + f64::EPSILON, -0.0, f64::MIN_POSITIVE, 1.0 / 3.0];
+    tensors[3].dtype = Dtype::F64;
+    tensors[3].bytes = gamma.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let folder = folder(&[("a.safetensors", &safetensors_bytes(&tensors))]);
+    let mut module = cast_module(tiny().init(&device()), FloatDType::F64);
+    module.load(folder.path().join("a.safetensors")).unwrap();
+    let found: Vec<f64> = module.layer_norm.gamma.val().into_data().try_into_vec().unwrap();
+    assert_eq!(found.map_bits(), gamma.to_vec().map_bits());
+}
+
+trait MapBits {
+    fn map_bits(self) -> Vec<u64>;
+}
+
+impl MapBits for Vec<f64> {
+    fn map_bits(self) -> Vec<u64> {
+        self.into_iter().map(f64::to_bits).collect()
+    }
+}
+
+#[test]
+fn a_quantised_module_is_refused_and_stays_as_it_is() {
+    let scheme = QuantScheme::default().with_store(QuantStore::Native);
+    for group in [ParamGroup::all(), ParamGroup::from_path("layer_norm.beta")] {
+        let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+        let mut module = tiny().init(&device()).quantize_weights_group(&mut quantizer, group);
+        let before = all_values(&module.clone().map(&mut Dequantize));
+        let error = module.load(fixture("zip.bin")).unwrap_err();
+        assert!(matches!(&error, Error::QuantizedModule { .. }), "{error}");
+        assert!(error.to_string().ends_with("load the checkpoint first and quantise then"), "{error}");
+        assert_eq!(all_values(&module.map(&mut Dequantize)), before);
+    }
+}
+
+struct Dequantize;
+
+impl ModuleMapper for Dequantize {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(Tensor::dequantize)
+    }
+}
+
+// An existing module
+
+#[derive(Default)]
+struct Ids(Vec<ParamId>);
+
+impl ModuleVisitor for Ids {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.push(param.id);
+    }
+}
+
+fn ids(module: &BertEmbeddings) -> Vec<ParamId> {
+    let mut ids = Ids::default();
+    module.visit(&mut ids);
+    ids.0
+}
+
+#[test]
+fn loading_keeps_ids_device_training_state_and_settings() {
+    let device = device().autodiff();
+    let mut module = tiny().with_pad_token_id(Some(3)).init(&device);
+    module.token_type_embeddings = module.token_type_embeddings.freeze();
+    let before = ids(&module);
+    module.load(fixture("zip.bin")).unwrap();
+    assert!(holds_pattern(&module));
+    assert_eq!(ids(&module), before);
+    assert_eq!(module.devices(), [device]);
+    assert!(module.word_embeddings.weight.val().is_require_grad());
+    assert!(!module.token_type_embeddings.weight.val().is_require_grad());
+    assert_eq!(module.word_embeddings.padding_idx, Some(3));
+}
+
+#[test]
+fn a_module_loaded_on_a_plain_device_can_be_trained() {
+    let module = BertEmbeddings::from_pretrained(fixture("bert"), &device()).unwrap().train();
+    assert!(module.word_embeddings.weight.val().is_require_grad());
+}
+
+#[test]
+fn a_table_that_was_never_drawn_is_not_drawn_to_be_compared() {
+    let mut module = tiny().with_vocab_size(1 << 40).init(&device()); // 16 TiB
+    let message = module.load(fixture("zip.bin")).unwrap_err().to_string();
+    assert!(message.contains("[1099511627776, 4]"), "{message}");
+}
+
+// All or nothing
+
+/// Asserts that a load fails without a trace, and gives its message.
+fn refused(tensors: &[Stored]) -> String {
+    let folder = folder(&[("a.safetensors", &safetensors_bytes(tensors))]);
+    let mut module = tiny().init(&device());
+    let before = all_values(&module);
+    let message = module.load(folder.path().join("a.safetensors")).unwrap_err().to_string();
+    assert_eq!(all_values(&module), before, "a failed load changed the module: {message}");
+    assert!(message.contains("a.safetensors"), "the message does not name the file: {message}");
+    message
+}
+
+#[test]
+fn a_missing_tensor_is_named_and_nothing_is_loaded() {
+    for index in 0..5 {
+        let mut tensors = tiny_tensors("bert.embeddings.");
+        let missing = tensors.remove(index);
+        let message = refused(&tensors);
+        let name = missing.key.strip_prefix("bert.").unwrap();
+        assert!(message.contains(name), "{message}");
+    }
+}
+
+#[test]
+fn a_tensor_of_another_shape_is_named_with_both_shapes_and_nothing_is_loaded() {
+    for (index, shape) in [(0, [10, 4]), (1, [7, 4]), (2, [1, 4]), (0, [4, 9])] {
+        let mut tensors = tiny_tensors("bert.embeddings.");
+        let expected = tensors[index].shape.clone();
+        let key = tensors[index].key.clone();
+        tensors[index] = Stored::f32(&key, &shape);
+        let message = refused(&tensors);
+        for part in [&key, &format!("{shape:?}"), &format!("{expected:?}")] {
+            assert!(message.contains(part.as_str()), "{message}");
+        }
+    }
+    let mut tensors = tiny_tensors("");
+    tensors[4] = Stored::f32("LayerNorm.bias", &[1, 4]);
+    assert!(refused(&tensors).contains("[1, 4]"));
+}
+
+#[test]
+fn a_tensor_that_is_not_of_floats_is_named_with_its_dtype_and_nothing_is_loaded() {
+    for (dtype, size) in [(Dtype::I8, 1), (Dtype::I32, 4), (Dtype::F8_E4M3, 1), (Dtype::BOOL, 1)] {
+        let mut tensors = tiny_tensors("");
+        tensors[4].dtype = dtype;
+        tensors[4].bytes = vec![0; 4 * size];
+        let message = refused(&tensors);
+        assert!(message.contains("LayerNorm.bias") && message.contains(&dtype.to_string()), "{message}");
+    }
+    let message = BertEmbeddings::from_pretrained(fixture("int8.bin"), &device()).unwrap_err().to_string();
+    assert!(message.contains("word_embeddings.weight") && message.contains("I8"), "{message}");
+}
+
+#[test]
+fn a_file_with_two_models_or_two_layer_norms_is_ambiguous() {
+    let mut tensors = tiny_tensors("bert.embeddings.");
+    tensors.extend(tiny_tensors("roberta.embeddings."));
+    let message = refused(&tensors);
+    assert!(message.contains("bert.embeddings.") && message.contains("roberta.embeddings."), "{message}");
+
+    let mut tensors = tiny_tensors("");
+    tensors.push(Stored::f32("LayerNorm.gamma", &[4]));
+    let message = refused(&tensors);
+    assert!(message.contains("LayerNorm.weight and LayerNorm.gamma"), "{message}");
+}
+
+#[test]
+fn a_prefix_of_no_supported_family_is_named() {
+    let message = refused(&tiny_tensors("distilbert.embeddings."));
+    assert!(message.contains("distilbert.embeddings.word_embeddings.weight"), "{message}");
+}
+
+#[test]
+fn a_directory_without_weights_or_config_says_so() {
+    let empty = folder(&[]);
+    let message = BertEmbeddings::from_pretrained(empty.path(), &device()).unwrap_err().to_string();
+    assert!(message.contains("pytorch_model.bin.index.json"), "{message}");
+    let bare = folder(&[("model.safetensors", &safetensors_bytes(&tiny_tensors("")))]);
+    let message = BertEmbeddings::from_pretrained(bare.path(), &device()).unwrap_err().to_string();
+    assert!(message.contains("config.json"), "{message}");
+}
+
+#[test]
+fn errors_keep_their_cause() {
+    use std::error::Error as _;
+    let error = BertEmbeddings::from_pretrained("no/such/place.bin", &device()).unwrap_err();
+    assert!(error.source().unwrap().is::<std::io::Error>(), "{error}");
+    let folder = folder(&[("config.json", b"{")]);
+    let error = BertEmbeddingsConfig::from_pretrained(folder.path()).unwrap_err();
+    assert!(error.source().unwrap().is::<serde_json::Error>(), "{error}");
+}

@@ -1,0 +1,317 @@
+//! Truncated, damaged and hostile checkpoints: an error each, no panic, and a module that is as it was.
+
+use crate::checkpoint_files::*;
+use burn::prelude::*;
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
+use proptest::prelude::*;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A module of the fixtures' sizes whose values are none of theirs.
+fn module() -> BertEmbeddings {
+    tiny().init(&Device::default())
+}
+
+/// Loads a file of these bytes; whether or not that works, the module is whole.
+fn load(bytes: &[u8]) -> Result<(), Error> {
+    let folder = folder(&[("file", bytes)]);
+    let mut module = module();
+    let before = all_values(&module);
+    let result = module.load(folder.path().join("file"));
+    if result.is_err() {
+        assert_eq!(all_values(&module), before, "a failed load changed the module");
+    }
+    result
+}
+
+/// The message and, where there is one, its cause.
+fn refused(bytes: &[u8]) -> String {
+    let error = load(bytes).expect_err("the file should be refused");
+    format!("{:#}", anyhow::Error::new(error))
+}
+
+fn good_safetensors() -> Vec<u8> {
+    safetensors_bytes(&tiny_tensors("bert.embeddings."))
+}
+
+/// One good file of each format.
+fn good_files() -> [Vec<u8>; 3] {
+    let read = |name| std::fs::read(fixture(name)).unwrap();
+    [good_safetensors(), read("zip.bin"), read("legacy.bin")]
+}
+
+/// A safetensors file with a header of the test's own.
+fn with_header(header: &str, data: usize) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.resize(bytes.len() + data, 0);
+    bytes
+}
+
+#[test]
+fn good_files_are_read() {
+    for bytes in good_files() {
+        load(&bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_file_cut_anywhere_is_refused() {
+    for bytes in good_files() {
+        for length in 0..bytes.len() {
+            refused(&bytes[..length]);
+        }
+    }
+}
+
+#[test]
+fn a_file_with_something_behind_it_is_refused_or_whole() {
+    let [safetensors, zip, legacy] = good_files();
+    assert!(refused(&[safetensors, vec![0; 8]].concat()).contains("describes"));
+    // A zip is found from its end and a legacy file from its start; both bear a tail, as they do in PyTorch.
+    for bytes in [zip, legacy] {
+        let _ = load(&[bytes, vec![0; 8]].concat());
+    }
+}
+
+#[test]
+fn no_file_is_refused_without_a_panic() {
+    assert!(refused(b"").contains("it is empty"));
+    for length in 1..8 {
+        assert!(refused(&vec![0; length]).contains("bytes"));
+    }
+}
+
+#[test]
+fn other_formats_are_refused() {
+    for bytes in [
+        &b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0"[..],
+        b"\x89HDF\r\n\x1a\n\0\0\0\0\0\0\0\0",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+        b"{\"model_type\": \"bert\"}",
+        b"<!DOCTYPE html><html></html>",
+    ] {
+        let message = refused(bytes);
+        assert!(message.contains("another format"), "{message}");
+    }
+}
+
+#[test]
+fn a_directory_in_a_files_place_is_refused() {
+    let folder = folder(&[]);
+    std::fs::create_dir(folder.path().join("model.safetensors")).unwrap();
+    assert!(module().load(folder.path()).is_err());
+}
+
+// Hostile safetensors
+
+#[test]
+fn a_header_longer_than_the_file_is_refused_before_it_is_allocated() {
+    for claim in [u64::MAX, u64::MAX - 7, 1 << 62, 1 << 40, 100_000_000, 25] {
+        let mut bytes = claim.to_le_bytes().to_vec();
+        bytes.extend([b' '; 16]);
+        assert!(refused(&bytes).contains("header"), "{claim}");
+    }
+}
+
+#[test]
+fn a_header_of_many_megabytes_is_refused_before_it_is_parsed() {
+    let mut bytes = (17u64 << 20).to_le_bytes().to_vec();
+    bytes.resize(8 + (17 << 20), b' ');
+    assert!(refused(&bytes).contains("more than the"));
+}
+
+#[test]
+fn headers_that_contradict_themselves_are_refused() {
+    let word = "\"bert.embeddings.word_embeddings.weight\"";
+    for (header, data) in [
+        (String::new(), 0),
+        ("[]".into(), 0),
+        ("null".into(), 0),
+        ("{".into(), 0),
+        ("\u{1F600}".into(), 0),
+        ("[".repeat(100_000), 0),
+        (format!("{{{word}: 3}}"), 0),
+        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4]}}}}"#), 144),
+        (format!(r#"{{{word}: {{"dtype": "F31", "shape": [9, 4], "data_offsets": [0, 144]}}}}"#), 144),
+        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [144, 0]}}}}"#), 144),
+        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [0, 140]}}}}"#), 140),
+        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [0, 144]}}}}"#), 140),
+        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [8, 152]}}}}"#), 152),
+        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [-9, 4], "data_offsets": [0, 144]}}}}"#), 144),
+        (
+            format!(
+                r#"{{{word}: {{"dtype": "F32", "shape": [4294967296, 4294967296, 4], "data_offsets": [0, 0]}}}}"#
+            ),
+            0,
+        ),
+        (
+            format!(
+                r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [18446744073709551615, 143]}}}}"#
+            ),
+            144,
+        ),
+    ] {
+        let message = refused(&with_header(&header, data));
+        assert!(message.contains("file"), "{message}");
+    }
+}
+
+// Hostile PyTorch files
+
+fn refused_fixture(name: &str) -> String {
+    refused(&std::fs::read(fixture(name)).unwrap())
+}
+
+#[test]
+fn a_pickle_that_is_no_state_dict_is_refused() {
+    for name in ["list.bin", "number.bin"] {
+        let message = refused_fixture(name);
+        assert!(message.contains("not a state dict") && message.contains("dictionary"), "{message}");
+    }
+    assert!(refused_fixture("bare_pickle.bin").contains("another format"));
+}
+
+#[test]
+fn a_call_in_a_pickle_is_not_made() {
+    for name in ["call.bin", "call_legacy.bin"] {
+        let message = refused_fixture(name);
+        assert!(message.contains("not a state dict"), "{message}");
+    }
+    // Beside the tensors it does no harm: what is not a tensor is not looked at.
+    load(&std::fs::read(fixture("call_inside.bin")).unwrap()).unwrap();
+    assert!(!Path::new("a-pickle-was-executed").exists());
+}
+
+#[test]
+fn an_archive_that_unpacks_to_more_than_itself_is_refused() {
+    let message = refused_fixture("bomb_pickle.bin");
+    assert!(message.contains("data.pkl has 16777"), "{message}");
+    let message = refused_fixture("bomb_tensor.bin");
+    assert!(message.contains("would unpack to 83"), "{message}");
+}
+
+#[test]
+fn a_tensor_that_repeats_one_number_beyond_the_file_is_refused() {
+    // The module has the shape that the view claims: 4 GiB from a file of 3 kB.
+    let mut module = tiny().with_vocab_size(1 << 28).init(&Device::default());
+    let message = module.load(fixture("broadcast.bin")).unwrap_err().to_string();
+    assert!(message.contains("claim 42949674"), "{message}");
+}
+
+#[test]
+fn a_pickle_of_endless_objects_is_refused_before_it_is_parsed() {
+    let legacy = std::fs::read(fixture("legacy.bin")).unwrap();
+    let magic = &legacy[..15]; // The first of the five pickles.
+    let message = refused(&[magic, &vec![b'N'; 4 << 20]].concat());
+    assert!(message.contains("longer than"), "{message}");
+}
+
+#[test]
+fn a_zip_without_a_pickle_is_refused() {
+    let end_of_archive = [&b"PK\x05\x06"[..], &[0; 18]].concat();
+    refused(&end_of_archive);
+    refused(&[&b"PK\x03\x04"[..], &[0; 64], &end_of_archive].concat());
+}
+
+// Hostile indices
+
+fn index(weight_map: &str) -> (TempDir, PathBuf) {
+    let shard = good_safetensors();
+    let folder =
+        folder(&[("shard.safetensors", &shard), ("model.safetensors.index.json", weight_map.as_bytes())]);
+    let path = folder.path().join("model.safetensors.index.json");
+    (folder, path)
+}
+
+#[test]
+fn a_shard_outside_the_directory_is_refused() {
+    for name in [
+        "../shard.safetensors",
+        "/etc/passwd",
+        "sub/../../shard.safetensors",
+        "./shard.safetensors/",
+        "a/b",
+        "a\\\\b",
+        "C:shard.safetensors",
+        "..",
+        ".",
+        "",
+    ] {
+        let map = format!(r#"{{"weight_map": {{"bert.embeddings.word_embeddings.weight": "{name}"}}}}"#);
+        let (_folder, path) = index(&map);
+        let message = module().load(path).unwrap_err().to_string();
+        assert!(message.contains("not the name of a file beside the index"), "{name}: {message}");
+    }
+}
+
+#[test]
+fn an_index_that_is_wrong_is_refused() {
+    let word = "bert.embeddings.word_embeddings.weight";
+    for (map, expected) in [
+        ("{}".to_string(), "weight_map"),
+        ("[]".to_string(), "JSON"),
+        (r#"{"weight_map": []}"#.to_string(), "weight_map"),
+        (r#"{"weight_map": {}}"#.to_string(), "word_embeddings.weight"),
+        (format!(r#"{{"weight_map": {{"{word}": 3}}}}"#), "not the name"),
+        (format!(r#"{{"weight_map": {{"{word}": "gone.safetensors"}}}}"#), "gone.safetensors"),
+        (format!(r#"{{"weight_map": {{"{word}": "shard.safetensors"}}}}"#), "position_embeddings.weight"),
+        (
+            r#"{"weight_map": {"roberta.embeddings.word_embeddings.weight": "shard.safetensors"}}"#
+                .to_string(),
+            "the index of shards says",
+        ),
+    ] {
+        let (_folder, path) = index(&map);
+        let message = module().load(path).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn a_config_that_is_no_config_is_refused() {
+    let deep = "[".repeat(1_000_000);
+    for text in ["", "{", "[]", "7", "\u{0}", "{\"vocab_size\": NaN}", &deep, &format!("{{\"a\": {deep}")] {
+        let folder = folder(&[("config.json", text.as_bytes())]);
+        let error = BertEmbeddingsConfig::from_pretrained(folder.path()).unwrap_err();
+        assert!(matches!(error, Error::Json { .. }), "{error}");
+    }
+    let folder = folder(&[("config.json", &vec![b' '; 17 << 20])]);
+    assert!(BertEmbeddingsConfig::from_pretrained(folder.path()).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Values may change, and so the load succeed; nothing else may happen but an error.
+    #[test]
+    fn damaged_bytes_never_panic(
+        file in 0usize..3,
+        damage in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..6),
+    ) {
+        let mut bytes = good_files()[file].clone();
+        for (at, bit) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+        }
+        let _ = load(&bytes);
+    }
+
+    #[test]
+    fn noise_behind_a_good_start_never_panics(
+        file in 0usize..3,
+        at in any::<prop::sample::Index>(),
+        noise in prop::collection::vec(any::<u8>(), 1..64),
+    ) {
+        let mut bytes = good_files()[file].clone();
+        let at = at.index(bytes.len());
+        let end = (at + noise.len()).min(bytes.len());
+        bytes[at..end].copy_from_slice(&noise[..end - at]);
+        let _ = load(&bytes);
+    }
+
+    #[test]
+    fn noise_is_refused(noise in prop::collection::vec(any::<u8>(), 0..256)) {
+        refused(&noise);
+    }
+}

@@ -1,0 +1,168 @@
+//! Equal to Hugging Face, value for value, gradient for gradient, loss for loss.
+
+use crate::golden::{Golden, NAMES};
+use crate::tolerance::{BF16, F16, F32, F64, TRAINING, Tolerance};
+use crate::transformers::{Python, real_checkpoint};
+use burn::prelude::*;
+use burn::tensor::FloatDType;
+use burn_bert::BertEmbeddings;
+use std::path::{Path, PathBuf};
+
+/// Every device that is compiled in and computes where the fixtures were made: on a CPU.
+fn devices() -> Vec<(&'static str, Device)> {
+    vec![
+        #[cfg(feature = "flex")]
+        ("flex", Device::flex()),
+        #[cfg(feature = "ndarray")]
+        ("ndarray", {
+            #[allow(deprecated)] // supported for as long as Burn has it
+            Device::ndarray()
+        }),
+    ]
+}
+
+fn goldens() -> Vec<Golden> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/embeddings");
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert_eq!(paths.len(), 32, "as many fixtures as README.md lists");
+    paths.iter().map(|path| Golden::read(path)).collect()
+}
+
+fn tolerance(dtype: FloatDType) -> Tolerance {
+    match dtype {
+        FloatDType::F64 => F64,
+        FloatDType::F16 => F16,
+        FloatDType::BF16 => BF16,
+        _ => F32,
+    }
+}
+
+/// Compares what was found with a file, prints a row of the parity table, and lists what is out of tolerance.
+fn compare(golden: &Golden, device: &str, found: &[(String, Vec<f64>)], tolerance: Tolerance) -> Vec<String> {
+    let file = golden.path.file_stem().unwrap().to_string_lossy();
+    let mut failures = Vec::new();
+    let mut worst = (0.0f64, 0.0f64);
+    for (name, values) in found {
+        let miss = golden.miss(name, values, tolerance);
+        if miss.1 > 1.0 {
+            failures.push(format!("{file} on {device}: {name} is off by {:.1e}", miss.0));
+        }
+        worst = (worst.0.max(miss.0), worst.1.max(miss.1));
+    }
+    println!("{file:<42} {device:<8} {:>8.1e} {:>6.1} % of the tolerance", worst.0, 100.0 * worst.1);
+    failures
+}
+
+fn assert_none(failures: &[String]) {
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn outputs_equal_hugging_faces_in_every_dtype() {
+    let mut failures = Vec::new();
+    for golden in goldens() {
+        for (name, device) in devices() {
+            if !device.supports_dtype(golden.dtype) {
+                println!("{name} has no {:?}: {} is left out", golden.dtype, golden.path.display());
+                continue;
+            }
+            let output = golden.module(&device).forward(&golden.input(&device).0);
+            let found = [("output".to_string(), crate::tolerance::values(output))];
+            failures.extend(compare(&golden, name, &found, tolerance(golden.dtype)));
+        }
+    }
+    assert_none(&failures);
+}
+
+#[test]
+fn gradients_of_every_parameter_and_of_inputs_embeds_equal_hugging_faces() {
+    let mut failures = Vec::new();
+    for golden in goldens().iter().filter(|golden| golden.has_gradients()) {
+        for (name, device) in devices() {
+            failures.extend(compare(golden, name, &golden.gradients(&device), tolerance(golden.dtype)));
+        }
+    }
+    assert_none(&failures);
+}
+
+#[test]
+fn padding_rows_get_a_gradient_of_exactly_zero() {
+    for golden in goldens().iter().filter(|golden| golden.has_gradients()) {
+        let Some(pad) = golden.config.pad_token_id else { continue };
+        let hidden = golden.config.hidden_size;
+        for (_, device) in devices() {
+            let row = |table: &[f64]| table[pad * hidden..(pad + 1) * hidden].to_vec();
+            let gradients = golden.gradients(&device);
+            assert_eq!(row(&gradients[1].1), vec![0.0; hidden], "{}", golden.path.display());
+            if golden.module(&device).position_embeddings.unwrap().padding_idx.is_some() {
+                assert_eq!(row(&gradients[2].1), vec![0.0; hidden], "{}", golden.path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn ten_steps_of_adamw_cost_and_end_as_pytorchs_do() {
+    let mut failures = Vec::new();
+    for golden in goldens().iter().filter(|golden| golden.has_training()) {
+        for (name, device) in devices() {
+            failures.extend(compare(golden, name, &golden.training(&device), TRAINING));
+        }
+    }
+    assert_none(&failures);
+}
+
+#[test]
+fn ten_steps_of_an_adamw_in_f64_cost_and_end_as_pytorchs_do() {
+    let mut failures = Vec::new();
+    for golden in goldens().iter().filter(|golden| golden.dtype == FloatDType::F64) {
+        for (name, device) in devices() {
+            failures.extend(compare(golden, name, &golden.training_in_f64(&device), F64));
+        }
+    }
+    assert_none(&failures);
+}
+
+/// The real thing: the interpreter that `BURN_BERT_PYTHON` names runs transformers' layer of the checkpoint that
+/// `BURN_BERT_MODEL` names on real sentences.
+#[test]
+fn a_real_checkpoint_on_real_sentences_equals_transformers() {
+    let (Some(python), Some(model)) = (Python::find(), real_checkpoint()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    python.check("golden", &model, folder.path());
+
+    for (name, device) in devices() {
+        let golden = Golden::read(&folder.path().join("f32.safetensors"));
+        let loaded = BertEmbeddings::from_pretrained(&model, &device).unwrap();
+        let dropout = loaded.config().hidden_dropout_prob;
+        assert_eq!(loaded.config(), golden.config.clone().with_hidden_dropout_prob(dropout));
+        for (parameter, found) in NAMES.iter().zip(crate::golden::parameters(&loaded)) {
+            assert!(found == golden.values(parameter), "{parameter} is not read bit for bit");
+        }
+        for file in ["f32.safetensors", "f64.safetensors"] {
+            let golden = Golden::read(&folder.path().join(file));
+            for (tensor, found) in golden.gradients(&device) {
+                // Vectors of this checkpoint are short, so 1/σ is about 20, and the gradients are sums of a
+                // hundred such terms that cancel: what is lost is lost of the largest element, not of each.
+                let largest = golden.values(&tensor).into_iter().fold(1.0, |max: f64, x| max.max(x.abs()));
+                let unit = tolerance(golden.dtype);
+                let scaled = Tolerance { absolute: unit.absolute * largest, ..unit };
+                let (miss, share) =
+                    golden.miss(&tensor, &found, if tensor == "output" { unit } else { scaled });
+                println!("{name} {file} {tensor:<36} off by {miss:.1e}, largest element {largest:.1e}");
+                assert!(share <= 1.0, "{tensor} is off by {miss:.1e}");
+            }
+        }
+
+        // To transformers' format and back.
+        let back = folder.path().join(name);
+        loaded.save_pretrained(&back).unwrap();
+        let back = BertEmbeddings::from_pretrained(&back, &device).unwrap();
+        assert!(
+            crate::golden::parameters(&back) == crate::golden::parameters(&loaded),
+            "a round trip is bit-equal"
+        );
+    }
+}

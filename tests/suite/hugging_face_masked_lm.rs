@@ -1,0 +1,430 @@
+//! `BertForMaskedLm` against transformers' `BertForMaskedLM` and `RobertaForMaskedLM`.
+
+use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, MODEL_F64, TRAINING, Tolerance, assert_close, values};
+use crate::transformers::{Python, real_checkpoint};
+use burn::module::Param;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{LayerNorm, Linear};
+use burn::optim::{AdamWConfig, GradientsParams};
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType, Gradients};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, LoadReport, mean_pooled};
+use burn_bert::optim::adamw;
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
+use burn_bert::{BertEmbeddings, BertEmbeddingsInput, cast_module};
+use safetensors::{Dtype, SafeTensors};
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm")
+}
+
+/// How a family names what is in the fixtures.
+struct Family {
+    model: &'static str,
+    cases: &'static str,
+    prefix: &'static str,
+    transform: &'static str,
+    transform_norm: &'static str,
+    bias: &'static str,
+}
+
+const BERT: Family = Family {
+    model: "tiny_bert",
+    cases: "cases",
+    prefix: "bert",
+    transform: "cls.predictions.transform.dense",
+    transform_norm: "cls.predictions.transform.LayerNorm",
+    bias: "cls.predictions.bias",
+};
+
+const ROBERTA: Family = Family {
+    model: "tiny_roberta",
+    cases: "roberta_cases",
+    prefix: "roberta",
+    transform: "lm_head.dense",
+    transform_norm: "lm_head.layer_norm",
+    bias: "lm_head.bias",
+};
+
+/// One of the model's parameters. PyTorch keeps a linear layer's weight as [out, in], Burn as [in, out].
+enum Slot<'a> {
+    Table(&'a mut Param<Tensor<2>>),
+    Linear(&'a mut Param<Tensor<2>>),
+    Vector(&'a mut Param<Tensor<1>>),
+}
+
+fn linear<'a>(name: String, linear: &'a mut Linear) -> [(String, Slot<'a>); 2] {
+    let bias = linear.bias.as_mut().expect("BERT's linear layers have a bias");
+    [
+        (format!("{name}.weight"), Slot::Linear(&mut linear.weight)),
+        (format!("{name}.bias"), Slot::Vector(bias)),
+    ]
+}
+
+fn norm<'a>(name: String, norm: &'a mut LayerNorm) -> [(String, Slot<'a>); 2] {
+    let beta = norm.beta.as_mut().expect("BERT's LayerNorm has a bias");
+    [(format!("{name}.weight"), Slot::Vector(&mut norm.gamma)), (format!("{name}.bias"), Slot::Vector(beta))]
+}
+
+impl Family {
+    /// Every parameter by its Hugging Face name.
+    fn slots<'a>(&self, model: &'a mut BertForMaskedLm) -> Vec<(String, Slot<'a>)> {
+        let BertForMaskedLm { embeddings, encoder, head, pooler: _ } = model;
+        let name = |part: &str| format!("{}.embeddings.{part}", self.prefix);
+        let mut slots = vec![
+            (name("word_embeddings.weight"), Slot::Table(&mut embeddings.word_embeddings.weight)),
+            (name("token_type_embeddings.weight"), Slot::Table(&mut embeddings.token_type_embeddings.weight)),
+        ];
+        if let Some(table) = &mut embeddings.position_embeddings {
+            slots.push((name("position_embeddings.weight"), Slot::Table(&mut table.weight)));
+        }
+        slots.extend(norm(name("LayerNorm"), &mut embeddings.layer_norm));
+        for (i, layer) in encoder.layers.iter_mut().enumerate() {
+            let name = |part: &str| format!("{}.encoder.layer.{i}.{part}", self.prefix);
+            slots.extend(linear(name("attention.self.query"), &mut layer.attention.query));
+            slots.extend(linear(name("attention.self.key"), &mut layer.attention.key));
+            slots.extend(linear(name("attention.self.value"), &mut layer.attention.value));
+            slots.extend(linear(name("attention.output.dense"), &mut layer.attention_output));
+            slots.extend(norm(name("attention.output.LayerNorm"), &mut layer.attention_layer_norm));
+            slots.extend(linear(name("intermediate.dense"), &mut layer.intermediate));
+            slots.extend(linear(name("output.dense"), &mut layer.output));
+            slots.extend(norm(name("output.LayerNorm"), &mut layer.output_layer_norm));
+        }
+        slots.extend(linear(self.transform.into(), &mut head.transform));
+        slots.extend(norm(self.transform_norm.into(), &mut head.layer_norm));
+        slots.push((self.bias.into(), Slot::Vector(&mut head.bias)));
+        slots
+    }
+
+    /// The model as it is read from the fixture, found to hold all 42 tensors of it.
+    fn load(&self, dtype: FloatDType, device: &Device) -> BertForMaskedLm {
+        let config = BertForMaskedLmConfig::from_pretrained(folder().join(self.model)).unwrap();
+        let (model, report) =
+            BertForMaskedLm::from_pretrained_with(&undropped(config), folder().join(self.model), device)
+                .unwrap();
+        assert_eq!(report, LoadReport::default());
+        let mut model = cast_module(model, dtype);
+        let weights = File::read(format!("{}/model.safetensors", self.model));
+        let slots = self.slots(&mut model);
+        assert_eq!(slots.len(), 42);
+        for (name, slot) in slots {
+            assert_eq!(slot.values(), weights.values(&name), "{name}");
+        }
+        model
+    }
+
+    fn assert_equal(&self, dtype: FloatDType, tolerance: Tolerance) {
+        let device = Device::default().autodiff();
+        let mut model = self.load(dtype, &device);
+        let suffix = if dtype == FloatDType::F64 { "f64" } else { "f32" };
+        let case = File::read(format!("{}_{suffix}.safetensors", self.cases));
+
+        let (input, padding) = case.batch(&device);
+        let [batch, seq] = input.dims();
+        let hidden = model.encode(&input, Some(padding.clone()));
+        // What padding itself means in the encoder is nobody's business: tokens alone are compared.
+        let tokens: Vec<i32> = places(&case, "attention_mask", |mask| mask == 1);
+        let (labelled, _) = case.labels(&device);
+        let pick =
+            |rows: Tensor<2>, places: &[i32]| rows.select(0, Tensor::<1, Int>::from_data(places, &device));
+        let expect = |name: &str, places: &[i32]| {
+            let values = case.values(name);
+            let width = values.len() / (batch * seq);
+            places
+                .iter()
+                .flat_map(|&place| values[place as usize * width..][..width].to_vec())
+                .collect::<Vec<_>>()
+        };
+        let hidden = hidden.reshape([batch * seq, model.embeddings.hidden_size()]);
+        let found = values(pick(hidden.clone(), &tokens));
+        assert_close(&found, &expect("last_hidden_state", &tokens), tolerance);
+        if case.has("hidden_states.0") {
+            let states = model.hidden_states(&input, Some(padding.clone())).unwrap();
+            assert_eq!(states.len(), 3);
+            for (i, state) in states.into_iter().enumerate() {
+                let state = state.reshape([batch * seq, model.embeddings.hidden_size()]);
+                let expected = expect(&format!("hidden_states.{i}"), &tokens);
+                assert_close(&values(pick(state, &tokens)), &expected, tolerance);
+            }
+            let pooled = mean_pooled(hidden.clone().reshape([batch, seq, 12]), Some(padding));
+            assert_close(&values(pooled), &case.values("mean_pooled"), tolerance);
+        }
+        let logits = model.logits(pick(hidden, &labelled));
+        assert_close(&values(logits.clone()), &expect("logits", &labelled), tolerance);
+
+        let loss = CrossEntropyLossConfig::new().init(&device).forward(logits, case.labels(&device).1);
+        assert_close(&values(loss.clone()), &case.values("loss"), tolerance);
+        let gradients = loss.backward();
+        for (name, slot) in self.slots(&mut model) {
+            assert_close(&slot.gradient(&gradients), &case.values(&format!("grad.{name}")), tolerance);
+        }
+    }
+}
+
+impl Slot<'_> {
+    /// The values as PyTorch keeps them.
+    fn values(&self) -> Vec<f64> {
+        match self {
+            Self::Table(param) => values(param.val()),
+            Self::Linear(param) => values(param.val().transpose()),
+            Self::Vector(param) => values(param.val()),
+        }
+    }
+
+    fn gradient(&self, gradients: &Gradients) -> Vec<f64> {
+        match self {
+            Self::Table(param) => values(param.grad(gradients).unwrap()),
+            Self::Linear(param) => values(param.grad(gradients).unwrap().transpose()),
+            Self::Vector(param) => values(param.grad(gradients).unwrap()),
+        }
+    }
+}
+
+/// Where a tensor of the batch has what is looked for.
+fn places(case: &File, name: &str, wanted: impl Fn(i64) -> bool) -> Vec<i32> {
+    let all = case.data(name).iter::<i64>().collect::<Vec<_>>();
+    (0..).zip(all).filter(|&(_, value)| wanted(value)).map(|(place, _)| place).collect()
+}
+
+/// A safetensors file, all of it.
+struct File {
+    bytes: Vec<u8>,
+}
+
+impl File {
+    fn read(name: String) -> Self {
+        Self::at(&folder().join(name))
+    }
+
+    fn at(path: &Path) -> Self {
+        Self { bytes: std::fs::read(path).unwrap() }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        SafeTensors::deserialize(&self.bytes).unwrap().tensor(name).is_ok()
+    }
+
+    fn data(&self, name: &str) -> TensorData {
+        let file = SafeTensors::deserialize(&self.bytes).unwrap();
+        let view = file.tensor(name).unwrap_or_else(|_| panic!("no {name}"));
+        let dtype = match view.dtype() {
+            Dtype::F64 => DType::F64,
+            Dtype::F32 => DType::F32,
+            Dtype::I64 => DType::I64,
+            other => panic!("{name} is of {other}"),
+        };
+        TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype)
+    }
+
+    fn values(&self, name: &str) -> Vec<f64> {
+        self.data(name).iter::<f64>().collect()
+    }
+
+    /// Where a word is to be guessed, and which.
+    fn labels(&self, device: &Device) -> (Vec<i32>, Tensor<1, Int>) {
+        let labels: Vec<i32> = self.data("labels").iter::<i32>().filter(|&label| label >= 0).collect();
+        let labels = Tensor::from_data(labels.as_slice(), device);
+        (places(self, "labels", |label| label >= 0), labels)
+    }
+
+    /// The case's tokens, and where there are none.
+    fn batch(&self, device: &Device) -> (BertEmbeddingsInput, Tensor<2, Bool>) {
+        let ids = |name: &str| Tensor::<2, Int>::from_data(self.data(name), device);
+        let input = BertEmbeddingsInput::from_ids(ids("input_ids")).unwrap();
+        let input = match self.has("token_type_ids") {
+            true => input.with_token_type_ids(ids("token_type_ids")).unwrap(),
+            false => input,
+        };
+        (input, ids("attention_mask").equal_elem(0))
+    }
+}
+
+fn undropped(mut config: BertForMaskedLmConfig) -> BertForMaskedLmConfig {
+    config.embeddings.hidden_dropout_prob = 0.0;
+    config.with_attention_probs_dropout_prob(0.0)
+}
+
+#[test]
+fn bert_for_masked_lm_equals_transformers_in_every_value_and_gradient() {
+    BERT.assert_equal(FloatDType::F32, MODEL_F32);
+    BERT.assert_equal(FloatDType::F64, F64);
+}
+
+#[test]
+fn roberta_for_masked_lm_equals_transformers_in_every_value_and_gradient() {
+    ROBERTA.assert_equal(FloatDType::F32, MODEL_F32);
+    ROBERTA.assert_equal(FloatDType::F64, F64);
+}
+
+#[test]
+fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
+    for family in [BERT, ROBERTA] {
+        for (dtype, suffix) in [(FloatDType::F32, "f32"), (FloatDType::F64, "f64")] {
+            let device = Device::default().autodiff();
+            let mut model = family.load(dtype, &device);
+            let case = File::read(format!("{}_{suffix}.safetensors", family.cases));
+            let (input, padding) = case.batch(&device);
+            let (places, labels) = case.labels(&device);
+            let places = Tensor::<1, Int>::from_data(places.as_slice(), &device);
+            let config = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01);
+            let mut optimizer = adamw(&config);
+            let mut losses = Vec::new();
+            for _ in 0..10 {
+                let hidden = model.encode(&input, Some(padding.clone())).flatten::<2>(0, 1);
+                let logits = model.logits(hidden.select(0, places.clone()));
+                let loss = CrossEntropyLossConfig::new().init(&device).forward(logits, labels.clone());
+                losses.extend(values(loss.clone()));
+                let gradients = GradientsParams::from_grads(loss.backward(), &model);
+                model = optimizer.step(1e-3, model, gradients);
+            }
+            assert_close(&losses, &case.values("losses"), TRAINING);
+            let mut compared = 0;
+            for (name, slot) in family.slots(&mut model) {
+                let name = format!("after.{name}");
+                if case.has(&name) {
+                    assert_close(&slot.values(), &case.values(&name), TRAINING);
+                    compared += 1;
+                }
+            }
+            assert_eq!(compared, 3);
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_fresh_head() {
+    let device = Device::default();
+    let dir = folder().join("tiny_bert_encoder_only");
+    let (model, report) = BertForMaskedLm::from_pretrained(&dir, &device).unwrap();
+    let expected = [
+        "cls.predictions.transform.dense.weight",
+        "cls.predictions.transform.dense.bias",
+        "cls.predictions.transform.LayerNorm.weight",
+        "cls.predictions.transform.LayerNorm.bias",
+        "cls.predictions.bias",
+    ];
+    assert_eq!((report.missing.as_slice(), report.unused.len()), (&expected.map(String::from)[..], 0));
+    assert!(report.to_string().contains("no masked-language-model head; drawn anew: cls.predictions."));
+
+    for (dtype, suffix, tolerance) in [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)] {
+        let model = cast_module(model.clone(), dtype);
+        let case = File::read(format!("cases_{suffix}.safetensors"));
+        let (input, padding) = case.batch(&device);
+        let hidden = model.encode(&input, Some(padding.clone()));
+        let expected = case.values("encoder_only.pooler_output");
+        assert_close(&values(model.cls_vector(hidden.clone())), &expected, tolerance);
+        let expected = case.values("encoder_only.mean_pooled");
+        assert_close(&values(mean_pooled(hidden, Some(padding))), &expected, tolerance);
+    }
+}
+
+#[test]
+fn a_pickled_model_is_the_same_and_its_tied_copies_are_accounted_for() {
+    let device = Device::default();
+    let dir = folder().join("tiny_bert_bin");
+    let (mut model, report) = BertForMaskedLm::from_pretrained(dir, &device).unwrap();
+    assert_eq!(report, LoadReport::default());
+    let weights = File::read("tiny_bert/model.safetensors".into());
+    for (name, slot) in BERT.slots(&mut model) {
+        assert_eq!(slot.values(), weights.values(&name), "{name}");
+    }
+}
+
+#[test]
+fn the_input_layer_of_a_whole_model_is_found_in_either_format() {
+    let device = Device::default();
+    let load = |name: &str| BertEmbeddings::from_pretrained(folder().join(name), &device).unwrap();
+    let words = |name: &str| values(load(name).word_embeddings.weight.val());
+    let expected =
+        File::read("tiny_bert/model.safetensors".into()).values("bert.embeddings.word_embeddings.weight");
+    assert_eq!(words("tiny_bert"), expected);
+    assert_eq!(words("tiny_bert_bin"), expected);
+    assert_eq!(words("tiny_bert_encoder_only").len(), expected.len());
+    assert_ne!(words("tiny_bert_encoder_only"), expected);
+}
+
+/// Trains with dropout, saves, and has transformers score random tokens with what was saved.
+fn assert_same_logits_after_training(checkpoint: &Path) {
+    let device = Device::default().autodiff();
+    let (mut model, _) = BertForMaskedLm::from_pretrained(checkpoint, &device).unwrap();
+    let vocab_size = model.embeddings.word_embeddings.num_embeddings() as u32;
+    let collator = MaskedLmCollatorConfig::new(vocab_size as usize, 3, vec![0]).init();
+    let texts =
+        [11, 7].map(|step| MaskedLmExample::new((1..9).map(|i| 1 + i * step % (vocab_size - 1)).collect()));
+    let batch = collator.collate(&texts, 3, &device).unwrap();
+    let mut optimizer = adamw(&AdamWConfig::new());
+    let mut losses = Vec::new();
+    for _ in 0..3 {
+        let loss = model.forward(&batch).loss;
+        losses.extend(values(loss.clone()));
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(1e-2, model, gradients);
+    }
+    let saved = tempfile::tempdir().unwrap();
+    model.save_pretrained(saved.path()).unwrap();
+    let Some(python) = Python::find() else { return };
+    let out = tempfile::tempdir().unwrap();
+    python.check("logits", saved.path(), out.path());
+
+    let case = File::at(&out.path().join("f32.safetensors"));
+    let model = model.valid();
+    let device = device.inner();
+    let (input, padding) = case.batch(&device);
+    let hidden = model.encode(&input, Some(padding)).flatten::<2>(0, 1);
+    let tokens = places(&case, "attention_mask", |mask| mask == 1);
+    let rows = Tensor::<1, Int>::from_data(tokens.as_slice(), &device);
+    let found = values(model.logits(hidden.select(0, rows)));
+    let expected = case.values("logits");
+    let width = vocab_size as usize;
+    let expected: Vec<f64> =
+        tokens.iter().flat_map(|&token| expected[token as usize * width..][..width].to_vec()).collect();
+    assert_close(&found, &expected, LOGITS_F32);
+    let largest = found.iter().zip(&expected).fold(0.0f64, |largest, (a, b)| largest.max((a - b).abs()));
+    println!("losses {losses:.3?}; {} logits, largest difference {largest:.1e}", found.len());
+}
+
+#[test]
+fn a_fine_tuned_model_gives_the_same_logits_in_transformers() {
+    assert_same_logits_after_training(&folder().join("tiny_bert"));
+    assert_same_logits_after_training(&folder().join("tiny_roberta"));
+    if let Some(model) = real_checkpoint() {
+        assert_same_logits_after_training(&model);
+    }
+}
+
+#[test]
+fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
+    let (Some(python), Some(model)) = (Python::find(), real_checkpoint()) else { return };
+    let out = tempfile::tempdir().unwrap();
+    python.check("hidden_states", &model, out.path());
+
+    let device = Device::default();
+    let (loaded, report) = BertForMaskedLm::from_pretrained(&model, &device).unwrap();
+    println!("{report}");
+    for (dtype, suffix, tolerance) in
+        [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", MODEL_F64)]
+    {
+        let model = cast_module(loaded.clone(), dtype);
+        let case = File::at(&out.path().join(format!("{suffix}.safetensors")));
+        let (input, padding) = case.batch(&device);
+        let states = model.hidden_states(&input, Some(padding.clone())).unwrap();
+        let mut largest = 0.0f64;
+        for (i, state) in states.iter().enumerate() {
+            let expected = case.values(&format!("hidden_states.{i}"));
+            let found = values(state.clone());
+            let is_token: Vec<bool> =
+                case.data("attention_mask").iter::<i64>().map(|mask| mask == 1).collect();
+            let width = found.len() / is_token.len();
+            for (token, _) in is_token.iter().enumerate().filter(|(_, is_token)| **is_token) {
+                let range = token * width..(token + 1) * width;
+                assert_close(&found[range.clone()], &expected[range.clone()], tolerance);
+                let pairs = found[range.clone()].iter().zip(&expected[range]);
+                largest = pairs.fold(largest, |largest, (a, b)| largest.max((a - b).abs()));
+            }
+        }
+        let hidden = states.last().unwrap().clone();
+        assert_close(&values(model.cls_vector(hidden)), &case.values("pooler_output"), tolerance);
+        println!("{suffix}: largest difference after any layer {largest:.1e}");
+    }
+}

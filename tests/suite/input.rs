@@ -1,0 +1,343 @@
+//! Every bad input is a typed error whose message says what, where, and the way out.
+
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+use burn_bert::model::BertForMaskedLmConfig;
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
+use burn_bert::{
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingTable, Error, PositionEmbeddingType,
+    TokenEmbeddingConfig, cast_module,
+};
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn config() -> BertEmbeddingsConfig {
+    BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4).with_max_position_embeddings(6)
+}
+
+fn module() -> BertEmbeddings {
+    config().init(&device())
+}
+
+fn rows(ids: &[[i64; 3]]) -> BertEmbeddingsInput {
+    BertEmbeddingsInput::from_rows(ids, &device()).unwrap()
+}
+
+fn tensor(ids: &[[i64; 3]]) -> Tensor<2, Int> {
+    Tensor::from_data(TensorData::new(ids.concat(), [ids.len(), 3]), &device())
+}
+
+/// The same ids from the host and as a tensor must fail alike.
+fn both(ids: &[[i64; 3]]) -> [BertEmbeddingsInput; 2] {
+    [rows(ids), BertEmbeddingsInput::from_ids(tensor(ids)).unwrap()]
+}
+
+#[test]
+fn a_word_id_out_of_range_is_named_with_its_place() {
+    for input in both(&[[1, 2, 3], [4, 5, 10]]) {
+        let error = module().try_forward(&input).unwrap_err();
+        assert!(matches!(
+            &error,
+            Error::IdOutOfRange { input: "input_ids", index, id: 10, table: EmbeddingTable::Word, rows: 10 }
+                if *index == [1, 2]
+        ));
+        assert_eq!(
+            error.to_string(),
+            "input_ids[1][2] is 10, but the word table has 10 rows (valid ids: 0..=9); \
+             is this the tokenizer that the model was made with?"
+        );
+    }
+}
+
+#[test]
+fn a_negative_id_is_out_of_range() {
+    for input in both(&[[1, -100, 3]]) {
+        let error = module().try_forward(&input).unwrap_err();
+        assert!(matches!(error, Error::IdOutOfRange { id: -100, .. }), "{error}");
+    }
+}
+
+#[test]
+fn the_largest_ids_are_in_range() {
+    let input = rows(&[[0, 9, 9]])
+        .with_token_type_rows(&[[0, 1, 1]])
+        .unwrap()
+        .with_position_rows(&[[0, 5, 5]])
+        .unwrap();
+    assert_eq!(module().try_forward(&input).unwrap().dims(), [1, 3, 4]);
+}
+
+#[test]
+fn an_id_beyond_32_bits_is_refused_when_it_comes_in() {
+    let error = BertEmbeddingsInput::from_rows(&[[1, 1i64 << 40]], &device()).unwrap_err();
+    assert!(matches!(error, Error::IdOverflow { input: "input_ids", row: 0, column: 1 }), "{error}");
+    let error = BertEmbeddingsInput::from_rows(&[[u64::MAX]], &device()).unwrap_err();
+    assert!(error.to_string().starts_with("input_ids[0][0] does not fit"), "{error}");
+}
+
+#[test]
+fn token_types_and_positions_out_of_range_are_errors() {
+    for bad in [2, -1] {
+        let ids = [[0, bad, 0]];
+        for input in [
+            rows(&[[1, 2, 3]]).with_token_type_rows(&ids).unwrap(),
+            rows(&[[1, 2, 3]]).with_token_type_ids(tensor(&ids)).unwrap(),
+        ] {
+            let error = module().try_forward(&input).unwrap_err();
+            assert!(
+                matches!(error, Error::IdOutOfRange { table: EmbeddingTable::TokenType, rows: 2, .. }),
+                "{error}"
+            );
+        }
+    }
+    for bad in [6, -1] {
+        let ids = [[0, 1, bad]];
+        for input in [
+            rows(&[[1, 2, 3]]).with_position_rows(&ids).unwrap(),
+            rows(&[[1, 2, 3]]).with_position_ids(tensor(&ids)).unwrap(),
+        ] {
+            let error = module().try_forward(&input).unwrap_err();
+            assert!(
+                matches!(error, Error::IdOutOfRange { table: EmbeddingTable::Position, rows: 6, .. }),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_sequence_with_its_past_must_fit_the_position_table() {
+    let input = rows(&[[1, 2, 3]]);
+    assert!(module().try_forward(&input.clone().with_past_key_values_length(3)).is_ok());
+    let error = module().try_forward(&input.clone().with_past_key_values_length(4)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the sequence needs position 6 (3 tokens from position 4 on), but the position table has 6 rows \
+         (valid ids: 0..=5); shorten the sequence or extend max_position_embeddings"
+    );
+    let error = module().try_forward(&input.with_past_key_values_length(usize::MAX)).unwrap_err();
+    assert!(matches!(error, Error::SequenceTooLong { .. }), "{error}");
+}
+
+#[test]
+fn positions_after_padding_must_fit_too() {
+    let module = config()
+        .with_pad_token_id(Some(1))
+        .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
+        .init(&device());
+    // Positions start at 2 of 0..=5: four tokens fit, however much padding is between them.
+    let fits = [[2, 1, 3, 1, 4, 1, 5, 1], [1; 8]];
+    assert!(module.try_forward(&BertEmbeddingsInput::from_rows(&fits, &device()).unwrap()).is_ok());
+    let long = [[1, 1, 1, 1, 1], [2, 3, 4, 5, 6]];
+    let error = module.try_forward(&BertEmbeddingsInput::from_rows(&long, &device()).unwrap()).unwrap_err();
+    assert!(matches!(error, Error::SequenceTooLong { needed: 6, rows: 6, .. }), "{error}");
+    assert!(error.to_string().contains("input_ids[1] has 5 tokens that are not padding"), "{error}");
+    // All padding needs no position but the padding row, whatever the past.
+    let padding = rows(&[[1, 1, 1]]).with_past_key_values_length(usize::MAX);
+    assert!(module.try_forward(&padding).is_ok());
+    let embeds = BertEmbeddingsInput::from_embeds(Tensor::zeros([1, 5, 4], &device())).unwrap();
+    let error = module.try_forward(&embeds).unwrap_err();
+    assert!(matches!(error, Error::SequenceTooLong { needed: 6, rows: 6, .. }), "{error}");
+}
+
+#[test]
+fn ragged_rows_are_refused() {
+    let error = BertEmbeddingsInput::from_rows(&[vec![1, 2, 3], vec![1, 2]], &device()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "input_ids[1] has 2 ids, but input_ids[0] has 3; pad the rows to one length with the padding id"
+    );
+}
+
+#[test]
+fn shapes_that_do_not_match_are_refused() {
+    let input = || rows(&[[1, 2, 3], [1, 2, 3]]);
+    for error in [
+        input().with_token_type_rows(&[[0, 0, 0]]).unwrap_err(),
+        input().with_token_type_ids(tensor(&[[0, 0, 0]])).unwrap_err(),
+        input().with_token_type_rows(&[[0, 0], [0, 0]]).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::ShapeMismatch { input: "token_type_ids", .. }), "{error}");
+    }
+    for error in [
+        input().with_position_rows(&[[0, 0, 0], [0, 0, 0], [0, 0, 0]]).unwrap_err(),
+        input().with_position_ids(tensor(&[[0, 0, 0], [0, 0, 0], [0, 0, 0]])).unwrap_err(),
+        input().with_position_rows(&[[0, 0]]).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::ShapeMismatch { input: "position_ids", .. }), "{error}");
+    }
+    let embeds = BertEmbeddingsInput::from_embeds(Tensor::zeros([1, 2, 5], &device())).unwrap();
+    let error = module().try_forward(&embeds).unwrap_err();
+    assert_eq!(error.to_string(), "inputs_embeds has shape [1, 2, 5], but [B, S, 4] is needed");
+}
+
+#[test]
+fn vectors_of_another_dtype_than_the_tables_are_refused() {
+    let embeds =
+        |dtype| BertEmbeddingsInput::from_embeds(Tensor::ones([1, 2, 4], (&device(), dtype))).unwrap();
+    let error = module().try_forward(&embeds(DType::F64)).unwrap_err();
+    assert_eq!(error.to_string(), "inputs_embeds is F64, but the module's tables are F32; cast one of them");
+    let error = module().touched_rows(&embeds(DType::F64)).unwrap_err();
+    assert!(matches!(error, Error::DTypeMismatch { input: "inputs_embeds", .. }), "{error}");
+    let wide = cast_module(module(), FloatDType::F64);
+    assert!(wide.try_forward(&embeds(DType::F64)).is_ok());
+    let error = wide.try_forward(&embeds(DType::F32)).unwrap_err();
+    assert!(matches!(error, Error::DTypeMismatch { found: DType::F32, expected: DType::F64, .. }), "{error}");
+}
+
+#[test]
+fn a_dropout_probability_that_was_set_to_nonsense_is_an_error() {
+    for device in [device(), device().autodiff()] {
+        for prob in [-0.1, 1.0, 1.5, f64::NAN] {
+            let mut module = config().init(&device);
+            module.dropout.prob = prob;
+            let error = module.try_forward(&rows(&[[1, 2, 3]])).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("invalid config: hidden_dropout_prob is {prob}, but must lie in [0, 1)")
+            );
+        }
+    }
+}
+
+#[test]
+fn a_padding_index_that_was_set_past_its_table_is_an_error() {
+    let embeds = BertEmbeddingsInput::from_embeds(Tensor::ones([1, 3, 4], &device())).unwrap();
+    for (table, rows_of_table) in
+        [(EmbeddingTable::Word, 10), (EmbeddingTable::TokenType, 2), (EmbeddingTable::Position, 6)]
+    {
+        for row in [rows_of_table, usize::MAX] {
+            let mut module = module();
+            let padding_idx = match table {
+                EmbeddingTable::Word => &mut module.word_embeddings.padding_idx,
+                EmbeddingTable::TokenType => &mut module.token_type_embeddings.padding_idx,
+                _ => &mut module.position_embeddings.as_mut().unwrap().padding_idx,
+            };
+            *padding_idx = Some(row);
+            for input in [&rows(&[[1, 2, 3]]), &embeds] {
+                let error = module.try_forward(input).unwrap_err();
+                assert_eq!(
+                    error.to_string(),
+                    format!("invalid config: padding_idx is {row}, but num_embeddings is {rows_of_table}")
+                );
+            }
+        }
+    }
+    let mut table = TokenEmbeddingConfig::new(5, 2).init(&device());
+    table.padding_idx = Some(5);
+    let error = table.try_forward::<1, 2>(Tensor::from_ints([1], &device())).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "padding_idx", .. }), "{error}");
+}
+
+#[test]
+fn an_empty_batch_is_refused() {
+    let none: [[i32; 3]; 0] = [];
+    let no_tokens: [[i32; 0]; 2] = [[], []];
+    for error in [
+        BertEmbeddingsInput::from_rows(&none, &device()).unwrap_err(),
+        BertEmbeddingsInput::from_rows(&no_tokens, &device()).unwrap_err(),
+        BertEmbeddingsInput::from_ids(Tensor::zeros([0, 3], &device())).unwrap_err(),
+        BertEmbeddingsInput::from_ids(Tensor::zeros([3, 0], &device())).unwrap_err(),
+        BertEmbeddingsInput::from_embeds(Tensor::zeros([0, 3, 4], &device())).unwrap_err(),
+        BertEmbeddingsInput::from_embeds(Tensor::zeros([1, 0, 4], &device())).unwrap_err(),
+        TokenEmbeddingConfig::new(3, 2)
+            .init(&device())
+            .try_forward::<1, 2>(Tensor::zeros([0], &device()))
+            .unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Empty { .. }), "{error}");
+    }
+}
+
+#[test]
+fn assume_in_range_gives_the_same_values() {
+    let input = BertEmbeddingsInput::from_ids(tensor(&[[1, 2, 3]]))
+        .unwrap()
+        .with_token_type_ids(tensor(&[[0, 1, 1]]))
+        .unwrap();
+    let module = module();
+    let checked = module.forward(&input);
+    let unchecked = module.forward(&input.assume_in_range());
+    unchecked.into_data().assert_eq(&checked.into_data(), true);
+}
+
+#[test]
+fn a_moved_batch_is_still_checked() {
+    let input = rows(&[[1, 2, 10]]).to_device(&device());
+    let error = module().try_forward(&input).unwrap_err();
+    assert!(matches!(error, Error::IdOutOfRange { id: 10, .. }), "{error}");
+}
+
+#[test]
+fn ids_of_any_integer_type_are_taken() {
+    let device = device();
+    for input in [
+        BertEmbeddingsInput::from_rows(&[[1u8, 2, 3]], &device),
+        BertEmbeddingsInput::from_rows(&[[1u32, 2, 3]], &device),
+        BertEmbeddingsInput::from_rows(&[vec![1usize, 2, 3]], &device),
+        BertEmbeddingsInput::from_rows(&[&[1i64, 2, 3][..]], &device),
+    ] {
+        let ids = input.unwrap().input_ids().unwrap().into_data();
+        assert_eq!(ids.iter::<i64>().collect::<Vec<_>>(), [1, 2, 3]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "input_ids[0][2] is 10, but the word table has 10 rows")]
+fn forward_panics_with_the_message_of_the_error() {
+    module().forward(&rows(&[[1, 2, 10]]));
+}
+
+#[test]
+fn a_table_of_its_own_names_the_index_in_every_rank() {
+    let table = TokenEmbeddingConfig::new(5, 2).init(&device());
+    let ids = Tensor::<3, Int>::from_data([[[0, 1], [2, 3]], [[4, 5], [0, 0]]], &device());
+    let error = table.try_forward::<3, 4>(ids).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "ids[1][0][1] is 5, but the embedding table has 5 rows (valid ids: 0..=4); \
+         num_embeddings must exceed the largest id"
+    );
+}
+
+#[test]
+fn a_hidden_token_outside_the_vocabulary_is_found_although_it_is_hidden() {
+    // The collator believes in 20 words, the model has 10: id 15 is masked away, but stays as a label.
+    let collator =
+        MaskedLmCollatorConfig::new(20, 3, vec![0]).with_mlm_probability(1.0).with_mask_replace_prob(1.0);
+    let collator = collator.with_random_replace_prob(0.0).init();
+    let batch = collator.collate(&[MaskedLmExample::new(vec![5, 15])], 0, &device()).unwrap();
+    let model = BertForMaskedLmConfig::new(config())
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(8)
+        .init(&device());
+    let error = model.try_forward(&batch).unwrap_err();
+    assert!(matches!(error, Error::IdOutOfRange { input: "labels", id: 15, .. }), "{error}");
+}
+
+#[test]
+fn a_padding_mask_of_another_shape_is_refused() {
+    let model = BertForMaskedLmConfig::new(config())
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(8)
+        .init(&device());
+    let padding = Tensor::<2, Bool>::from_data([[false, true]], &device());
+    let error = model.try_encode(&rows(&[[1, 2, 3]]), Some(padding)).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
+}
+
+#[test]
+fn the_collator_refuses_what_it_cannot_batch() {
+    let collator = MaskedLmCollatorConfig::new(10, 3, vec![0]).init();
+    let collate = |examples: &[MaskedLmExample]| collator.collate(examples, 0, &device()).unwrap_err();
+    assert!(matches!(collate(&[]), Error::Empty { .. }));
+    assert!(matches!(collate(&[MaskedLmExample::new(vec![])]), Error::Empty { .. }));
+    let short = MaskedLmExample::new(vec![1, 2]).with_token_type_ids(vec![0]);
+    assert!(matches!(collate(&[short]), Error::ShapeMismatch { input: "token_type_ids", .. }));
+    let some = [MaskedLmExample::new(vec![1]).with_position_ids(vec![0]), MaskedLmExample::new(vec![1])];
+    assert!(matches!(collate(&some), Error::ShapeMismatch { input: "position_ids", .. }));
+}

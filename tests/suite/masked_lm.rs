@@ -1,0 +1,244 @@
+//! Masked-language modelling: the collator's statistics, the tied head, the loss.
+
+use crate::tolerance::{F32, assert_close, values};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::prelude::*;
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch};
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+
+const PAD: u32 = 0;
+const MASK: u32 = 3;
+const WORDS: usize = 24;
+
+fn collator() -> MaskedLmCollatorConfig {
+    MaskedLmCollatorConfig::new(WORDS, MASK, vec![PAD, 1, 2, MASK])
+}
+
+fn config() -> BertForMaskedLmConfig {
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(WORDS)
+        .with_hidden_size(8)
+        .with_max_position_embeddings(16)
+        .with_hidden_dropout_prob(0.0);
+    BertForMaskedLmConfig::new(embeddings)
+        .with_num_hidden_layers(2)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(12)
+        .with_attention_probs_dropout_prob(0.0)
+}
+
+fn examples() -> Vec<MaskedLmExample> {
+    [vec![1, 7, 8, 9, 10, 2], vec![1, 11, 12, 2], vec![1, 5, 6, 2, 13, 2]].map(MaskedLmExample::new).into()
+}
+
+fn batch(probability: f64, device: &Device) -> MaskedLmBatch {
+    let collator = collator().with_mlm_probability(probability).init();
+    collator.collate(&examples(), 11, device).unwrap()
+}
+
+/// Weights of order 1, so that scores differ.
+fn larger_weights(model: BertForMaskedLm) -> BertForMaskedLm {
+    struct Larger;
+    impl ModuleMapper for Larger {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            param.map(|tensor| tensor.mul_scalar(20.0).detach().require_grad())
+        }
+    }
+    model.map(&mut Larger)
+}
+
+#[test]
+fn tokens_are_hidden_at_the_rates_of_bert() {
+    let collator = collator().init();
+    let ids: Vec<u32> = (0..200_000).map(|i| 4 + i % 20).collect();
+    let mut hidden = ids.clone();
+    let masked = collator.mask(&mut hidden, 1);
+    let share = |count: usize, of: usize| count as f64 / of as f64;
+    // Four standard errors of a share p of n.
+    let near = |found: f64, p: f64, n: usize| {
+        let error = 4.0 * (p * (1.0 - p) / n as f64).sqrt();
+        assert!((found - p).abs() < error, "{found} is not {p} ± {error}");
+    };
+    let n = masked.len();
+    near(share(n, ids.len()), 0.15, ids.len());
+    let masks = masked.iter().filter(|&&(place, _)| hidden[place] == MASK).count();
+    let same = masked.iter().filter(|&&(place, label)| hidden[place] == label).count();
+    // A random word is [MASK] or the word itself in one of 24 draws each.
+    near(share(masks, n), 0.8 + 0.1 / WORDS as f64, n);
+    near(share(same, n), 0.1 + 0.1 / WORDS as f64, n);
+    for word in 0..WORDS as u32 {
+        let drawn = masked.iter().filter(|&&(place, label)| hidden[place] == word && label != word).count();
+        if word != MASK {
+            near(share(drawn, n), 0.1 / WORDS as f64, n);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_hidden_stays_and_labels_are_what_was_there() {
+    let collator = collator().with_mlm_probability(0.5).init();
+    let ids: Vec<u32> = (0..1000).map(|i| i % WORDS as u32).collect();
+    let mut hidden = ids.clone();
+    let masked = collator.mask(&mut hidden, 2);
+    let places: Vec<usize> = masked.iter().map(|&(place, _)| place).collect();
+    assert!(places.is_sorted());
+    for (place, (&before, &after)) in ids.iter().zip(&hidden).enumerate() {
+        match masked.iter().find(|&&(masked, _)| masked == place) {
+            Some(&(_, label)) => assert_eq!(label, before),
+            None => assert_eq!(after, before),
+        }
+    }
+}
+
+#[test]
+fn special_tokens_are_never_hidden() {
+    let collator = collator().with_mlm_probability(1.0).init();
+    let mut ids = [PAD, 1, 2, MASK, 4];
+    assert_eq!(collator.mask(&mut ids, 3), [(4, 4)]);
+    assert_eq!(ids[..4], [PAD, 1, 2, MASK]);
+}
+
+#[test]
+fn the_seed_decides_what_is_hidden() {
+    let collator = collator().init();
+    let mask = |seed| {
+        let mut ids: Vec<u32> = (0..500).map(|i| 4 + i % 20).collect();
+        (collator.mask(&mut ids, seed), ids)
+    };
+    assert_eq!(mask(5), mask(5));
+    assert_ne!(mask(5), mask(6));
+}
+
+#[test]
+fn sequences_are_padded_to_the_longest_with_types_and_positions() {
+    let device = Device::default();
+    let collator = collator().with_mlm_probability(0.0).init();
+    let examples = [
+        MaskedLmExample::new(vec![1, 7, 2])
+            .with_token_type_ids(vec![0, 1, 1])
+            .with_position_ids(vec![4, 5, 6]),
+        MaskedLmExample::new(vec![1, 2]).with_token_type_ids(vec![0, 0]).with_position_ids(vec![9, 8]),
+    ];
+    let batch = collator.collate(&examples, 0, &device).unwrap();
+    let ids: Vec<i64> = batch.input.input_ids().unwrap().into_data().iter().collect();
+    assert_eq!(ids, [1, 7, 2, 1, 2, PAD.into()]);
+    let padding: Vec<bool> = batch.padding.clone().unwrap().into_data().iter().collect();
+    assert_eq!(padding, [false, false, false, false, false, true]);
+
+    let expected = BertEmbeddingsInput::from_rows(&[[1, 7, 2], [1, 2, 0]], &device)
+        .unwrap()
+        .with_token_type_rows(&[[0, 1, 1], [0, 0, 0]])
+        .unwrap()
+        .with_position_rows(&[[4, 5, 6], [9, 8, 0]])
+        .unwrap();
+    let model = config().init(&device);
+    let found = model.embeddings.forward(&batch.input);
+    found.into_data().assert_eq(&model.embeddings.forward(&expected).into_data(), true);
+
+    let even = collator.collate(&[MaskedLmExample::new(vec![1, 2])], 0, &device).unwrap();
+    assert!(even.padding.is_none());
+}
+
+#[test]
+fn the_loss_is_the_mean_cross_entropy_of_the_hidden_tokens() {
+    let device = Device::default();
+    let model = larger_weights(config().init(&device.clone().autodiff())).valid();
+    let collator = collator().with_mlm_probability(0.5).init();
+    let text = [1, 7, 8, 9, 10, 11, 12, 13, 14, 2];
+    let batch = collator.collate(&[MaskedLmExample::new(text.into())], 11, &device).unwrap();
+
+    // The same draw says which tokens are hidden; from there on it is the definition, in f64.
+    let mut ids = text;
+    let masked = collator.mask(&mut ids, 11);
+    assert!(masked.len() > 2 && masked.len() < 8, "some tokens are hidden and some are not");
+    assert_eq!(batch.num_masked(), masked.len());
+    let input = BertEmbeddingsInput::from_rows(&[ids], &device).unwrap();
+    let hidden = model.encode(&input, None).squeeze_dim::<2>(0);
+    let scores = values(model.logits(hidden));
+    let cost = |&(place, label): &(usize, u32)| {
+        let scores = &scores[place * WORDS..][..WORDS];
+        scores.iter().map(|score| score.exp()).sum::<f64>().ln() - scores[label as usize]
+    };
+    let expected = masked.iter().map(cost).sum::<f64>() / masked.len() as f64;
+    assert_close(&values(model.forward(&batch).loss), &[expected], F32);
+}
+
+#[test]
+fn a_batch_that_hides_nothing_costs_zero_and_has_zero_gradients() {
+    let device = Device::default().autodiff();
+    let model = config().init(&device);
+    let output = model.forward(&batch(0.0, &device));
+    assert!(output.logits.is_none());
+    let loss: f32 = output.loss.clone().into_scalar();
+    assert_eq!(loss, 0.0);
+    let gradients = output.loss.backward();
+    let words = values(model.embeddings.word_embeddings.weight.grad(&gradients).unwrap());
+    assert!(words.iter().all(|&value| value == 0.0));
+}
+
+#[test]
+fn padding_does_not_change_what_the_tokens_mean() {
+    let device = Device::default();
+    let model = larger_weights(config().init(&device.clone().autodiff())).valid();
+    let alone = BertEmbeddingsInput::from_rows(&[[1, 11, 12, 2]], &device).unwrap();
+    let padded = BertEmbeddingsInput::from_rows(&[[1, 11, 12, 2, 0, 0]], &device).unwrap();
+    let padding = Tensor::<2, Bool>::from_data([[false, false, false, false, true, true]], &device);
+    let expected = values(model.encode(&alone, None));
+    let found = values(model.encode(&padded, Some(padding)).narrow(1, 0, 4));
+    assert_close(&found, &expected, F32);
+}
+
+#[test]
+fn the_head_reads_the_word_table_and_holds_no_copy() {
+    let device = Device::default().autodiff();
+    let model = config().init(&device);
+    let (hidden, words, inner) = (8, WORDS, 12);
+    let embeddings = (words + 16 + 2 + 2) * hidden;
+    let layer = 4 * (hidden * hidden + hidden) + 2 * hidden * inner + inner + hidden + 4 * hidden;
+    let head = hidden * hidden + hidden + 2 * hidden + words;
+    assert_eq!(model.num_params(), embeddings + 2 * layer + head);
+
+    // A change of the table changes both ends at once.
+    let vectors = Tensor::<2>::ones([1, hidden], &device);
+    let before = values(model.logits(vectors.clone()));
+    let mut changed = model;
+    changed.embeddings.word_embeddings.weight =
+        changed.embeddings.word_embeddings.weight.map(|table| table.mul_scalar(2.0).detach().require_grad());
+    let doubled: Vec<f64> = before.iter().map(|score| 2.0 * score).collect();
+    assert_close(&values(changed.logits(vectors)), &doubled, F32);
+}
+
+#[test]
+fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
+    let device = Device::default().autodiff();
+    let tied = larger_weights(config().init(&device));
+    let mut held = tied.clone();
+    held.head.train_padding_row = false;
+    let batch = batch(0.5, &device);
+    let run = |model: &BertForMaskedLm| {
+        let output = model.forward(&batch);
+        let gradients = output.loss.clone().backward();
+        let words = values(model.embeddings.word_embeddings.weight.grad(&gradients).unwrap());
+        (values(output.logits.unwrap()), words)
+    };
+    let (tied_scores, tied_gradient) = run(&tied);
+    let (held_scores, held_gradient) = run(&held);
+    assert_eq!(held_scores, tied_scores);
+    assert!(tied_gradient[..8].iter().all(|&value| value != 0.0), "{:?}", &tied_gradient[..8]);
+    assert_eq!(held_gradient[..8], [0.0; 8]);
+    assert_close(&held_gradient[8..], &tied_gradient[8..], F32);
+}
+
+#[test]
+fn biases_start_at_zero_and_dropout_is_where_bert_has_it() {
+    let model = config().with_attention_probs_dropout_prob(0.2).init(&Device::default());
+    for layer in &model.encoder.layers {
+        assert_eq!(layer.attention.dropout.prob, 0.2);
+        assert_eq!(layer.dropout.prob, config().embeddings.hidden_dropout_prob);
+        for linear in [&layer.attention.query, &layer.attention_output, &layer.intermediate, &layer.output] {
+            assert!(values(linear.bias.as_ref().unwrap().val()).iter().all(|&value| value == 0.0));
+        }
+    }
+    assert!(values(model.head.bias.val()).iter().all(|&value| value == 0.0));
+}

@@ -1,0 +1,379 @@
+//! Growing and shrinking tables: what was learned stays, and the bugs of others are not repeated.
+
+use crate::checkpoint_files::{all_values, cast, tiny, values};
+use burn::module::{Module, Quantizer};
+use burn::optim::{AdamWConfig, GradientsParams};
+use burn::prelude::*;
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
+use burn::tensor::{DType, FloatDType};
+use burn_bert::{
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, EmbeddingTable, Error,
+    NewRows, PositionEmbeddingType, PositionFill, VocabularyResize, cast_module,
+};
+
+const HIDDEN: usize = 4;
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn words(module: &BertEmbeddings) -> Vec<f64> {
+    values(&module.word_embeddings.weight)
+}
+
+fn positions(module: &BertEmbeddings) -> Vec<f64> {
+    values(&module.position_embeddings.as_ref().unwrap().weight)
+}
+
+fn rows(values: &[f64], range: std::ops::Range<usize>) -> &[f64] {
+    &values[range.start * HIDDEN..range.end * HIDDEN]
+}
+
+fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+fn roberta(rows: usize) -> BertEmbeddings {
+    tiny()
+        .with_max_position_embeddings(rows)
+        .with_pad_token_id(Some(1))
+        .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
+        .init(&device())
+}
+
+// Vocabulary
+
+#[test]
+fn old_rows_are_bit_equal_in_a_grown_table_of_any_dtype() {
+    for new_rows in [
+        NewRows::Initializer,
+        NewRows::MeanCovariance,
+        NewRows::DrawnFrom(EmbeddingInitializer::TruncatedNormal { std: 1.0, bound: 2.0 }),
+    ] {
+        for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
+            let module = cast(tiny().init(&device()), dtype);
+            let before = words(&module);
+            let resize = VocabularyResize::new(12).with_new_rows(new_rows.clone());
+            let module = module.resize_vocabulary(&resize).unwrap();
+            let after = words(&module);
+            assert_eq!(after.len(), 12 * HIDDEN);
+            assert_eq!(bits(rows(&after, 0..9)), bits(&before));
+            assert_eq!(module.word_embeddings.weight.val().dtype(), DType::from(dtype));
+            assert!(rows(&after, 9..12).iter().all(|value| value.is_finite() && *value != 0.0));
+        }
+    }
+}
+
+#[test]
+fn a_shrunken_table_keeps_its_first_rows_bit_for_bit() {
+    let module = tiny().init(&device());
+    let before = words(&module);
+    let module = module.resize_vocabulary(&VocabularyResize::new(5)).unwrap();
+    assert_eq!(bits(&words(&module)), bits(rows(&before, 0..5)));
+    assert_eq!(module.config().vocab_size, 5);
+}
+
+#[test]
+fn the_other_parameters_are_untouched() {
+    let module = tiny().init(&device());
+    let before = all_values(&module);
+    let module = module.resize_vocabulary(&VocabularyResize::new(20)).unwrap();
+    assert_eq!(all_values(&module)[1..], before[1..]);
+}
+
+#[test]
+fn the_padding_index_survives_and_its_row_gets_no_gradient() {
+    let device = device().autodiff();
+    let module = tiny().with_pad_token_id(Some(3)).init(&device);
+    let module = module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
+    assert_eq!(module.word_embeddings.padding_idx, Some(3));
+    let input = BertEmbeddingsInput::from_rows(&[[3, 11, 2, 3]], &device).unwrap();
+    let weights = Tensor::<3>::random([1, 4, HIDDEN], burn::tensor::Distribution::Default, &device);
+    let gradients = (module.forward(&input) * weights).sum().backward();
+    let gradient = module.word_embeddings.weight.grad(&gradients).unwrap();
+    let gradient: Vec<f64> = gradient.into_data().iter::<f64>().collect();
+    assert_eq!(rows(&gradient, 3..4), [0.0; HIDDEN]);
+    assert!(rows(&gradient, 11..12).iter().any(|value| *value != 0.0), "a new row is trained");
+    assert_eq!(rows(&words(&module), 3..4), [0.0; HIDDEN]);
+}
+
+#[test]
+fn cutting_off_the_padding_row_is_refused() {
+    for (rows, multiple) in [(3, 1), (1, 3)] {
+        let module = tiny().with_pad_token_id(Some(3)).init(&device());
+        let resize = VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
+        let error = module.resize_vocabulary(&resize).unwrap_err();
+        assert!(matches!(error, Error::Resize { table: EmbeddingTable::Word, .. }));
+        assert!(error.to_string().contains("padding row 3; keep at least 4"), "{error}");
+    }
+    let module = tiny().with_pad_token_id(Some(3)).init(&device());
+    assert!(module.resize_vocabulary(&VocabularyResize::new(4)).is_ok());
+}
+
+#[test]
+fn a_quantised_table_is_refused() {
+    let scheme = QuantScheme::default().with_store(QuantStore::Native);
+    let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+    let module = tiny().init(&device()).quantize_weights(&mut quantizer);
+    let error = module.clone().resize_vocabulary(&VocabularyResize::new(12)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot resize the word table: it is quantised; resize first and quantise then"
+    );
+    let error = module.extend_positions(12, PositionFill::Tile).unwrap_err();
+    assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");
+}
+
+#[test]
+fn the_number_of_rows_is_rounded_up_to_a_multiple() {
+    for (rows, multiple, expected) in [(10, 8, 16), (16, 8, 16), (17, 8, 24), (3, 64, 64), (7, 1, 7)] {
+        let resize = VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
+        let module = tiny().init(&device()).resize_vocabulary(&resize).unwrap();
+        assert_eq!(module.word_embeddings.num_embeddings(), expected, "{rows} to a multiple of {multiple}");
+    }
+}
+
+#[test]
+fn sizes_that_are_no_table_are_refused() {
+    for resize in [
+        VocabularyResize::new(0),
+        VocabularyResize::new(0).with_pad_to_multiple_of(8),
+        VocabularyResize::new(10).with_pad_to_multiple_of(0),
+        VocabularyResize::new(usize::MAX).with_pad_to_multiple_of(8),
+    ] {
+        let module = tiny().with_pad_token_id(None).init(&device());
+        assert!(matches!(module.resize_vocabulary(&resize), Err(Error::Resize { .. })), "{resize:?}");
+    }
+    let wrong = NewRows::DrawnFrom(EmbeddingInitializer::Normal { std: -1.0 });
+    let resize = VocabularyResize::new(10).with_new_rows(wrong);
+    assert!(matches!(tiny().init(&device()).resize_vocabulary(&resize), Err(Error::Config { .. })));
+}
+
+#[test]
+fn the_size_that_a_table_has_already_changes_nothing() {
+    let module = tiny().init(&device());
+    let (id, before) = (module.word_embeddings.weight.id, words(&module));
+    let module = module.resize_vocabulary(&VocabularyResize::new(9)).unwrap();
+    assert_eq!((module.word_embeddings.weight.id, words(&module)), (id, before));
+}
+
+#[test]
+fn new_rows_of_the_initialiser_have_its_spread() {
+    let config = BertEmbeddingsConfig::new()
+        .with_vocab_size(10)
+        .with_hidden_size(64)
+        .with_initializer(EmbeddingInitializer::Normal { std: 0.5 });
+    let resize = VocabularyResize::new(1010).with_new_rows(NewRows::Initializer);
+    let module = config.init(&device()).resize_vocabulary(&resize).unwrap();
+    let new = module.word_embeddings.weight.val().narrow(0, 10, 1000);
+    let spread: f64 = new.clone().square().mean().sqrt().into_scalar::<f32>().into();
+    // 64,000 draws: the standard deviation is known to 0.5/√128,000 = 0.0014.
+    assert!((spread - 0.5).abs() < 0.01, "{spread}");
+    assert!(new.mean().into_scalar::<f32>().abs() < 0.01);
+}
+
+#[test]
+fn new_rows_of_mean_and_covariance_have_the_moments_of_the_old_ones() {
+    // Two columns that move together, one that moves against them, one that never moves.
+    let old: Vec<f64> = (0..100).map(|i| f64::from(i) / 10.0).flat_map(|x| [x, 2.0 * x, -x, 7.0]).collect();
+    let mut module = cast_module(tiny().with_vocab_size(100).init(&device()), FloatDType::F64);
+    let table = Tensor::<2>::from_data(TensorData::new(old, [100, 4]), (&device(), DType::F64));
+    module.word_embeddings.weight = module.word_embeddings.weight.map(|_| table);
+    let module = module.resize_vocabulary(&VocabularyResize::new(20_100)).unwrap();
+    let new = module.word_embeddings.weight.val().narrow(0, 100, 20_000);
+    let new: Vec<f64> = new.into_data().try_into_vec().unwrap();
+
+    let mean = [4.95, 9.9, -4.95, 7.0];
+    let variance = (0..100).map(|i| (f64::from(i) / 10.0 - 4.95).powi(2)).sum::<f64>() / 100.0;
+    let slope = [1.0, 2.0, -1.0, 0.0];
+    let deviation = |row: &[f64], column: usize| row[column] - mean[column];
+    for a in 0..4 {
+        let sum: f64 = new.chunks(4).map(|row| deviation(row, a)).sum();
+        assert!((sum / 20_000.0).abs() < 5.0 * (1e-9 * 4.0 * variance / 20_000.0).sqrt() + 1e-14);
+        for b in 0..4 {
+            let sum: f64 = new.chunks(4).map(|row| deviation(row, a) * deviation(row, b)).sum();
+            let expected = 1e-9 * variance * slope[a] * slope[b];
+            // 20,000 draws: a variance is known to √(2/20,000) = 1 % of itself.
+            assert!((sum / 20_000.0 - expected).abs() < 0.05 * expected.abs() + 1e-18, "{a}, {b}");
+        }
+    }
+}
+
+#[test]
+fn old_rows_that_are_all_alike_give_more_of_them() {
+    let mut module = tiny().init(&device());
+    let table = Tensor::<2>::from_data(TensorData::new(vec![0.5f32; 36], [9, 4]), &device());
+    module.word_embeddings.weight = module.word_embeddings.weight.map(|_| table);
+    let module = module.resize_vocabulary(&VocabularyResize::new(600)).unwrap();
+    assert_eq!(words(&module), vec![0.5; 600 * HIDDEN]);
+}
+
+#[test]
+fn a_resized_module_is_trained_on_with_the_same_optimizer() {
+    let device = device().autodiff();
+    let mut module = tiny().init(&device);
+    let mut optimizer = AdamWConfig::new().init();
+    let mut step = |module: BertEmbeddings, ids: &[[i32; 3]]| {
+        let input = BertEmbeddingsInput::from_rows(ids, &device).unwrap();
+        let weights = Tensor::<3>::random([1, 3, HIDDEN], burn::tensor::Distribution::Default, &device);
+        let loss = (module.forward(&input) * weights).sum();
+        let gradients = GradientsParams::from_grads(loss.backward(), &module);
+        optimizer.step(0.1, module, gradients)
+    };
+    module = step(module, &[[1, 2, 3]]);
+    let (word_id, type_id) = (module.word_embeddings.weight.id, module.token_type_embeddings.weight.id);
+    module = module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
+    module = module.extend_positions(12, PositionFill::Tile).unwrap();
+    let position_id = module.position_embeddings.as_ref().unwrap().weight.id;
+    assert_ne!(module.word_embeddings.weight.id, word_id);
+    assert_ne!(module.word_embeddings.weight.id, position_id);
+    assert_eq!(module.token_type_embeddings.weight.id, type_id);
+    let before = words(&module);
+    module = step(module, &[[11, 2, 10]]);
+    assert_ne!(rows(&words(&module), 11..12), rows(&before, 11..12));
+}
+
+#[test]
+fn a_frozen_table_stays_frozen_and_a_trained_one_trained() {
+    let resize = VocabularyResize::new(12);
+    let mut module = tiny().init(&device().autodiff());
+    module.word_embeddings = module.word_embeddings.freeze();
+    let module = module.resize_vocabulary(&resize).unwrap();
+    assert!(!module.word_embeddings.weight.val().is_require_grad());
+    let module = tiny().init(&device().autodiff()).resize_vocabulary(&resize).unwrap();
+    assert!(module.word_embeddings.weight.val().is_require_grad());
+    // On a plain device nothing is tracked, but `train` brings it back.
+    let module = tiny().init(&device()).resize_vocabulary(&resize).unwrap().train();
+    assert!(module.word_embeddings.weight.val().is_require_grad());
+}
+
+// Positions
+
+#[test]
+fn tiled_positions_repeat_the_table_from_its_first_row() {
+    for rows_after in [7, 11, 12, 13, 18, 25] {
+        let module = tiny().init(&device());
+        let before = positions(&module);
+        let module = module.extend_positions(rows_after, PositionFill::Tile).unwrap();
+        let after = positions(&module);
+        assert_eq!(after.len(), rows_after * HIDDEN);
+        for row in 0..rows_after {
+            let old = row % 6;
+            assert_eq!(bits(rows(&after, row..row + 1)), bits(rows(&before, old..old + 1)), "row {row}");
+        }
+        assert_eq!(module.config().max_position_embeddings, rows_after);
+    }
+}
+
+#[test]
+fn interpolated_positions_stretch_the_table_between_its_ends() {
+    let module = tiny().init(&device());
+    let before = positions(&module);
+    let after = positions(&module.extend_positions(11, PositionFill::Interpolate).unwrap());
+    for row in 0..11 {
+        let found = rows(&after, row..row + 1);
+        let below = rows(&before, row / 2..row / 2 + 1);
+        if row % 2 == 0 {
+            assert_eq!(bits(found), bits(below), "row {row} is old row {}", row / 2);
+        } else {
+            let above = rows(&before, row / 2 + 1..row / 2 + 2);
+            for ((found, below), above) in found.iter().zip(below).zip(above) {
+                assert!((found - (below + above) / 2.0).abs() < 1e-8);
+            }
+        }
+    }
+}
+
+#[test]
+fn interpolated_positions_lie_evenly_between_the_ends_at_any_length() {
+    for length in 7..40 {
+        let module = cast(tiny().init(&device()), FloatDType::F64);
+        let before = positions(&module);
+        let after = positions(&module.extend_positions(length, PositionFill::Interpolate).unwrap());
+        for row in 0..length {
+            let place = row as f64 * 5.0 / (length - 1) as f64;
+            let (below, weight) = (place.floor().min(4.0) as usize, place - place.floor().min(4.0));
+            for column in 0..HIDDEN {
+                let old = |row: usize| before[row * HIDDEN + column];
+                let expected = old(below) * (1.0 - weight) + old(below + 1) * weight;
+                let found = after[row * HIDDEN + column];
+                assert!((found - expected).abs() < 1e-15, "row {row} of {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_an_interpolated_table_are_bit_equal_at_any_length_and_dtype() {
+    for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
+        for length in [7, 8, 13, 100] {
+            let module = cast(tiny().init(&device()), dtype);
+            let before = positions(&module);
+            let after = positions(&module.extend_positions(length, PositionFill::Interpolate).unwrap());
+            assert_eq!(bits(rows(&after, 0..1)), bits(rows(&before, 0..1)));
+            assert_eq!(bits(rows(&after, length - 1..length)), bits(rows(&before, 5..6)));
+        }
+    }
+}
+
+#[test]
+fn one_position_fills_any_table() {
+    for fill in [PositionFill::Tile, PositionFill::Interpolate] {
+        let module = tiny().with_max_position_embeddings(1).init(&device());
+        let before = positions(&module);
+        let after = positions(&module.extend_positions(4, fill).unwrap());
+        assert_eq!(after, before.repeat(4));
+    }
+}
+
+#[test]
+fn robertas_reserved_rows_stay_and_the_rest_is_filled_behind_them() {
+    // pad 1: rows 0 and 1 are reserved, rows 2..6 are positions 0..4.
+    for fill in [PositionFill::Tile, PositionFill::Interpolate] {
+        let module = roberta(6);
+        let before = positions(&module);
+        let module = module.extend_positions(10, fill).unwrap();
+        let after = positions(&module);
+        assert_eq!(bits(rows(&after, 0..2)), bits(rows(&before, 0..2)));
+        assert_eq!(rows(&after, 1..2), [0.0; HIDDEN], "the padding row");
+        assert_eq!(module.position_embeddings.as_ref().unwrap().padding_idx, Some(1));
+        match fill {
+            PositionFill::Tile => {
+                assert_eq!(bits(rows(&after, 2..6)), bits(rows(&before, 2..6)));
+                assert_eq!(bits(rows(&after, 6..10)), bits(rows(&before, 2..6)));
+            }
+            PositionFill::Interpolate => {
+                assert_eq!(bits(rows(&after, 2..3)), bits(rows(&before, 2..3)));
+                assert_eq!(bits(rows(&after, 9..10)), bits(rows(&before, 5..6)));
+            }
+        }
+        // Eight tokens fit now, and not nine.
+        let fits = |tokens: usize| {
+            let input = BertEmbeddingsInput::from_rows(&[vec![5; tokens]], &device()).unwrap();
+            module.try_forward(&input).is_ok()
+        };
+        assert!(fits(8) && !fits(9));
+    }
+}
+
+#[test]
+fn a_table_that_cannot_be_extended_is_refused() {
+    let relative = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey).init(&device());
+    let error = relative.extend_positions(12, PositionFill::Tile).unwrap_err();
+    assert!(error.to_string().contains("RelativeKey"), "{error}");
+    let error = tiny().init(&device()).extend_positions(5, PositionFill::Tile).unwrap_err();
+    assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }));
+    assert!(error.to_string().contains("6 rows"), "{error}");
+}
+
+#[test]
+fn a_resized_module_is_saved_with_its_new_sizes_and_loaded_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let module = tiny().init(&device());
+    let module = module.resize_vocabulary(&VocabularyResize::new(16)).unwrap();
+    let module = module.extend_positions(12, PositionFill::Interpolate).unwrap();
+    module.save_pretrained(dir.path()).unwrap();
+    let loaded = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!(loaded.config(), tiny().with_vocab_size(16).with_max_position_embeddings(12));
+    assert_eq!(all_values(&loaded), all_values(&module));
+}

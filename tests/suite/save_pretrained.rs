@@ -1,0 +1,317 @@
+//! Writing Hugging Face checkpoints.
+
+use crate::checkpoint_files::*;
+use crate::transformers::{Python, real_checkpoint};
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+use burn_bert::{
+    BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType, cast_module,
+};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+use std::path::Path;
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn roberta() -> BertEmbeddingsConfig {
+    tiny()
+        .with_max_position_embeddings(8)
+        .with_type_vocab_size(1)
+        .with_pad_token_id(Some(1))
+        .with_layer_norm_eps(1e-5)
+        .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
+}
+
+fn copy_of(name: &str) -> tempfile::TempDir {
+    let files: Vec<(String, Vec<u8>)> = std::fs::read_dir(fixture(name))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .collect();
+    folder(&files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect::<Vec<_>>())
+}
+
+fn config_json(dir: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap()
+}
+
+/// Key, dtype and shape of every tensor in `model.safetensors`, by key.
+fn contents(dir: &Path) -> Vec<(String, Dtype, Vec<usize>)> {
+    let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let mut contents: Vec<_> =
+        header.tensors().into_iter().map(|(key, info)| (key, info.dtype, info.shape.clone())).collect();
+    contents.sort_by(|a, b| a.0.cmp(&b.0));
+    contents
+}
+
+/// Bytes of every tensor in `model.safetensors`, by key.
+fn tensors(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors: Vec<_> =
+        file.iter().map(|(key, view)| (key.to_string(), view.data().to_vec())).collect();
+    tensors.sort();
+    tensors
+}
+
+#[test]
+fn a_new_directory_holds_hugging_faces_keys_shapes_and_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("made/on/the/way");
+    tiny().init(&device()).save_pretrained(&path).unwrap();
+    let expected = [
+        ("embeddings.LayerNorm.bias", vec![4]),
+        ("embeddings.LayerNorm.weight", vec![4]),
+        ("embeddings.position_embeddings.weight", vec![6, 4]),
+        ("embeddings.token_type_embeddings.weight", vec![2, 4]),
+        ("embeddings.word_embeddings.weight", vec![9, 4]),
+    ]
+    .map(|(key, shape)| (key.to_string(), Dtype::F32, shape));
+    assert_eq!(contents(&path), expected);
+    assert_eq!(
+        config_json(&path),
+        json!({
+            "architectures": ["BertModel"],
+            "hidden_dropout_prob": 0.1,
+            "hidden_size": 4,
+            "initializer_range": 0.02,
+            "intermediate_size": 16,
+            "layer_norm_eps": 1e-12,
+            "max_position_embeddings": 6,
+            "model_type": "bert",
+            "num_attention_heads": 1,
+            "pad_token_id": 0,
+            "type_vocab_size": 2,
+            "vocab_size": 9,
+        })
+    );
+    let mut files: Vec<_> =
+        std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["config.json", "model.safetensors"], "nothing temporary is left");
+}
+
+#[test]
+fn the_file_says_that_it_holds_pytorchs_tensors() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny().init(&device()).save_pretrained(dir.path()).unwrap();
+    let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
+    let (header_length, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
+    assert_eq!(header_length % 8, 0, "tensors start aligned");
+}
+
+#[test]
+fn positions_after_padding_are_saved_as_roberta() {
+    let dir = tempfile::tempdir().unwrap();
+    roberta().init(&device()).save_pretrained(dir.path()).unwrap();
+    let json = config_json(dir.path());
+    assert_eq!(json["model_type"], "roberta");
+    assert_eq!(json["architectures"], json!(["RobertaModel"]));
+    assert_eq!(BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap(), roberta());
+}
+
+#[test]
+fn a_published_size_gets_its_published_heads() {
+    let dir = tempfile::tempdir().unwrap();
+    for (hidden, heads) in [(128, 2), (768, 12), (1024, 16)] {
+        let path = dir.path().join(heads.to_string());
+        tiny().with_hidden_size(hidden).init(&device()).save_pretrained(&path).unwrap();
+        let json = config_json(&path);
+        assert_eq!(
+            (&json["num_attention_heads"], &json["intermediate_size"]),
+            (&json!(heads), &json!(4 * hidden))
+        );
+    }
+}
+
+#[test]
+fn what_is_saved_is_loaded_bit_for_bit_in_every_dtype_and_scheme() {
+    use PositionEmbeddingType::*;
+    let configs = [
+        tiny(),
+        roberta(),
+        tiny().with_pad_token_id(None).with_hidden_dropout_prob(0.25).with_layer_norm_eps(1e-7),
+        tiny().with_position_embedding_type(RelativeKey),
+        tiny().with_position_embedding_type(RelativeKeyQuery).with_max_position_embeddings(100),
+        tiny().with_initializer(EmbeddingInitializer::Normal { std: 0.3 }),
+    ];
+    for config in configs {
+        for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
+            let dir = tempfile::tempdir().unwrap();
+            let module = cast(config.init(&device()), dtype);
+            module.save_pretrained(dir.path()).unwrap();
+            assert_eq!(BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap(), config);
+            let mut loaded = cast_module(config.init(&device()), dtype);
+            loaded.load(dir.path()).unwrap();
+            let weight = |module: &BertEmbeddings| module.word_embeddings.weight.val().into_data();
+            assert_eq!(weight(&loaded), weight(&module));
+            assert_eq!(weight(&loaded).dtype(), DType::from(dtype));
+            assert_eq!(all_values(&loaded), all_values(&module));
+        }
+    }
+}
+
+#[test]
+fn a_module_under_training_is_saved_as_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let module = tiny().init(&device().autodiff());
+    module.save_pretrained(dir.path()).unwrap();
+    let loaded = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!(all_values(&loaded), all_values(&module));
+}
+
+#[test]
+fn saving_into_a_models_directory_replaces_the_layer_and_keeps_the_rest() {
+    for name in ["bert", "roberta"] {
+        let dir = copy_of(name);
+        let config = BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap();
+        let (before, json) = (tensors(dir.path()), config_json(dir.path()));
+        let keys = contents(dir.path());
+        let module = config.with_hidden_dropout_prob(0.3).init(&device());
+        module.save_pretrained(dir.path()).unwrap();
+
+        assert_eq!(contents(dir.path()), keys, "the same keys, dtypes and shapes");
+        for ((key, old), (_, new)) in before.iter().zip(tensors(dir.path())) {
+            assert_eq!(*old == new, !key.contains(".embeddings."), "{key}");
+        }
+        let mut expected = json;
+        expected["hidden_dropout_prob"] = json!(0.3);
+        assert_eq!(config_json(dir.path()), expected, "the other fields are as they were");
+        let loaded = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+        assert_eq!(all_values(&loaded), all_values(&module));
+    }
+}
+
+#[test]
+fn the_names_that_a_file_has_are_kept_and_its_old_buffer_is_dropped() {
+    let mut stored = tiny_tensors("bert.embeddings.");
+    stored[3].key = "bert.embeddings.LayerNorm.gamma".into();
+    stored[4].key = "bert.embeddings.LayerNorm.beta".into();
+    let mut buffer = Stored::f32("bert.embeddings.position_ids", &[1, 6]);
+    buffer.dtype = Dtype::I32;
+    stored.push(buffer);
+    stored.push(Stored::f32("bert.pooler.dense.bias", &[4]));
+    let dir = folder(&[("model.safetensors", &safetensors_bytes(&stored))]);
+    tiny().with_vocab_size(11).init(&device()).save_pretrained(dir.path()).unwrap();
+    let keys: Vec<String> = contents(dir.path()).into_iter().map(|(key, ..)| key).collect();
+    assert_eq!(
+        keys,
+        [
+            "bert.embeddings.LayerNorm.beta",
+            "bert.embeddings.LayerNorm.gamma",
+            "bert.embeddings.position_embeddings.weight",
+            "bert.embeddings.token_type_embeddings.weight",
+            "bert.embeddings.word_embeddings.weight",
+            "bert.pooler.dense.bias",
+        ]
+    );
+    assert_eq!(contents(dir.path())[4].2, [11, 4]);
+}
+
+/// Asserts that a save fails and leaves every file as it was.
+fn refused(dir: &Path, module: &BertEmbeddings) -> Error {
+    let files = |dir: &Path| {
+        let mut files: Vec<_> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| (path.clone(), std::fs::read(path).unwrap_or_default()))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = files(dir);
+    let error = module.save_pretrained(dir).expect_err("the save should fail");
+    assert_eq!(files(dir), before, "a failed save changed the directory: {error}");
+    error
+}
+
+#[test]
+fn a_directory_whose_weights_would_be_hidden_is_refused() {
+    for name in ["bert_sharded", "sharded_bin"] {
+        let dir = copy_of(name);
+        let message = refused(dir.path(), &tiny().init(&device())).to_string();
+        assert!(message.contains("index.json") && message.contains("another directory"), "{message}");
+    }
+    let dir = folder(&[("pytorch_model.bin", b"weights")]);
+    assert!(refused(dir.path(), &tiny().init(&device())).to_string().contains("pytorch_model.bin"));
+}
+
+#[test]
+fn a_directory_of_another_model_is_refused() {
+    let module = tiny().init(&device());
+    let error = refused(copy_of("roberta").path(), &module);
+    assert!(matches!(error, Error::ConfigFile { field: "model_type", .. }), "{error}");
+    let error = refused(copy_of("bert").path(), &tiny().with_hidden_size(8).init(&device()));
+    assert!(matches!(error, Error::ConfigFile { field: "hidden_size", .. }), "{error}");
+    let distilbert = folder(&[("config.json", br#"{"model_type": "distilbert"}"#)]);
+    assert!(matches!(refused(distilbert.path(), &module), Error::UnsupportedModel { .. }));
+    let other = folder(&[("model.safetensors", &safetensors_bytes(&[Stored::f32("wte.weight", &[9, 4])]))]);
+    assert!(matches!(refused(other.path(), &module), Error::MissingKey { .. }));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_not_overwritten() {
+    let module = tiny().init(&device());
+    refused(folder(&[("model.safetensors", b"half a download")]).path(), &module);
+    refused(folder(&[("config.json", b"{")]).path(), &module);
+    let dir = folder(&[]);
+    std::fs::create_dir(dir.path().join("model.safetensors")).unwrap();
+    refused(dir.path(), &module);
+    let file = folder(&[("file", b"")]);
+    assert!(matches!(module.save_pretrained(file.path().join("file")), Err(Error::Io { .. })));
+}
+
+fn transformers_reads(python: &Python, dir: &Path, module: &BertEmbeddings) {
+    let back = tempfile::tempdir().unwrap();
+    python.check("saved", dir, back.path());
+    let mut loaded = module.config().init(&device());
+    loaded = cast_module(loaded, dtype(module).into());
+    loaded.load(back.path()).unwrap();
+    assert_eq!(all_values(&loaded), all_values(module), "from Burn to transformers and back");
+}
+
+#[test]
+fn transformers_reads_what_was_saved_and_gives_it_back_bit_for_bit() {
+    let Some(python) = Python::find() else { return };
+    for (config, dtype) in [
+        (tiny().with_pad_token_id(Some(2)), FloatDType::F32),
+        (roberta(), FloatDType::F64),
+        (tiny().with_pad_token_id(None), FloatDType::F16),
+        (roberta(), FloatDType::BF16),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let module = cast(config.init(&device()), dtype);
+        module.save_pretrained(dir.path()).unwrap();
+        transformers_reads(&python, dir.path(), &module);
+    }
+}
+
+#[test]
+fn transformers_reads_a_model_whose_layer_was_replaced() {
+    let Some(python) = Python::find() else { return };
+    for name in ["bert", "roberta"] {
+        let dir = copy_of(name);
+        let config = BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap();
+        let module = config.init(&device());
+        module.save_pretrained(dir.path()).unwrap();
+        transformers_reads(&python, dir.path(), &module);
+    }
+}
+
+/// The real thing: a copy of the checkpoint that `BURN_BERT_MODEL` names, its layer through Burn and back.
+#[test]
+fn a_real_checkpoint_goes_to_transformers_and_back_bit_for_bit() {
+    let (Some(python), Some(model)) = (Python::find(), real_checkpoint()) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(model.join(name), dir.path().join(name)).unwrap();
+    }
+    let mut module = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+    module.word_embeddings.weight = module.word_embeddings.weight.map(|weight| weight * 1.5);
+    module.save_pretrained(dir.path()).unwrap();
+    transformers_reads(&python, dir.path(), &module);
+}
