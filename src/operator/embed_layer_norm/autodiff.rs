@@ -1,6 +1,6 @@
 //! Autodiff over any backend: one step in the graph, with a hand-written backward.
 
-use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Operand, Rows};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Operand, Rows};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use burn::backend::AutodiffBackend;
 use burn::backend::autodiff::{
@@ -78,10 +78,7 @@ fn inner<B: EmbeddingOps, C: CheckpointStrategy>(input: EmbedLayerNorm<Autodiff<
         gamma: input.gamma.into_primitive(),
         beta: input.beta.into_primitive(),
         epsilon: input.epsilon,
-        dropout: match input.dropout {
-            Dropout::Inactive => Dropout::Inactive,
-            Dropout::Philox { seed, prob } => Dropout::Philox { seed, prob },
-        },
+        dropout: input.dropout.into_inner(),
         path: input.path,
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<burn
     let floats = || summands(input).into_iter().filter_map(|(_, rows)| rows.source()).chain([&input.gamma]);
     let alike = floats().chain([&input.beta]).all(|tensor| tensor.dtype() == dtype);
     let empty = input.shape.contains(&0) || floats().any(|tensor| tensor.shape()[0] == 0);
-    (alike && !empty && input.path == crate::operator::embed_layer_norm::input::Path::Fused).then_some(dtype)
+    (alike && !empty && input.path == crate::operator::path::Path::Fused).then_some(dtype)
 }
 
 /// Panics unless every summand has a row of length H for every token, gamma and beta are of that length, and padding

@@ -1,15 +1,15 @@
 //! The layer's arithmetic on tensors, without a module.
 
+use crate::operator::device::{draws_masks, is_listed};
+use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::check::assert_fits;
 use crate::operator::embed_layer_norm::input as ops;
-use crate::operator::embed_layer_norm::input::Path;
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
-use burn::backend::{Dispatch, DispatchAutodiffContext, DispatchTensorKind};
+use crate::operator::path::Path;
+use burn::backend::{Dispatch, DispatchAutodiffContext};
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
-use burn::tensor::Distribution;
-use std::cell::Cell;
 
 /// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub struct Norm {
 /// Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the
 /// reference with a backward that saves as little, and so does a CubeCL device if dtypes are mixed or it has too
 /// few buffer bindings; every other device runs it with Burn's backward. In a browser and on devices that are not
-/// named here, dropout's mask is Burn's own. [`on_reference_path`] runs the reference everywhere.
+/// named here, dropout's mask is Burn's own. [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
 ///
 /// # Panics
 ///
@@ -108,8 +108,8 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
         gamma: gamma.into_dispatch(),
         beta: beta.into_dispatch(),
         epsilon,
-        dropout: ops::Dropout::Inactive,
-        path: PATH.get(),
+        dropout: Dropout::Inactive,
+        path: Path::current(),
     };
     assert_fits(&input);
     let is_autodiff = [&input.words, &input.token_types, &input.positions]
@@ -124,45 +124,7 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
         return DropoutConfig::new(dropout).init().forward(run(input));
     }
     let device = Tensor::<1>::from_dispatch(input.gamma.clone()).device();
-    let seed = Tensor::<1, Int>::random([4], Distribution::Uniform(0.0, 65536.0), &device);
-    run(ops::EmbedLayerNorm {
-        dropout: ops::Dropout::Philox { seed: seed.into_dispatch(), prob: dropout },
-        ..input
-    })
-}
-
-thread_local! {
-    static PATH: Cell<Path> = const { Cell::new(Path::Fused) };
-}
-
-/// Runs `f` with the reference in the place of every kernel, on this thread.
-///
-/// A forward in `f` runs the default bodies of [`EmbeddingOps`], made of Burn's own operations, and so will its
-/// backward, wherever that is called. Results are those of the kernels up to rounding, for ids that are in range,
-/// and a seed gives the same dropout mask: whoever doubts a kernel compares in one line.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::functional::on_reference_path;
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-///
-/// let device = Device::default();
-/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8).init(&device);
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 0]], &device)?;
-/// let fused = embeddings.forward(&input);
-/// let reference = on_reference_path(|| embeddings.forward(&input));
-/// assert!(fused.all_close(reference, Some(1e-5), Some(1e-5)));
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
-pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
-    struct Restore(Path);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            PATH.set(self.0);
-        }
-    }
-    let _restore = Restore(PATH.replace(Path::Reference));
-    f()
+    run(ops::EmbedLayerNorm { dropout: Dropout::draw(dropout, &device), ..input })
 }
 
 fn run(input: ops::EmbedLayerNorm<Dispatch>) -> Tensor<3> {
@@ -170,38 +132,6 @@ fn run(input: ops::EmbedLayerNorm<Dispatch>) -> Tensor<3> {
         true => Dispatch::embed_layer_norm(input),
         false => reference::embed_layer_norm::<Dispatch>(input),
     })
-}
-
-/// Whether the extension's macro knows the device; it panics on all others.
-fn is_listed(kind: &DispatchTensorKind) -> bool {
-    match kind {
-        #[cfg(feature = "flex")]
-        DispatchTensorKind::Flex(_) => true,
-        #[cfg(feature = "ndarray")]
-        DispatchTensorKind::NdArray(_) => true,
-        #[cfg(feature = "_cubecl")]
-        DispatchTensorKind::Cube(_) => true,
-        DispatchTensorKind::Autodiff(inner) => is_listed(inner),
-        #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
-        _ => false,
-    }
-}
-
-/// Whether the operator makes dropout's mask itself: on every listed device, but not in a browser.
-fn draws_masks(kind: &DispatchTensorKind) -> bool {
-    match kind {
-        #[cfg(feature = "flex")]
-        DispatchTensorKind::Flex(_) => true,
-        #[cfg(feature = "ndarray")]
-        DispatchTensorKind::NdArray(_) => true,
-        // The kernel reads the seed where it lies, but the reference, which takes its place for inputs that it
-        // does not take, cannot in a browser.
-        #[cfg(all(not(target_family = "wasm"), feature = "_cubecl"))]
-        DispatchTensorKind::Cube(_) => true,
-        DispatchTensorKind::Autodiff(inner) => draws_masks(inner),
-        #[allow(unreachable_patterns)]
-        _ => false,
-    }
 }
 
 /// A summand as the backends take it: dequantised.

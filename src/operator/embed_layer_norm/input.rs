@@ -4,6 +4,8 @@
 
 #![cfg_attr(feature = "ndarray", allow(deprecated))] // what the macro generates names Burn's NdArray
 
+use crate::operator::dropout::Dropout;
+use crate::operator::path::Path;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, ExtensionType};
 
@@ -48,33 +50,6 @@ impl<B: Backend> Rows<B> {
             Rows::Values(values) => Some(values),
         }
     }
-}
-
-/// Which elements dropout keeps.
-#[derive(Clone, Debug, ExtensionType)]
-pub enum Dropout<B: Backend> {
-    /// All of them.
-    Inactive,
-    /// Each with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
-    ///
-    /// The mask is a function of `seed`, the token and the column alone, so the backward computes it again.
-    /// It is the same on every device, in every dtype, and on any number of threads.
-    Philox {
-        /// Four integers in 0..65536: the 64 bits of the generator's key, least significant first.
-        seed: IntTensor<B>,
-        /// The probability of a zero, in [0, 1).
-        prob: f64,
-    },
-}
-
-/// What computes the operator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Path {
-    /// The backend's kernels, where it has them for the input.
-    #[default]
-    Fused,
-    /// The default bodies of [`EmbeddingOps`](super::ops::EmbeddingOps).
-    Reference,
 }
 
 /// The operator's inputs.

@@ -3,11 +3,11 @@
 //! Generic over the backend, so `Dispatch` is one of them: on devices that the extension's macro does not list
 //! (remote, capture, LibTorch) Burn's own autodiff differentiates [`embed_layer_norm`].
 
-use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Needs, Rows};
-use crate::operator::philox::{GROUP, Mask};
+use crate::operator::dtype::{narrow, wide};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs, Rows};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings, try_read_sync};
-use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
+use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
+use burn::tensor::{Shape, Slice};
 
 /// y, [B, S, H].
 pub(crate) fn embed_layer_norm<B: Backend>(input: EmbedLayerNorm<B>) -> FloatTensor<B> {
@@ -19,7 +19,7 @@ pub(crate) fn embed_layer_norm<B: Backend>(input: EmbedLayerNorm<B>) -> FloatTen
         Some(wide::<B>(input.beta.clone())),
         input.epsilon,
     );
-    narrow::<B>(drop_out::<B>(y, &input), dtype)
+    narrow::<B>(input.dropout.apply(y), dtype)
 }
 
 /// y [B, S, H], mean and rstd [B, S, 1].
@@ -35,7 +35,7 @@ pub(crate) fn with_statistics<B: Backend>(
     let rstd = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, input.epsilon.into())));
     let normalized = B::float_mul(centered, rstd.clone());
     let y = B::float_add(B::float_mul(normalized, vector::<B>(&input.gamma)), vector::<B>(&input.beta));
-    (narrow::<B>(drop_out::<B>(y, &input), dtype), mean, rstd)
+    (narrow::<B>(input.dropout.apply(y), dtype), mean, rstd)
 }
 
 /// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::operator::embed_layer_norm::input::Operand::ALL), each in the
@@ -50,7 +50,7 @@ pub(crate) fn backward<B: Backend>(
     let [words, token_types, positions, gamma, beta] = needs;
     let dtype = grad.dtype();
     let hidden = input.gamma.shape()[0];
-    let grad = drop_out::<B>(wide::<B>(grad), &input); // [B, S, H]
+    let grad = input.dropout.apply(wide::<B>(grad)); // [B, S, H]
     let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&input)), mean), rstd.clone());
 
     let over_tokens = |tensor, of: &FloatTensor<B>| {
@@ -173,52 +173,8 @@ fn is_pad<B: Backend>(ids: &IntTensor<B>, pad: usize, shape: Shape) -> BoolTenso
     B::bool_expand(B::bool_reshape(mask, Shape::new([rows, seq, 1])), shape)
 }
 
-/// The elements of [B, S, H] that dropout keeps, scaled. The mask is made on the host.
-fn drop_out<B: Backend>(tensor: FloatTensor<B>, input: &EmbedLayerNorm<B>) -> FloatTensor<B> {
-    let Dropout::Philox { seed, prob } = &input.dropout else { return tensor };
-    let [batch, seq, hidden] = tensor.shape().dims();
-    let mask = Mask::new(read_seed::<B>(seed.clone()), *prob);
-    let mut factors = Vec::with_capacity(batch * seq * hidden);
-    for token in 0..(batch * seq) as u64 {
-        for group in 0..hidden.div_ceil(GROUP) {
-            let columns = GROUP.min(hidden - group * GROUP);
-            let words = mask.words(token, group as u32);
-            factors
-                .extend(words[..columns].iter().map(|&word| if mask.keeps(word) { mask.scale } else { 0.0 }));
-        }
-    }
-    let factors = TensorData::new(factors, [batch, seq, hidden]).convert_dtype(tensor.dtype());
-    let factors = B::float_from_data(factors, &tensor.device());
-    B::float_mul(tensor, factors)
-}
-
-/// Reads the four seed integers back.
-///
-/// # Panics
-///
-/// On a device that cannot be read without waiting for a browser's event loop; dropout there is Burn's own.
-pub(crate) fn read_seed<B: Backend>(seed: IntTensor<B>) -> [u32; 4] {
-    let Some(Ok(data)) = try_read_sync(B::int_into_data(seed)) else {
-        panic!("the seed of a dropout mask could not be read from its device")
-    };
-    let mut words = data.iter::<u32>();
-    std::array::from_fn(|_| words.next().unwrap_or(0))
-}
-
 /// A vector [H] as [1, 1, H], wide.
 fn vector<B: Backend>(vector: &FloatTensor<B>) -> FloatTensor<B> {
     let hidden = vector.shape()[0];
     B::float_reshape(wide::<B>(vector.clone()), Shape::new([1, 1, hidden]))
-}
-
-/// Statistics are taken in f32 for 16-bit floats.
-fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
-    match tensor.dtype() {
-        DType::F16 | DType::BF16 => B::float_cast(tensor, FloatDType::F32),
-        _ => tensor,
-    }
-}
-
-fn narrow<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-    if tensor.dtype() == dtype { tensor } else { B::float_cast(tensor, dtype.into()) }
 }

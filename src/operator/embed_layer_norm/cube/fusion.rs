@@ -1,8 +1,9 @@
 //! The operator on fusion's lazy devices: queued as one operation, run by [`CubeBackend`] when its turn comes.
 
 use super::setup::Dtypes;
+use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::check::summands;
-use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Needs, Rows};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs, Rows};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
 use burn::backend::tensor::{FloatTensor, IntTensor};

@@ -2,8 +2,9 @@
 
 use super::mask::MaskLaunch;
 use super::source::{SourceLaunch, SourcesLaunch};
+use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::check::{assert_fits, kernel_dtype, summands};
-use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Rows};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
 use crate::operator::philox;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::{Backend, TensorMetadata};

@@ -4,11 +4,12 @@
 //! adds to them as it goes; the words' rows are handed out by [`Scatter`]; what is left (γ, β, the few
 //! token types, a position row that began in an earlier task) is summed per task and merged in order.
 
-use super::row::{self, Gradients, Norm, accumulate};
-use super::scalar::{Scalar, Wide};
+use super::row::{self, Gradients, Norm};
 use super::scatter::Scatter;
 use super::{Source, TASK};
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs};
+use crate::operator::flex::scalar::{Scalar, Wide};
+use crate::operator::flex::sums::accumulate;
 use crate::operator::parallel;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;

@@ -1,8 +1,8 @@
 //! The forward pass.
 
 use super::row::{self, Norm};
-use super::scalar::{Scalar, Wide};
 use super::{Source, TASK};
+use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::parallel;
 use pulp::{Arch, Simd, WithSimd};
 

@@ -6,60 +6,33 @@
 mod backward;
 mod forward;
 mod row;
-mod scalar;
 mod scatter;
 mod source;
 
 use crate::operator::embed_layer_norm::check::{assert_fits, kernel_dtype, summands};
-use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Needs};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
-use crate::operator::philox::Mask;
+use crate::operator::flex::scalar::Scalar;
+use crate::operator::flex::{tensor, values, with_scalar};
 use burn::backend::Flex;
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{DType, Shape, TensorData, bf16, f16};
+use burn::tensor::Shape;
 use row::Norm;
-use scalar::Scalar;
 use source::Source;
 
 /// Tokens that are worked on in one go.
 const TASK: usize = 64;
 
-/// Runs `$body` with the type alias `$scalar` for the inputs' dtype, or `$other` if it has no kernel.
-macro_rules! with_scalar {
-    ($input:expr, $scalar:ident => $body:expr, $other:expr) => {
-        match kernel_dtype($input) {
-            Some(DType::F32) => {
-                type $scalar = f32;
-                $body
-            }
-            Some(DType::F64) => {
-                type $scalar = f64;
-                $body
-            }
-            Some(DType::F16) => {
-                type $scalar = f16;
-                $body
-            }
-            Some(DType::BF16) => {
-                type $scalar = bf16;
-                $body
-            }
-            _ => $other,
-        }
-    };
-}
-
 impl EmbeddingOps for Flex {
     fn embed_layer_norm(input: EmbedLayerNorm<Self>) -> FloatTensor<Self> {
-        with_scalar!(&input, T => forward::<T>(&input).0, reference::embed_layer_norm::<Self>(input))
+        with_scalar!(kernel_dtype(&input), T => forward::<T>(&input).0, reference::embed_layer_norm::<Self>(input))
     }
 
     fn embed_layer_norm_with_statistics(
         input: EmbedLayerNorm<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        with_scalar!(&input, T => {
+        with_scalar!(kernel_dtype(&input), T => {
             let (y, mean, rstd) = forward::<T>(&input);
             let [batch, seq] = input.shape;
             let [mean, rstd] = [mean, rstd].map(|values| tensor(values, Shape::new([batch, seq, 1])));
@@ -75,7 +48,7 @@ impl EmbeddingOps for Flex {
         needs: Needs,
     ) -> Vec<Option<FloatTensor<Self>>> {
         with_scalar!(
-            &input,
+            kernel_dtype(&input),
             T => backward::backward::<T>(&input, &mean, &rstd, &grad, needs),
             reference::backward::<Self>(input, mean, rstd, grad, needs)
         )
@@ -98,11 +71,7 @@ fn sources(input: &EmbedLayerNorm<Flex>) -> [Option<Source>; 3] {
 fn norm<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> Norm<T::Wide> {
     let gamma = values::<T>(&input.gamma).iter().map(|value| value.widen()).collect();
     let beta = values::<T>(&input.beta).iter().map(|value| value.widen()).collect();
-    let mask = match &input.dropout {
-        Dropout::Inactive => None,
-        Dropout::Philox { seed, prob } => Some(Mask::new(reference::read_seed::<Flex>(seed.clone()), *prob)),
-    };
-    Norm { gamma, beta, epsilon: input.epsilon, mask }
+    Norm { gamma, beta, epsilon: input.epsilon, mask: input.dropout.mask() }
 }
 
 /// The row of each summand that `token` reads.
@@ -117,14 +86,6 @@ fn rows<'a, T>(
         let start = sources[i].as_ref()?.row(token) * hidden;
         values[i]?.get(start..start + hidden)
     })
-}
-
-fn values<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T> {
-    tensor.to_contiguous().as_slice().map(<[T]>::to_vec).unwrap_or_default()
-}
-
-fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Flex> {
-    Flex::float_from_data(TensorData::new(values, shape), &Default::default())
 }
 
 #[cfg(test)]

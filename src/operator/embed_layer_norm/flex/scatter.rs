@@ -1,7 +1,7 @@
 //! Rows of a table's gradient, handed out so that no two tokens write to the same one.
 
-use super::row::accumulate;
-use super::scalar::Wide;
+use crate::operator::flex::scalar::Wide;
+use crate::operator::flex::sums::accumulate;
 use crate::operator::parallel;
 
 /// Above this many tokens in one row, its columns are summed in parallel.

@@ -1,7 +1,7 @@
 //! The summands as the kernels read them.
 
-use super::scalar::{Scalar, Wide};
 use crate::operator::embed_layer_norm::input::Rows;
+use crate::operator::flex::scalar::{Scalar, Wide};
 use burn::backend::Flex;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::DType;

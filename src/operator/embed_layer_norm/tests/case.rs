@@ -1,7 +1,9 @@
 //! Inputs of the operator, drawn at random.
 
 use super::Kernels;
-use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Needs, Path, Rows};
+use crate::operator::dropout::Dropout;
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs, Rows};
+use crate::operator::path::Path;
 use burn::backend::Flex;
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::backend::tensor::{FloatTensor, IntTensor};

@@ -4,9 +4,11 @@
 
 mod case;
 
-use crate::operator::embed_layer_norm::input::{Dropout, EmbedLayerNorm, Operand, Path, Rows};
+use crate::operator::dropout::Dropout;
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Operand, Rows};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
+use crate::operator::path::Path;
 use crate::operator::philox::{GROUP, Mask};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::{Device, FloatTensor};

@@ -5,7 +5,7 @@ use bytemuck::Pod;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
 /// What a tensor holds.
-pub(super) trait Scalar: Element + Pod + Send + Sync {
+pub(crate) trait Scalar: Element + Pod + Send + Sync {
     /// What arithmetic is done in.
     type Wide: Wide;
 
@@ -17,7 +17,7 @@ pub(super) trait Scalar: Element + Pod + Send + Sync {
 }
 
 /// A type that arithmetic is done in.
-pub(super) trait Wide:
+pub(crate) trait Wide:
     Scalar<Wide = Self> + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + AddAssign
 {
     const ZERO: Self;

@@ -1,0 +1,35 @@
+//! What a device can do.
+
+use burn::backend::DispatchTensorKind;
+
+/// Whether the extensions' macros know the device; they panic on all others.
+pub(crate) fn is_listed(kind: &DispatchTensorKind) -> bool {
+    match kind {
+        #[cfg(feature = "flex")]
+        DispatchTensorKind::Flex(_) => true,
+        #[cfg(feature = "ndarray")]
+        DispatchTensorKind::NdArray(_) => true,
+        #[cfg(feature = "_cubecl")]
+        DispatchTensorKind::Cube(_) => true,
+        DispatchTensorKind::Autodiff(inner) => is_listed(inner),
+        #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
+        _ => false,
+    }
+}
+
+/// Whether the operators make dropout's mask themselves: on every listed device, but not in a browser.
+pub(crate) fn draws_masks(kind: &DispatchTensorKind) -> bool {
+    match kind {
+        #[cfg(feature = "flex")]
+        DispatchTensorKind::Flex(_) => true,
+        #[cfg(feature = "ndarray")]
+        DispatchTensorKind::NdArray(_) => true,
+        // A kernel reads the seed on the device, but the reference, which takes the inputs that have no kernel,
+        // cannot in a browser.
+        #[cfg(all(not(target_family = "wasm"), feature = "_cubecl"))]
+        DispatchTensorKind::Cube(_) => true,
+        DispatchTensorKind::Autodiff(inner) => draws_masks(inner),
+        #[allow(unreachable_patterns)]
+        _ => false,
+    }
+}

@@ -1,0 +1,83 @@
+//! Dropout, as the operators take it.
+
+#![cfg_attr(feature = "ndarray", allow(deprecated))] // what the derive generates names Burn's NdArray
+
+use super::philox::{GROUP, Mask};
+use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, Dispatch, ExtensionType, TensorMetadata, try_read_sync};
+use burn::prelude::*;
+use burn::tensor::Distribution;
+
+/// Which elements dropout keeps.
+#[derive(Clone, Debug, ExtensionType)]
+pub enum Dropout<B: Backend> {
+    /// All of them.
+    Inactive,
+    /// Each with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
+    ///
+    /// The mask is a function of `seed`, the token and the column alone, so the backward computes it again.
+    /// It is the same on every device, in every dtype, and on any number of threads.
+    Philox {
+        /// Four integers in 0..65536: the 64 bits of the generator's key, least significant first.
+        seed: IntTensor<B>,
+        /// The probability of a zero, in [0, 1).
+        prob: f64,
+    },
+}
+
+impl Dropout<Dispatch> {
+    /// A mask of its own, from the seed stream of `device`.
+    pub(crate) fn draw(prob: f64, device: &Device) -> Self {
+        let seed = Tensor::<1, Int>::random([4], Distribution::Uniform(0.0, 65536.0), device);
+        Self::Philox { seed: seed.into_dispatch(), prob }
+    }
+}
+
+impl<B: Backend> Dropout<B> {
+    /// The mask, its seed read back.
+    ///
+    /// # Panics
+    ///
+    /// On a device that cannot be read without waiting for a browser's event loop; dropout there is Burn's own.
+    pub(crate) fn mask(&self) -> Option<Mask> {
+        let Self::Philox { seed, prob } = self else { return None };
+        let Some(Ok(data)) = try_read_sync(B::int_into_data(seed.clone())) else {
+            panic!("the seed of a dropout mask could not be read from its device")
+        };
+        let mut words = data.iter::<u32>();
+        Some(Mask::new(std::array::from_fn(|_| words.next().unwrap_or(0)), *prob))
+    }
+
+    /// The elements of `tensor` that are kept, scaled. The mask is made on the host.
+    ///
+    /// A token is an index into all axes but the last, row-major; a column is an index into the last.
+    pub(crate) fn apply(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        let Some(mask) = self.mask() else { return tensor };
+        let shape = tensor.shape();
+        let columns = shape.last().copied().unwrap_or(1);
+        let mut factors = Vec::with_capacity(shape.num_elements());
+        for token in 0..shape.num_elements().checked_div(columns).unwrap_or(0) as u64 {
+            for group in 0..columns.div_ceil(GROUP) {
+                let columns = GROUP.min(columns - group * GROUP);
+                let words = mask.words(token, group as u32);
+                factors.extend(
+                    words[..columns].iter().map(|&word| if mask.keeps(word) { mask.scale } else { 0.0 }),
+                );
+            }
+        }
+        let factors = TensorData::new(factors, shape).convert_dtype(tensor.dtype());
+        let factors = B::float_from_data(factors, &tensor.device());
+        B::float_mul(tensor, factors)
+    }
+}
+
+impl<B: Backend, C: CheckpointStrategy> Dropout<Autodiff<B, C>> {
+    /// The same mask on the inner backend.
+    pub(crate) fn into_inner(self) -> Dropout<B> {
+        match self {
+            Self::Inactive => Dropout::Inactive,
+            Self::Philox { seed, prob } => Dropout::Philox { seed, prob },
+        }
+    }
+}

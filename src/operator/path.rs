@@ -1,0 +1,54 @@
+//! What computes an operator: a kernel, or the reference.
+
+use std::cell::Cell;
+
+/// What computes the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    /// The backend's kernels, where it has them for the input.
+    #[default]
+    Fused,
+    /// The default body of the operator's trait, made of Burn's own operations.
+    Reference,
+}
+
+thread_local! {
+    static PATH: Cell<Path> = const { Cell::new(Path::Fused) };
+}
+
+/// Runs `f` with the reference in the place of every kernel, on this thread.
+///
+/// A forward in `f` runs the default bodies of [the operators' traits](crate::ops), made of Burn's own operations, and so will its
+/// backward, wherever that is called. Results are those of the kernels up to rounding, for ids that are in range,
+/// and a seed gives the same dropout mask: use it to compare a kernel with the reference.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::functional::on_reference_path;
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default();
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 0]], &device)?;
+/// let fused = embeddings.forward(&input);
+/// let reference = on_reference_path(|| embeddings.forward(&input));
+/// assert!(fused.all_close(reference, Some(1e-5), Some(1e-5)));
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
+    struct Restore(Path);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PATH.set(self.0);
+        }
+    }
+    let _restore = Restore(PATH.replace(Path::Reference));
+    f()
+}
+
+impl Path {
+    /// What computes an operator that is called now, on this thread.
+    pub(crate) fn current() -> Self {
+        PATH.get()
+    }
+}
