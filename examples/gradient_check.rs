@@ -73,7 +73,7 @@ fn check(
         .with_position_embedding_type(scheme)
         .try_init(device)?;
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 0, 7, 3, 0], [2, 5, 4, 6, 1, 3]], device)?
-        .with_token_type_rows(&[[0, 0, 0, 1, 1, 0], [0, 0, 1, 1, 1, 1]])?;
+        .with_token_type_ids(&[[0, 0, 0, 1, 1, 0], [0, 0, 1, 1, 1, 1]])?;
     module.try_forward(&input)?; // a table too small for the batch is an error here, not a panic below
 
     let check = GradCheck::new().seed(args.seed).max_entries(args.max_entries);

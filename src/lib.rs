@@ -68,7 +68,7 @@ pub mod training;
 pub use burn_gradcheck as gradcheck;
 pub use burn_gradcheck::cast_module;
 pub use embeddings::{
-    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, NewRows,
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, IntoIds, NewRows,
     PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
 };
 pub use error::{EmbeddingTable, Error, Result};

@@ -4,12 +4,55 @@ use crate::error::{EmbeddingTable, Error, Result};
 use burn::prelude::*;
 use std::sync::{Arc, OnceLock};
 
+/// Ids from the host or in a tensor: what [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes beside the tokens.
+///
+/// - Rows on the host, one a sequence: `&[[0, 0, 1]]`, `&Vec<Vec<u32>>` and the like, of any integer type `I`;
+/// - a `Tensor<2, Int>` on the batch's device.
+///
+/// The trait is sealed: it has no other implementations.
+pub trait IntoIds<I>: sealed::IntoIds<I> {}
+
+impl<I, T: sealed::IntoIds<I>> IntoIds<I> for T {}
+
+mod sealed {
+    use super::*;
+
+    pub trait IntoIds<I> {
+        /// The ids, [B, S], which messages call `name`. Rows of the host go to `device`.
+        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids>;
+    }
+
+    impl IntoIds<i64> for Tensor<2, Int> {
+        fn into_ids(self, name: &'static str, _device: &Device) -> Result<Ids> {
+            Ok(Ids::from_tensor(name, self))
+        }
+    }
+
+    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>> IntoIds<I> for &[R] {
+        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
+            Ids::from_rows(name, self, device)
+        }
+    }
+
+    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>, const B: usize> IntoIds<I> for &[R; B] {
+        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
+            Ids::from_rows(name, self, device)
+        }
+    }
+
+    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>> IntoIds<I> for &Vec<R> {
+        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
+            Ids::from_rows(name, self, device)
+        }
+    }
+}
+
 /// Ids on a device, [B, S], with a copy on the host from which they are checked.
 ///
 /// Ids that came from the host keep the copy they came from; ids that came as a tensor are read back when they
 /// are first checked, and clones share what was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Ids {
+pub struct Ids {
     name: &'static str,
     tensor: Tensor<2, Int>,
     host: Host,
@@ -19,7 +62,7 @@ pub(crate) struct Ids {
 enum Host {
     /// The values, read back at most once.
     Copy(Arc<OnceLock<HostIds>>),
-    /// The caller answers for the range.
+    /// The caller guarantees the range.
     Unchecked,
 }
 
@@ -95,12 +138,12 @@ impl Ids {
         }
     }
 
-    pub(crate) fn assume_in_range(self) -> Self {
+    pub(crate) fn unchecked(self) -> Self {
         Self { host: Host::Unchecked, ..self }
     }
 
-    /// The same ids, checked from here on whatever was assumed of them: for code that reads them anyway.
-    pub(crate) fn assume_nothing(&self) -> Self {
+    /// The same ids, checked from here on even if they were unchecked: for code that reads them anyway.
+    pub(crate) fn checked(&self) -> Self {
         match &self.host {
             Host::Copy(_) => self.clone(),
             Host::Unchecked => Self::from_tensor(self.name, self.tensor.clone()),
@@ -179,8 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn assumed_ids_are_not_read() {
-        let ids = Ids::from_tensor("ids", Tensor::from_data([[7]], &Device::default())).assume_in_range();
+    fn unchecked_ids_are_not_read() {
+        let ids = Ids::from_tensor("ids", Tensor::from_data([[7]], &Device::default())).unchecked();
         ids.check(EmbeddingTable::Word, 3).unwrap();
         assert!(ids.host().is_none());
     }

@@ -1,6 +1,6 @@
 //! What goes into a `BertEmbeddings`, checked as far as it can be without the tables.
 
-use super::ids::Ids;
+use super::ids::{Ids, IntoIds};
 use crate::error::{Error, Result};
 use burn::prelude::*;
 
@@ -15,7 +15,7 @@ use burn::prelude::*;
 ///
 /// let device = Device::default();
 /// let input = BertEmbeddingsInput::from_rows(&[[101, 7592, 102, 0], [101, 2088, 999, 102]], &device)?
-///     .with_token_type_rows(&[[0, 0, 1, 0], [0, 0, 0, 0]])?;
+///     .with_token_type_ids(&[[0, 0, 1, 0], [0, 0, 0, 0]])?;
 /// assert_eq!(input.dims(), [2, 4]);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
@@ -26,7 +26,7 @@ use burn::prelude::*;
 /// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward), which alone knows the tables: for ids
 /// that came from the host against the extremes recorded as they came, without touching the device; for ids
 /// that came as tensors by reading them back, once for all clones of this input.
-/// [`assume_in_range`](Self::assume_in_range) drops the check.
+/// [`unchecked_ids`](Self::unchecked_ids) skips the check.
 #[derive(Clone, Debug)]
 pub struct BertEmbeddingsInput {
     words: Words,
@@ -94,26 +94,27 @@ impl BertEmbeddingsInput {
         Self { words, token_type_ids: None, position_ids: None, past_key_values_length: 0 }
     }
 
-    /// Segment ids from the host, [B, S]. Without them every token is of type 0.
+    /// Segment ids, [B, S]: rows from the host, or a tensor. Without them every token is of type 0.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::BertEmbeddingsInput;
+    ///
+    /// let device = Device::default();
+    /// let input = BertEmbeddingsInput::from_rows(&[[101, 592, 102]], &device)?;
+    /// let from_the_host = input.clone().with_token_type_ids(&[[0, 0, 1]])?;
+    /// let from_a_tensor = input.with_token_type_ids(Tensor::from_ints([[0, 0, 1]], &device))?;
+    /// # let _ = (from_the_host, from_a_tensor);
+    /// # Ok::<(), burn_bert::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`from_rows`](Self::from_rows), and [`Error::ShapeMismatch`] if the shape is not [B, S].
-    pub fn with_token_type_rows<I>(self, token_type_ids: &[impl AsRef<[I]>]) -> Result<Self>
-    where
-        I: Copy + TryInto<i32>,
-    {
-        let ids = Ids::from_rows("token_type_ids", token_type_ids, &self.device())?;
+    /// Those of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is not [B, S];
+    /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
+    pub fn with_token_type_ids<I>(self, token_type_ids: impl IntoIds<I>) -> Result<Self> {
+        let ids = token_type_ids.into_ids("token_type_ids", &self.device())?;
         self.with_token_types(ids)
-    }
-
-    /// Segment ids that lie on the batch's device already, [B, S].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`] if the shape is not [B, S], [`Error::DeviceMismatch`] if the device is another one.
-    pub fn with_token_type_ids(self, token_type_ids: Tensor<2, Int>) -> Result<Self> {
-        self.with_token_types(Ids::from_tensor("token_type_ids", token_type_ids))
     }
 
     fn with_token_types(self, ids: Ids) -> Result<Self> {
@@ -129,27 +130,16 @@ impl BertEmbeddingsInput {
         Ok(Self { token_type_ids: Some(ids), ..self })
     }
 
-    /// Positions from the host, [B, S], or [1, S] for all sequences alike. Without them positions follow the
-    /// module's [`PositionEmbeddingType`](crate::PositionEmbeddingType).
+    /// Positions, [B, S], or [1, S] for all sequences alike: rows from the host, or a tensor. Without them positions
+    /// follow the module's [`PositionEmbeddingType`](crate::PositionEmbeddingType).
     ///
     /// # Errors
     ///
-    /// Those of [`from_rows`](Self::from_rows), and [`Error::ShapeMismatch`] if the shape is neither.
-    pub fn with_position_rows<I>(self, position_ids: &[impl AsRef<[I]>]) -> Result<Self>
-    where
-        I: Copy + TryInto<i32>,
-    {
-        let ids = Ids::from_rows("position_ids", position_ids, &self.device())?;
+    /// Those of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is neither;
+    /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
+    pub fn with_position_ids<I>(self, position_ids: impl IntoIds<I>) -> Result<Self> {
+        let ids = position_ids.into_ids("position_ids", &self.device())?;
         self.with_positions(ids)
-    }
-
-    /// Positions that lie on the batch's device already, [B, S] or [1, S].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`] if the shape is neither, [`Error::DeviceMismatch`] if the device is another one.
-    pub fn with_position_ids(self, position_ids: Tensor<2, Int>) -> Result<Self> {
-        self.with_positions(Ids::from_tensor("position_ids", position_ids))
     }
 
     fn with_positions(self, ids: Ids) -> Result<Self> {
@@ -180,19 +170,19 @@ impl BertEmbeddingsInput {
         Self { past_key_values_length, ..self }
     }
 
-    /// Drops the check of all ids given so far: the caller answers for their range.
+    /// Skips the check of all ids given so far: the caller guarantees that they are in range.
     ///
-    /// Saves ids that came as tensors from being read back, which waits for the device. For an id out of range,
+    /// Ids that came as tensors are then not read back, which waits for the device. For an id out of range,
     /// and for an `AfterPadding` position past its table, Flex's kernel panics and names the id; everything else takes
     /// the nearest row that exists. No memory outside a table is ever read or written.
-    pub fn assume_in_range(self) -> Self {
+    pub fn unchecked_ids(self) -> Self {
         Self {
             words: match self.words {
-                Words::Ids(ids) => Words::Ids(ids.assume_in_range()),
+                Words::Ids(ids) => Words::Ids(ids.unchecked()),
                 embeds => embeds,
             },
-            token_type_ids: self.token_type_ids.map(Ids::assume_in_range),
-            position_ids: self.position_ids.map(Ids::assume_in_range),
+            token_type_ids: self.token_type_ids.map(Ids::unchecked),
+            position_ids: self.position_ids.map(Ids::unchecked),
             ..self
         }
     }

@@ -12,6 +12,7 @@ mod token_embedding;
 
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
 pub(crate) use ids::Ids;
+pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;
 pub use input::BertEmbeddingsInput;
 pub(crate) use input::Words;

@@ -204,7 +204,7 @@ impl BertEmbeddings {
     ///   difference;
     /// - [`Error::Config`] if `dropout.prob` or a table's `padding_idx` was set to a value that it cannot have.
     ///
-    /// Ids are not checked after [`BertEmbeddingsInput::assume_in_range`].
+    /// Ids are not checked after [`BertEmbeddingsInput::unchecked_ids`].
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
         self.check(input)?;
         let rows = [self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?];

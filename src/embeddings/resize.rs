@@ -90,15 +90,15 @@ impl BertEmbeddings {
     /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so
     /// it starts afresh with this table and goes on with all others; a
     /// [`SparseOptimizer`](crate::sparse::SparseOptimizer) does so too. A table that has the size already is
-    /// returned as it is. An output head tied to the table by reading it follows by itself.
+    /// not changed. An output head tied to the table by reading it follows by itself.
     ///
     /// ```
     /// use burn::prelude::*;
     /// use burn_bert::{BertEmbeddingsConfig, VocabularyResize};
     ///
     /// let config = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8);
-    /// let embeddings = config.init(&Device::default());
-    /// let embeddings = embeddings.resize_vocabulary(&VocabularyResize::new(103).with_pad_to_multiple_of(8))?;
+    /// let mut embeddings = config.init(&Device::default());
+    /// embeddings.resize_vocabulary(&VocabularyResize::new(103).with_pad_to_multiple_of(8))?;
     /// assert_eq!(embeddings.word_embeddings.num_embeddings(), 104);
     /// # Ok::<(), burn_bert::Error>(())
     /// ```
@@ -106,9 +106,10 @@ impl BertEmbeddings {
     /// # Errors
     ///
     /// [`Error::Resize`] if no row would be left, the padding row would be cut off (transformers drops the
-    /// padding index there, and trains the row from then on), a LoRA adapter of the old size is attached, or the
-    /// table is quantised; [`Error::Config`] if the initialiser is not a distribution.
-    pub fn resize_vocabulary(mut self, resize: &VocabularyResize) -> Result<Self> {
+    /// padding index there, and trains the row from then on), a LoRA adapter of the old size is attached, the
+    /// table is quantised, or there is not enough memory; [`Error::Config`] if the initialiser is not a
+    /// distribution. The module is unchanged then.
+    pub fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
         let (rows, old_rows) = (resize.rows()?, self.word_embeddings.num_embeddings());
         if let Some(pad) = self.word_embeddings.padding_idx.filter(|&pad| pad >= rows) {
             return Err(Error::Resize {
@@ -120,9 +121,10 @@ impl BertEmbeddings {
             });
         }
         if rows == old_rows {
-            return Ok(self);
+            return Ok(());
         }
         let old = resizable(&self.word_embeddings, EmbeddingTable::Word)?;
+        check_memory(EmbeddingTable::Word, rows, &old)?;
         let new = if rows < old_rows {
             old.narrow(0, 0, rows)
         } else {
@@ -134,8 +136,8 @@ impl BertEmbeddings {
             };
             Tensor::cat(vec![old, added], 0)
         };
-        self.word_embeddings.weight = replaced(self.word_embeddings.weight, new);
-        Ok(self)
+        replace(&mut self.word_embeddings.weight, new);
+        Ok(())
     }
 
     /// Lengthens the position table to `max_position_embeddings` rows, for longer sequences.
@@ -152,40 +154,47 @@ impl BertEmbeddings {
     /// use burn_bert::{BertEmbeddingsConfig, PositionFill};
     ///
     /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
-    /// let embeddings = config.init(&Device::default()).extend_positions(1024, PositionFill::Tile)?;
+    /// let mut embeddings = config.init(&Device::default());
+    /// embeddings.extend_positions(1024, PositionFill::Tile)?;
     /// assert_eq!(embeddings.config().max_position_embeddings, 1024);
     /// # Ok::<(), burn_bert::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::Resize`] if there is no position table, it has more rows already, a LoRA adapter of the old size
-    /// is attached, or it is quantised.
-    pub fn extend_positions(mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<Self> {
+    /// [`Error::Resize`] if there is no position table, it has more rows already, no row of it is a position, a LoRA
+    /// adapter of the old size is attached, it is quantised, or there is not enough memory. The module is unchanged
+    /// then.
+    pub fn extend_positions(&mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<()> {
         let failed = |problem: String| Err(Error::Resize { table: EmbeddingTable::Position, problem });
-        let Some(mut table) = self.position_embeddings.take() else {
-            return failed(format!("there is none ({:?} positions)", self.position_embedding_type()));
+        let scheme = self.position_embedding_type();
+        let Some(table) = &mut self.position_embeddings else {
+            return failed(format!("there is none ({scheme:?} positions)"));
         };
         let rows = table.num_embeddings();
         if max_position_embeddings < rows {
             return failed(format!("it has {rows} rows already, more than {max_position_embeddings}"));
         }
-        if max_position_embeddings > rows {
-            let reserved = table.padding_idx.map_or(0, |pad| pad + 1);
-            let old = resizable(&table, EmbeddingTable::Position)?;
-            let positions = old.clone().narrow(0, reserved, rows - reserved);
-            let positions = match fill {
-                PositionFill::Tile => tile(positions, max_position_embeddings - reserved),
-                PositionFill::Interpolate => interpolate(positions, max_position_embeddings - reserved),
-            };
-            let new = match reserved {
-                0 => positions,
-                reserved => Tensor::cat(vec![old.narrow(0, 0, reserved), positions], 0),
-            };
-            table.weight = replaced(table.weight, new);
+        if max_position_embeddings == rows {
+            return Ok(());
         }
-        self.position_embeddings = Some(table);
-        Ok(self)
+        let reserved = table.padding_idx.map_or(0, |pad| pad.saturating_add(1));
+        if reserved >= rows {
+            return failed(format!("rows up to the padding row {} are not positions", reserved - 1));
+        }
+        let old = resizable(table, EmbeddingTable::Position)?;
+        check_memory(EmbeddingTable::Position, max_position_embeddings, &old)?;
+        let positions = old.clone().narrow(0, reserved, rows - reserved);
+        let positions = match fill {
+            PositionFill::Tile => tile(positions, max_position_embeddings - reserved),
+            PositionFill::Interpolate => interpolate(positions, max_position_embeddings - reserved),
+        };
+        let new = match reserved {
+            0 => positions,
+            reserved => Tensor::cat(vec![old.narrow(0, 0, reserved), positions], 0),
+        };
+        replace(&mut table.weight, new);
+        Ok(())
     }
 }
 
@@ -201,9 +210,37 @@ fn resizable(table: &TokenEmbedding, name: EmbeddingTable) -> Result<Tensor<2>> 
     Ok(table.weight.val().detach())
 }
 
-/// The parameter with other values, trained as before, under an id of its own.
-fn replaced(param: Param<Tensor<2>>, values: Tensor<2>) -> Param<Tensor<2>> {
-    param.transform_for_load(values.detach(), ParamId::new())
+/// Gives the parameter other values, trained as before, under an id of its own.
+fn replace(param: &mut Param<Tensor<2>>, values: Tensor<2>) {
+    *param = param.clone().transform_for_load(values.detach(), ParamId::new());
+}
+
+/// Whether a table of `rows` rows like those of `old` can be built.
+///
+/// The new table and its new rows exist side by side for a while. The memory is asked for and given back: what the
+/// system refuses here would end the process later.
+fn check_memory(table: EmbeddingTable, rows: usize, old: &Tensor<2>) -> Result<()> {
+    let [_, hidden] = old.dims();
+    let bytes = 2 * rows as u128 * hidden as u128 * old.dtype().size() as u128;
+    let reserved =
+        usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+    if reserved {
+        return Ok(());
+    }
+    let problem = format!(
+        "{rows} rows of {hidden} values ({:?}) need {} of memory while they are made, more than there is",
+        old.dtype(),
+        in_binary_units(bytes)
+    );
+    Err(Error::Resize { table, problem })
+}
+
+/// A number of bytes in the largest unit that it reaches: `1536` is `1.5 KiB`.
+fn in_binary_units(bytes: u128) -> String {
+    const UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
+    let power = (bytes.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);
+    let value = bytes as f64 / 2f64.powi(10 * power as i32);
+    format!("{value:.1} {}", UNITS[power])
 }
 
 fn draw(initializer: &EmbeddingInitializer, rows: usize, like: &Tensor<2>) -> Result<Tensor<2>> {

@@ -136,7 +136,7 @@ impl TokenEmbedding {
     /// As [`forward`](Self::forward), with bad ids as an error.
     ///
     /// The ids are read back once to be checked, which waits for the device. Where that is too slow and the
-    /// ids are known to be right, use [`forward_in_range`](Self::forward_in_range).
+    /// ids are known to be right, use [`forward_unchecked`](Self::forward_unchecked).
     ///
     /// # Errors
     ///
@@ -168,9 +168,9 @@ impl TokenEmbedding {
 
     /// As [`forward`](Self::forward), without a check.
     ///
-    /// The caller answers for the range: an id outside 0..V takes the nearest row that exists. Memory outside the
+    /// The caller guarantees the range: an id outside 0..V takes the nearest row that exists. Memory outside the
     /// table is never read.
-    pub fn forward_in_range<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
+    pub fn forward_unchecked<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         let shape = ids.dims();
         self.restore_rank(self.lookup(ids.reshape([1, -1])), shape)
     }

@@ -25,5 +25,4 @@ pub mod ops {
     pub use super::dropout::Dropout;
     pub use super::embed_layer_norm::input::{EmbedLayerNorm, Needs, Operand, Rows};
     pub use super::embed_layer_norm::ops::EmbeddingOps;
-    pub use super::path::Path;
 }

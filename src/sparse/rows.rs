@@ -40,7 +40,7 @@ impl BertEmbeddings {
     ///
     /// The ids must be known on the host. Those of [`BertEmbeddingsInput::from_rows`] are; ids that came as
     /// tensors are read back once, which waits for the device, also after
-    /// [`assume_in_range`](BertEmbeddingsInput::assume_in_range).
+    /// [`unchecked_ids`](BertEmbeddingsInput::unchecked_ids).
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl BertEmbeddings {
         let mut embeddings = self.clone();
         let (input_ids, words) = match input.words() {
             Words::Ids(ids) => {
-                let ids = ids.assume_nothing();
+                let ids = ids.checked();
                 ids.check(EmbeddingTable::Word, self.word_embeddings.num_embeddings())?;
                 let looked_up = LookedUp::new(EmbeddingTable::Word, &self.word_embeddings, &ids.to_host())?;
                 embeddings.word_embeddings = looked_up.small;
@@ -195,14 +195,14 @@ struct PositionIds {
 fn position_ids_of(table: &TokenEmbedding, input: &BertEmbeddingsInput) -> Result<PositionIds> {
     let rows = table.num_embeddings();
     if let Some(ids) = input.position_ids() {
-        let ids = ids.assume_nothing();
+        let ids = ids.checked();
         ids.check(EmbeddingTable::Position, rows)?;
         return Ok(PositionIds { values: ids.to_host(), dims: Some(ids.dims()) });
     }
     let [_, seq] = input.dims();
     if let (Some(pad), Words::Ids(ids)) = (table.padding_idx, input.words()) {
         let past = input.past_key_values_length();
-        let ids = ids.assume_nothing();
+        let ids = ids.checked();
         check_positions_after_padding(&ids, pad, past, rows)?;
         let mut values = ids.to_host();
         for sequence in values.chunks_mut(seq) {

@@ -283,7 +283,7 @@ impl BertTokenizer {
         };
         let ids = padded(Encoding::input_ids, self.pad_token_id());
         let token_types = padded(Encoding::token_type_ids, 0);
-        let input = BertEmbeddingsInput::from_rows(&ids, device)?.with_token_type_rows(&token_types)?;
+        let input = BertEmbeddingsInput::from_rows(&ids, device)?.with_token_type_ids(&token_types)?;
         Ok(TextBatch { input, padding: padding_mask(&lengths, seq, device) })
     }
 

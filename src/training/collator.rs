@@ -227,11 +227,11 @@ impl MaskedLmCollator {
         let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
         let token_types = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)?;
         if let Some(rows) = token_types {
-            input = input.with_token_type_rows(&rows)?;
+            input = input.with_token_type_ids(&rows)?;
         }
         let position_ids = padded("position_ids", examples, seq, MaskedLmExample::position_ids)?;
         if let Some(rows) = position_ids {
-            input = input.with_position_rows(&rows)?;
+            input = input.with_position_ids(&rows)?;
         }
         let masked = match labels.len() {
             0 => None,

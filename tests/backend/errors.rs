@@ -32,9 +32,9 @@ pub fn an_id_without_a_row_is_named_with_its_place(case: &Case) {
         (device([[1, 2, 3], [4, 5, 12]]), word),
         (host([[1, -1, 3], [4, 5, 0]]), negative),
         (device([[1, -1, 3], [4, 5, 0]]), negative),
-        (host(IDS).with_token_type_rows(&types).unwrap(), token_type),
+        (host(IDS).with_token_type_ids(&types).unwrap(), token_type),
         (host(IDS).with_token_type_ids(tensor(types, &case.device)).unwrap(), token_type),
-        (host(IDS).with_position_rows(&positions).unwrap(), position),
+        (host(IDS).with_position_ids(&positions).unwrap(), position),
         (host(IDS).with_position_ids(tensor(positions, &case.device)).unwrap(), position),
     ] {
         assert_eq!(module.try_forward(&input).unwrap_err().to_string(), message);
@@ -86,7 +86,7 @@ pub fn a_batch_on_another_device_is_an_error(case: &Case) {
         let ids = || tensor(IDS, &other);
         for (input, error) in [
             ("input_ids", module.try_forward(&there).unwrap_err()),
-            ("input_ids", module.try_forward(&there.clone().assume_in_range()).unwrap_err()),
+            ("input_ids", module.try_forward(&there.clone().unchecked_ids()).unwrap_err()),
             ("input_ids", module.touched_rows(&there).unwrap_err()),
             ("inputs_embeds", module.try_forward(&embeds).unwrap_err()),
             ("inputs_embeds", module.touched_rows(&embeds).unwrap_err()),
@@ -125,7 +125,7 @@ pub fn an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own(cas
     let device = case.autodiff();
     let table = TokenEmbeddingConfig::new(5, 2).with_padding_idx(Some(1)).init(&device);
     let look_up = |ids: [i32; 4]| {
-        let rows = table.forward_in_range::<1, 2>(Tensor::from_ints(ids, &device));
+        let rows = table.forward_unchecked::<1, 2>(Tensor::from_ints(ids, &device));
         let gradients = rows.clone().powi_scalar(2).sum().backward();
         (host(rows), host(table.weight.grad(&gradients).unwrap()))
     };

@@ -48,10 +48,10 @@ impl Batch {
 
     fn decorate(&self, mut input: BertEmbeddingsInput) -> BertEmbeddingsInput {
         if let Some(types) = &self.types {
-            input = input.with_token_type_rows(types).unwrap();
+            input = input.with_token_type_ids(types).unwrap();
         }
         if let Some(positions) = &self.positions {
-            input = input.with_position_rows(positions).unwrap();
+            input = input.with_position_ids(positions).unwrap();
         }
         input.with_past_key_values_length(self.past)
     }

@@ -163,7 +163,7 @@ fn quantised_module_gives_what_it_dequantises_to(case: &Case) {
     let dequantized = module.clone().map(&mut Dequantize);
     let ids = [[5, 6, 5, 0], [9, 5, 0, 0]];
     let by_id = BertEmbeddingsInput::from_rows(&ids, &device).unwrap();
-    let shared = by_id.clone().with_position_rows(&[[3, 1, 2, 0]]).unwrap();
+    let shared = by_id.clone().with_position_ids(&[[3, 1, 2, 0]]).unwrap();
     let vectors = Tensor::random([2, 4, 32], Distribution::Default, &device);
     for input in [by_id, shared, BertEmbeddingsInput::from_embeds(vectors).unwrap()] {
         let found = values(module.try_forward(&input).unwrap());

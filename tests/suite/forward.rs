@@ -98,7 +98,7 @@ fn epsilon_is_added_to_the_variance() {
 #[test]
 fn the_three_tables_are_added() {
     let module = module(&config());
-    let input = input([[5, 7], [3, 19]]).with_token_type_rows(&[[0, 2], [1, 1]]).unwrap();
+    let input = input([[5, 7], [3, 19]]).with_token_type_ids(&[[0, 2], [1, 1]]).unwrap();
     let expected = tokens(&module, &[(5, 0, Some(0)), (7, 2, Some(1)), (3, 1, Some(0)), (19, 1, Some(1))]);
     assert_close(&values(module.forward(&input)), &expected, F32);
 }
@@ -113,11 +113,11 @@ fn token_types_are_zero_unless_given() {
 #[test]
 fn given_positions_are_looked_up_for_each_row_or_for_all() {
     let module = module(&config());
-    let each = input([[5, 7], [5, 7]]).with_position_rows(&[[11, 3], [0, 0]]).unwrap();
+    let each = input([[5, 7], [5, 7]]).with_position_ids(&[[11, 3], [0, 0]]).unwrap();
     let expected = tokens(&module, &[(5, 0, Some(11)), (7, 0, Some(3)), (5, 0, Some(0)), (7, 0, Some(0))]);
     assert_close(&values(module.forward(&each)), &expected, F32);
 
-    let shared = input([[5, 7], [6, 8]]).with_position_rows(&[[11, 3]]).unwrap();
+    let shared = input([[5, 7], [6, 8]]).with_position_ids(&[[11, 3]]).unwrap();
     let expected = tokens(&module, &[(5, 0, Some(11)), (7, 0, Some(3)), (6, 0, Some(11)), (8, 0, Some(3))]);
     assert_close(&values(module.forward(&shared)), &expected, F32);
 }
@@ -174,7 +174,7 @@ fn positions_after_padding_count_tokens_from_the_padding_id_on() {
     // Padding on the left, inside and on the right; positions worked out by hand.
     let batch = input([[1, 5, 6, 7], [5, 1, 1, 6], [8, 9, 1, 1]]);
     let positions = [[1, 2, 3, 4], [2, 1, 1, 3], [2, 3, 1, 1]];
-    let explicit = batch.clone().with_position_rows(&positions).unwrap();
+    let explicit = batch.clone().with_position_ids(&positions).unwrap();
     let found = module.forward(&batch);
     found.to_data().assert_eq(&module.forward(&explicit).into_data(), true);
     let expected = tokens(&module, &[(1, 0, Some(1)), (5, 0, Some(2)), (6, 0, Some(3)), (7, 0, Some(4))]);
@@ -183,7 +183,7 @@ fn positions_after_padding_count_tokens_from_the_padding_id_on() {
     // K moves tokens and leaves padding where it is.
     let positions = [[1, 5, 6, 7], [5, 1, 1, 6], [5, 6, 1, 1]];
     let moved = module.forward(&batch.clone().with_past_key_values_length(3));
-    let explicit = module.forward(&batch.with_position_rows(&positions).unwrap());
+    let explicit = module.forward(&batch.with_position_ids(&positions).unwrap());
     moved.into_data().assert_eq(&explicit.into_data(), true);
 }
 
@@ -194,7 +194,7 @@ fn positions_after_padding_of_vectors_are_consecutive() {
     let module = module(&config);
     let embeds = Tensor::random([2, 3, 6], Distribution::Normal(0.0, 1.0), &Device::default());
     let input = BertEmbeddingsInput::from_embeds(embeds).unwrap();
-    let explicit = input.clone().with_position_rows(&[[2, 3, 4]]).unwrap();
+    let explicit = input.clone().with_position_ids(&[[2, 3, 4]]).unwrap();
     module.forward(&input).into_data().assert_eq(&module.forward(&explicit).into_data(), true);
 }
 

@@ -30,7 +30,7 @@ fn module(scheme: PositionEmbeddingType, pad_token_id: Option<usize>) -> BertEmb
 
 fn input() -> BertEmbeddingsInput {
     let input = BertEmbeddingsInput::from_rows(&IDS, &device()).unwrap();
-    input.with_token_type_rows(&TYPES).unwrap()
+    input.with_token_type_ids(&TYPES).unwrap()
 }
 
 /// Rows whose gradient through the lookup is 0 by design.
@@ -57,7 +57,7 @@ fn every_position_scheme_passes_with_padding_in_the_batch() {
 fn past_tokens_and_explicit_positions_pass() {
     for scheme in [Absolute, AfterPadding] {
         let past = input().with_past_key_values_length(3);
-        let explicit = input().with_position_rows(&[[8, 1, 1, 4, 0]]).unwrap();
+        let explicit = input().with_position_ids(&[[8, 1, 1, 4, 0]]).unwrap();
         for input in [past, explicit] {
             padding_rows(GradCheck::new(), scheme, 0)
                 .run(&module(scheme, Some(0)), |module, probe| probe.weighted_sum(module.forward(&input)))
@@ -99,7 +99,7 @@ fn the_gradient_of_inputs_embeds_passes_in_every_position_scheme() {
                 Tensor::random([3, 5, 6], Distribution::Normal(0.0, 1.0), &device()),
                 |module, embeds, probe| {
                     let input = BertEmbeddingsInput::from_embeds(embeds).unwrap();
-                    probe.weighted_sum(module.forward(&input.with_token_type_rows(&TYPES).unwrap()))
+                    probe.weighted_sum(module.forward(&input.with_token_type_ids(&TYPES).unwrap()))
                 },
             )
             .unwrap();

@@ -62,9 +62,9 @@ fn a_negative_id_is_out_of_range() {
 #[test]
 fn the_largest_ids_are_in_range() {
     let input = rows(&[[0, 9, 9]])
-        .with_token_type_rows(&[[0, 1, 1]])
+        .with_token_type_ids(&[[0, 1, 1]])
         .unwrap()
-        .with_position_rows(&[[0, 5, 5]])
+        .with_position_ids(&[[0, 5, 5]])
         .unwrap();
     assert_eq!(module().try_forward(&input).unwrap().dims(), [1, 3, 4]);
 }
@@ -82,7 +82,7 @@ fn token_types_and_positions_out_of_range_are_errors() {
     for bad in [2, -1] {
         let ids = [[0, bad, 0]];
         for input in [
-            rows(&[[1, 2, 3]]).with_token_type_rows(&ids).unwrap(),
+            rows(&[[1, 2, 3]]).with_token_type_ids(&ids).unwrap(),
             rows(&[[1, 2, 3]]).with_token_type_ids(tensor(&ids)).unwrap(),
         ] {
             let error = module().try_forward(&input).unwrap_err();
@@ -95,7 +95,7 @@ fn token_types_and_positions_out_of_range_are_errors() {
     for bad in [6, -1] {
         let ids = [[0, 1, bad]];
         for input in [
-            rows(&[[1, 2, 3]]).with_position_rows(&ids).unwrap(),
+            rows(&[[1, 2, 3]]).with_position_ids(&ids).unwrap(),
             rows(&[[1, 2, 3]]).with_position_ids(tensor(&ids)).unwrap(),
         ] {
             let error = module().try_forward(&input).unwrap_err();
@@ -155,16 +155,16 @@ fn ragged_rows_are_refused() {
 fn shapes_that_do_not_match_are_refused() {
     let input = || rows(&[[1, 2, 3], [1, 2, 3]]);
     for error in [
-        input().with_token_type_rows(&[[0, 0, 0]]).unwrap_err(),
+        input().with_token_type_ids(&[[0, 0, 0]]).unwrap_err(),
         input().with_token_type_ids(tensor(&[[0, 0, 0]])).unwrap_err(),
-        input().with_token_type_rows(&[[0, 0], [0, 0]]).unwrap_err(),
+        input().with_token_type_ids(&[[0, 0], [0, 0]]).unwrap_err(),
     ] {
         assert!(matches!(error, Error::ShapeMismatch { input: "token_type_ids", .. }), "{error}");
     }
     for error in [
-        input().with_position_rows(&[[0, 0, 0], [0, 0, 0], [0, 0, 0]]).unwrap_err(),
+        input().with_position_ids(&[[0, 0, 0], [0, 0, 0], [0, 0, 0]]).unwrap_err(),
         input().with_position_ids(tensor(&[[0, 0, 0], [0, 0, 0], [0, 0, 0]])).unwrap_err(),
-        input().with_position_rows(&[[0, 0]]).unwrap_err(),
+        input().with_position_ids(&[[0, 0]]).unwrap_err(),
     ] {
         assert!(matches!(error, Error::ShapeMismatch { input: "position_ids", .. }), "{error}");
     }
@@ -252,14 +252,14 @@ fn an_empty_batch_is_refused() {
 }
 
 #[test]
-fn assume_in_range_gives_the_same_values() {
+fn unchecked_ids_gives_the_same_values() {
     let input = BertEmbeddingsInput::from_ids(tensor(&[[1, 2, 3]]))
         .unwrap()
         .with_token_type_ids(tensor(&[[0, 1, 1]]))
         .unwrap();
     let module = module();
     let checked = module.forward(&input);
-    let unchecked = module.forward(&input.assume_in_range());
+    let unchecked = module.forward(&input.unchecked_ids());
     unchecked.into_data().assert_eq(&checked.into_data(), true);
 }
 

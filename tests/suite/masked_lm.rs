@@ -128,9 +128,9 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
 
     let expected = BertEmbeddingsInput::from_rows(&[[1, 7, 2], [1, 2, 0]], &device)
         .unwrap()
-        .with_token_type_rows(&[[0, 1, 1], [0, 0, 0]])
+        .with_token_type_ids(&[[0, 1, 1], [0, 0, 0]])
         .unwrap()
-        .with_position_rows(&[[4, 5, 6], [9, 8, 0]])
+        .with_position_ids(&[[4, 5, 6], [9, 8, 0]])
         .unwrap();
     let model = config().init(&device);
     let found = model.embeddings.forward(&batch.input);

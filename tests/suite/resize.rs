@@ -33,6 +33,16 @@ fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
+fn resized(mut module: BertEmbeddings, resize: &VocabularyResize) -> BertEmbeddings {
+    module.resize_vocabulary(resize).unwrap();
+    module
+}
+
+fn extended(mut module: BertEmbeddings, rows: usize, fill: PositionFill) -> BertEmbeddings {
+    module.extend_positions(rows, fill).unwrap();
+    module
+}
+
 fn roberta(rows: usize) -> BertEmbeddings {
     tiny()
         .with_max_position_embeddings(rows)
@@ -51,10 +61,10 @@ fn old_rows_are_bit_equal_in_a_grown_table_of_any_dtype() {
         NewRows::DrawnFrom(EmbeddingInitializer::TruncatedNormal { std: 1.0, bound: 2.0 }),
     ] {
         for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
-            let module = cast(tiny().init(&device()), dtype);
+            let mut module = cast(tiny().init(&device()), dtype);
             let before = words(&module);
             let resize = VocabularyResize::new(12).with_new_rows(new_rows.clone());
-            let module = module.resize_vocabulary(&resize).unwrap();
+            module.resize_vocabulary(&resize).unwrap();
             let after = words(&module);
             assert_eq!(after.len(), 12 * HIDDEN);
             assert_eq!(bits(rows(&after, 0..9)), bits(&before));
@@ -66,26 +76,26 @@ fn old_rows_are_bit_equal_in_a_grown_table_of_any_dtype() {
 
 #[test]
 fn a_shrunken_table_keeps_its_first_rows_bit_for_bit() {
-    let module = tiny().init(&device());
+    let mut module = tiny().init(&device());
     let before = words(&module);
-    let module = module.resize_vocabulary(&VocabularyResize::new(5)).unwrap();
+    module.resize_vocabulary(&VocabularyResize::new(5)).unwrap();
     assert_eq!(bits(&words(&module)), bits(rows(&before, 0..5)));
     assert_eq!(module.config().vocab_size, 5);
 }
 
 #[test]
 fn the_other_parameters_are_untouched() {
-    let module = tiny().init(&device());
+    let mut module = tiny().init(&device());
     let before = all_values(&module);
-    let module = module.resize_vocabulary(&VocabularyResize::new(20)).unwrap();
+    module.resize_vocabulary(&VocabularyResize::new(20)).unwrap();
     assert_eq!(all_values(&module)[1..], before[1..]);
 }
 
 #[test]
 fn the_padding_index_survives_and_its_row_gets_no_gradient() {
     let device = device().autodiff();
-    let module = tiny().with_pad_token_id(Some(3)).init(&device);
-    let module = module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
+    let mut module = tiny().with_pad_token_id(Some(3)).init(&device);
+    module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
     assert_eq!(module.word_embeddings.padding_idx, Some(3));
     let input = BertEmbeddingsInput::from_rows(&[[3, 11, 2, 3]], &device).unwrap();
     let weights = Tensor::<3>::random([1, 4, HIDDEN], burn::tensor::Distribution::Default, &device);
@@ -100,13 +110,13 @@ fn the_padding_index_survives_and_its_row_gets_no_gradient() {
 #[test]
 fn cutting_off_the_padding_row_is_refused() {
     for (rows, multiple) in [(3, 1), (1, 3)] {
-        let module = tiny().with_pad_token_id(Some(3)).init(&device());
+        let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
         let resize = VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
         let error = module.resize_vocabulary(&resize).unwrap_err();
         assert!(matches!(error, Error::Resize { table: EmbeddingTable::Word, .. }));
         assert!(error.to_string().contains("padding row 3; keep at least 4"), "{error}");
     }
-    let module = tiny().with_pad_token_id(Some(3)).init(&device());
+    let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
     assert!(module.resize_vocabulary(&VocabularyResize::new(4)).is_ok());
 }
 
@@ -114,7 +124,7 @@ fn cutting_off_the_padding_row_is_refused() {
 fn a_quantised_table_is_refused() {
     let scheme = QuantScheme::default().with_store(QuantStore::Native);
     let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
-    let module = tiny().init(&device()).quantize_weights(&mut quantizer);
+    let mut module = tiny().init(&device()).quantize_weights(&mut quantizer);
     let error = module.clone().resize_vocabulary(&VocabularyResize::new(12)).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -128,7 +138,7 @@ fn a_quantised_table_is_refused() {
 fn the_number_of_rows_is_rounded_up_to_a_multiple() {
     for (rows, multiple, expected) in [(10, 8, 16), (16, 8, 16), (17, 8, 24), (3, 64, 64), (7, 1, 7)] {
         let resize = VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
-        let module = tiny().init(&device()).resize_vocabulary(&resize).unwrap();
+        let module = resized(tiny().init(&device()), &resize);
         assert_eq!(module.word_embeddings.num_embeddings(), expected, "{rows} to a multiple of {multiple}");
     }
 }
@@ -141,19 +151,65 @@ fn sizes_that_are_no_table_are_refused() {
         VocabularyResize::new(10).with_pad_to_multiple_of(0),
         VocabularyResize::new(usize::MAX).with_pad_to_multiple_of(8),
     ] {
-        let module = tiny().with_pad_token_id(None).init(&device());
+        let mut module = tiny().with_pad_token_id(None).init(&device());
         assert!(matches!(module.resize_vocabulary(&resize), Err(Error::Resize { .. })), "{resize:?}");
     }
     let wrong = NewRows::DrawnFrom(EmbeddingInitializer::Normal { std: -1.0 });
     let resize = VocabularyResize::new(10).with_new_rows(wrong);
-    assert!(matches!(tiny().init(&device()).resize_vocabulary(&resize), Err(Error::Config { .. })));
+    let mut module = tiny().init(&device());
+    assert!(matches!(module.resize_vocabulary(&resize), Err(Error::Config { .. })));
+}
+
+#[test]
+fn a_table_that_does_not_fit_the_memory_is_refused_with_the_memory_it_needs() {
+    let mut module = tiny().init(&device());
+    for (rows, needed) in [(1 << 50, "32.0 PiB"), (usize::MAX, "512.0 EiB")] {
+        for new_rows in [NewRows::Initializer, NewRows::MeanCovariance] {
+            let resize = VocabularyResize::new(rows).with_new_rows(new_rows);
+            let error = module.resize_vocabulary(&resize).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "cannot resize the word table: {rows} rows of 4 values (F32) need {needed} of memory while \
+                     they are made, more than there is"
+                )
+            );
+        }
+        for fill in [PositionFill::Tile, PositionFill::Interpolate] {
+            let error = module.extend_positions(rows, fill).unwrap_err();
+            assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");
+            assert!(error.to_string().contains(needed), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_error_leaves_the_module_as_it_was() {
+    let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
+    let ids = |module: &BertEmbeddings| {
+        (module.word_embeddings.weight.id, module.position_embeddings.as_ref().unwrap().weight.id)
+    };
+    let before = (module.config(), all_values(&module), ids(&module));
+    module.resize_vocabulary(&VocabularyResize::new(2)).unwrap_err();
+    module.resize_vocabulary(&VocabularyResize::new(usize::MAX)).unwrap_err();
+    module.extend_positions(3, PositionFill::Tile).unwrap_err();
+    module.extend_positions(usize::MAX, PositionFill::Tile).unwrap_err();
+    assert_eq!((module.config(), all_values(&module), ids(&module)), before);
+}
+
+#[test]
+fn a_position_table_without_a_position_cannot_be_extended() {
+    let mut module = roberta(6);
+    module.position_embeddings.as_mut().unwrap().padding_idx = Some(5);
+    let error = module.extend_positions(12, PositionFill::Tile).unwrap_err();
+    assert!(error.to_string().contains("rows up to the padding row 5 are not positions"), "{error}");
 }
 
 #[test]
 fn the_size_that_a_table_has_already_changes_nothing() {
-    let module = tiny().init(&device());
+    let mut module = tiny().init(&device());
     let (id, before) = (module.word_embeddings.weight.id, words(&module));
-    let module = module.resize_vocabulary(&VocabularyResize::new(9)).unwrap();
+    module.resize_vocabulary(&VocabularyResize::new(9)).unwrap();
     assert_eq!((module.word_embeddings.weight.id, words(&module)), (id, before));
 }
 
@@ -164,7 +220,7 @@ fn new_rows_of_the_initialiser_have_its_spread() {
         .with_hidden_size(64)
         .with_initializer(EmbeddingInitializer::Normal { std: 0.5 });
     let resize = VocabularyResize::new(1010).with_new_rows(NewRows::Initializer);
-    let module = config.init(&device()).resize_vocabulary(&resize).unwrap();
+    let module = resized(config.init(&device()), &resize);
     let new = module.word_embeddings.weight.val().narrow(0, 10, 1000);
     let spread: f64 = new.clone().square().mean().sqrt().into_scalar::<f32>().into();
     // 64,000 draws: the standard deviation is known to 0.5/√128,000 = 0.0014.
@@ -179,7 +235,7 @@ fn new_rows_of_mean_and_covariance_have_the_moments_of_the_old_ones() {
     let mut module = cast_module(tiny().with_vocab_size(100).init(&device()), FloatDType::F64);
     let table = Tensor::<2>::from_data(TensorData::new(old, [100, 4]), (&device(), DType::F64));
     module.word_embeddings.weight = module.word_embeddings.weight.map(|_| table);
-    let module = module.resize_vocabulary(&VocabularyResize::new(20_100)).unwrap();
+    module.resize_vocabulary(&VocabularyResize::new(20_100)).unwrap();
     let new = module.word_embeddings.weight.val().narrow(0, 100, 20_000);
     let new: Vec<f64> = new.into_data().try_into_vec().unwrap();
 
@@ -204,7 +260,7 @@ fn old_rows_that_are_all_alike_give_more_of_them() {
     let mut module = tiny().init(&device());
     let table = Tensor::<2>::from_data(TensorData::new(vec![0.5f32; 36], [9, 4]), &device());
     module.word_embeddings.weight = module.word_embeddings.weight.map(|_| table);
-    let module = module.resize_vocabulary(&VocabularyResize::new(600)).unwrap();
+    module.resize_vocabulary(&VocabularyResize::new(600)).unwrap();
     assert_eq!(words(&module), vec![0.5; 600 * HIDDEN]);
 }
 
@@ -222,8 +278,8 @@ fn a_resized_module_is_trained_on_with_the_same_optimizer() {
     };
     module = step(module, &[[1, 2, 3]]);
     let (word_id, type_id) = (module.word_embeddings.weight.id, module.token_type_embeddings.weight.id);
-    module = module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
-    module = module.extend_positions(12, PositionFill::Tile).unwrap();
+    module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
+    module.extend_positions(12, PositionFill::Tile).unwrap();
     let position_id = module.position_embeddings.as_ref().unwrap().weight.id;
     assert_ne!(module.word_embeddings.weight.id, word_id);
     assert_ne!(module.word_embeddings.weight.id, position_id);
@@ -238,12 +294,12 @@ fn a_frozen_table_stays_frozen_and_a_trained_one_trained() {
     let resize = VocabularyResize::new(12);
     let mut module = tiny().init(&device().autodiff());
     module.word_embeddings = module.word_embeddings.freeze();
-    let module = module.resize_vocabulary(&resize).unwrap();
+    module.resize_vocabulary(&resize).unwrap();
     assert!(!module.word_embeddings.weight.val().is_require_grad());
-    let module = tiny().init(&device().autodiff()).resize_vocabulary(&resize).unwrap();
+    let module = resized(tiny().init(&device().autodiff()), &resize);
     assert!(module.word_embeddings.weight.val().is_require_grad());
     // On a plain device nothing is tracked, but `train` brings it back.
-    let module = tiny().init(&device()).resize_vocabulary(&resize).unwrap().train();
+    let module = resized(tiny().init(&device()), &resize).train();
     assert!(module.word_embeddings.weight.val().is_require_grad());
 }
 
@@ -252,9 +308,9 @@ fn a_frozen_table_stays_frozen_and_a_trained_one_trained() {
 #[test]
 fn tiled_positions_repeat_the_table_from_its_first_row() {
     for rows_after in [7, 11, 12, 13, 18, 25] {
-        let module = tiny().init(&device());
+        let mut module = tiny().init(&device());
         let before = positions(&module);
-        let module = module.extend_positions(rows_after, PositionFill::Tile).unwrap();
+        module.extend_positions(rows_after, PositionFill::Tile).unwrap();
         let after = positions(&module);
         assert_eq!(after.len(), rows_after * HIDDEN);
         for row in 0..rows_after {
@@ -269,7 +325,7 @@ fn tiled_positions_repeat_the_table_from_its_first_row() {
 fn interpolated_positions_stretch_the_table_between_its_ends() {
     let module = tiny().init(&device());
     let before = positions(&module);
-    let after = positions(&module.extend_positions(11, PositionFill::Interpolate).unwrap());
+    let after = positions(&extended(module, 11, PositionFill::Interpolate));
     for row in 0..11 {
         let found = rows(&after, row..row + 1);
         let below = rows(&before, row / 2..row / 2 + 1);
@@ -289,7 +345,7 @@ fn interpolated_positions_lie_evenly_between_the_ends_at_any_length() {
     for length in 7..40 {
         let module = cast(tiny().init(&device()), FloatDType::F64);
         let before = positions(&module);
-        let after = positions(&module.extend_positions(length, PositionFill::Interpolate).unwrap());
+        let after = positions(&extended(module, length, PositionFill::Interpolate));
         for row in 0..length {
             let place = row as f64 * 5.0 / (length - 1) as f64;
             let (below, weight) = (place.floor().min(4.0) as usize, place - place.floor().min(4.0));
@@ -309,7 +365,7 @@ fn the_ends_of_an_interpolated_table_are_bit_equal_at_any_length_and_dtype() {
         for length in [7, 8, 13, 100] {
             let module = cast(tiny().init(&device()), dtype);
             let before = positions(&module);
-            let after = positions(&module.extend_positions(length, PositionFill::Interpolate).unwrap());
+            let after = positions(&extended(module, length, PositionFill::Interpolate));
             assert_eq!(bits(rows(&after, 0..1)), bits(rows(&before, 0..1)));
             assert_eq!(bits(rows(&after, length - 1..length)), bits(rows(&before, 5..6)));
         }
@@ -321,7 +377,7 @@ fn one_position_fills_any_table() {
     for fill in [PositionFill::Tile, PositionFill::Interpolate] {
         let module = tiny().with_max_position_embeddings(1).init(&device());
         let before = positions(&module);
-        let after = positions(&module.extend_positions(4, fill).unwrap());
+        let after = positions(&extended(module, 4, fill));
         assert_eq!(after, before.repeat(4));
     }
 }
@@ -330,9 +386,9 @@ fn one_position_fills_any_table() {
 fn robertas_reserved_rows_stay_and_the_rest_is_filled_behind_them() {
     // pad 1: rows 0 and 1 are reserved, rows 2..6 are positions 0..4.
     for fill in [PositionFill::Tile, PositionFill::Interpolate] {
-        let module = roberta(6);
+        let mut module = roberta(6);
         let before = positions(&module);
-        let module = module.extend_positions(10, fill).unwrap();
+        module.extend_positions(10, fill).unwrap();
         let after = positions(&module);
         assert_eq!(bits(rows(&after, 0..2)), bits(rows(&before, 0..2)));
         assert_eq!(rows(&after, 1..2), [0.0; HIDDEN], "the padding row");
@@ -358,10 +414,12 @@ fn robertas_reserved_rows_stay_and_the_rest_is_filled_behind_them() {
 
 #[test]
 fn a_table_that_cannot_be_extended_is_refused() {
-    let relative = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey).init(&device());
+    let mut relative =
+        tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey).init(&device());
     let error = relative.extend_positions(12, PositionFill::Tile).unwrap_err();
     assert!(error.to_string().contains("RelativeKey"), "{error}");
-    let error = tiny().init(&device()).extend_positions(5, PositionFill::Tile).unwrap_err();
+    let mut module = tiny().init(&device());
+    let error = module.extend_positions(5, PositionFill::Tile).unwrap_err();
     assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }));
     assert!(error.to_string().contains("6 rows"), "{error}");
 }
@@ -369,9 +427,9 @@ fn a_table_that_cannot_be_extended_is_refused() {
 #[test]
 fn a_resized_module_is_saved_with_its_new_sizes_and_loaded_back() {
     let dir = tempfile::tempdir().unwrap();
-    let module = tiny().init(&device());
-    let module = module.resize_vocabulary(&VocabularyResize::new(16)).unwrap();
-    let module = module.extend_positions(12, PositionFill::Interpolate).unwrap();
+    let mut module = tiny().init(&device());
+    module.resize_vocabulary(&VocabularyResize::new(16)).unwrap();
+    module.extend_positions(12, PositionFill::Interpolate).unwrap();
     module.save_pretrained(dir.path()).unwrap();
     let loaded = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
     assert_eq!(loaded.config(), tiny().with_vocab_size(16).with_max_position_embeddings(12));

@@ -79,7 +79,7 @@ impl Fixture {
         let rows = |ids: &[i64]| ids.chunks(seq).map(<[i64]>::to_vec).collect::<Vec<_>>();
         let input = |(ids, positions)| {
             let input = BertEmbeddingsInput::from_rows(&rows(ids), device).unwrap();
-            input.with_position_rows(&rows(positions)).unwrap()
+            input.with_position_ids(&rows(positions)).unwrap()
         };
         steps.map(input).collect()
     }

@@ -44,26 +44,26 @@ fn cases() -> Vec<(&'static str, BertEmbeddingsConfig, BertEmbeddingsInput)> {
     vec![
         ("default", config(), input()),
         ("without a padding row", config().with_pad_token_id(None), input()),
-        ("token types", config(), input().with_token_type_rows(&types).unwrap()),
+        ("token types", config(), input().with_token_type_ids(&types).unwrap()),
         ("past", config(), input().with_past_key_values_length(9)),
-        ("shared positions", config(), input().with_position_rows(&[[3, 3, 13, 0, 1]]).unwrap()),
+        ("shared positions", config(), input().with_position_ids(&[[3, 3, 13, 0, 1]]).unwrap()),
         (
             "positions",
             config(),
-            input().with_position_rows(&[[3, 3, 13, 0, 1], [0; 5], [7, 6, 5, 4, 3]]).unwrap(),
+            input().with_position_ids(&[[3, 3, 13, 0, 1], [0; 5], [7, 6, 5, 4, 3]]).unwrap(),
         ),
         ("relative", config().with_position_embedding_type(PositionEmbeddingType::RelativeKey), input()),
         ("after padding", after(), input()),
         ("after padding, past", after(), input().with_past_key_values_length(3)),
-        ("after padding, positions", after(), input().with_position_rows(&[[5, 5, 13, 0, 1]]).unwrap()),
+        ("after padding, positions", after(), input().with_position_ids(&[[5, 5, 13, 0, 1]]).unwrap()),
         ("after padding, vectors", after(), BertEmbeddingsInput::from_embeds(vectors()).unwrap()),
         ("vectors", config(), BertEmbeddingsInput::from_embeds(vectors()).unwrap()),
         ("tensor ids", config(), BertEmbeddingsInput::from_ids(ids()).unwrap()),
-        ("unchecked ids", config(), BertEmbeddingsInput::from_ids(ids()).unwrap().assume_in_range()),
+        ("unchecked ids", config(), BertEmbeddingsInput::from_ids(ids()).unwrap().unchecked_ids()),
         (
             "unchecked ids after padding",
             after(),
-            BertEmbeddingsInput::from_ids(ids()).unwrap().assume_in_range(),
+            BertEmbeddingsInput::from_ids(ids()).unwrap().unchecked_ids(),
         ),
         ("padding alone", config(), BertEmbeddingsInput::from_rows(&[[0; 4], [0; 4]], &device()).unwrap()),
     ]
@@ -207,10 +207,10 @@ fn what_forward_refuses_is_refused_in_the_same_words() {
     for (module, input) in [
         (&module, id(20)),
         (&module, id(-1)),
-        (&module, id(3).with_position_rows(&[[0, 14]]).unwrap()),
+        (&module, id(3).with_position_ids(&[[0, 14]]).unwrap()),
         (&module, id(3).with_past_key_values_length(13)),
         (&after, id(3).with_past_key_values_length(12)),
-        (&module, id(3).with_token_type_rows(&[[0, 3]]).unwrap()),
+        (&module, id(3).with_token_type_ids(&[[0, 3]]).unwrap()),
     ] {
         let dense = module.try_forward(&input).unwrap_err().to_string();
         let sparse = module.touched_rows(&input).and_then(|rows| rows.try_forward());
@@ -221,7 +221,7 @@ fn what_forward_refuses_is_refused_in_the_same_words() {
 #[test]
 fn ids_that_were_not_checked_are_still_refused() {
     let ids = Tensor::<2, Int>::from_ints([[1, 20]], &device());
-    let input = BertEmbeddingsInput::from_ids(ids).unwrap().assume_in_range();
+    let input = BertEmbeddingsInput::from_ids(ids).unwrap().unchecked_ids();
     let error = module(&config()).touched_rows(&input).unwrap_err();
     assert!(matches!(error, Error::IdOutOfRange { id: 20, table: EmbeddingTable::Word, .. }), "{error}");
 }

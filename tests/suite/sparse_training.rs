@@ -400,7 +400,7 @@ fn a_resized_table_starts_afresh_and_the_other_one_goes_on() {
         train(&mut module, &mut rows, &mut SgdConfig::new().init(), &weights, 0..4);
         let saved = rows.to_bytes().unwrap();
         for &size in sizes {
-            module = module.resize_vocabulary(&VocabularyResize::new(size)).unwrap();
+            module.resize_vocabulary(&VocabularyResize::new(size)).unwrap();
         }
         let (_, gradients, _) = gradients(&module, &inputs()[0], &weights);
 

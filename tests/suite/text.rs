@@ -158,7 +158,7 @@ fn assert_batch(tokenizer: BertTokenizer, case: &Value) {
     // What the layer makes of it shows the token types.
     let types: Vec<Vec<u32>> = list(&case["token_type_ids"]);
     let expected =
-        BertEmbeddingsInput::from_rows(&ids, &device).unwrap().with_token_type_rows(&types).unwrap();
+        BertEmbeddingsInput::from_rows(&ids, &device).unwrap().with_token_type_ids(&types).unwrap();
     let config = BertEmbeddingsConfig::new()
         .with_vocab_size(tokenizer.vocab_size())
         .with_hidden_size(4)

@@ -48,7 +48,7 @@ fn row(table: &Param<Tensor<2>>, row: usize) -> Vec<f64> {
 #[test]
 fn unused_rows_of_every_table_get_exactly_no_gradient() {
     let module = config().init(&device());
-    let input = input().with_token_type_rows(&[[1; 5], [1; 5]]).unwrap();
+    let input = input().with_token_type_ids(&[[1; 5], [1; 5]]).unwrap();
     let gradients = (module.forward(&input) * loss_weights()).sum().backward();
     let used = |table: &Param<Tensor<2>>| -> Vec<usize> {
         let gradient = values(table.grad(&gradients).unwrap());
@@ -72,7 +72,7 @@ fn past_tokens_move_the_gradient_with_the_positions() {
     assert!(moved[..7 * HIDDEN].iter().all(|&value| value == 0.0));
     assert!(moved[7 * HIDDEN..].iter().all(|&value| value != 0.0));
     let rows: [[i32; 5]; 2] = [[7, 8, 9, 10, 11]; 2];
-    let explicit = gradient(&input().with_position_rows(&rows).unwrap());
+    let explicit = gradient(&input().with_position_ids(&rows).unwrap());
     assert_close(&moved, &explicit, F32);
 }
 

@@ -76,7 +76,21 @@ pub struct EmbedLayerNorm<B: Backend> {
     #[extension_type]
     pub dropout: Dropout<B>,
     /// What computes the forward and the backward.
-    pub path: Path,
+    pub(crate) path: Path,
+}
+
+impl<B: Backend> EmbedLayerNorm<B> {
+    /// Without dropout.
+    pub fn new(
+        shape: [usize; 2],
+        [words, token_types, positions]: [Rows<B>; 3],
+        gamma: FloatTensor<B>,
+        beta: FloatTensor<B>,
+        epsilon: f64,
+    ) -> Self {
+        let (dropout, path) = (Dropout::Inactive, Path::Fused);
+        Self { shape, words, token_types, positions, gamma, beta, epsilon, dropout, path }
+    }
 }
 
 /// The five inputs that can need a gradient, in the order of [`EmbeddingOps`](super::ops::EmbeddingOps)(super::ops::EmbeddingOps).
