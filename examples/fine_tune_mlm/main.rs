@@ -22,9 +22,7 @@ use burn::train::{
 use burn_bert::model::BertForMaskedLm;
 use burn_bert::optim::{adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    Corpus, MaskedLmCollatorConfig, MaskedLmTraining, TrainingLoader, ValidationLoader,
-};
+use burn_bert::training::{Corpus, MaskedLmCollatorConfig, Training, TrainingLoader, ValidationLoader};
 use clap::Parser;
 use mimalloc::MiMalloc;
 use run::{Patience, Run};
@@ -94,7 +92,7 @@ fn fine_tune(args: &Args) -> Result<()> {
         .with_mlm_probability(settings.mlm_probability)
         .with_whole_word_masking(settings.whole_words)
         .try_init()?;
-    let corpus = Corpus::open(&args.text, tokenizer, settings.seq_len)?;
+    let corpus = run.with_index(Corpus::open(&args.text, tokenizer, settings.seq_len)?)?;
     let held_out = corpus.held_out(settings.held_out)?;
     println!(
         "{}: {} parameters; {} windows of {} tokens held out",
@@ -104,18 +102,22 @@ fn fine_tune(args: &Args) -> Result<()> {
         settings.seq_len
     );
     let batches = settings.eval_every * settings.batches_per_step();
-    let train =
-        TrainingLoader::new(corpus, collator.clone(), settings.batch_size, batches, settings.seed, &device)?
-            .starting_after(run.finished_epochs());
+    let train = TrainingLoader::new(
+        corpus.clone(),
+        collator.clone(),
+        settings.batch_size,
+        batches,
+        settings.seed,
+        &device,
+    )?
+    .starting_after(run.finished_epochs());
     let valid = ValidationLoader::new(held_out, collator, settings.batch_size, settings.seed, &device)?;
     let before = run::held_out_loss(&model, &valid)?;
     println!("held out before: loss {before:.3}, perplexity {:.2}", before.exp());
-    run.begin(settings, &args.checkpoint, before)?;
+    run.begin(settings, &args.checkpoint, &corpus, before)?;
 
     let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(settings.weight_decay));
-    let model = MaskedLmTraining::new(model)
-        .with_max_grad_norm(settings.max_grad_norm())
-        .with_accumulation(settings.batches_per_step());
+    let model = Training::new(model).with_max_grad_norm(settings.max_grad_norm());
     let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .grads_accumulation(settings.accumulation)

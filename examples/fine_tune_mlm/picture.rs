@@ -48,6 +48,8 @@ fn read(path: &Path) -> Result<Log> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let values = text.lines().filter_map(|line| line.split_once(','));
     let values = values.filter_map(|(value, count)| Some((value.parse().ok()?, count)));
+    // A batch without masked tokens has no loss.
+    let values = values.filter(|(value, _): &(f64, _)| value.is_finite());
     let (means, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
     let numbers = |lines: Vec<(f64, &str)>| lines.into_iter().map(|(value, _)| value).collect();
     Ok(Log { batches: numbers(batches), mean: means.last().map(|&(value, _)| value) })

@@ -11,7 +11,7 @@ use burn::train::EarlyStoppingStrategy;
 use burn::train::metric::store::{Aggregate, Direction, EventStoreClient, Split};
 use burn::train::metric::{LossMetric, Metric};
 use burn_bert::model::BertForMaskedLm;
-use burn_bert::training::{MaskedLmTraining, ValidationLoader};
+use burn_bert::training::{Corpus, Training, ValidationLoader, WindowIndex};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
@@ -30,6 +30,9 @@ const COMPANIONS: [&str; 10] = [
     "sentencepiece.bpe.model",
     "spiece.model",
 ];
+
+/// Where the windows of the text start.
+const INDEX: &str = "windows.json";
 
 /// A run as it began.
 #[derive(Serialize, Deserialize)]
@@ -112,15 +115,37 @@ impl Run {
     }
 
     /// The model as it was after an epoch.
-    pub fn model_of(&self, epoch: usize, model: MaskedLmTraining) -> Result<MaskedLmTraining> {
+    pub fn model_of(
+        &self,
+        epoch: usize,
+        model: Training<BertForMaskedLm>,
+    ) -> Result<Training<BertForMaskedLm>> {
         let path = self.checkpoint("model", epoch);
         let record = ModuleRecord::load(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(model.load_record(record))
     }
 
+    /// The text, with the index of its windows where the run that is resumed wrote it down.
+    pub fn with_index(&self, corpus: Corpus) -> Result<Corpus> {
+        let path = self.folder.join(INDEX);
+        if !path.exists() {
+            return Ok(corpus);
+        }
+        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let index: WindowIndex = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not of this program", path.display()))?;
+        Ok(corpus.with_index(index)?)
+    }
+
     /// Writes down how a new run begins, and copies config and tokenizer into the output directory. A run that is
     /// resumed must begin as it did.
-    pub fn begin(&self, settings: &Settings, checkpoint: &Path, held_out_loss: f64) -> Result<()> {
+    pub fn begin(
+        &self,
+        settings: &Settings,
+        checkpoint: &Path,
+        corpus: &Corpus,
+        held_out_loss: f64,
+    ) -> Result<()> {
         if let Some(beginning) = &self.beginning {
             let theirs = beginning.held_out_loss;
             ensure!(
@@ -134,6 +159,7 @@ impl Run {
             let beginning = Beginning { settings: settings.clone(), held_out_loss };
             let write = || -> Result<()> {
                 fs::create_dir_all(&self.folder)?;
+                fs::write(self.folder.join(INDEX), serde_json::to_string(corpus.index()?)?)?;
                 Ok(fs::write(&path, serde_json::to_string_pretty(&beginning)?)?)
             };
             write().with_context(|| format!("cannot write {}", path.display()))?;
@@ -172,7 +198,7 @@ impl EarlyStoppingStrategy for Patience {
     }
 }
 
-/// Mean loss per hidden token, in nats.
+/// Mean loss per masked token, in nats.
 pub fn held_out_loss(model: &BertForMaskedLm, loader: &ValidationLoader) -> Result<f64> {
     let model = model.clone().valid();
     let (mut total, mut tokens) = (0.0, 0);
@@ -182,6 +208,6 @@ pub fn held_out_loss(model: &BertForMaskedLm, loader: &ValidationLoader) -> Resu
         total += loss * batch.num_masked() as f64;
         tokens += batch.num_masked();
     }
-    ensure!(tokens > 0, "no held-out token is hidden; raise --mlm-probability or --held-out");
+    ensure!(tokens > 0, "no held-out token is masked; raise --mlm-probability or --held-out");
     Ok(total / tokens as f64)
 }

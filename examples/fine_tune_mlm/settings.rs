@@ -50,11 +50,11 @@ pub struct Settings {
     #[arg(long, default_value_t = 1.0)]
     pub max_grad_norm: f64,
 
-    /// The share of tokens that are hidden.
+    /// The share of tokens that are masked.
     #[arg(long, default_value_t = 0.15)]
     pub mlm_probability: f64,
 
-    /// Hide whole words instead of single tokens.
+    /// Mask whole words instead of single tokens.
     #[arg(long)]
     pub whole_words: bool,
 
@@ -78,7 +78,7 @@ impl Settings {
         self.steps / 10
     }
 
-    /// For [`MaskedLmTraining`].
+    /// For [`Training`](burn_bert::training::Training).
     pub fn max_grad_norm(&self) -> f64 {
         match self.max_grad_norm {
             0.0 => f64::INFINITY,

@@ -46,29 +46,45 @@ pub fn clip_by_global_norm<M: Module>(
     Some(clip.norm)
 }
 
-/// [`clip_by_global_norm`] of gradients that lie on several devices, each added up where it lies.
+/// [`average_and_clip`] for gradients that lie on several devices, each added up where it lies.
 #[cfg(feature = "train")]
-pub(crate) fn clip_on_all_devices<M: Module>(
+pub(crate) fn average_and_clip_on_all_devices<M: Module>(
     model: &M,
     gradients: burn::optim::MultiGradientsParams,
+    batches: Tensor<1>,
     max_norm: f64,
 ) -> burn::optim::MultiGradientsParams {
     let mut added = AddUp { gradients, by_device: Vec::new() };
     model.visit(&mut added);
     let mut by_device = added.by_device;
     let mut total = None;
-    for (gradients, _) in &by_device {
+    for (gradients, _) in by_device.iter().filter(|_| max_norm.is_finite()) {
         let mut squares = SumOfSquares { total, ..SumOfSquares::new(gradients) };
         model.visit(&mut squares);
         total = squares.total;
     }
-    if let Some(total) = total {
-        let clip = Clip::new(total, max_norm);
-        for (gradients, _) in &mut by_device {
-            model.visit(&mut Scale::new(gradients, &clip));
-        }
+    let clip = Clip::of_mean(total, batches, max_norm);
+    for (gradients, _) in &mut by_device {
+        model.visit(&mut Scale::new(gradients, &clip));
     }
     burn::optim::MultiGradientsParams { grads: by_device }
+}
+
+/// Divides the gradients of a module, a sum over `batches` batches, `[1]`, by their number, and clips the mean as
+/// [`clip_by_global_norm`] does, in one pass; an infinite `max_norm` clips nothing.
+#[cfg(feature = "train")]
+pub(crate) fn average_and_clip<M: Module>(
+    model: &M,
+    gradients: &mut GradientsParams,
+    batches: Tensor<1>,
+    max_norm: f64,
+) {
+    let mut squares = SumOfSquares::new(gradients);
+    if max_norm.is_finite() {
+        model.visit(&mut squares);
+    }
+    let clip = Clip::of_mean(squares.total, batches, max_norm);
+    model.visit(&mut Scale::new(gradients, &clip));
 }
 
 /// Adds up the squares of gradients.
@@ -124,6 +140,20 @@ impl Clip {
         let norm = sum_of_squares.sqrt();
         let factor = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
         Self { norm, factor }
+    }
+
+    /// The clip of a mean over `batches` batches, for gradients that are their sum. `sum_of_squares` is that of the
+    /// sum; `None` for no clipping.
+    #[cfg(feature = "train")]
+    fn of_mean(sum_of_squares: Option<Tensor<1>>, batches: Tensor<1>, max_norm: f64) -> Self {
+        let share = batches.recip();
+        let Some(sum_of_squares) = sum_of_squares else {
+            return Self { norm: share.clone(), factor: share };
+        };
+        let dtype: FloatDType = sum_of_squares.dtype().into();
+        let share = share.to_device(&sum_of_squares.device()).cast(dtype);
+        let clip = Self::new(sum_of_squares * share.clone().square(), max_norm);
+        Self { factor: clip.factor * share, ..clip }
     }
 
     pub(crate) fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
@@ -213,7 +243,18 @@ mod tests {
         let (model, gradients) = shared();
         let gradients =
             burn::optim::MultiGradientsParams { grads: vec![(gradients, Device::default().autodiff())] };
-        let clipped = clip_on_all_devices(&model, gradients, 1.0);
+        let batches = Tensor::from_floats([2.0], &Device::default());
+        let clipped = average_and_clip_on_all_devices(&model, gradients, batches, 1.0);
         assert_clipped_to_one(&model, &clipped.grads[0].0);
+    }
+
+    #[test]
+    #[cfg(feature = "train")]
+    fn a_shared_parameter_is_averaged_once() {
+        let (model, mut gradients) = shared();
+        let batches = Tensor::from_floats([4.0], &Device::default());
+        average_and_clip(&model, &mut gradients, batches, f64::INFINITY);
+        let gradient = gradients.get::<2>(model.0.weight.id).unwrap();
+        assert!(gradient.into_data().iter::<f32>().all(|value| value == 2.5));
     }
 }

@@ -5,6 +5,6 @@ mod clip;
 
 pub use adamw::{adamw, linear_warmup_decay};
 pub use clip::clip_by_global_norm;
-#[cfg(feature = "train")]
-pub(crate) use clip::clip_on_all_devices;
 pub(crate) use clip::{Clip, Scale, SumOfSquares};
+#[cfg(feature = "train")]
+pub(crate) use clip::{average_and_clip, average_and_clip_on_all_devices};

@@ -1,4 +1,4 @@
-//! From token ids to a batch with some of them hidden.
+//! From token ids to a batch with some of them masked.
 
 use super::example::MaskedLmExample;
 use crate::embeddings::BertEmbeddingsInput;
@@ -18,18 +18,18 @@ pub struct MaskedLmCollatorConfig {
     pub vocab_size: usize,
     /// The id of `[MASK]`.
     pub mask_token_id: u32,
-    /// Ids that are never hidden: padding, `[CLS]`, `[SEP]`, `[MASK]`, … The first is the padding id.
+    /// Ids that are never masked: padding, `[CLS]`, `[SEP]`, `[MASK]`, … The first is the padding id.
     pub special_token_ids: Vec<u32>,
-    /// Probability that a token which is not special is hidden.
+    /// Probability that a token which is not special is masked.
     #[config(default = 0.15)]
     pub mlm_probability: f64,
-    /// Of the hidden tokens, the share that becomes `[MASK]`.
+    /// Of the masked tokens, the share that becomes `[MASK]`.
     #[config(default = 0.8)]
     pub mask_replace_prob: f64,
-    /// Of the hidden tokens, the share that becomes a random word. The rest stays as it is.
+    /// Of the masked tokens, the share that becomes a random word. The rest stays as it is.
     #[config(default = 0.1)]
     pub random_replace_prob: f64,
-    /// Whether the tokens of a word are hidden together. Then [`mlm_probability`](Self::mlm_probability) is that
+    /// Whether the tokens of a word are masked together. Then [`mlm_probability`](Self::mlm_probability) is that
     /// of a word, and examples need [word ids](MaskedLmExample::with_word_ids).
     #[config(default = false)]
     pub whole_word_masking: bool,
@@ -40,7 +40,7 @@ pub struct MaskedLmCollatorConfig {
 impl MaskedLmCollatorConfig {
     /// The collator of a tokenizer's vocabulary, special tokens and padding.
     ///
-    /// Of what `tokenizer` calls special nothing is hidden, so no `[UNK]` either: as in transformers, where the
+    /// Of what `tokenizer` calls special nothing is masked, so no `[UNK]` either: as in transformers, where the
     /// collator looks the special ids up itself.
     #[cfg(feature = "tokenizers")]
     pub fn for_tokenizer(tokenizer: &crate::text::BertTokenizer) -> Self {
@@ -96,21 +96,21 @@ impl MaskedLmCollatorConfig {
     }
 }
 
-/// Hides tokens at random and packs sequences into batches.
+/// Masks tokens at random and packs sequences into batches.
 ///
-/// Each token that is not special is hidden with probability 0.15, independently; of the hidden ones 80 % become
+/// Each token that is not special is masked with probability 0.15, independently; of the masked ones 80 % become
 /// `[MASK]`, 10 % a random word and 10 % stay (Devlin et al. 2019, appendix A.1; transformers'
 /// `DataCollatorForLanguageModeling`). The draws follow from the seed alone, whatever the device.
 ///
 /// # Whole words
 ///
-/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) a word is hidden with probability 0.15,
+/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) a word is masked with probability 0.15,
 /// all of its tokens or none; which of the three each token becomes is drawn for it alone, as in BERT's own
 /// whole-word models. A word is a run of tokens with one word id, so a mark is a word, and of a word that a window
 /// cuts in two each part is one. transformers' `whole_word_mask=True` (5.23) differs in two ways: it sets
 /// `mask_replace_prob` to 1, which [`with_mask_replace_prob`](MaskedLmCollatorConfig::with_mask_replace_prob) does
 /// here (with `random_replace_prob` 0), and it takes all tokens between two spaces for one word, so a mark goes
-/// with the word before it and a Chinese sentence is hidden as a whole; here each ideograph is a word.
+/// with the word before it and a Chinese sentence is masked as a whole; here each ideograph is a word.
 #[derive(Clone, Debug)]
 pub struct MaskedLmCollator {
     config: MaskedLmCollatorConfig,
@@ -118,7 +118,7 @@ pub struct MaskedLmCollator {
 }
 
 impl MaskedLmCollator {
-    /// Hides tokens of one sequence in place, each by itself; gives place and former id of each, in order.
+    /// Masks tokens of one sequence in place, each by itself; gives place and former id of each, in order.
     ///
     /// ```
     /// use burn_bert::training::MaskedLmCollatorConfig;
@@ -132,16 +132,18 @@ impl MaskedLmCollator {
         self.mask_with(input_ids, None, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// Hides words of one sequence in place, all tokens of a word or none; gives place and former id of each
+    /// Masks words of one sequence in place, all tokens of a word or none; gives place and former id of each
     /// token, in order. A token without a word stands for itself.
     ///
     /// ```
     /// use burn_bert::training::MaskedLmCollatorConfig;
     ///
     /// let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).with_mlm_probability(0.5).init();
-    /// let mut ids = [1, 7, 8, 9, 2];
-    /// let masked = collator.mask_words(&mut ids, &[None, Some(0), Some(0), Some(0), None], 3);
-    /// assert!(masked.is_empty() || masked == [(1, 7), (2, 8), (3, 9)]);
+    /// let ids = [1, 7, 8, 9, 2];
+    /// let words = [None, Some(0), Some(0), Some(0), None];
+    /// let masked: Vec<_> = (0..10).map(|seed| collator.mask_words(&mut ids.clone(), &words, seed)).collect();
+    /// assert!(masked.iter().all(|masked| masked.is_empty() || masked == &[(1, 7), (2, 8), (3, 9)]));
+    /// assert!(masked.iter().any(|masked| !masked.is_empty()));
     /// ```
     ///
     /// # Panics
@@ -166,7 +168,7 @@ impl MaskedLmCollator {
         let MaskedLmCollatorConfig { mask_replace_prob, random_replace_prob, .. } = self.config;
         let mut masked = Vec::new();
         let mut last_word = None;
-        let mut is_hidden = false;
+        let mut is_masked = false;
         for (place, id) in input_ids.iter_mut().enumerate() {
             if self.config.special_token_ids.contains(id) {
                 last_word = None;
@@ -174,10 +176,10 @@ impl MaskedLmCollator {
             }
             let word = word_ids.and_then(|words| words[place]);
             if word.is_none() || word != last_word {
-                is_hidden = rng.random_bool(self.config.mlm_probability);
+                is_masked = rng.random_bool(self.config.mlm_probability);
             }
             last_word = word;
-            if !is_hidden {
+            if !is_masked {
                 continue;
             }
             masked.push((place, *id));
@@ -191,7 +193,7 @@ impl MaskedLmCollator {
         masked
     }
 
-    /// Hides tokens and packs the sequences into one batch, padded at the end to the longest, or to the next
+    /// Masks tokens and packs the sequences into one batch, padded at the end to the longest, or to the next
     /// multiple of [`pad_to_multiple_of`](MaskedLmCollatorConfig::pad_to_multiple_of).
     ///
     /// # Errors
@@ -199,7 +201,7 @@ impl MaskedLmCollator {
     /// - [`Error::Empty`] if there is no sequence or none has a token;
     /// - [`Error::ShapeMismatch`] if token types, positions or needed word ids are not as many as the tokens, or only
     ///   some of the sequences have token types or positions;
-    /// - [`Error::MissingWordIds`] if whole words are to be hidden and a sequence has no word ids.
+    /// - [`Error::MissingWordIds`] if whole words are to be masked and a sequence has no word ids.
     pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
         let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
         let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);
@@ -212,10 +214,7 @@ impl MaskedLmCollator {
         let mut labels = Vec::new();
         for (row, example) in examples.iter().enumerate() {
             let mut ids = example.input_ids().to_vec();
-            let words = match self.config.whole_word_masking {
-                true => Some(word_ids(row, example)?),
-                false => None,
-            };
+            let words = if self.config.whole_word_masking { Some(word_ids(row, example)?) } else { None };
             for (column, label) in self.mask_with(&mut ids, words, &mut rng) {
                 positions.push((row * seq + column) as i32);
                 labels.push(label);
@@ -247,10 +246,10 @@ impl MaskedLmCollator {
 /// The words of an example's tokens.
 fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
     let words = example.word_ids().ok_or(Error::MissingWordIds { example: row })?;
-    match words.len() == example.len() {
-        true => Ok(words),
-        false => Err(one_a_token("word_ids", words.len(), example)),
+    if words.len() != example.len() {
+        return Err(one_a_token("word_ids", words.len(), example));
     }
+    Ok(words)
 }
 
 /// A field that is not as long as its example.

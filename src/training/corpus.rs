@@ -1,30 +1,25 @@
 //! A text file as sequences to train on.
 
 use super::example::MaskedLmExample;
+use super::order;
+use super::training_windows::TrainingWindows;
+use super::window_index::WindowIndex;
+use super::windows::WindowedText;
 use crate::error::{Error, Result};
 use crate::text::{BertTokenizer, Lines};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use std::path::{Path, PathBuf};
-
-/// Every so many windows one is held out.
-const HELD_OUT_EVERY: usize = 20;
-
-/// Windows that wait to be drawn: the memory that shuffling takes, whatever the size of the file.
-const SHUFFLE_BUFFER: usize = 1024;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 /// A UTF-8 text file, cut into windows of one length for masked-language modelling.
 ///
 /// The lines are tokenised one after another and joined, and every `seq_len` − 2 tokens become
 /// `[CLS] … [SEP]`, all of type 0 (the full sentences of Liu et al. 2019, without separators in between). The file
-/// is read in a stream, once for every pass over it; memory does not grow with it.
+/// is read in a stream, once for every pass over it; beside the [index](WindowIndex), memory does not grow with it.
 ///
 /// One window in twenty, the first included, is held out and never trained on.
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    path: PathBuf,
-    tokenizer: BertTokenizer,
-    seq_len: usize,
+    text: Arc<WindowedText>,
 }
 
 impl Corpus {
@@ -47,183 +42,70 @@ impl Corpus {
         }
         // Lines are cut by the window, not by the model.
         let tokenizer = tokenizer.with_model_max_length(u32::MAX as usize);
-        Ok(Self { path, tokenizer, seq_len })
+        Ok(Self { text: Arc::new(WindowedText { path, tokenizer, seq_len, index: OnceLock::new() }) })
+    }
+
+    /// Takes the index that [`index`](Self::index) gave earlier for the same file, instead of making it again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if it is of a file of another size or of windows of another length, [`Error::Io`] if the
+    /// file's size cannot be read.
+    pub fn with_index(self, index: WindowIndex) -> Result<Self> {
+        let WindowedText { path, tokenizer, seq_len, .. } = &*self.text;
+        let size = self.text.file_size()?;
+        if index.file_size() != size || index.seq_len() != *seq_len {
+            let problem = format!(
+                "is of a file of {} bytes in windows of {} tokens, but {} has {size} bytes and windows are of \
+                 {seq_len} tokens",
+                index.file_size(),
+                index.seq_len(),
+                path.display()
+            );
+            return Err(Error::Config { field: "index", problem });
+        }
+        let (path, tokenizer, seq_len) = (path.clone(), tokenizer.clone(), *seq_len);
+        Ok(Self { text: Arc::new(WindowedText { path, tokenizer, seq_len, index: OnceLock::from(index) }) })
+    }
+
+    /// Where the windows start. The first call reads and tokenises the whole file; clones share the result.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading and tokenising the text.
+    pub fn index(&self) -> Result<&WindowIndex> {
+        self.text.index()
     }
 
     /// Of the windows that are held out, `limit` at most, drawn from all over the file.
     ///
-    /// Reads and tokenises the whole file, so that a text that cannot be read to its end is refused before
-    /// anything is trained on it. The draw is the same each time.
+    /// Needs the [index](Self::index), so that a text that cannot be read to its end is refused before anything is
+    /// trained on it. The draw is the same each time.
     ///
     /// # Errors
     ///
     /// Those of reading and tokenising the text, and [`Error::Config`] if the whole file is but one window, so
     /// that nothing is left to train on.
     pub fn held_out(&self, limit: usize) -> Result<Vec<MaskedLmExample>> {
-        let mut drawn = Vec::new();
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut windows = 0;
-        for (index, window) in self.windows()?.enumerate() {
-            let window = window?;
-            windows = index + 1;
-            if !index.is_multiple_of(HELD_OUT_EVERY) {
-                continue;
-            }
-            // Vitter's algorithm R.
-            match rng.random_range(0..=index / HELD_OUT_EVERY) {
-                _ if drawn.len() < limit => drawn.push(window),
-                place if place < limit => drawn[place] = window,
-                _ => {}
-            }
-        }
+        let windows = self.index()?.num_windows();
         if windows < 2 {
-            let problem = format!(
-                "is {}, and {} has one window of that length: none to train on beside the one held out; shorten \
-                 the windows or take more text",
-                self.seq_len,
-                self.path.display()
-            );
-            return Err(Error::Config { field: "seq_len", problem });
+            return Err(self.text.one_window());
         }
-        Ok(drawn)
+        let drawn = order::held_out(windows, limit);
+        let mut by_number: Vec<(usize, usize)> = drawn.into_iter().enumerate().map(|(i, n)| (n, i)).collect();
+        by_number.sort_unstable();
+        let numbers: Vec<usize> = by_number.iter().map(|&(number, _)| number).collect();
+        let examples = self.text.windows(&numbers)?;
+        let mut examples: Vec<_> = by_number.into_iter().map(|(_, place)| place).zip(examples).collect();
+        examples.sort_unstable_by_key(|&(place, _)| place);
+        Ok(examples.into_iter().map(|(_, example)| example).collect())
     }
 
     /// The windows to train on, pass after pass over the file without end, shuffled by `seed`.
     ///
     /// Each pass draws at random from the next 1,024 windows of the file; the order follows from file and seed
-    /// alone.
+    /// alone. An item is [`Error::Config`] if the whole file is but one window, which is held out.
     pub fn training(&self, seed: u64) -> TrainingWindows {
-        TrainingWindows { corpus: self.clone(), seed, passes: 0, pass: None }
-    }
-
-    /// One pass over the file, in its order.
-    fn windows(&self) -> Result<Windows<'_>> {
-        Ok(Windows { pieces: Pieces::new(&self.path)?, corpus: self })
-    }
-}
-
-/// Tokens of the file and their words, joined and not yet cut.
-#[derive(Debug)]
-struct Pieces {
-    lines: Lines,
-    ids: Vec<u32>,
-    words: Vec<Option<u32>>,
-    next_word: u32,
-    is_done: bool,
-}
-
-impl Pieces {
-    fn new(path: &Path) -> Result<Self> {
-        let lines = Lines::open(path)?;
-        Ok(Self { lines, ids: Vec::new(), words: Vec::new(), next_word: 0, is_done: false })
-    }
-
-    /// The next window; the last of the file may be shorter.
-    fn next(&mut self, corpus: &Corpus) -> Result<Option<MaskedLmExample>> {
-        let room = corpus.seq_len - 2;
-        while self.ids.len() < room && !self.is_done {
-            match self.lines.next() {
-                Some(line) => self.add(&line?, &corpus.tokenizer)?,
-                None => self.is_done = true,
-            }
-        }
-        let length = room.min(self.ids.len());
-        if length == 0 {
-            return Ok(None);
-        }
-        let tokenizer = &corpus.tokenizer;
-        let ids = [tokenizer.cls_token_id()].into_iter().chain(self.ids.drain(..length));
-        let ids = ids.chain([tokenizer.sep_token_id()]).collect();
-        let words = [None].into_iter().chain(self.words.drain(..length)).chain([None]).collect();
-        Ok(Some(MaskedLmExample::new(ids).with_word_ids(words)))
-    }
-
-    fn add(&mut self, line: &str, tokenizer: &BertTokenizer) -> Result<()> {
-        let encoding = tokenizer.encode(line)?;
-        let first_word = self.next_word;
-        let tokens = encoding.input_ids().iter().zip(encoding.word_ids());
-        for ((&id, word), is_special) in tokens.zip(encoding.special_tokens_mask()) {
-            if !is_special {
-                let word = word.map(|word| first_word.wrapping_add(word));
-                self.next_word = word.map_or(self.next_word, |word| word.wrapping_add(1));
-                self.ids.push(id);
-                self.words.push(word);
-            }
-        }
-        Ok(())
-    }
-}
-
-struct Windows<'a> {
-    corpus: &'a Corpus,
-    pieces: Pieces,
-}
-
-impl Iterator for Windows<'_> {
-    type Item = Result<MaskedLmExample>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.pieces.next(self.corpus).transpose()
-    }
-}
-
-/// What [`Corpus::training`] gives: an iterator that ends with an error or not at all.
-#[derive(Debug)]
-pub struct TrainingWindows {
-    corpus: Corpus,
-    seed: u64,
-    passes: u64,
-    pass: Option<Pass>,
-}
-
-/// One pass over the file.
-#[derive(Debug)]
-struct Pass {
-    pieces: Pieces,
-    /// Windows that were read.
-    read: usize,
-    /// Windows that wait to be drawn.
-    buffer: Vec<MaskedLmExample>,
-    rng: ChaCha8Rng,
-}
-
-impl Pass {
-    fn draw(&mut self, corpus: &Corpus) -> Result<Option<MaskedLmExample>> {
-        while self.buffer.len() < SHUFFLE_BUFFER
-            && let Some(window) = self.pieces.next(corpus)?
-        {
-            if !self.read.is_multiple_of(HELD_OUT_EVERY) {
-                self.buffer.push(window);
-            }
-            self.read += 1;
-        }
-        Ok(match self.buffer.len() {
-            0 => None,
-            length => Some(self.buffer.swap_remove(self.rng.random_range(0..length))),
-        })
-    }
-}
-
-impl TrainingWindows {
-    fn draw(&mut self) -> Result<MaskedLmExample> {
-        if let Some(pass) = &mut self.pass
-            && let Some(window) = pass.draw(&self.corpus)?
-        {
-            return Ok(window);
-        }
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-        rng.set_stream(self.passes);
-        self.passes += 1;
-        let pieces = Pieces::new(&self.corpus.path)?;
-        let pass = self.pass.insert(Pass { pieces, read: 0, buffer: Vec::new(), rng });
-        pass.draw(&self.corpus)?.ok_or_else(|| Error::NoText { path: self.corpus.path.clone() })
-    }
-}
-
-impl Iterator for TrainingWindows {
-    type Item = Result<MaskedLmExample>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        Some(self.draw())
+        TrainingWindows::new(self.text.clone(), seed)
     }
 }

@@ -1,8 +1,10 @@
-//! Batches for Burn's trainer.
+//! Batches of a text for Burn's trainer.
 
 use super::collator::MaskedLmCollator;
-use super::corpus::{Corpus, TrainingWindows};
+use super::corpus::Corpus;
+use super::epochs::{EpochLoader, Source};
 use super::example::MaskedLmExample;
+use super::training_windows::TrainingWindows;
 use crate::error::{Error, Result};
 use crate::model::MaskedLmBatch;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
@@ -11,36 +13,31 @@ use burn::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Batches of a [`Corpus`] to train on, for Burn's `SupervisedTraining`.
 ///
 /// What the trainer calls an epoch is here a fixed number of batches, after which it validates and saves; the
 /// passes over the text go on behind it. All that is random follows from the seed and the number of the epoch:
-/// the order of the windows, which tokens are hidden, and (because each epoch seeds the device) dropout. So a
+/// the order of the windows, which tokens are masked, and (because each epoch seeds the device) dropout. So a
 /// run that is resumed after epoch N with [`starting_after`](Self::starting_after) is the run that was not stopped.
-/// Of devices that share an epoch, each gets its part; which one's dropout draws first is then up to the threads.
+///
+/// A thread reads, tokenises and collates a few batches ahead; it ends when the loader is dropped. A loader that
+/// does not begin at the start of the text seeks there, which needs the corpus's [index](Corpus::index): one that
+/// is resumed, or of which several devices share the epochs. Each device then reads its own part; which one's
+/// dropout draws first is up to the threads.
 #[derive(Clone, Debug)]
 pub struct TrainingLoader {
-    corpus: Corpus,
-    collator: MaskedLmCollator,
-    device: Device,
-    batch_size: usize,
-    /// Which of an epoch's windows are this loader's: all, or one device's part.
-    range: Range<usize>,
-    windows_per_epoch: usize,
-    seed: u64,
-    state: Arc<Mutex<State>>,
+    loader: EpochLoader<TrainingSource>,
 }
 
-/// How far a loader has come.
 #[derive(Debug)]
-struct State {
-    windows: TrainingWindows,
-    /// The number of windows that were taken.
-    taken: usize,
-    /// Epochs that were begun.
-    epochs: usize,
+struct TrainingSource {
+    corpus: Corpus,
+    collator: MaskedLmCollator,
+    batch_size: usize,
+    windows_per_epoch: usize,
+    seed: u64,
 }
 
 impl TrainingLoader {
@@ -63,101 +60,107 @@ impl TrainingLoader {
             }
         }
         let windows_per_epoch = batch_size * batches_per_epoch;
-        let state = State { windows: corpus.training(seed), taken: 0, epochs: 0 };
-        Ok(Self {
-            corpus,
-            collator,
-            device: device.clone(),
-            batch_size,
-            range: 0..windows_per_epoch,
-            windows_per_epoch,
-            seed,
-            state: Arc::new(Mutex::new(state)),
-        })
+        let source = TrainingSource { corpus, collator, batch_size, windows_per_epoch, seed };
+        Ok(Self { loader: EpochLoader::new(source, device) })
     }
 
-    /// Passes over what the first `epochs` epochs trained on.
+    /// Skips the windows of the first `epochs` epochs.
     pub fn starting_after(self, epochs: usize) -> Self {
-        let state = State { windows: self.corpus.training(self.seed), taken: 0, epochs };
-        Self { state: Arc::new(Mutex::new(state)), ..self }
-    }
-
-    /// A loader at the same epoch that shares no state with this one.
-    fn fork(&self) -> Self {
-        let epochs = self.lock().epochs;
-        self.clone().starting_after(epochs)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next `count` windows from number `first` on.
-    fn take(&self, first: usize, count: usize) -> Result<Vec<MaskedLmExample>> {
-        let state = &mut *self.lock();
-        while state.taken < first {
-            state.windows.next().transpose()?;
-            state.taken += 1;
-        }
-        state.taken += count;
-        state.windows.by_ref().take(count).collect()
+        Self { loader: self.loader.starting_at(epochs) }
     }
 }
 
 impl DataLoader<MaskedLmBatch> for TrainingLoader {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<MaskedLmBatch> + 'a> {
-        let mut state = self.lock();
-        let epoch = state.epochs;
-        state.epochs += 1;
-        let first = epoch * self.windows_per_epoch + self.range.start;
-        self.device.seed(draw(self.seed ^ DROPOUT, first as u64));
-        Box::new(TrainingBatches { loader: self, first, done: 0 })
+        self.loader.iter()
     }
 
     fn num_items(&self) -> usize {
-        self.range.len()
+        self.loader.num_items()
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<MaskedLmBatch>> {
-        Arc::new(Self { device: device.clone(), ..self.fork() })
+        self.loader.to_device(device)
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<MaskedLmBatch>> {
-        Arc::new(Self { range: self.range.start + start..self.range.start + end, ..self.fork() })
+        self.loader.slice(start, end)
     }
 }
 
-struct TrainingBatches<'a> {
-    loader: &'a TrainingLoader,
-    /// The number of the first window.
-    first: usize,
-    done: usize,
+impl Source for TrainingSource {
+    type Batch = MaskedLmBatch;
+
+    fn num_items(&self) -> usize {
+        self.windows_per_epoch
+    }
+
+    fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    fn unit(&self) -> &'static str {
+        "windows"
+    }
+
+    fn seed(&self, epoch: usize, start: usize) -> Option<u64> {
+        Some(draw(self.seed ^ DROPOUT, (epoch * self.windows_per_epoch + start) as u64))
+    }
+
+    fn batches(
+        self: Arc<Self>,
+        epoch: usize,
+        range: Range<usize>,
+        device: Device,
+    ) -> Box<dyn Iterator<Item = Result<MaskedLmBatch>>> {
+        Box::new(TrainingBatches { source: self, range, device, epoch, done: 0, windows: None })
+    }
 }
 
-impl Iterator for TrainingBatches<'_> {
-    type Item = Result<MaskedLmBatch, DatasetError>;
+struct TrainingBatches {
+    source: Arc<TrainingSource>,
+    range: Range<usize>,
+    device: Device,
+    epoch: usize,
+    /// Windows of the epoch that were taken.
+    done: usize,
+    /// `None` where the epoch's first window is not the one after the last that was taken.
+    windows: Option<TrainingWindows>,
+}
+
+impl TrainingBatches {
+    fn batch(&mut self) -> Result<MaskedLmBatch> {
+        let Self { source, range, device, .. } = self;
+        if self.done == range.len() {
+            (self.epoch, self.done) = (self.epoch + 1, 0);
+            if range.len() < source.windows_per_epoch {
+                self.windows = None;
+            }
+        }
+        let first = self.epoch * source.windows_per_epoch + range.start + self.done;
+        let windows = match &mut self.windows {
+            Some(windows) => windows,
+            none => {
+                let wanted = if range.len() < source.windows_per_epoch { range.len() } else { usize::MAX };
+                none.insert(source.corpus.training(source.seed).from_to(first, wanted)?)
+            }
+        };
+        let count = source.batch_size.min(range.len() - self.done);
+        self.done += count;
+        let examples = windows.take(count).collect::<Result<Vec<_>>>()?;
+        collate(&source.collator, &examples, draw(source.seed, first as u64), device)
+    }
+}
+
+impl Iterator for TrainingBatches {
+    type Item = Result<MaskedLmBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let TrainingLoader { collator, device, batch_size, range, seed, .. } = self.loader;
-        let count = (*batch_size).min(range.len() - self.done);
-        if count == 0 {
-            return None;
-        }
-        let first = self.first + self.done;
-        self.done += count;
-        let batch = self.loader.take(first, count);
-        let batch = batch.and_then(|windows| collate(collator, &windows, draw(*seed, first as u64), device));
-        Some(batch.map_err(DatasetError::new))
+        Some(self.batch())
     }
 }
 
-impl DataLoaderIterator<MaskedLmBatch> for TrainingBatches<'_> {
-    fn progress(&self) -> Progress {
-        Progress::new(self.done, self.loader.range.len(), Some("windows".into()))
-    }
-}
-
-/// Windows that the trainer validates on, with the same tokens hidden every time.
+/// Windows that the trainer validates on, with the same tokens masked every time.
 #[derive(Clone, Debug)]
 pub struct ValidationLoader {
     examples: Vec<MaskedLmExample>,
@@ -234,7 +237,7 @@ impl DataLoaderIterator<MaskedLmBatch> for ValidationBatches<'_> {
     }
 }
 
-/// Hides tokens until at least one is hidden, as BERT's own data has it; gives up where chance allows none.
+/// Masks tokens until at least one is masked, as BERT's own data has it; gives up where chance allows none.
 fn collate(
     collator: &MaskedLmCollator,
     examples: &[MaskedLmExample],
@@ -251,7 +254,7 @@ fn collate(
     Ok(batch)
 }
 
-/// Sets dropout's seeds apart from those of hiding.
+/// Sets dropout's seeds apart from those of masking.
 const DROPOUT: u64 = 0x6472_6f70_6f75_7421;
 
 /// A seed for the thing number `stream`.

@@ -1,8 +1,8 @@
-//! Masked-language modelling: the task that the embedding layer is trained by.
+//! Training: data, batches and Burn's trainer.
 //!
-//! A [`MaskedLmCollator`] hides some tokens of a batch, [`BertForMaskedLm`] (embeddings, Burn's
-//! `TransformerEncoder`, an output head tied to the word table) guesses them, and the loss is the mean
-//! cross-entropy over the hidden tokens (Devlin et al. 2019, section 3.1).
+//! In masked-language modelling a [`MaskedLmCollator`] masks some tokens of a batch,
+//! [`BertForMaskedLm`](crate::model::BertForMaskedLm) predicts them, and the loss is the mean cross-entropy over the
+//! masked tokens (Devlin et al. 2019, section 3.1).
 //!
 //! ```
 //! use burn::optim::{AdamWConfig, GradientsParams};
@@ -36,17 +36,35 @@
 mod collator;
 #[cfg(feature = "tokenizers")]
 mod corpus;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod epochs;
 mod example;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 #[cfg(feature = "train")]
 mod masked_lm;
+#[cfg(feature = "tokenizers")]
+mod order;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod prefetch;
+#[cfg(feature = "train")]
+mod step;
+#[cfg(feature = "tokenizers")]
+mod training_windows;
+#[cfg(feature = "tokenizers")]
+mod window_index;
+#[cfg(feature = "tokenizers")]
+mod windows;
 
 pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
 #[cfg(feature = "tokenizers")]
-pub use corpus::{Corpus, TrainingWindows};
+pub use corpus::Corpus;
 pub use example::MaskedLmExample;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use loader::{TrainingLoader, ValidationLoader};
 #[cfg(feature = "train")]
-pub use masked_lm::MaskedLmTraining;
+pub use step::Training;
+#[cfg(feature = "tokenizers")]
+pub use training_windows::TrainingWindows;
+#[cfg(feature = "tokenizers")]
+pub use window_index::WindowIndex;

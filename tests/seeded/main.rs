@@ -7,7 +7,11 @@ mod devices;
 mod tolerance;
 
 mod dropout;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod loader;
 mod operator;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod small_text;
 mod token_embedding;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod trainer;

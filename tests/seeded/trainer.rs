@@ -1,52 +1,32 @@
 //! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
 
+use crate::small_text::{collator, corpus, folder};
 use crate::turn;
 use burn::data::dataloader::DataLoader;
+use burn::data::dataloader::Progress;
 use burn::module::{ModuleVisitor, Param};
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::optim::{AdamWConfig, GradientsAccumulator, SgdConfig};
 use burn::prelude::*;
-use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
+use burn::train::metric::{
+    AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
+    TopKAccuracyMetric,
+};
 use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{
-    ExecutionStrategy, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainStep,
-    TrainingStrategy,
+    ClassificationOutput, ExecutionStrategy, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
+    TrainStep, TrainingStrategy,
 };
+use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig};
 use burn_bert::optim::{adamw, linear_warmup_decay};
-use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
-    Corpus, MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample, MaskedLmTraining, TrainingLoader,
-    ValidationLoader,
+    MaskedLmCollatorConfig, MaskedLmExample, Training, TrainingLoader, ValidationLoader,
 };
-use burn_bert::{BertEmbeddingsConfig, Error};
-use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-
-const WORDS: [&str; 6] = ["the", "cat", "sat", "on", "a", "mat"];
-
-/// A folder with a vocabulary of eleven and a text of 1,500 words.
-fn folder() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let vocabulary = format!("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n{}\n", WORDS.join("\n"));
-    fs::write(dir.path().join("vocab.txt"), vocabulary).unwrap();
-    fs::write(dir.path().join("text"), format!("{}\n", WORDS.join(" ")).repeat(250)).unwrap();
-    dir
-}
-
-fn tokenizer(dir: &Path) -> BertTokenizer {
-    BertTokenizer::from_pretrained(dir).unwrap()
-}
-
-fn corpus(dir: &Path, seq_len: usize) -> Corpus {
-    Corpus::open(dir.join("text"), tokenizer(dir), seq_len).unwrap()
-}
-
-fn collator(dir: &Path) -> MaskedLmCollator {
-    MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir)).init()
-}
 
 /// A model whose parameters are drawn, not merely planned.
 fn model(device: &Device) -> BertForMaskedLm {
@@ -66,14 +46,14 @@ fn model(device: &Device) -> BertForMaskedLm {
 }
 
 /// The same without dropout.
-fn undropped() -> MaskedLmTraining {
+fn undropped() -> Training<BertForMaskedLm> {
     let mut model = model(&Device::default().autodiff());
     model.embeddings.dropout.prob = 0.0;
     for layer in &mut model.encoder.layers {
         layer.dropout.prob = 0.0;
         layer.attention.dropout.prob = 0.0;
     }
-    MaskedLmTraining::new(model)
+    Training::new(model)
 }
 
 /// Values of a module, in the order of its fields.
@@ -90,7 +70,7 @@ fn values(module: &impl Module) -> Vec<f64> {
 }
 
 /// Trains from the end of epoch `from` to that of epoch `to`, of ten steps each, logs in `dir`/run.
-fn train(dir: &Path, from: usize, to: usize) -> LearningResult<MaskedLmTraining> {
+fn train(dir: &Path, from: usize, to: usize) -> LearningResult<Training<BertForMaskedLm>> {
     train_by(dir, from, to, |training| training.grads_accumulation(2))
 }
 
@@ -99,8 +79,10 @@ fn train_by(
     dir: &Path,
     from: usize,
     to: usize,
-    two: impl FnOnce(SupervisedTraining<MaskedLmTraining>) -> SupervisedTraining<MaskedLmTraining>,
-) -> LearningResult<MaskedLmTraining> {
+    two: impl FnOnce(
+        SupervisedTraining<Training<BertForMaskedLm>>,
+    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
+) -> LearningResult<Training<BertForMaskedLm>> {
     let device = Device::default();
     let corpus = corpus(dir, 14);
     let valid = ValidationLoader::new(corpus.held_out(8).unwrap(), collator(dir), 4, 1, &device).unwrap();
@@ -114,7 +96,7 @@ fn train_by(
         .num_epochs(to);
     let training = two(training);
     let training = if from > 0 { training.checkpoint(from) } else { training };
-    let model = MaskedLmTraining::new(model(&device.autodiff())).with_accumulation(2);
+    let model = Training::new(model(&device.autodiff()));
     training.launch(Learner::new(model, optimizer, linear_warmup_decay(1e-2, 3, 30).unwrap()))
 }
 
@@ -143,9 +125,9 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
 
 /// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
 fn on_two_devices(
-    training: SupervisedTraining<MaskedLmTraining>,
+    training: SupervisedTraining<Training<BertForMaskedLm>>,
     optim: MultiDeviceOptim,
-) -> SupervisedTraining<MaskedLmTraining> {
+) -> SupervisedTraining<Training<BertForMaskedLm>> {
     let strategy = ExecutionStrategy::multi(vec![Device::default().autodiff(); 2], optim);
     training.with_training_strategy(TrainingStrategy::Default(strategy))
 }
@@ -167,7 +149,9 @@ fn two_devices_share_a_training() {
 /// Three steps of SGD, of two batches each.
 fn weights_after_sgd(
     max_grad_norm: f64,
-    two: impl FnOnce(SupervisedTraining<MaskedLmTraining>) -> SupervisedTraining<MaskedLmTraining>,
+    two: impl FnOnce(
+        SupervisedTraining<Training<BertForMaskedLm>>,
+    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
 ) -> Vec<f64> {
     let dir = folder();
     let device = Device::default();
@@ -179,7 +163,7 @@ fn weights_after_sgd(
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
         .num_epochs(3);
-    let model = undropped().with_accumulation(2).with_max_grad_norm(max_grad_norm);
+    let model = undropped().with_max_grad_norm(max_grad_norm);
     let learner = Learner::new(model, SgdConfig::new().init(), ModuleLrScheduler::from(ConstantLr::new(0.1)));
     values(&two(training).launch(learner).model)
 }
@@ -209,19 +193,17 @@ fn a_batch_that_hides_nothing_trains_nothing() {
     let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     let output = TrainStep::step(&model, batch);
-    assert_eq!(output.item.loss.clone().into_scalar::<f32>(), 0.0);
-    assert_eq!((output.item.output.dims(), output.item.targets.dims()), ([1, 11], [1]));
     let words = output.grads.get::<2>(model.embeddings.word_embeddings.weight.id).unwrap();
     assert_eq!(words.abs().sum().into_scalar::<f32>(), 0.0);
 }
 
 /// One step of SGD at a rate of 1 is the gradient that the optimiser was given.
-fn step_of(model: MaskedLmTraining, batches: usize) -> Vec<f64> {
+fn step_of(model: Training<BertForMaskedLm>, batches: Range<usize>) -> Vec<f64> {
     let dir = folder();
     let device = Device::default().autodiff();
     let loader = TrainingLoader::new(corpus(dir.path(), 14), collator(dir.path()), 4, 4, 1, &device).unwrap();
     let mut accumulator = GradientsAccumulator::new();
-    for batch in loader.iter().take(batches) {
+    for batch in loader.iter().take(batches.end).skip(batches.start) {
         accumulator.accumulate(&model, TrainStep::step(&model, batch.unwrap()).grads);
     }
     let before = values(&model);
@@ -238,13 +220,14 @@ fn norm(values: &[f64]) -> f64 {
 fn accumulated_gradients_are_averaged_and_clipped_by_their_common_norm() {
     let _turn = turn();
     let unclipped = || undropped().with_max_grad_norm(f64::INFINITY);
-    let summed = step_of(unclipped(), 3);
-    let averaged = step_of(unclipped().with_accumulation(3), 3);
-    assert!(norm(&summed) > 0.1);
-    for (sum, mean) in summed.iter().zip(&averaged) {
+    let alone = [0, 1, 2].map(|batch| step_of(unclipped(), batch..batch + 1));
+    let averaged = step_of(unclipped(), 0..3);
+    assert!(norm(&averaged) > 0.1);
+    for (place, mean) in averaged.iter().enumerate() {
+        let sum: f64 = alone.iter().map(|gradient| gradient[place]).sum();
         assert!((sum / 3.0 - mean).abs() < 1e-6, "{sum} / 3 is not {mean}");
     }
-    let clipped = step_of(undropped().with_accumulation(3).with_max_grad_norm(0.01), 3);
+    let clipped = step_of(undropped().with_max_grad_norm(0.01), 0..3);
     assert!((norm(&clipped) - 0.01).abs() < 1e-5, "{}", norm(&clipped));
     let factor = 0.01 / norm(&averaged);
     for (mean, clipped) in averaged.iter().zip(&clipped) {
@@ -253,90 +236,56 @@ fn accumulated_gradients_are_averaged_and_clipped_by_their_common_norm() {
 }
 
 #[test]
-fn windows_hold_the_whole_text_once_a_pass_but_for_those_held_out() {
-    let dir = folder();
-    let corpus = corpus(dir.path(), 14);
-    // 1,500 words, twelve a window: 125 windows, of which 0, 20, … 120 are held out.
-    let held_out = corpus.held_out(100).unwrap();
-    assert_eq!(held_out.len(), 7);
-    assert_eq!(held_out[0].input_ids(), [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
-    assert!(corpus.held_out(0).unwrap().is_empty());
-
-    let numbered: String =
-        (0..125).map(|i| format!("{} {}\n", "a ".repeat(i % 12), "mat ".repeat(12))).collect();
-    fs::write(dir.path().join("text"), numbered).unwrap();
-    let pass = |seed: u64| corpus.training(seed).take(300).collect::<Result<Vec<_>, _>>().unwrap();
-    let ids = |windows: &[MaskedLmExample]| {
-        let mut ids: Vec<Vec<u32>> = windows.iter().map(|window| window.input_ids().to_vec()).collect();
-        ids.sort();
-        ids
-    };
-    assert!(pass(1) == pass(1));
-    assert!(pass(1) != pass(2));
-    // 2,170 words are 181 windows: 10 are held out, and each pass gives the other 171 in an order of its own.
-    let (first, second) = (pass(1), pass(2));
-    assert!(ids(&first[..171]) == ids(&second[..171]), "the same windows");
-    assert!(first[..129] != first[171..], "in another order");
-
-    // Fewer than there are come from all over the file, the same at every call.
-    let all = corpus.held_out(10).unwrap();
-    assert_eq!(all.len(), 10);
-    assert!(all.iter().all(|window| !first[..171].contains(window)), "never trained on");
-    let some = corpus.held_out(3).unwrap();
-    let places: Vec<_> =
-        some.iter().filter_map(|window| all.iter().position(|other| other == window)).collect();
-    assert!(places.len() == 3 && places.iter().any(|&place| place > 4), "{places:?}");
-    assert!(some == corpus.held_out(3).unwrap());
-}
-
-#[test]
-fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
-    let dir = folder();
-    let path = dir.path().join("text");
-    let open = |seq_len| Corpus::open(&path, tokenizer(dir.path()).with_model_max_length(16), seq_len);
-    for seq_len in [2, 17] {
-        assert!(matches!(open(seq_len), Err(Error::Config { field: "seq_len", .. })));
-    }
-    fs::write(&path, "the cat").unwrap();
-    let message = open(14).unwrap().held_out(4).unwrap_err().to_string();
-    assert!(message.contains("one window"), "{message}");
-    fs::write(&path, "\n \n").unwrap();
-    assert!(matches!(open(14), Err(Error::NoText { .. })));
-    fs::write(&path, [b"the cat sat\n".repeat(100).as_slice(), b"\xff\n"].concat()).unwrap();
-    let error = open(14).unwrap().training(1).find_map(Result::err).unwrap();
-    assert!(matches!(error, Error::NotUtf8 { line: 101, .. }), "{error}");
-    let error = open(14).unwrap().held_out(1).unwrap_err();
-    assert!(matches!(error, Error::NotUtf8 { line: 101, .. }), "before anything is trained: {error}");
-
-    let device = Device::default();
-    fs::write(&path, "the cat sat on a mat\n".repeat(100)).unwrap();
-    let loader = |batch_size, batches| {
-        TrainingLoader::new(open(14).unwrap(), collator(dir.path()), batch_size, batches, 1, &device).err()
-    };
-    assert!(matches!(loader(0, 1), Some(Error::Config { field: "batch_size", .. })));
-    assert!(matches!(loader(1, 0), Some(Error::Config { field: "batches_per_epoch", .. })));
-    let empty = ValidationLoader::new(Vec::new(), collator(dir.path()), 1, 1, &device).err();
-    assert!(matches!(empty, Some(Error::Empty { .. })));
-}
-
-#[test]
-fn devices_that_share_an_epoch_get_all_of_its_windows_between_them() {
+fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     let _turn = turn();
     let dir = folder();
     let device = Device::default();
-    let text: String = (0..3000).map(|i: usize| format!("{} ", WORDS[i * i % 7 % 6])).collect();
-    fs::write(dir.path().join("text"), text).unwrap();
-    let collator =
-        MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir.path())).with_mlm_probability(0.0).init();
-    let loader = TrainingLoader::new(corpus(dir.path(), 14), collator, 4, 6, 1, &device).unwrap();
-    let ids = |loader: &dyn DataLoader<burn_bert::model::MaskedLmBatch>| {
-        let batches = loader.iter().map(|batch| batch.unwrap().input.input_ids().unwrap().into_data());
-        batches.flat_map(|ids| ids.iter::<i64>().collect::<Vec<_>>()).collect::<Vec<_>>()
+    let before = values(&undropped());
+    // Three batches, two a step: the second step has one.
+    let weights = |accumulation: usize, batches: usize| {
+        let valid = corpus(dir.path(), 14).held_out(8).unwrap();
+        let valid = ValidationLoader::new(valid, collator(dir.path()), 4, 1, &device).unwrap();
+        let train = TrainingLoader::new(corpus(dir.path(), 14), collator(dir.path()), 4, batches, 7, &device)
+            .unwrap();
+        let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
+            .renderer(Box::new(CliMetricsRenderer::new()))
+            .with_application_logger(None)
+            .grads_accumulation(accumulation);
+        let model = undropped().with_max_grad_norm(f64::INFINITY);
+        let schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
+        values(&training.launch(Learner::new(model, SgdConfig::new().init(), schedule)).model)
     };
-    let halves = [loader.slice(0, 12), loader.slice(12, 24)];
-    for _ in 0..2 {
-        let whole = ids(&loader);
-        assert_eq!(whole.len(), 24 * 14);
-        assert_eq!(halves.each_ref().map(|half| ids(half.as_ref())).concat(), whole);
-    }
+    let step = |from: &[f64], to: &[f64]| norm(&from.iter().zip(to).map(|(a, b)| a - b).collect::<Vec<_>>());
+    let (whole, last) = (weights(2, 2), weights(2, 3));
+    let (first, second) = (step(&before, &whole), step(&whole, &last));
+    // A gradient that is divided by two instead of one is half as long.
+    assert!(second > 0.7 * first && second < 1.5 * first, "steps of {first} and {second}");
+}
+
+#[test]
+fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let model = model(&device);
+    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
+    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
+    let output = TrainStep::step(&model, batch).item;
+    let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
+    let mut accuracy = AccuracyMetric::new();
+    let mut loss = LossMetric::new();
+    let mut perplexity = PerplexityMetric::new();
+    let mut top = TopKAccuracyMetric::new(2);
+    let mut update = |output: &ClassificationOutput| {
+        accuracy.update(&output.adapt(), &metadata()).unwrap();
+        loss.update(&output.adapt(), &metadata()).unwrap();
+        perplexity.update(&output.adapt(), &metadata()).unwrap();
+        top.update(&output.adapt(), &metadata()).unwrap();
+        [accuracy.final_value(), loss.final_value(), perplexity.final_value(), top.final_value()]
+            .map(|value| value.current())
+    };
+    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
+    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
+    let alone = update(&TrainStep::step(&model, batch).item);
+    assert!(alone.iter().all(|value| value.is_finite()), "{alone:?}");
+    assert_eq!(update(&output), alone);
 }

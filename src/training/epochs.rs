@@ -1,0 +1,171 @@
+//! A data loader that prepares its batches in a thread, epoch after epoch.
+
+use super::prefetch::Prefetch;
+use crate::error::Result;
+use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn::data::dataset::DatasetError;
+use burn::prelude::*;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Batches that wait to be trained on.
+const AHEAD: usize = 4;
+
+/// What an [`EpochLoader`] takes its batches from.
+pub(super) trait Source: Send + Sync + 'static {
+    /// A batch.
+    type Batch: Send + 'static;
+
+    /// The number of items in an epoch.
+    fn num_items(&self) -> usize;
+
+    /// The number of items in a batch; the last of an epoch may have fewer.
+    fn batch_size(&self) -> usize;
+
+    /// What [`Progress`] counts.
+    fn unit(&self) -> &'static str;
+
+    /// What dropout is seeded with, in an epoch of which items from `start` on are taken; `None` for not at all.
+    fn seed(&self, epoch: usize, start: usize) -> Option<u64>;
+
+    /// The batches of items `range` of epoch `epoch`, then of those of the next epoch, and so on.
+    fn batches(
+        self: Arc<Self>,
+        epoch: usize,
+        range: Range<usize>,
+        device: Device,
+    ) -> Box<dyn Iterator<Item = Result<Self::Batch>>>;
+}
+
+/// A loader that counts its epochs: each iteration over it is the next one.
+pub(super) struct EpochLoader<S: Source> {
+    source: Arc<S>,
+    device: Device,
+    /// Which of an epoch's items are this loader's: all, or one device's part.
+    range: Range<usize>,
+    state: Mutex<State<S::Batch>>,
+}
+
+/// How far a loader has come.
+struct State<B> {
+    /// The next epoch.
+    epoch: usize,
+    /// Batches of an epoch and those after it, if a thread prepares them already.
+    ahead: Option<(usize, Prefetch<Result<B>>)>,
+}
+
+impl<S: Source> EpochLoader<S> {
+    pub(super) fn new(source: S, device: &Device) -> Self {
+        let range = 0..source.num_items();
+        Self::at(Arc::new(source), device, range, 0)
+    }
+
+    fn at(source: Arc<S>, device: &Device, range: Range<usize>, epoch: usize) -> Self {
+        Self { source, device: device.clone(), range, state: Mutex::new(State { epoch, ahead: None }) }
+    }
+
+    /// The same, from epoch `epoch` on.
+    pub(super) fn starting_at(&self, epoch: usize) -> Self {
+        Self::at(self.source.clone(), &self.device, self.range.clone(), epoch)
+    }
+
+    pub(super) fn epoch(&self) -> usize {
+        self.lock().epoch
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<S::Batch>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// At the same epoch; from there on each counts its own.
+impl<S: Source> Clone for EpochLoader<S> {
+    fn clone(&self) -> Self {
+        self.starting_at(self.epoch())
+    }
+}
+
+impl<S: Source> fmt::Debug for EpochLoader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut loader = f.debug_struct("EpochLoader");
+        loader.field("device", &self.device).field("range", &self.range).field("epoch", &self.epoch());
+        loader.finish_non_exhaustive()
+    }
+}
+
+impl<S: Source> DataLoader<S::Batch> for EpochLoader<S> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<S::Batch> + 'a> {
+        let mut state = self.lock();
+        let epoch = state.epoch;
+        state.epoch += 1;
+        let ahead = state.ahead.take().filter(|&(begins, _)| begins == epoch);
+        let batches = ahead.map_or_else(
+            || {
+                let (source, range, device) = (self.source.clone(), self.range.clone(), self.device.clone());
+                Prefetch::new(AHEAD, move || source.batches(epoch, range, device))
+            },
+            |(_, batches)| batches,
+        );
+        if let Some(seed) = self.source.seed(epoch, self.range.start) {
+            self.device.seed(seed);
+        }
+        Box::new(Batches { loader: self, batches: Some(batches), epoch, done: 0 })
+    }
+
+    fn num_items(&self) -> usize {
+        self.range.len()
+    }
+
+    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<S::Batch>> {
+        Arc::new(Self::at(self.source.clone(), device, self.range.clone(), self.epoch()))
+    }
+
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<S::Batch>> {
+        let range = self.range.start + start..self.range.start + end;
+        Arc::new(Self::at(self.source.clone(), &self.device, range, self.epoch()))
+    }
+}
+
+/// One epoch.
+struct Batches<'a, S: Source> {
+    loader: &'a EpochLoader<S>,
+    /// `None` after an error.
+    batches: Option<Prefetch<Result<S::Batch>>>,
+    epoch: usize,
+    done: usize,
+}
+
+impl<S: Source> Iterator for Batches<'_, S> {
+    type Item = Result<S::Batch, DatasetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let count = self.loader.source.batch_size().min(self.loader.range.len() - self.done);
+        if count == 0 {
+            return None;
+        }
+        let batch = self.batches.as_mut()?.next()?;
+        self.done += count;
+        if batch.is_err() {
+            self.batches = None;
+        }
+        Some(batch.map_err(DatasetError::new))
+    }
+}
+
+/// A thread that has come to the end of the epoch goes on with the next.
+impl<S: Source> Drop for Batches<'_, S> {
+    fn drop(&mut self) {
+        if self.done == self.loader.range.len()
+            && let Some(batches) = self.batches.take()
+        {
+            self.loader.lock().ahead = Some((self.epoch + 1, batches));
+        }
+    }
+}
+
+impl<S: Source> DataLoaderIterator<S::Batch> for Batches<'_, S> {
+    fn progress(&self) -> Progress {
+        Progress::new(self.done, self.loader.range.len(), Some(self.loader.source.unit().into()))
+    }
+}

@@ -1,0 +1,115 @@
+//! What a `Learner` trains: any model with a training step, its gradients averaged and clipped.
+
+use crate::optim::{average_and_clip, average_and_clip_on_all_devices};
+use burn::module::{Module, ModuleDisplay, Param};
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
+use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn::train::{InferenceStep, TrainOutput, TrainStep};
+
+/// A model as a `Learner` trains it with gradients accumulated and clipped.
+///
+/// Burn's trainer adds up the gradients of accumulated batches and clips each parameter by itself. This takes
+/// the mean over the batches, as PyTorch users do, and clips by the norm of all gradients together
+/// ([`clip_by_global_norm`](crate::clip_by_global_norm)). The batches are counted with their gradients, so the mean
+/// is right for the last step of an epoch too, which may have fewer, and for batches of several devices.
+///
+/// ```no_run
+/// use burn::optim::AdamWConfig;
+/// use burn::prelude::*;
+/// use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
+/// use burn::train::{Learner, SupervisedTraining};
+/// use burn_bert::model::{BertForMaskedLm, MaskedLmBatch};
+/// use burn_bert::optim::{adamw, linear_warmup_decay};
+/// use burn_bert::training::Training;
+/// # use burn::data::dataloader::DataLoader;
+/// # use std::sync::Arc;
+/// # type Loader = Arc<dyn DataLoader<MaskedLmBatch>>;
+/// # fn fine_tune(train: Loader, valid: Loader) -> Result<(), burn_bert::Error> {
+///
+/// let device = Device::default().autodiff();
+/// let (model, report) = BertForMaskedLm::from_pretrained("bert-base-uncased", &device)?;
+/// eprint!("{report}");
+/// let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01));
+/// let schedule = linear_warmup_decay(5e-5, 100, 1000)?;
+/// let result = SupervisedTraining::new("artifacts", train, valid)
+///     .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
+///     .grads_accumulation(4)
+///     .with_default_checkpointers()
+///     .num_epochs(3)
+///     .launch(Learner::new(Training::new(model), optimizer, schedule));
+/// result.model.model.save_pretrained("fine-tuned")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module, Debug)]
+pub struct Training<M: Module> {
+    /// The model that is trained.
+    pub model: M,
+    /// The largest norm of all gradients together; `f64::INFINITY` for no clipping.
+    pub max_grad_norm: f64,
+    /// No weight: each batch gives it a gradient of 1, so that its gradient is the number of batches added up.
+    batches: Param<Tensor<1>>,
+}
+
+impl<M: Module> Training<M> {
+    /// Gradients clipped to a norm of 1, as BERT was trained.
+    pub fn new(model: M) -> Self {
+        let device = model.devices().into_iter().next().unwrap_or_default();
+        Self { model, max_grad_norm: 1.0, batches: Param::from_tensor(Tensor::zeros([1], &device)) }
+    }
+
+    /// Sets the largest norm of all gradients together.
+    pub fn with_max_grad_norm(self, max_grad_norm: f64) -> Self {
+        Self { max_grad_norm, ..self }
+    }
+
+    /// What one batch adds to the gradient of `batches`.
+    fn one(&self) -> Tensor<1> {
+        Tensor::ones([1], (&self.batches.val().device().inner(), DType::F32))
+    }
+}
+
+impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
+    type Input = M::Input;
+    type Output = M::Output;
+
+    fn step(&self, batch: M::Input) -> TrainOutput<M::Output> {
+        let mut output = TrainStep::step(&self.model, batch);
+        output.grads.register(self.batches.id, self.one());
+        output
+    }
+
+    fn optimize(
+        self,
+        optimizer: &mut ModuleOptimizer,
+        rate: ModuleLearningRate,
+        mut gradients: GradientsParams,
+    ) -> Self {
+        let batches = gradients.remove::<1>(self.batches.id).unwrap_or_else(|| self.one());
+        average_and_clip(&self.model, &mut gradients, batches, self.max_grad_norm);
+        optimizer.step(rate, self, gradients)
+    }
+
+    fn optimize_multi(
+        self,
+        optimizer: &mut ModuleOptimizer,
+        rate: ModuleLearningRate,
+        mut gradients: MultiGradientsParams,
+    ) -> Self {
+        let batches =
+            gradients.remove::<1>(self.batches.id).map_or_else(|| self.one(), |(batches, _)| batches);
+        let gradients = average_and_clip_on_all_devices(&self.model, gradients, batches, self.max_grad_norm);
+        optimizer.step_multi(rate, self, gradients)
+    }
+}
+
+impl<M: Module + InferenceStep> InferenceStep for Training<M> {
+    type Input = M::Input;
+    type Output = M::Output;
+
+    fn step(&self, batch: M::Input) -> M::Output {
+        InferenceStep::step(&self.model, batch)
+    }
+}
