@@ -2,10 +2,13 @@
 
 #![cfg_attr(feature = "ndarray", allow(deprecated))] // what the derive generates names Burn's NdArray
 
+use super::device::draws_masks;
 use super::philox::{GROUP, Mask};
 use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{Backend, Dispatch, ExtensionType, TensorMetadata, try_read_sync};
+use burn::backend::{
+    Backend, Dispatch, DispatchAutodiffContext, ExtensionType, TensorMetadata, try_read_sync,
+};
 use burn::prelude::*;
 use burn::tensor::Distribution;
 
@@ -27,10 +30,28 @@ pub enum Dropout<B: Backend> {
 }
 
 impl Dropout<Dispatch> {
-    /// A mask of its own, from the seed stream of `device`.
-    pub(crate) fn draw(prob: f64, device: &Device) -> Self {
-        let seed = Tensor::<1, Int>::random([4], Distribution::Uniform(0.0, 65536.0), device);
-        Self::Philox { seed: seed.into_dispatch(), prob }
+    /// The dropout of an operator with these float inputs: active on an autodiff device, if `prob` > 0.
+    ///
+    /// `None` if it is active, but the device's mask has to be Burn's own.
+    ///
+    /// # Panics
+    ///
+    /// If `prob` is not in [0, 1).
+    pub(crate) fn choose<'a>(
+        prob: f64,
+        inputs: impl IntoIterator<Item = &'a FloatTensor<Dispatch>>,
+    ) -> Option<Self> {
+        assert!((0.0..1.0).contains(&prob), "dropout: the probability is {prob}, but must lie in [0, 1)");
+        let is_active = |tensor: &&FloatTensor<Dispatch>| {
+            prob > 0.0 && tensor.autodiff != DispatchAutodiffContext::Disabled
+        };
+        let Some(tensor) = inputs.into_iter().find(is_active) else { return Some(Self::Inactive) };
+        if !draws_masks(&tensor.kind) {
+            return None;
+        }
+        let device = Tensor::<1>::from_dispatch(tensor.clone()).device();
+        let seed = Tensor::<1, Int>::random([4], Distribution::Uniform(0.0, 65536.0), &device);
+        Some(Self::Philox { seed: seed.into_dispatch(), prob })
     }
 }
 

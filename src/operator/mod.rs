@@ -1,27 +1,42 @@
 //! Fused operators: one trait each, generic over the backend, with a reference and a backward of its own.
 
+mod add_layer_norm;
+mod attention;
+mod bias_gelu;
+#[cfg(any(feature = "ndarray", feature = "_cubecl"))]
+mod default_bodies;
 mod device;
 mod dropout;
 mod dtype;
 mod embed_layer_norm;
 #[cfg(feature = "flex")]
 mod flex;
+mod gradients;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
 mod path;
 mod philox;
+mod rows;
 
-/// The layer's arithmetic on tensors, without a module.
+/// The layers' arithmetic on tensors, without a module.
 pub mod functional {
+    pub use super::add_layer_norm::functional::add_layer_norm;
+    pub use super::attention::functional::attention;
+    pub use super::bias_gelu::functional::bias_gelu;
     pub(crate) use super::embed_layer_norm::functional::lookup;
     pub use super::embed_layer_norm::functional::{Norm, Rows, embed_layer_norm};
     pub use super::path::on_reference_path;
 }
 
-/// The operator as an extension of Burn's backends. To call it on tensors, use
-/// [`functional::embed_layer_norm`](crate::functional::embed_layer_norm); to add a backend, implement
-/// [`EmbeddingOps`](ops::EmbeddingOps).
+/// The operators as extensions of Burn's backends. To call them on tensors, use [`functional`]; to add a backend,
+/// implement the traits.
 pub mod ops {
+    pub use super::add_layer_norm::input::{AddLayerNorm, AddLayerNormNeeds};
+    pub use super::add_layer_norm::ops::AddLayerNormOps;
+    pub use super::attention::input::{Attention, AttentionNeeds, ScoreBias};
+    pub use super::attention::ops::AttentionOps;
+    pub use super::bias_gelu::input::{BiasGelu, BiasGeluNeeds};
+    pub use super::bias_gelu::ops::BiasGeluOps;
     pub use super::dropout::Dropout;
     pub use super::embed_layer_norm::input::{EmbedLayerNorm, Needs, Operand, Rows};
     pub use super::embed_layer_norm::ops::EmbeddingOps;

@@ -7,6 +7,8 @@ mod devices;
 mod tolerance;
 
 mod dropout;
+#[cfg(feature = "flex")]
+mod encoder_operators;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 mod operator;

@@ -2,6 +2,7 @@
 
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Operand, Rows};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
+use crate::operator::gradients::register;
 use burn::backend::AutodiffBackend;
 use burn::backend::autodiff::{
     Autodiff,
@@ -42,13 +43,9 @@ impl<B: EmbeddingOps> Backward<B, 5> for Step {
     fn backward(self, ops: Ops<State<B>, 5>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let State { input, mean, rstd } = ops.state;
         let grad = grads.consume::<B>(&ops.node);
-        let needs = ops.parents.each_ref().map(Option::is_some);
-        let gradients = B::embed_layer_norm_backward(input, mean, rstd, grad, needs);
-        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
+        let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
+        let needs = parents.map(|parent| parent.is_some());
+        register::<B, 5>(parents, B::embed_layer_norm_backward(input, mean, rstd, grad, needs), grads);
     }
 }
 

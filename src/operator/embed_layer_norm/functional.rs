@@ -1,13 +1,13 @@
 //! The layer's arithmetic on tensors, without a module.
 
-use crate::operator::device::{draws_masks, is_listed};
+use crate::operator::device::is_listed;
 use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::check::assert_fits;
 use crate::operator::embed_layer_norm::input as ops;
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
 use crate::operator::path::Path;
-use burn::backend::{Dispatch, DispatchAutodiffContext};
+use burn::backend::Dispatch;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
 
@@ -95,7 +95,6 @@ pub struct Norm {
 /// If shapes do not fit, a padding index has no row in its table, or `dropout` is not in [0, 1). Flex's kernel also
 /// if an id has no row in its table; everything else takes the nearest row. Memory outside the table is never read.
 pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
-    assert!((0.0..1.0).contains(&dropout), "dropout: the probability is {dropout}, but must lie in [0, 1)");
     let Norm { gamma, beta, epsilon } = norm;
     let gamma = gamma.dequantize();
     let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
@@ -112,19 +111,11 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
         path: Path::current(),
     };
     assert_fits(&input);
-    let is_autodiff = [&input.words, &input.token_types, &input.positions]
-        .into_iter()
-        .filter_map(ops::Rows::source)
-        .chain([&input.gamma])
-        .any(|tensor| tensor.autodiff != DispatchAutodiffContext::Disabled);
-    if !is_autodiff || dropout == 0.0 {
-        return run(input);
+    let floats = [&input.words, &input.token_types, &input.positions].map(ops::Rows::source);
+    match Dropout::choose(dropout, floats.into_iter().flatten().chain([&input.gamma])) {
+        Some(dropout) => run(ops::EmbedLayerNorm { dropout, ..input }),
+        None => DropoutConfig::new(dropout).init().forward(run(input)),
     }
-    if !draws_masks(&input.gamma.kind) {
-        return DropoutConfig::new(dropout).init().forward(run(input));
-    }
-    let device = Tensor::<1>::from_dispatch(input.gamma.clone()).device();
-    run(ops::EmbedLayerNorm { dropout: Dropout::draw(dropout, &device), ..input })
 }
 
 fn run(input: ops::EmbedLayerNorm<Dispatch>) -> Tensor<3> {

@@ -5,6 +5,7 @@
 
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs, Rows};
+use crate::operator::rows;
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{Shape, Slice};
@@ -29,12 +30,7 @@ pub(crate) fn with_statistics<B: Backend>(
     let sum = sum::<B>(&input);
     let dtype = sum.dtype();
     let sum = wide::<B>(sum);
-    let mean = B::float_mean_dim(sum.clone(), 2);
-    let centered = B::float_sub(sum, mean.clone());
-    let variance = B::float_mean_dim(B::float_mul(centered.clone(), centered.clone()), 2);
-    let rstd = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, input.epsilon.into())));
-    let normalized = B::float_mul(centered, rstd.clone());
-    let y = B::float_add(B::float_mul(normalized, vector::<B>(&input.gamma)), vector::<B>(&input.beta));
+    let (y, mean, rstd) = rows::layer_norm::<B>(sum, &input.gamma, &input.beta, input.epsilon);
     (narrow::<B>(input.dropout.apply(y), dtype), mean, rstd)
 }
 
@@ -49,25 +45,17 @@ pub(crate) fn backward<B: Backend>(
 ) -> Vec<Option<FloatTensor<B>>> {
     let [words, token_types, positions, gamma, beta] = needs;
     let dtype = grad.dtype();
-    let hidden = input.gamma.shape()[0];
     let grad = input.dropout.apply(wide::<B>(grad)); // [B, S, H]
     let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&input)), mean), rstd.clone());
 
-    let over_tokens = |tensor, of: &FloatTensor<B>| {
-        let total = B::float_sum_dims(tensor, &[0, 1]);
-        narrow::<B>(B::float_reshape(total, Shape::new([hidden])), of.dtype())
-    };
-    let beta = beta.then(|| over_tokens(grad.clone(), &input.beta));
-    let gamma = gamma.then(|| over_tokens(B::float_mul(grad.clone(), normalized.clone()), &input.gamma));
+    let beta = beta.then(|| rows::total::<B>(grad.clone(), &input.beta));
+    let gamma = gamma.then(|| rows::total::<B>(B::float_mul(grad.clone(), normalized.clone()), &input.gamma));
     if !(words || token_types || positions) {
         return vec![None, None, None, gamma, beta];
     }
 
-    let grad = B::float_mul(grad, vector::<B>(&input.gamma));
-    let average = B::float_mean_dim(grad.clone(), 2);
-    let along = B::float_mean_dim(B::float_mul(grad.clone(), normalized.clone()), 2);
-    let grad = B::float_sub(B::float_sub(grad, average), B::float_mul(normalized, along));
-    let grad = narrow::<B>(B::float_mul(grad, rstd), dtype);
+    let grad = rows::layer_norm_backward::<B>(normalized, rstd, &input.gamma, grad);
+    let grad = narrow::<B>(grad, dtype);
 
     let source =
         |needed: bool, rows: &Rows<B>| needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten();
@@ -171,10 +159,4 @@ fn is_pad<B: Backend>(ids: &IntTensor<B>, pad: usize, shape: Shape) -> BoolTenso
     let dtype = get_or_init_device_settings::<B>(&ids.device()).bool_dtype;
     let mask = B::int_equal_elem(ids.clone(), (pad as i64).into(), dtype);
     B::bool_expand(B::bool_reshape(mask, Shape::new([rows, seq, 1])), shape)
-}
-
-/// A vector [H] as [1, 1, H], wide.
-fn vector<B: Backend>(vector: &FloatTensor<B>) -> FloatTensor<B> {
-    let hidden = vector.shape()[0];
-    B::float_reshape(wide::<B>(vector.clone()), Shape::new([1, 1, hidden]))
 }

@@ -1,0 +1,9 @@
+//! Add a bias, drop, add the residual, normalise: one operator with its own backward.
+
+mod autodiff;
+#[cfg(feature = "flex")]
+mod flex;
+pub(crate) mod functional;
+pub(crate) mod input;
+pub(crate) mod ops;
+mod reference;

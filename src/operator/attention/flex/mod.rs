@@ -1,0 +1,6 @@
+//! Flex.
+
+use super::ops::AttentionOps;
+use burn::backend::Flex;
+
+impl AttentionOps for Flex {}

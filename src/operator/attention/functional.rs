@@ -1,0 +1,103 @@
+//! The operator on tensors.
+
+use super::input::{Attention, ScoreBias};
+use super::ops::AttentionOps;
+use super::reference;
+use crate::operator::device::is_listed;
+use crate::operator::dropout::Dropout;
+use crate::operator::path::Path;
+use burn::backend::Dispatch;
+use burn::nn::DropoutConfig;
+use burn::prelude::*;
+
+/// Multi-head attention of each sequence to itself, `Dropout(softmax(Q·Kᵀ / √d + bias)) · V` for each of A heads of
+/// d = H / A columns, with a backward of its own.
+///
+/// Rows are packed: the tokens of the first sequence, then those of the second, without padding. The arithmetic, and its
+/// gradient, are those of [`AttentionOps`]. Neither scores nor weights are kept for the backward. Dropout is active
+/// as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed stream; it is
+/// computed again in the backward and never stored.
+///
+/// Source: `BertSelfAttention` of transformers 5.23.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::functional::attention;
+///
+/// let device = Device::default();
+/// let zeros = Tensor::zeros([3, 2], &device); // all scores are 0: weights are uniform
+/// let value = Tensor::from_floats([[1.0, 2.0], [3.0, 6.0], [5.0, 7.0]], &device);
+/// let y = attention([zeros.clone(), zeros, value], &[2, 1], 1, None, 0.0); // two tokens, and one
+/// let y: Vec<f32> = y.into_data().try_into_vec().unwrap();
+/// assert_eq!(y, [2.0, 4.0, 2.0, 4.0, 5.0, 7.0]);
+/// ```
+///
+/// # Shapes
+///
+/// - `[query, key, value]`: each [N, H]; views, such as columns of a joint product, cost no copy on Flex
+/// - `lengths`: tokens of each sequence, N in all; 0 is allowed
+/// - `bias`: [B, A, L, L] for B sequences, the longest of L; of a shorter one, the first rows and columns are read
+/// - output: [N, H]
+///
+/// # Devices
+///
+/// Flex has a kernel, which computes a block of rows of one head at a time. NdArray and the CubeCL devices run the
+/// reference with a backward that saves as little; every other device runs it with Burn's backward. In a browser and on
+/// devices that are not named here, dropout's mask is Burn's own.
+/// [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
+///
+/// # Panics
+///
+/// If shapes do not fit, `heads` does not divide H, or `dropout` is not in [0, 1).
+pub fn attention(
+    [query, key, value]: [Tensor<2>; 3],
+    lengths: &[usize],
+    heads: usize,
+    bias: Option<Tensor<4>>,
+    dropout: f64,
+) -> Tensor<2> {
+    let [tokens, hidden] = query.dims();
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    assert_eq!(key.dims(), [tokens, hidden], "key: its shape, against that of query");
+    assert_eq!(value.dims(), [tokens, hidden], "value: its shape, against that of query");
+    assert_eq!(lengths.iter().sum::<usize>(), tokens, "lengths: their sum, against the number of rows");
+    assert!(
+        heads > 0 && hidden.is_multiple_of(heads),
+        "heads: {heads} do not divide rows of length {hidden}"
+    );
+    if let Some(bias) = &bias {
+        let expected = [lengths.len(), heads, longest, longest];
+        assert_eq!(bias.dims(), expected, "bias: its shape, against [B, A, L, L]");
+    }
+    if tokens == 0 || hidden == 0 {
+        return value;
+    }
+    let [query, key, value] = [query, key, value].map(|rows| rows.dequantize().into_dispatch());
+    let bias = match bias {
+        Some(bias) => ScoreBias::Added(bias.dequantize().into_dispatch()),
+        None => ScoreBias::Absent,
+    };
+    let input = Attention {
+        query,
+        key,
+        value,
+        lengths: lengths.to_vec(),
+        heads,
+        scale: 1.0 / ((hidden / heads) as f64).sqrt(),
+        bias,
+        dropout: Dropout::Inactive,
+        path: Path::current(),
+    };
+    let floats = [&input.query, &input.key, &input.value].into_iter().chain(input.bias.added());
+    let Some(chosen) = Dropout::choose(dropout, floats) else {
+        let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);
+        let weights = DropoutConfig::new(dropout).init().forward(weights);
+        return Tensor::from_dispatch(reference::context::<Dispatch>(&input, weights.into_dispatch()));
+    };
+    let input = Attention { dropout: chosen, ..input };
+    Tensor::from_dispatch(if is_listed(&input.query.kind) {
+        Dispatch::packed_attention(input)
+    } else {
+        reference::with_statistics::<Dispatch>(input).0
+    })
+}

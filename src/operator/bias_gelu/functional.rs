@@ -1,0 +1,61 @@
+//! The operator on tensors.
+
+use super::input::BiasGelu;
+use super::ops::BiasGeluOps;
+use super::reference;
+use crate::operator::device::is_listed;
+use crate::operator::path::Path;
+use burn::backend::Dispatch;
+use burn::prelude::*;
+
+/// `GELU(x + bias)` in one pass, with a backward of its own: the activation of a transformer's feed-forward network.
+///
+/// The exact GELU and its exact derivative: the arithmetic, and its gradient, are those of [`BiasGeluOps`].
+///
+/// Source: `GELUActivation` of transformers 5.23, PyTorch's `gelu` with `approximate="none"`.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::functional::bias_gelu;
+///
+/// let device = Device::default();
+/// let bias = Tensor::from_floats([0.0, 1.0], &device);
+/// let y = bias_gelu(Tensor::from_floats([[0.0, 1.0]], &device), bias); // [GELU(0), GELU(2)]
+/// let y: Vec<f32> = y.into_data().try_into_vec().unwrap();
+/// assert_eq!(y[0], 0.0);
+/// assert!((y[1] - 1.954_499_7).abs() < 1e-6);
+/// ```
+///
+/// # Shapes
+///
+/// - `x`: [N, I]
+/// - `bias`: `[I]`
+/// - output: [N, I]
+///
+/// # Numerics
+///
+/// Flex's f32 kernel is within 3e-7 of the exact value, relative to it, for every z.
+///
+/// # Devices
+///
+/// Flex has a kernel. NdArray and the CubeCL devices run the reference with a backward that saves as little; every
+/// other device runs it with Burn's backward. [`on_reference_path`](crate::functional::on_reference_path) runs the
+/// reference everywhere.
+///
+/// # Panics
+///
+/// If `bias` is not of length I.
+pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+    let [_, columns] = x.dims();
+    assert_eq!(bias.dims(), [columns], "bias: its length, against that of x's rows");
+    let input = BiasGelu::<Dispatch> {
+        x: x.dequantize().into_dispatch(),
+        bias: bias.dequantize().into_dispatch(),
+        path: Path::current(),
+    };
+    Tensor::from_dispatch(if is_listed(&input.x.kind) {
+        Dispatch::bias_gelu(input)
+    } else {
+        reference::bias_gelu::<Dispatch>(input)
+    })
+}

@@ -1,0 +1,23 @@
+//! The operator's inputs, generic over the backend.
+//!
+//! Throughout: N rows of length I.
+
+#![cfg_attr(feature = "ndarray", allow(deprecated))] // what the macro generates names Burn's NdArray
+
+use crate::operator::path::Path;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, ExtensionType};
+
+/// The inputs of [`BiasGeluOps`](crate::ops::BiasGeluOps).
+#[derive(Clone, Debug, ExtensionType)]
+pub struct BiasGelu<B: Backend> {
+    /// What a linear layer computed without its bias, [N, I].
+    pub x: FloatTensor<B>,
+    /// The bias of the linear layer, `[I]`.
+    pub bias: FloatTensor<B>,
+    /// What computes the forward and the backward.
+    pub path: Path,
+}
+
+/// For x and bias, in order, whether the gradient is asked for.
+pub type BiasGeluNeeds = [bool; 2];
