@@ -412,6 +412,17 @@ pub enum Error {
         offset: u64,
     },
 
+    /// A row of a data file that cannot be used.
+    #[error("{}, line {line}: the row {problem}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The line that the row starts in, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+
     /// A text file without text.
     #[error("{} has no text: it is empty or blank", path.display())]
     NoText {

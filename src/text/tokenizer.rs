@@ -218,6 +218,22 @@ impl BertTokenizer {
         self.encode_truncated(text, Some(pair))
     }
 
+    /// Encodes words that are cut already: `[CLS] pieces [SEP]`, of which [`Encoding::word_ids`] says which word each
+    /// is of (transformers' `is_split_into_words=True`).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`encode`](Self::encode).
+    pub fn encode_words<T: AsRef<str>>(&self, words: &[T]) -> Result<Encoding> {
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        let mut pieces = self.tokenizer.encode(words.as_slice(), false).map_err(failed)?;
+        if let Some(max_length) = self.room(false)? {
+            pieces.truncate(max_length, 0, tokenizers::TruncationDirection::Right);
+            pieces.take_overflowing();
+        }
+        self.finish(pieces, None)
+    }
+
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! A data loader that prepares its batches in a thread, epoch after epoch.
 
 use super::prefetch::Prefetch;
-use crate::error::Result;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
@@ -35,7 +34,7 @@ pub(super) trait Source: Send + Sync + 'static {
         epoch: usize,
         range: Range<usize>,
         device: Device,
-    ) -> Box<dyn Iterator<Item = Result<Self::Batch>>>;
+    ) -> Box<dyn Iterator<Item = Result<Self::Batch, DatasetError>>>;
 }
 
 /// A loader that counts its epochs: each iteration over it is the next one.
@@ -52,7 +51,7 @@ struct State<B> {
     /// The next epoch.
     epoch: usize,
     /// Batches of an epoch and those after it, if a thread prepares them already.
-    ahead: Option<(usize, Prefetch<Result<B>>)>,
+    ahead: Option<(usize, Prefetch<Result<B, DatasetError>>)>,
 }
 
 impl<S: Source> EpochLoader<S> {
@@ -68,6 +67,15 @@ impl<S: Source> EpochLoader<S> {
     /// The same, from epoch `epoch` on.
     pub(super) fn starting_at(&self, epoch: usize) -> Self {
         Self::at(self.source.clone(), &self.device, self.range.clone(), epoch)
+    }
+
+    /// The same with another source of as many items.
+    pub(super) fn with_source(&self, source: S) -> Self {
+        Self::at(Arc::new(source), &self.device, self.range.clone(), self.epoch())
+    }
+
+    pub(super) fn source(&self) -> &S {
+        &self.source
     }
 
     pub(super) fn epoch(&self) -> usize {
@@ -131,7 +139,7 @@ impl<S: Source> DataLoader<S::Batch> for EpochLoader<S> {
 struct Batches<'a, S: Source> {
     loader: &'a EpochLoader<S>,
     /// `None` after an error.
-    batches: Option<Prefetch<Result<S::Batch>>>,
+    batches: Option<Prefetch<Result<S::Batch, DatasetError>>>,
     epoch: usize,
     done: usize,
 }
@@ -149,7 +157,7 @@ impl<S: Source> Iterator for Batches<'_, S> {
         if batch.is_err() {
             self.batches = None;
         }
-        Some(batch.map_err(DatasetError::new))
+        Some(batch)
     }
 }
 

@@ -4,14 +4,13 @@ use super::collator::MaskedLmCollator;
 use super::corpus::Corpus;
 use super::epochs::{EpochLoader, Source};
 use super::example::MaskedLmExample;
+use super::seeds::{DROPOUT, draw};
 use super::training_windows::TrainingWindows;
 use crate::error::{Error, Result};
 use crate::model::MaskedLmBatch;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -112,7 +111,7 @@ impl Source for TrainingSource {
         epoch: usize,
         range: Range<usize>,
         device: Device,
-    ) -> Box<dyn Iterator<Item = Result<MaskedLmBatch>>> {
+    ) -> Box<dyn Iterator<Item = Result<MaskedLmBatch, DatasetError>>> {
         Box::new(TrainingBatches { source: self, range, device, epoch, done: 0, windows: None })
     }
 }
@@ -153,10 +152,10 @@ impl TrainingBatches {
 }
 
 impl Iterator for TrainingBatches {
-    type Item = Result<MaskedLmBatch>;
+    type Item = Result<MaskedLmBatch, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.batch())
+        Some(self.batch().map_err(DatasetError::new))
     }
 }
 
@@ -252,14 +251,4 @@ fn collate(
         batch = collator.collate(examples, draw(seed, attempt), device)?;
     }
     Ok(batch)
-}
-
-/// Sets dropout's seeds apart from those of masking.
-const DROPOUT: u64 = 0x6472_6f70_6f75_7421;
-
-/// A seed for the thing number `stream`.
-fn draw(seed: u64, stream: u64) -> u64 {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(stream);
-    rng.next_u64()
 }

@@ -40,6 +40,8 @@ mod corpus;
 mod epochs;
 mod example;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod labelled;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 #[cfg(feature = "train")]
 mod masked_lm;
@@ -47,6 +49,8 @@ mod masked_lm;
 mod order;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod prefetch;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod seeds;
 #[cfg(feature = "train")]
 mod step;
 #[cfg(feature = "tokenizers")]
@@ -60,6 +64,12 @@ pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
 #[cfg(feature = "tokenizers")]
 pub use corpus::Corpus;
 pub use example::MaskedLmExample;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+pub use labelled::{
+    Column, IGNORED_LABEL, Label, LabelKind, LabelNames, LabelledLoader, LabelledSentences, LabelledText,
+    LabelledTexts, LabelledTokens, SequenceBatch, SequenceBatcher, SequenceLabels, TextColumns, TokenBatch,
+    TokenBatcher, TryBatcher,
+};
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use loader::{TrainingLoader, ValidationLoader};
 #[cfg(feature = "train")]

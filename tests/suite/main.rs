@@ -17,6 +17,8 @@ mod gradients;
 mod hugging_face;
 mod hugging_face_masked_lm;
 mod input;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod labelled;
 mod lines;
 mod masked_lm;
 mod resize;

@@ -1,0 +1,196 @@
+//! Batches of labelled data for Burn's trainer.
+
+use super::super::epochs::{EpochLoader, Source};
+use super::super::seeds::{DROPOUT, draw};
+use super::batcher::TryBatcher;
+use crate::error::{Error, Result};
+use burn::data::dataloader::{DataLoader, DataLoaderIterator};
+use burn::data::dataset::{Dataset, DatasetError};
+use burn::prelude::*;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Batches among which texts are sorted by length, as in transformers' `LengthGroupedSampler`.
+const BUCKET: usize = 50;
+
+/// Batches of a dataset, for Burn's `SupervisedTraining`.
+///
+/// Each iteration is one epoch over the whole dataset, in its order, or in one that follows from the seed and the
+/// number of the epoch; with a seed each epoch also seeds the device, so that dropout follows too, and a run that is
+/// resumed with [`starting_after`](Self::starting_after) is the run that was not stopped. A thread reads, tokenises
+/// and packs a few batches ahead; errors come out at their place.
+pub struct LabelledLoader<B: TryBatcher> {
+    loader: EpochLoader<LabelledSource<B>>,
+}
+
+struct LabelledSource<B: TryBatcher> {
+    dataset: Arc<dyn Dataset<B::Item>>,
+    batcher: Arc<B>,
+    batch_size: usize,
+    /// `None` for the order of the dataset.
+    seed: Option<u64>,
+    /// The length of each item, to batch those of like lengths.
+    lengths: Option<Arc<Vec<usize>>>,
+}
+
+impl<B: TryBatcher> LabelledLoader<B> {
+    /// Batches of `batch_size` items in the order of the dataset, for validation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
+    pub fn new(
+        dataset: impl Dataset<B::Item> + 'static,
+        batcher: B,
+        batch_size: usize,
+        device: &Device,
+    ) -> Result<Self> {
+        if batch_size == 0 {
+            let problem = "is 0, but must be at least 1".into();
+            return Err(Error::Config { field: "batch_size", problem });
+        }
+        if dataset.is_empty() {
+            return Err(Error::Empty { input: "dataset", shape: vec![0] });
+        }
+        let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
+        let source = LabelledSource { dataset, batcher, batch_size, seed: None, lengths: None };
+        Ok(Self { loader: EpochLoader::new(source, device) })
+    }
+
+    /// Shuffles each epoch by a seed, for training.
+    pub fn with_shuffling(self, seed: u64) -> Self {
+        self.with_source(|source| LabelledSource { seed: Some(seed), ..source })
+    }
+
+    /// Puts items of like lengths into a batch, so that less of it is padding. `lengths` has one for each item, in
+    /// whatever unit. Only within fifty batches, and only when shuffled: the order stays random.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if there are not as many lengths as items.
+    pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
+        let items = self.loader.source().dataset.len();
+        if lengths.len() != items {
+            let problem = format!("are {}, but there are {items} items", lengths.len());
+            return Err(Error::Config { field: "lengths", problem });
+        }
+        Ok(self.with_source(|source| LabelledSource { lengths: Some(Arc::new(lengths)), ..source }))
+    }
+
+    /// Skips the first `epochs` epochs.
+    pub fn starting_after(self, epochs: usize) -> Self {
+        Self { loader: self.loader.starting_at(epochs) }
+    }
+
+    fn with_source(self, change: impl FnOnce(LabelledSource<B>) -> LabelledSource<B>) -> Self {
+        Self { loader: self.loader.with_source(change(self.loader.source().clone())) }
+    }
+}
+
+impl<B: TryBatcher> Clone for LabelledSource<B> {
+    fn clone(&self) -> Self {
+        let (dataset, batcher, lengths) = (self.dataset.clone(), self.batcher.clone(), self.lengths.clone());
+        Self { dataset, batcher, lengths, ..*self }
+    }
+}
+
+/// At the same epoch; from there on each counts its own.
+impl<B: TryBatcher> Clone for LabelledLoader<B> {
+    fn clone(&self) -> Self {
+        Self { loader: self.loader.clone() }
+    }
+}
+
+impl<B: TryBatcher> fmt::Debug for LabelledLoader<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LabelledLoader").field("loader", &self.loader).finish()
+    }
+}
+
+impl<B: TryBatcher> DataLoader<B::Batch> for LabelledLoader<B> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B::Batch> + 'a> {
+        self.loader.iter()
+    }
+
+    fn num_items(&self) -> usize {
+        self.loader.num_items()
+    }
+
+    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B::Batch>> {
+        self.loader.to_device(device)
+    }
+
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B::Batch>> {
+        self.loader.slice(start, end)
+    }
+}
+
+impl<B: TryBatcher> LabelledSource<B> {
+    /// The order of an epoch's items.
+    fn order(&self, epoch: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.dataset.len()).collect();
+        let Some(seed) = self.seed else { return order };
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(epoch as u64);
+        order.shuffle(&mut rng);
+        if let Some(lengths) = &self.lengths {
+            for bucket in order.chunks_mut(BUCKET * self.batch_size) {
+                bucket.sort_by_key(|&item| std::cmp::Reverse(lengths[item]));
+                // The last batch of an epoch may be smaller, so it stays where it is.
+                let mut batches: Vec<Vec<usize>> =
+                    bucket.chunks_exact(self.batch_size).map(<[usize]>::to_vec).collect();
+                batches.shuffle(&mut rng);
+                let places = bucket.iter_mut();
+                places.zip(batches.into_iter().flatten()).for_each(|(place, item)| *place = item);
+            }
+        }
+        order
+    }
+
+    fn batch(&self, items: &[usize], device: &Device) -> Result<B::Batch, DatasetError> {
+        let items = self.dataset.get_many(items.to_vec())?;
+        self.batcher.try_batch(items, device).map_err(DatasetError::new)
+    }
+}
+
+impl<B: TryBatcher> Source for LabelledSource<B> {
+    type Batch = B::Batch;
+
+    fn num_items(&self) -> usize {
+        self.dataset.len()
+    }
+
+    fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    fn unit(&self) -> &'static str {
+        "items"
+    }
+
+    fn seed(&self, epoch: usize, start: usize) -> Option<u64> {
+        self.seed.map(|seed| draw(seed ^ DROPOUT, (epoch * self.num_items() + start) as u64))
+    }
+
+    fn batches(
+        self: Arc<Self>,
+        epoch: usize,
+        range: Range<usize>,
+        device: Device,
+    ) -> Box<dyn Iterator<Item = Result<B::Batch, DatasetError>>> {
+        let epochs = (epoch..).flat_map(move |epoch| {
+            let (source, device) = (self.clone(), device.clone());
+            let order = source.order(epoch)[range.clone()].to_vec();
+            let starts = (0..order.len()).step_by(source.batch_size);
+            starts.map(move |start| {
+                let end = order.len().min(start + source.batch_size);
+                source.batch(&order[start..end], &device)
+            })
+        });
+        Box::new(epochs)
+    }
+}

@@ -1,0 +1,17 @@
+//! Labelled data: files, batches and their loader.
+
+mod batcher;
+mod label;
+mod loader;
+mod rows;
+mod table;
+mod texts;
+mod tokens;
+
+pub use batcher::{
+    IGNORED_LABEL, SequenceBatch, SequenceBatcher, SequenceLabels, TokenBatch, TokenBatcher, TryBatcher,
+};
+pub use label::{Label, LabelKind, LabelNames};
+pub use loader::LabelledLoader;
+pub use texts::{Column, LabelledText, LabelledTexts, TextColumns};
+pub use tokens::{LabelledSentences, LabelledTokens};

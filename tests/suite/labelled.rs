@@ -1,0 +1,302 @@
+//! Labelled files to batches: what is read, how words and pieces are aligned, and what is refused.
+
+use burn::data::dataloader::DataLoader;
+use burn::data::dataset::{Dataset, InMemDataset};
+use burn::prelude::*;
+use burn_bert::Error;
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{
+    Label, LabelKind, LabelNames, LabelledLoader, LabelledSentences, LabelledText, LabelledTexts,
+    LabelledTokens, SequenceBatch, SequenceBatcher, SequenceLabels, TextColumns, TokenBatcher, TryBatcher,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file in a folder of its own.
+fn file(name: &str, text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    fs::write(&path, text).unwrap();
+    (dir, path)
+}
+
+fn tokenizer(dir: &Path) -> BertTokenizer {
+    let words =
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "##ting", "ho", "##t"];
+    fs::write(dir.join("vocab.txt"), words.join("\n") + "\n").unwrap();
+    BertTokenizer::from_pretrained(dir).unwrap()
+}
+
+fn all(texts: &LabelledTexts) -> Vec<(String, Option<String>, Label)> {
+    texts.iter().map(|text| text.map(|text| (text.text, text.pair, text.label)).unwrap()).collect()
+}
+
+fn text(text: &str, label: Label) -> (String, Option<String>, Label) {
+    (text.into(), None, label)
+}
+
+#[test]
+fn a_csv_has_quoted_fields_with_commas_quotes_and_line_breaks() {
+    let (_dir, path) =
+        file("a.csv", "\u{feff}label,text\r\npos,\"a, \"\"b\"\"\nc\"\r\nneg,d\r\npos,\"\"\r\n");
+    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    assert_eq!(texts.names().names(), ["neg", "pos"]);
+    let expected =
+        [text("a, \"b\"\nc", Label::Class(1)), text("d", Label::Class(0)), text("", Label::Class(1))];
+    assert_eq!(all(&texts), expected);
+    // In any order.
+    assert_eq!(texts.get(2).unwrap().text, "");
+    assert_eq!(texts.get(0).unwrap().text, "a, \"b\"\nc");
+    assert_eq!(texts.sizes().len(), 3);
+}
+
+#[test]
+fn a_tsv_takes_quotes_for_what_they_are() {
+    let (_dir, path) = file("a.tsv", "0\tsay \"no\t3\n1\t\"\t-0.5\n");
+    let columns = TextColumns::default().with_text(1).with_label(2, LabelKind::Value).without_header();
+    let texts = LabelledTexts::open(&path, &columns).unwrap();
+    assert_eq!(all(&texts), [text("say \"no", Label::Value(3.0)), text("\"", Label::Value(-0.5))]);
+    assert!(texts.names().is_empty());
+}
+
+#[test]
+fn json_lines_hold_names_ids_lists_and_numbers() {
+    let (_dir, path) =
+        file("a.jsonl", "{\"text\": \"x\", \"label\": 2, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}");
+    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    assert_eq!(all(&texts), [text("x", Label::Class(2)), text("y", Label::Class(0))]);
+    assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1", "LABEL_2"]);
+
+    let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\"]}\n{\"text\": \"y\", \"label\": []}\n";
+    let (_dir, path) = file("a.json", lists);
+    let columns = TextColumns::default().with_label("label", LabelKind::Classes);
+    let texts = LabelledTexts::open(&path, &columns).unwrap();
+    assert_eq!(all(&texts), [text("x", Label::Classes(vec![0, 1])), text("y", Label::Classes(vec![]))]);
+}
+
+#[test]
+fn pairs_and_names_of_another_file_are_kept() {
+    let (_dir, path) = file("a.tsv", "p\th\ty\na\tb\tno\n");
+    let columns = TextColumns::default().with_text("p").with_pair("h").with_label("y", LabelKind::Class);
+    let names = LabelNames::new(["yes", "no"]).unwrap();
+    let texts = LabelledTexts::open_with_names(&path, &columns, &names).unwrap();
+    assert_eq!(all(&texts), [("a".into(), Some("b".into()), Label::Class(1))]);
+    let error =
+        LabelledTexts::open_with_names(&path, &columns, &LabelNames::new(["x"]).unwrap()).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("a.tsv, line 2") && message.contains("\"no\""), "{message}");
+    assert!(LabelNames::new(["x", "x"]).is_err());
+}
+
+#[test]
+fn a_malformed_row_is_an_error_that_names_file_and_line() {
+    let cases: [(&str, &[u8], u64); 9] = [
+        ("a.csv", b"text,label\na,b\nc\n", 3),
+        ("a.csv", b"text,label\n\"a\n\",b\nc,d,e\n", 4),
+        ("a.csv", b"text,label\na,b\nc,\n", 3),
+        ("a.csv", b"text,label\na,b\n\xff,b\n", 3),
+        ("a.jsonl", b"{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}\n", 3),
+        ("a.jsonl", b"{\"text\": \"a\", \"label\": 1}\n{\"text\": \n", 2),
+        ("a.jsonl", b"{\"text\": 5, \"label\": 1}\n", 1),
+        ("a.jsonl", b"{\"text\": \"a\", \"label\": -1}\n", 1),
+        ("a.jsonl", b"[1]\n", 1),
+    ];
+    for (name, text, line) in cases {
+        let (_dir, path) = file(name, text);
+        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+        assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{name} {line}: {error}");
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    for value in ["abc", "NaN", "inf", ""] {
+        let (_dir, path) = file("a.csv", format!("text,label\na,{value}\n"));
+        let columns = TextColumns::default().with_label("label", LabelKind::Value);
+        assert!(matches!(LabelledTexts::open(&path, &columns), Err(Error::Row { line: 2, .. })), "{value}");
+    }
+    let (_dir, path) = file("a.jsonl", b"{\"text\": \"\xff\"}\n");
+    let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+    assert!(matches!(error, Error::NotUtf8 { line: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_column_that_is_not_there_and_a_file_without_rows_are_errors() {
+    let open = |name, text: &str, columns: &TextColumns| {
+        let (_dir, path) = file(name, text);
+        LabelledTexts::open(&path, columns).unwrap_err()
+    };
+    let default = TextColumns::default();
+    assert!(matches!(open("a.csv", "a,label\n1,2\n", &default), Error::Config { field: "columns", .. }));
+    let unnamed = default.clone().without_header();
+    assert!(matches!(open("a.csv", "a,b\n", &unnamed), Error::Config { field: "columns", .. }));
+    let placed = default.clone().with_text(0);
+    assert!(matches!(open("a.jsonl", "{}\n", &placed), Error::Config { field: "columns", .. }));
+    assert!(matches!(open("a.txt", "a\n", &default), Error::Config { field: "extension", .. }));
+    assert!(matches!(open("a.csv", "text,label\n", &default), Error::NoText { .. }));
+    assert!(matches!(open("a.jsonl", "\n\n", &default), Error::NoText { .. }));
+    let missing = LabelledTexts::open("/nowhere/a.csv", &default).unwrap_err();
+    assert!(matches!(missing, Error::Io { .. }), "{missing}");
+}
+
+#[test]
+fn sentences_come_from_conll_and_from_json_lines() {
+    let conll = "-DOCSTART- -X- O O\n\nThe DT O\ncats NNS B-A\n\n\nsat VBD O\n";
+    let json = "{\"tokens\": [\"The\", \"cats\"], \"ner_tags\": [\"O\", \"B-A\"]}\n\n{\"tokens\": [\"sat\"], \"tags\": [\"O\"]}\n";
+    for (name, text) in [("a.txt", conll), ("a.jsonl", json)] {
+        let (_dir, path) = file(name, text);
+        let sentences = LabelledSentences::open(&path).unwrap();
+        assert_eq!(sentences.names().names(), ["B-A", "O"]);
+        let expected = [
+            LabelledTokens { tokens: vec!["The".into(), "cats".into()], tags: vec![1, 0] },
+            LabelledTokens { tokens: vec!["sat".into()], tags: vec![1] },
+        ];
+        for i in [1, 0] {
+            assert_eq!(sentences.get(i).unwrap(), expected[i], "{name}");
+        }
+    }
+    for (name, text, line) in
+        [("a.txt", "a O\n\nb\n", 3), ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": []}", 1)]
+    {
+        let (_dir, path) = file(name, text);
+        let error = LabelledSentences::open(&path).unwrap_err();
+        assert!(matches!(error, Error::Row { line: found, .. } if found == line), "{error}");
+    }
+}
+
+#[test]
+fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokenizer = tokenizer(dir.path());
+    let device = Device::default();
+    let item = |words: &[&str], tags: &[usize]| LabelledTokens {
+        tokens: words.iter().map(ToString::to_string).collect(),
+        tags: tags.to_vec(),
+    };
+    // The neighbours `cat` are two words; `dog` is unknown, one piece all the same.
+    let items = vec![item(&["Cats", "cat", "cat"], &[2, 1, 0]), item(&["sitting", "hot", "dog"], &[1, 2, 0])];
+    let batch = TokenBatcher::new(tokenizer.clone(), 3).try_batch(items.clone(), &device).unwrap();
+    let ids = batch.input.input_ids().unwrap().into_data().iter::<i64>().collect::<Vec<_>>();
+    assert_eq!(ids, [2, 6, 7, 6, 6, 3, 2, 1, 10, 11, 1, 3]);
+    let labels = batch.labels.into_data().iter::<i64>().collect::<Vec<_>>();
+    assert_eq!(labels, [-100, 2, -100, 1, 0, -100, -100, 1, 2, -100, 0, -100]);
+
+    // Cut after four pieces, padded, and a tag that the model lacks.
+    let short = TokenBatcher::new(tokenizer.clone().with_model_max_length(4), 3);
+    let cut = short.try_batch(vec![items[0].clone(), item(&["the"], &[0])], &device).unwrap();
+    let labels = cut.labels.into_data().iter::<i64>().collect::<Vec<_>>();
+    assert_eq!(labels, [-100, 2, -100, -100, -100, 0, -100, -100]);
+    let error = TokenBatcher::new(tokenizer, 2).try_batch(items, &device).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "tags", .. }), "{error}");
+}
+
+fn labelled(texts: &[(&str, Label)]) -> Vec<LabelledText> {
+    let text = |(text, label): &(&str, Label)| LabelledText {
+        text: text.to_string(),
+        pair: None,
+        label: label.clone(),
+    };
+    texts.iter().map(text).collect()
+}
+
+#[test]
+fn labels_become_ids_marks_or_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Device::default();
+    let batch = |labels: [Label; 2]| {
+        let [first, second] = labels;
+        let items = labelled(&[("the cats", first), ("the", second)]);
+        SequenceBatcher::new(tokenizer(dir.path()), 3).try_batch(items, &device)
+    };
+    let classes = batch([Label::Class(2), Label::Class(0)]).unwrap();
+    assert_eq!(classes.input.dims(), [2, 5]);
+    assert!(classes.padding.is_some());
+    let SequenceLabels::Classes(ids) = classes.labels else { panic!("classes") };
+    assert_eq!(ids.into_data().iter::<i64>().collect::<Vec<_>>(), [2, 0]);
+    let many = batch([Label::Classes(vec![0, 2]), Label::Classes(vec![])]).unwrap();
+    let SequenceLabels::ManyClasses(marks) = many.labels else { panic!("many classes") };
+    assert_eq!(marks.into_data(), TensorData::from([[1.0_f32, 0.0, 1.0], [0.0, 0.0, 0.0]]));
+    let values = batch([Label::Value(0.5), Label::Value(-2.0)]).unwrap();
+    let SequenceLabels::Values(values) = values.labels else { panic!("values") };
+    assert_eq!(values.into_data(), TensorData::from([[0.5_f32], [-2.0]]));
+    for labels in [[Label::Class(3), Label::Class(0)], [Label::Class(0), Label::Value(1.0)]] {
+        assert!(matches!(batch(labels), Err(Error::Config { field: "label", .. })));
+    }
+}
+
+/// A hundred texts of one to ten words, of which the first so many classes say which it is.
+fn hundred() -> (Vec<LabelledText>, Vec<usize>) {
+    let lengths: Vec<usize> = (0..103).map(|i| 1 + i * 7 % 10).collect();
+    let texts = lengths.iter().enumerate().map(|(i, &length)| LabelledText {
+        text: "the ".repeat(length),
+        pair: None,
+        label: Label::Value(i as f32),
+    });
+    (texts.collect(), lengths)
+}
+
+/// Which texts the batches of an epoch hold, and the places that are padded.
+fn epoch(loader: &dyn DataLoader<SequenceBatch>) -> (Vec<Vec<usize>>, usize) {
+    let mut padded = 0;
+    let batches = loader.iter().map(|batch| {
+        let batch = batch.unwrap();
+        padded += batch.padding.map_or(0, |padding| padding.int().sum().into_scalar::<i32>() as usize);
+        let SequenceLabels::Values(values) = batch.labels else { panic!("values") };
+        values.into_data().iter::<f32>().map(|value| value as usize).collect()
+    });
+    (batches.collect(), padded)
+}
+
+#[test]
+fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let (texts, lengths) = hundred();
+    let loader = || {
+        let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
+        LabelledLoader::new(InMemDataset::new(texts.clone()), batcher, 4, &Device::default()).unwrap()
+    };
+    let sorted = |batches: &[Vec<usize>]| {
+        let mut all = batches.concat();
+        all.sort_unstable();
+        all
+    };
+    let in_order = epoch(&loader()).0;
+    assert_eq!(in_order.concat(), (0..103).collect::<Vec<_>>());
+    assert_eq!((in_order.len(), in_order[25].len()), (26, 3));
+
+    let shuffled = loader().with_shuffling(5);
+    let (first, padded) = epoch(&shuffled);
+    let (second, _) = epoch(&shuffled);
+    assert_eq!(sorted(&first), (0..103).collect::<Vec<_>>());
+    assert!(first != second && first != in_order);
+    assert_eq!(epoch(&loader().with_shuffling(5)).0, first);
+    assert_eq!(epoch(&loader().with_shuffling(5).starting_after(1)).0, second);
+    assert_ne!(epoch(&loader().with_shuffling(6)).0, first);
+
+    let bucketed = loader().with_shuffling(5).with_length_bucketing(lengths).unwrap();
+    let (batches, less_padded) = epoch(&bucketed);
+    assert_eq!(sorted(&batches), (0..103).collect::<Vec<_>>());
+    assert!(batches[..25].iter().all(|batch| batch.len() == 4));
+    assert!(less_padded * 4 < padded, "{less_padded} padded instead of {padded}");
+    let halves = [bucketed.slice(0, 52), bucketed.slice(52, 103)];
+    let halves = halves.each_ref().map(|half| epoch(half.as_ref()).0).concat();
+    assert_eq!(sorted(&halves), (0..103).collect::<Vec<_>>());
+    assert!(loader().with_length_bucketing(vec![1]).is_err());
+}
+
+#[test]
+fn a_row_that_went_bad_is_an_error_of_its_batch() {
+    let (dir, path) = file("a.tsv", "text\tlabel\nthe\ta\ncat\tb\nsat\ta\n");
+    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 2);
+    let loader = LabelledLoader::new(texts, batcher, 1, &Device::default()).unwrap();
+    assert_eq!(loader.iter().filter(Result::is_ok).count(), 3);
+    drop(loader);
+
+    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    fs::write(&path, "text\tlabel\nthe\ta\ncat\tc\nsat\ta\n").unwrap();
+    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 2);
+    let loader = LabelledLoader::new(texts, batcher, 1, &Device::default()).unwrap();
+    let batches: Vec<_> =
+        loader.iter().map(|batch| batch.map(drop).map_err(|error| error.to_string())).collect();
+    assert!(batches[0].is_ok());
+    let message = batches[1].as_ref().unwrap_err();
+    assert!(message.contains("a.tsv, line 3"), "{message}");
+}
