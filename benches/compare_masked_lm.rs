@@ -13,7 +13,7 @@ mod race;
 
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
 use burn_bert::optim::adamw;
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{BertEmbeddingsConfig, clip_by_global_norm};
@@ -43,9 +43,9 @@ fn main() {
     for (name, config) in models() {
         let mut training = Training::new(&config);
         let case = |head| {
-            let BertForMaskedLmConfig { num_hidden_layers, num_attention_heads, intermediate_size, .. } =
-                config;
-            let hidden_size = config.embeddings.hidden_size;
+            let BertModelConfig { num_hidden_layers, num_attention_heads, intermediate_size, .. } =
+                config.bert;
+            let hidden_size = config.bert.embeddings.hidden_size;
             format!(
                 "{head} {num_hidden_layers} {num_attention_heads} {hidden_size} {intermediate_size} {BATCH} {SEQ}"
             )
@@ -69,9 +69,10 @@ fn main() {
 }
 
 fn models() -> [(&'static str, BertForMaskedLmConfig); 2] {
-    let mini_lm = BertForMaskedLmConfig::new(BertEmbeddingsConfig::bert_base_uncased().with_hidden_size(384))
+    let mini_lm = BertModelConfig::new(BertEmbeddingsConfig::bert_base_uncased().with_hidden_size(384))
         .with_num_hidden_layers(6)
         .with_intermediate_size(1536);
+    let mini_lm = BertForMaskedLmConfig::new(mini_lm);
     [("MiniLM-L6 (6 layers, H 384)", mini_lm), ("BERT-base", BertForMaskedLmConfig::bert_base_uncased())]
 }
 

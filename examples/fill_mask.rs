@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
-use burn_bert::model::BertForMaskedLm;
+use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::text::BertTokenizer;
 use clap::Parser;
 use std::path::PathBuf;
@@ -39,11 +39,11 @@ fn run(args: &Args) -> Result<()> {
     let device = Device::default();
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device)?;
     eprint!("{report}");
-    if report.head_is_fresh() {
+    if !report.is_complete() {
         bail!("without a trained head there is nothing to guess with");
     }
     let tokenizer =
-        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.config().embeddings)?;
+        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.embeddings.config())?;
     let mask = tokenizer.mask_token_id();
     let name = tokenizer.id_to_token(mask).unwrap_or_default();
     let encoding = tokenizer.encode(&args.text)?;
@@ -57,7 +57,8 @@ fn run(args: &Args) -> Result<()> {
     ensure!(args.top > 0, "--top is 0, but must be at least 1");
 
     let batch = tokenizer.batch(std::slice::from_ref(&encoding), &device)?;
-    let hidden = model.try_encode(&batch.input, batch.padding)?.squeeze_dim::<2>(0); // [S, H]
+    let output = model.bert.try_forward(&batch.input, batch.padding)?;
+    let hidden = output.last_hidden_state.squeeze_dim::<2>(0); // [S, H]
     let places = Tensor::<1, Int>::from_data(places.as_slice(), &device);
     let probabilities = softmax(model.logits(hidden.select(0, places)), 1); // [N, V]
     let [masks, vocab_size] = probabilities.dims();

@@ -19,7 +19,7 @@ use burn::train::{
     ExecutionStrategy, Interrupter, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
     TrainingStrategy,
 };
-use burn_bert::model::BertForMaskedLm;
+use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::optim::{adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{Corpus, MaskedLmCollatorConfig, Training, TrainingLoader, ValidationLoader};
@@ -87,7 +87,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device.clone().autodiff())?;
     eprint!("{report}");
     let tokenizer =
-        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.config().embeddings)?;
+        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.embeddings.config())?;
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer)
         .with_mlm_probability(settings.mlm_probability)
         .with_whole_word_masking(settings.whole_words)

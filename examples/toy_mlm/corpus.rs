@@ -3,7 +3,7 @@
 use crate::task::{CLS, Outcome, SEP, SPECIAL_TOKENS, Task, UNK};
 use anyhow::{Context, Result, ensure};
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::model::BertForMaskedLmConfig;
+use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::training::MaskedLmExample;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -129,10 +129,11 @@ impl Task for Corpus {
             .with_vocab_size(self.vocabulary.len())
             .with_hidden_size(64)
             .with_max_position_embeddings(POSITIONS);
-        BertForMaskedLmConfig::new(embeddings)
+        let bert = BertModelConfig::new(embeddings)
             .with_num_hidden_layers(2)
             .with_num_attention_heads(4)
-            .with_intermediate_size(128)
+            .with_intermediate_size(128);
+        BertForMaskedLmConfig::new(bert)
     }
 
     fn learning_rate(&self) -> f64 {

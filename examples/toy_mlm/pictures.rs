@@ -48,7 +48,7 @@ fn draw_similarities(run: &Run, path: &Path) -> Result<()> {
     let root = SVGBackend::new(path, (840, 440)).into_drawing_area();
     root.fill(&WHITE)?;
     let panels = root.split_evenly((1, 2));
-    let stages = [("before training", &run.initial), ("after training", &run.learned.model.embeddings)];
+    let stages = [("before training", &run.initial), ("after training", &run.learned.model.bert.embeddings)];
     for (panel, (stage, embeddings)) in panels.iter().zip(stages) {
         let order = run.task.position_order();
         let size = order.len();

@@ -7,7 +7,7 @@
 
 use crate::task::{CLS, Outcome, SPECIAL_TOKENS, Task};
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::model::BertForMaskedLmConfig;
+use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::training::MaskedLmExample;
 use rand::seq::{SliceRandom, index};
 use rand::{RngExt, SeedableRng};
@@ -66,10 +66,11 @@ impl Task for Places {
             .with_vocab_size(SPECIAL_TOKENS.len() + LETTERS)
             .with_hidden_size(32)
             .with_max_position_embeddings(POSITIONS);
-        BertForMaskedLmConfig::new(embeddings)
+        let bert = BertModelConfig::new(embeddings)
             .with_num_hidden_layers(2)
             .with_num_attention_heads(2)
-            .with_intermediate_size(64)
+            .with_intermediate_size(64);
+        BertForMaskedLmConfig::new(bert)
     }
 
     fn learning_rate(&self) -> f64 {

@@ -27,7 +27,7 @@ impl Report {
         let labels: Vec<u32> = Tensor::cat(labels, 0).into_data().iter::<u32>().collect();
 
         let before = &run.initial;
-        let after = &run.learned.model.embeddings;
+        let after = &run.learned.model.bert.embeddings;
         let no_table = "the model has no position table";
         let moved = movement(
             before.position_embeddings.as_ref().context(no_table)?,

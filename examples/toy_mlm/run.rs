@@ -67,14 +67,14 @@ impl<'a> Run<'a> {
         device.seed(seed);
         let model = config.init(&training);
         let initial = model.valid(); // draws the weights
-        let collator = collator(config.embeddings.vocab_size).init();
+        let collator = collator(config.bert.embeddings.vocab_size).init();
         let mut run = Self {
             task,
             seed,
             device: training,
             learned: Learner::new(model.clone()),
             without_positions: Learner::new(hold_positions_at_zero(model)),
-            initial: initial.embeddings.clone(),
+            initial: initial.bert.embeddings.clone(),
             initial_loss: f32::NAN,
             collator,
         };
@@ -138,7 +138,7 @@ impl<'a> Run<'a> {
 
     /// The held-out batches, on the plain device.
     pub fn held_out(&self) -> Vec<MaskedLmBatch> {
-        let vocab_size = self.learned.model.embeddings.word_embeddings.num_embeddings();
+        let vocab_size = self.learned.model.bert.embeddings.word_embeddings.num_embeddings();
         let collator = collator(vocab_size).with_mask_replace_prob(1.0).with_random_replace_prob(0.0).init();
         let device = self.device.clone().without_autodiff();
         let batches = self.task.held_out();
@@ -159,7 +159,7 @@ impl<'a> Run<'a> {
 }
 
 fn hold_positions_at_zero(mut model: BertForMaskedLm) -> BertForMaskedLm {
-    if let Some(table) = &mut model.embeddings.position_embeddings {
+    if let Some(table) = &mut model.bert.embeddings.position_embeddings {
         let zeros = table.weight.val().zeros_like();
         table.weight = Param::from_tensor(zeros).set_require_grad(false);
     }

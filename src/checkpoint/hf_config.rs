@@ -58,7 +58,7 @@ pub(super) fn config_path(path: &Path) -> PathBuf {
 }
 
 /// The fields of one `config.json`.
-pub(crate) struct Fields {
+pub struct Fields {
     path: PathBuf,
     fields: Map<String, Value>,
 }

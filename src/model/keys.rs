@@ -5,18 +5,18 @@ use crate::error::{Error, Result};
 use std::path::Path;
 
 /// The keys of embeddings, encoder, pooler and head.
-pub(super) struct ModelKeys {
+pub struct ModelKeys {
     pub(super) embeddings: Keys,
     /// What the keys of all but the head start with: `bert.`, or nothing.
     pub(super) prefix: String,
-    pub(super) head: &'static HeadKeys,
-    /// Which of the names of the head's bias is used.
-    pub(super) bias: &'static str,
+    pub(super) masked_lm: &'static HeadKeys,
+    /// Which of the names of the masked-language-model head's bias is used.
+    pub(super) masked_lm_bias: &'static str,
 }
 
 impl ModelKeys {
     /// The keys in a checkpoint of a family.
-    pub(super) fn locate(checkpoint: &Checkpoint, head: &'static HeadKeys) -> Result<Self> {
+    pub(super) fn locate(checkpoint: &Checkpoint, masked_lm: &'static HeadKeys) -> Result<Self> {
         let embeddings = Keys::locate(checkpoint)?;
         let Some(prefix) = embeddings.model_prefix().map(String::from) else {
             return Err(Error::MissingKey {
@@ -26,22 +26,20 @@ impl ModelKeys {
                     .into(),
             });
         };
-        let [first, second] = head.bias;
+        let [first, second] = masked_lm.bias;
         let has = |name: &str| checkpoint.keys().any(|key| key == name);
-        let bias = if has(second) && !has(first) { second } else { first };
-        Ok(Self { embeddings, prefix, head, bias })
+        let masked_lm_bias = if has(second) && !has(first) { second } else { first };
+        Ok(Self { embeddings, prefix, masked_lm, masked_lm_bias })
     }
 
-    /// The keys that transformers writes for a family; `config_path` is for the message.
-    pub(super) fn written(family: &'static Family, config_path: &Path) -> Result<Self> {
-        let head = head_of(family, config_path)?;
-        let prefix = format!("{}.", family.base);
-        Ok(Self {
+    /// The keys that transformers writes, with what the model's start with.
+    pub(super) fn written(prefix: String, masked_lm: &'static HeadKeys) -> Self {
+        Self {
             embeddings: Keys::under(&format!("{prefix}embeddings.")),
             prefix,
-            head,
-            bias: head.bias[0],
-        })
+            masked_lm,
+            masked_lm_bias: masked_lm.bias[0],
+        }
     }
 
     pub(super) fn layer(&self, index: usize, part: &str) -> String {
@@ -60,15 +58,10 @@ impl ModelKeys {
     pub(super) fn norm(&self, name: &str) -> [String; 2] {
         self.embeddings.layer_norm().map(|part| format!("{name}.{part}"))
     }
-
-    /// Whether a tensor that is not read holds nothing that the model lacks: a buffer, or a tied copy.
-    pub(super) fn is_copy(&self, key: &str) -> bool {
-        self.embeddings.is_of_layer(key, true) || key == self.head.tied || self.head.bias.contains(&key)
-    }
 }
 
-/// How a family's masked-language-model head is stored.
-pub(super) fn head_of(family: &'static Family, config_path: &Path) -> Result<&'static HeadKeys> {
+/// How a family's masked-language-model head is stored; an error for a family whose encoder is not BERT's.
+pub(super) fn masked_lm_head_of(family: &'static Family, config_path: &Path) -> Result<&'static HeadKeys> {
     family.head.as_ref().ok_or_else(|| Error::UnsupportedModel {
         path: config_path.to_path_buf(),
         model_type: family.model_type.into(),

@@ -1,8 +1,9 @@
 //! The output head, tied to the word table.
 
-use crate::embeddings::TokenEmbedding;
+use super::config::BertModelConfig;
+use crate::embeddings::{BertEmbeddingsConfig, TokenEmbedding};
 use burn::module::{Module, Param};
-use burn::nn::{Gelu, Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::nn::{Gelu, Initializer, LayerNorm, LayerNormConfig, Linear};
 use burn::prelude::*;
 
 /// BERT's masked-language-model head: `logits = LayerNorm(GELU(x·A + a)) · Wᵀ + b`.
@@ -23,17 +24,11 @@ pub struct MaskedLmHead {
 }
 
 impl MaskedLmHead {
-    /// A head for vectors of length `hidden_size` and `vocab_size` words; A from `initializer`, biases zero.
-    pub(crate) fn new(
-        hidden_size: usize,
-        vocab_size: usize,
-        layer_norm_eps: f64,
-        initializer: Initializer,
-        device: &Device,
-    ) -> Self {
-        let transform = LinearConfig::new(hidden_size, hidden_size).with_initializer(initializer);
+    /// A head for `config`'s vectors and words.
+    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Self {
+        let BertEmbeddingsConfig { hidden_size, vocab_size, layer_norm_eps, .. } = config.embeddings;
         Self {
-            transform: with_zero_bias(transform.init(device), device),
+            transform: config.linear(hidden_size, device),
             layer_norm: LayerNormConfig::new(hidden_size).with_epsilon(layer_norm_eps).init(device),
             bias: Initializer::Zeros.init([vocab_size], device),
             train_padding_row: true,
@@ -66,11 +61,4 @@ impl MaskedLmHead {
         };
         scores + self.bias.val().unsqueeze()
     }
-}
-
-/// Burn draws a bias from the weight's initialiser; BERT's biases start at zero.
-pub(super) fn with_zero_bias(mut linear: Linear, device: &Device) -> Linear {
-    let [_, outputs] = linear.weight.lazy_shape().dims();
-    linear.bias = Some(Initializer::Zeros.init([outputs], device));
-    linear
 }

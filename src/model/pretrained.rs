@@ -1,146 +1,63 @@
 //! Whole models from Hugging Face directories, and back.
 
-use super::keys::{ModelKeys, head_of};
-use super::masked_lm::{BertForMaskedLm, BertForMaskedLmConfig};
-use crate::checkpoint::{
-    Checkpoint, Directory, Family, Fields, StoredParam, agree, filled, tensors, torch_name,
-};
-use crate::error::{Error, Result};
-use burn::nn::LinearConfig;
+use super::config::BertModelConfig;
+use super::keys::{ModelKeys, masked_lm_head_of};
+use super::masked_lm::BertForMaskedLmConfig;
+use super::report::LoadReport;
+use super::stored::Stored;
+use crate::checkpoint::{Checkpoint, Directory, Family, Fields, agree, filled, tensors, torch_name};
+use crate::error::Result;
 use burn::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::Path;
 
-impl BertForMaskedLmConfig {
-    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
-    ///
-    /// Fields that are missing take BERT-base's values, as in transformers. `model_type` is one of bert, ernie,
-    /// roberta, xlm-roberta, camembert and data2vec-text.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
-    /// [`Error::UnsupportedModel`] if encoder or head of
-    /// the family are not BERT's; [`Error::ConfigFile`], naming the field, if the activation is not the exact
-    /// GELU, the head is not tied to the word table, the model is a decoder, or [`validate`](Self::validate)
-    /// refuses a value.
-    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        Self::from_fields(&Fields::at(path)?)
-    }
-
-    fn from_fields(fields: &Fields) -> Result<Self> {
-        head_of(fields.family()?, fields.path())?;
-        if let Some(activation) = fields.text("hidden_act")?.filter(|&activation| activation != "gelu") {
-            let problem = format!("is {activation:?}, but the model's activation is \"gelu\", the exact one");
-            return Err(fields.invalid("hidden_act", problem));
-        }
-        for (field, allowed, problem) in [
-            (
-                "tie_word_embeddings",
-                true,
-                "is false, but the head reads the word table and has none of its own",
-            ),
-            ("is_decoder", false, "is true, but the model looks both ways"),
-            ("add_cross_attention", false, "is true, but the model has no second sequence to look at"),
-        ] {
-            if fields.flag(field)?.is_some_and(|found| found != allowed) {
-                return Err(fields.invalid(field, problem.into()));
-            }
-        }
-        let config = Self::new(fields.config()?);
-        let config = Self {
-            num_hidden_layers: fields.size("num_hidden_layers", config.num_hidden_layers)?,
-            num_attention_heads: fields.size("num_attention_heads", config.num_attention_heads)?,
-            intermediate_size: fields.size("intermediate_size", config.intermediate_size)?,
-            attention_probs_dropout_prob: fields
-                .number("attention_probs_dropout_prob", config.attention_probs_dropout_prob)?,
-            ..config
-        };
-        config.validate().map_err(|error| match error {
-            Error::Config { field, problem } => fields.invalid(field, problem),
-            other => other,
-        })?;
-        Ok(config)
-    }
-}
-
-/// What a checkpoint and the model that was read from it do not have in common.
+/// Hugging Face checkpoints of every model of this crate, in and out.
 ///
-/// Printed, it says so in words; an empty report prints nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "a fresh head predicts nothing before it is trained"]
-pub struct LoadReport {
-    /// Keys that the model needs and the checkpoint does not have. These parameters were drawn anew: they are
-    /// those of the masked-language-model head, or there are none.
-    pub missing: Vec<String>,
-    /// Keys of the checkpoint that the model has no use for, such as those of other heads.
-    pub unused: Vec<String>,
-}
-
-impl LoadReport {
-    /// Whether the checkpoint had no masked-language-model head, so that the model's is untrained.
-    pub fn head_is_fresh(&self) -> bool {
-        !self.missing.is_empty()
-    }
-}
-
-impl fmt::Display for LoadReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.head_is_fresh() {
-            writeln!(
-                f,
-                "the checkpoint has no masked-language-model head; drawn anew: {}",
-                self.missing.join(", ")
-            )?;
-        }
-        if !self.unused.is_empty() {
-            writeln!(f, "not used of the checkpoint: {}", self.unused.join(", "))?;
-        }
-        Ok(())
-    }
-}
-
-impl BertForMaskedLm {
-    /// Reads a whole model from a Hugging Face checkpoint onto `device`.
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::BertEmbeddingsConfig;
+/// use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModel, BertModelConfig, PretrainedModel};
+///
+/// let device = Device::default();
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
+/// let config = BertModelConfig::new(embeddings)
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let dir = tempfile::tempdir()?;
+/// BertForMaskedLmConfig::new(config.clone()).init(&device).save_pretrained(dir.path())?;
+///
+/// let (model, report) = BertForMaskedLm::from_pretrained(dir.path(), &device)?;
+/// assert!(report.is_complete());
+/// assert_eq!(model.bert.config(), config);
+///
+/// // A directory gives every model; what it lacks is newly initialised and reported.
+/// let (_, report) = BertModel::from_pretrained(dir.path(), &device)?;
+/// assert_eq!(report.missing, ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]);
+/// assert_eq!(report.unused.len(), 5); // the head
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait PretrainedModel: Stored {
+    /// Reads a model from a Hugging Face checkpoint onto `device`.
     ///
     /// `path` is a directory as transformers writes it (safetensors or `.bin`, in one file or in shards), or a
     /// weights file with a `config.json` beside it. Keys start with the model's name, as in `bert.encoder.…`,
-    /// or with nothing, as in a checkpoint of the encoder alone. A pooler is read where there is one.
+    /// or with nothing, as in a checkpoint of the encoder alone.
     ///
-    /// Encoder and embeddings must be there to the last tensor. The head must be there whole, or not at all:
-    /// then it is drawn anew, and the report says so. Whatever else the checkpoint holds is listed there too.
-    ///
-    /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    /// use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig};
-    ///
-    /// let device = Device::default();
-    /// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
-    /// let config = BertForMaskedLmConfig::new(embeddings)
-    ///     .with_num_hidden_layers(1)
-    ///     .with_num_attention_heads(2)
-    ///     .with_intermediate_size(16);
-    /// let dir = tempfile::tempdir()?;
-    /// config.init(&device).save_pretrained(dir.path())?;
-    ///
-    /// let (model, report) = BertForMaskedLm::from_pretrained(dir.path(), &device)?;
-    /// assert_eq!(model.config(), config);
-    /// assert!(!report.head_is_fresh());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Embeddings and encoder must be there to the last tensor. The pooler and the head must each be there whole
+    /// or not at all: then they are newly initialised, and the report says so. Whatever else the checkpoint holds
+    /// is listed there too.
     ///
     /// # Errors
     ///
-    /// Those of [`BertForMaskedLmConfig::from_pretrained`] and, for every tensor of the model,
+    /// Those of the config's `from_pretrained` and, for every tensor of the model,
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load).
-    pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
+    fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
         let path = path.as_ref();
         let fields = Fields::beside(path)?;
-        Self::read(&BertForMaskedLmConfig::from_fields(&fields)?, &fields, path, device)
+        let config = Self::config_of(&fields)?;
+        read(&Self::build(&config, device)?, &config, &fields, path)
     }
 
     /// Reads a checkpoint for a config of the caller's own, say with other dropout.
@@ -149,55 +66,39 @@ impl BertForMaskedLm {
     ///
     /// # Errors
     ///
-    /// Those of [`BertForMaskedLmConfig::validate`] and [`from_pretrained`](Self::from_pretrained).
-    pub fn from_pretrained_with(
-        config: &BertForMaskedLmConfig,
+    /// Those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained).
+    fn from_pretrained_with(
+        config: &Self::Config,
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
         let path = path.as_ref();
-        Self::read(config, &Fields::beside(path)?, path, device)
+        read(&Self::build(config, device)?, config, &Fields::beside(path)?, path)
     }
 
-    fn read(
-        config: &BertForMaskedLmConfig,
-        fields: &Fields,
-        path: &Path,
-        device: &Device,
-    ) -> Result<(Self, LoadReport)> {
-        let head = head_of(fields.family()?, fields.path())?;
-        let checkpoint = Checkpoint::open(path)?;
-        let keys = ModelKeys::locate(&checkpoint, head)?;
-        agree(&keys.embeddings, &config.embeddings, fields)?;
-        let mut model = config.try_init(device)?;
-        let has = |name: &str| checkpoint.keys().any(|key| key.starts_with(name));
-        if has(&keys.pooler()) {
-            let hidden_size = config.embeddings.hidden_size;
-            model.pooler = Some(LinearConfig::new(hidden_size, hidden_size).init(device));
-        }
-        let mut params = model.body_params(&keys);
-        let head_params = model.head_params(&keys);
-        let missing = match has(keys.head.prefix) {
-            true => {
-                params.extend(head_params);
-                Vec::new()
-            }
-            false => head_params.into_iter().map(|param| param.key).collect(),
-        };
-        let used: BTreeSet<&str> = params.iter().map(|param| param.key.as_str()).collect();
-        let is_unused = |key: &&str| !used.contains(key) && !keys.is_copy(key);
-        let unused = checkpoint.keys().filter(is_unused).map(String::from).collect();
-        let model = filled(&model, checkpoint, params)?;
-        Ok((model, LoadReport { missing, unused }))
+    /// Replaces the model's values by those of a checkpoint.
+    ///
+    /// Parameters keep their ids, device, dtype (values are cast) and whether they are trained. A head or pooler
+    /// that the checkpoint lacks stays as it is and is reported as missing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
+    fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
+        let path = path.as_ref();
+        let config = self.stored_config();
+        let (model, report) = read(self, &config, &Fields::beside(path)?, path)?;
+        *self = model;
+        Ok(report)
     }
 
-    /// Writes `config.json` and `model.safetensors` into `dir`; Python reads them with
-    /// `AutoModelForMaskedLM.from_pretrained(dir)`.
+    /// Writes `config.json` and `model.safetensors` into `dir`; Python reads them with the `from_pretrained` of
+    /// transformers' class, such as `AutoModelForMaskedLM`.
     ///
     /// **Into a directory that holds a model already** the model's tensors and fields are replaced and all else
     /// is kept: other heads, `tokenizer.json`. A new directory becomes a `bert` or, with positions after
     /// padding, a `roberta`; to keep another `model_type` (camembert, xlm-roberta, …), copy the `config.json`
-    /// there first. The word table is stored once; the head's copy is left out, as transformers leaves it out.
+    /// there first. Of tensors that are tied one is stored, as transformers does.
     /// Values are stored in the model's dtype, and the config says which that is.
     ///
     /// The files are replaced as by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained):
@@ -206,81 +107,116 @@ impl BertForMaskedLm {
     /// # Errors
     ///
     /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained), and
-    /// [`Error::UnsupportedModel`] if the directory holds a model of another kind.
-    pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
-        let directory = Directory::open(dir.as_ref())?;
-        let old_fields = directory.fields()?;
-        let family = match &old_fields {
-            Some(fields) => fields.family()?,
-            None => Family::by_positions(self.embeddings.config().position_embedding_type),
+    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the directory holds a model of another kind.
+    fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
+        write(self, dir.as_ref())
+    }
+}
+
+impl<M: Stored> PretrainedModel for M {}
+
+impl BertModelConfig {
+    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
+    ///
+    /// Fields that are missing take BERT-base's values, as in transformers. `model_type` is one of bert, ernie,
+    /// roberta, xlm-roberta, camembert and data2vec-text.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
+    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the encoder of the family is not BERT's;
+    /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is not the exact GELU,
+    /// the model is a decoder, or [`validate`](Self::validate) refuses a value.
+    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
+        Self::from_fields(&Fields::at(path.as_ref())?)
+    }
+}
+
+impl BertForMaskedLmConfig {
+    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::from_pretrained`]; [`Error::ConfigFile`](crate::Error::ConfigFile) if the head is
+    /// not tied to the word table.
+    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
+        Self::from_fields(&Fields::at(path.as_ref())?)
+    }
+}
+
+/// `model` with the values of the checkpoint at `path`.
+fn read<M: Stored>(model: &M, config: &M::Config, fields: &Fields, path: &Path) -> Result<(M, LoadReport)> {
+    let head = masked_lm_head_of(fields.family()?, fields.path())?;
+    let checkpoint = Checkpoint::open(path)?;
+    let keys = ModelKeys::locate(&checkpoint, head)?;
+    agree(&keys.embeddings, &M::bert_config(config).embeddings, fields)?;
+    let stored: BTreeSet<&str> = checkpoint.keys().collect();
+    let mut params = model.bert().body_params(&keys);
+    let mut missing = Vec::new();
+    for part in model.parts(&keys) {
+        if part.params.iter().any(|param| stored.contains(param.key.as_str())) {
+            params.extend(part.params);
+        } else {
+            missing.extend(part.params.into_iter().map(|param| param.key));
+        }
+    }
+    let used: BTreeSet<&str> = params.iter().map(|param| param.key.as_str()).collect();
+    let is_unused = |key: &&&str| {
+        !used.contains(**key) && !keys.embeddings.is_of_layer(key, true) && !M::is_copy(&keys, key)
+    };
+    let unused = stored.iter().filter(is_unused).map(|key| key.to_string()).collect();
+    let model = filled(model, checkpoint, params)?;
+    Ok((model, LoadReport { missing, unused }))
+}
+
+/// Saves a model into a directory.
+fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
+    let directory = Directory::open(dir)?;
+    let old_fields = directory.fields()?;
+    let bert = model.bert();
+    let family = match &old_fields {
+        Some(fields) => fields.family()?,
+        None => Family::by_positions(bert.embeddings.position_embedding_type()),
+    };
+    let head = masked_lm_head_of(family, directory.config_path())?;
+    let old_keys = directory.keys()?;
+    let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
+    // Beside a head the model's keys need a prefix.
+    let prefix = match M::CLASS {
+        Some(_) => format!("{}.", family.base),
+        None => old_prefix.unwrap_or_default().to_string(),
+    };
+    let keys = ModelKeys::written(prefix, head);
+
+    let mut fields = bert.embeddings.merged_fields(old_fields)?;
+    let own = bert.config().encoder_fields().into_iter().chain(model.head_fields());
+    fields.extend(own.map(|(field, value)| (field.to_string(), value)));
+    if let Some(class) = M::CLASS {
+        fields.insert("architectures".into(), json!([format!("{}{class}", family.class)]));
+    }
+    // transformers loads in the dtype that the config names; before 4.56 it had another name.
+    if let Some(dtype) = torch_name(bert.embeddings.word_embeddings.weight.val().dtype()) {
+        fields.insert("dtype".into(), dtype.into());
+        fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
+    }
+
+    let parts = model.parts(&keys);
+    let namespaces: Vec<String> = parts.iter().map(|part| part.namespace.clone()).collect();
+    let mut params = bert.body_params(&keys);
+    params.extend(parts.into_iter().flat_map(|part| part.params));
+    let tensors = tensors(params, directory.model_path())?;
+    let is_unprefixed = old_prefix == Some("");
+    directory.replace(fields, tensors, |key| {
+        let is_of_model = ["embeddings.", "encoder.", "pooler."].iter().any(|part| key.starts_with(part));
+        let name = match is_unprefixed && is_of_model {
+            true => format!("{}{key}", keys.prefix),
+            false => key.to_string(),
         };
-        let keys = ModelKeys::written(family, directory.config_path())?;
-        let mut fields = self.embeddings.merged_fields(old_fields)?;
-        let config = self.config();
-        fields.extend(
-            [
-                ("architectures", json!([format!("{}ForMaskedLM", family.class)])),
-                ("num_hidden_layers", json!(config.num_hidden_layers)),
-                ("num_attention_heads", json!(config.num_attention_heads)),
-                ("intermediate_size", json!(config.intermediate_size)),
-                ("attention_probs_dropout_prob", json!(config.attention_probs_dropout_prob)),
-                ("hidden_act", json!("gelu")),
-            ]
-            .map(|(field, value)| (field.to_string(), value)),
-        );
-        // transformers loads in the dtype that the config names; before 4.56 it had another name.
-        if let Some(dtype) = torch_name(self.embeddings.word_embeddings.weight.val().dtype()) {
-            fields.insert("dtype".into(), dtype.into());
-            fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
-        }
-        let mut params = self.body_params(&keys);
-        params.extend(self.head_params(&keys));
-        let tensors = tensors(params, directory.model_path())?;
-        let old_prefix = directory.keys()?.and_then(|old| old.model_prefix().map(String::from));
-        let has_pooler = self.pooler.is_some();
-        directory.replace(fields, tensors, |key| {
-            // A file of the encoder alone has no prefix; beside a head it needs one.
-            let name = match old_prefix.as_deref() {
-                Some("") if !key.starts_with("cls.") && !key.starts_with("lm_head.") => {
-                    format!("{}{key}", keys.prefix)
-                }
-                _ => key.to_string(),
-            };
-            let is_replaced = keys.is_copy(&name)
-                || name.starts_with(&keys.encoder())
-                || name.starts_with(keys.head.prefix)
-                || (has_pooler && name.starts_with(&keys.pooler()));
-            (!is_replaced).then_some(name)
-        })
-    }
-
-    /// Embeddings, encoder and pooler.
-    fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
-        let mut params = self.embeddings.stored_params(&keys.embeddings);
-        for (i, layer) in self.encoder.layers.iter().enumerate() {
-            let name = |part: &str| keys.layer(i, part);
-            params.extend(StoredParam::linear(&name("attention.self.query"), &layer.attention.query));
-            params.extend(StoredParam::linear(&name("attention.self.key"), &layer.attention.key));
-            params.extend(StoredParam::linear(&name("attention.self.value"), &layer.attention.value));
-            params.extend(StoredParam::linear(&name("attention.output.dense"), &layer.attention_output));
-            params.extend(StoredParam::norm(
-                keys.norm(&name("attention.output.LayerNorm")),
-                &layer.attention_layer_norm,
-            ));
-            params.extend(StoredParam::linear(&name("intermediate.dense"), &layer.intermediate));
-            params.extend(StoredParam::linear(&name("output.dense"), &layer.output));
-            params.extend(StoredParam::norm(keys.norm(&name("output.LayerNorm")), &layer.output_layer_norm));
-        }
-        if let Some(pooler) = &self.pooler {
-            params.extend(StoredParam::linear(&format!("{}dense", keys.pooler()), pooler));
-        }
-        params
-    }
-
-    fn head_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
-        let mut params = Vec::from(StoredParam::linear(keys.head.transform, &self.head.transform));
-        params.extend(StoredParam::norm(keys.norm(keys.head.layer_norm), &self.head.layer_norm));
-        params.push(StoredParam::vector(keys.bias, &self.head.bias));
-        params
-    }
+        let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
+            || keys.embeddings.is_of_layer(&name, true)
+            || name.starts_with(&keys.encoder())
+            || namespaces.iter().any(|namespace| name.starts_with(namespace))
+            || M::is_copy(&keys, &name);
+        (!is_replaced).then_some(name)
+    })
 }

@@ -67,6 +67,6 @@ pub struct TextBatch {
     /// The tokens and their types, padded at the end.
     pub input: BertEmbeddingsInput,
     /// True where a text is padded, [B, S]; `None` if none is. What
-    /// [`BertForMaskedLm::encode`](crate::model::BertForMaskedLm::encode) takes.
+    /// [`BertModel::forward`](crate::model::BertModel::forward) takes.
     pub padding: Option<Tensor<2, Bool>>,
 }

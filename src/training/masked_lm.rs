@@ -37,7 +37,7 @@ impl BertForMaskedLm {
         let metrics = match output.logits.zip(batch.labels()) {
             Some((scores, targets)) => ClassificationOutput::new(output.loss.clone(), scores, targets),
             None => {
-                let vocab_size = self.embeddings.word_embeddings.num_embeddings();
+                let vocab_size = self.bert.embeddings.word_embeddings.num_embeddings();
                 let device = output.loss.device();
                 ClassificationOutput::new(
                     Tensor::zeros([0], &device),

@@ -8,17 +8,17 @@
 //! use burn::optim::{AdamWConfig, GradientsParams};
 //! use burn::prelude::*;
 //! use burn_bert::BertEmbeddingsConfig;
-//! use burn_bert::model::BertForMaskedLmConfig;
+//! use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 //! use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 //!
 //! let device = Device::default().autodiff();
 //! device.seed(1);
 //! let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(16);
-//! let mut model = BertForMaskedLmConfig::new(embeddings)
+//! let bert = BertModelConfig::new(embeddings)
 //!     .with_num_hidden_layers(1)
 //!     .with_num_attention_heads(2)
-//!     .with_intermediate_size(32)
-//!     .init(&device);
+//!     .with_intermediate_size(32);
+//! let mut model = BertForMaskedLmConfig::new(bert).init(&device);
 //! let mut optimizer = AdamWConfig::new().init();
 //!
 //! // Ids: 0 [PAD], 1 [CLS], 2 [SEP], 3 [MASK], words from 4 on.

@@ -19,7 +19,7 @@ use burn::train::{
     TrainStep, TrainingStrategy,
 };
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::optim::{adamw, linear_warmup_decay};
 use burn_bert::training::{
     MaskedLmCollatorConfig, MaskedLmExample, Training, TrainingLoader, ValidationLoader,
@@ -36,11 +36,11 @@ fn model(device: &Device) -> BertForMaskedLm {
         .with_hidden_size(16)
         .with_max_position_embeddings(16)
         .with_hidden_dropout_prob(0.1);
-    let model = BertForMaskedLmConfig::new(embeddings)
+    let bert = BertModelConfig::new(embeddings)
         .with_num_hidden_layers(1)
         .with_num_attention_heads(2)
-        .with_intermediate_size(32)
-        .init(device);
+        .with_intermediate_size(32);
+    let model = BertForMaskedLmConfig::new(bert).init(device);
     values(&model);
     model
 }
@@ -48,8 +48,8 @@ fn model(device: &Device) -> BertForMaskedLm {
 /// The same without dropout.
 fn undropped() -> Training<BertForMaskedLm> {
     let mut model = model(&Device::default().autodiff());
-    model.embeddings.dropout.prob = 0.0;
-    for layer in &mut model.encoder.layers {
+    model.bert.embeddings.dropout.prob = 0.0;
+    for layer in &mut model.bert.encoder.layers {
         layer.dropout.prob = 0.0;
         layer.attention.dropout.prob = 0.0;
     }
@@ -193,7 +193,7 @@ fn a_batch_that_hides_nothing_trains_nothing() {
     let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     let output = TrainStep::step(&model, batch);
-    let words = output.grads.get::<2>(model.embeddings.word_embeddings.weight.id).unwrap();
+    let words = output.grads.get::<2>(model.bert.embeddings.word_embeddings.weight.id).unwrap();
     assert_eq!(words.abs().sum().into_scalar::<f32>(), 0.0);
 }
 

@@ -3,7 +3,7 @@
 use burn::config::Config;
 use burn::module::Module;
 use burn::prelude::*;
-use burn_bert::model::BertForMaskedLmConfig;
+use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::training::MaskedLmCollatorConfig;
 use burn_bert::{
     BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType, TokenEmbeddingConfig,
@@ -60,7 +60,8 @@ fn every_config_survives_json() {
         .with_initializer(EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 })
         .with_position_embedding_type(PositionEmbeddingType::RelativeKeyQuery);
     let table = TokenEmbeddingConfig::new(7, 3).with_padding_idx(Some(2));
-    let model = BertForMaskedLmConfig::new(embeddings.clone()).with_num_hidden_layers(3);
+    let model =
+        BertForMaskedLmConfig::new(BertModelConfig::new(embeddings.clone()).with_num_hidden_layers(3));
     let collator = MaskedLmCollatorConfig::new(10, 4, vec![0, 1]).with_mlm_probability(0.3);
 
     let dir = tempfile::tempdir().unwrap();
@@ -132,7 +133,7 @@ fn init_panics_with_the_message_of_the_error() {
 
 #[test]
 fn an_invalid_model_config_names_the_field() {
-    let model = || BertForMaskedLmConfig::new(tiny()).with_num_attention_heads(2);
+    let model = || BertModelConfig::new(tiny()).with_num_attention_heads(2);
     let relative = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
     let cases = [
         ("num_hidden_layers", model().with_num_hidden_layers(0)),
@@ -140,12 +141,17 @@ fn an_invalid_model_config_names_the_field() {
         ("num_attention_heads", model().with_num_attention_heads(3)),
         ("intermediate_size", model().with_intermediate_size(0)),
         ("attention_probs_dropout_prob", model().with_attention_probs_dropout_prob(1.0)),
-        ("layer_norm_eps", BertForMaskedLmConfig::new(tiny().with_layer_norm_eps(0.0))),
-        ("position_embedding_type", BertForMaskedLmConfig::new(relative).with_num_attention_heads(2)),
+        ("layer_norm_eps", BertModelConfig::new(tiny().with_layer_norm_eps(0.0))),
+        ("position_embedding_type", BertModelConfig::new(relative).with_num_attention_heads(2)),
     ];
     for (field, config) in cases {
-        let error = config.try_init(&Device::default()).unwrap_err();
-        assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{error}");
+        let errors = [
+            config.try_init(&Device::default()).unwrap_err(),
+            BertForMaskedLmConfig::new(config).try_init(&Device::default()).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{error}");
+        }
     }
 }
 

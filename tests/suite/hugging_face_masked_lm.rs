@@ -8,7 +8,9 @@ use burn::nn::{LayerNorm, Linear};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType, Gradients};
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, LoadReport, mean_pooled};
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertModel, LoadReport, PretrainedModel, mean_pooled,
+};
 use burn_bert::optim::adamw;
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{BertEmbeddings, BertEmbeddingsInput, cast_module};
@@ -70,7 +72,7 @@ fn norm<'a>(name: String, norm: &'a mut LayerNorm) -> [(String, Slot<'a>); 2] {
 impl Family {
     /// Every parameter by its Hugging Face name.
     fn slots<'a>(&self, model: &'a mut BertForMaskedLm) -> Vec<(String, Slot<'a>)> {
-        let BertForMaskedLm { embeddings, encoder, head, pooler: _ } = model;
+        let BertForMaskedLm { bert: BertModel { embeddings, encoder, pooler: _ }, head } = model;
         let name = |part: &str| format!("{}.embeddings.{part}", self.prefix);
         let mut slots = vec![
             (name("word_embeddings.weight"), Slot::Table(&mut embeddings.word_embeddings.weight)),
@@ -122,7 +124,7 @@ impl Family {
 
         let (input, padding) = case.batch(&device);
         let [batch, seq] = input.dims();
-        let hidden = model.encode(&input, Some(padding.clone()));
+        let hidden = model.bert.forward(&input, Some(padding.clone())).last_hidden_state;
         // What padding itself means in the encoder is nobody's business: tokens alone are compared.
         let tokens: Vec<i32> = places(&case, "attention_mask", |mask| mask == 1);
         let (labelled, _) = case.labels(&device);
@@ -136,14 +138,15 @@ impl Family {
                 .flat_map(|&place| values[place as usize * width..][..width].to_vec())
                 .collect::<Vec<_>>()
         };
-        let hidden = hidden.reshape([batch * seq, model.embeddings.hidden_size()]);
+        let hidden = hidden.reshape([batch * seq, model.bert.embeddings.hidden_size()]);
         let found = values(pick(hidden.clone(), &tokens));
         assert_close(&found, &expect("last_hidden_state", &tokens), tolerance);
         if case.has("hidden_states.0") {
-            let states = model.hidden_states(&input, Some(padding.clone())).unwrap();
+            let output = model.bert.forward_all(&input, Some(padding.clone()));
+            let states = output.hidden_states.unwrap();
             assert_eq!(states.len(), 3);
             for (i, state) in states.into_iter().enumerate() {
-                let state = state.reshape([batch * seq, model.embeddings.hidden_size()]);
+                let state = state.reshape([batch * seq, model.bert.embeddings.hidden_size()]);
                 let expected = expect(&format!("hidden_states.{i}"), &tokens);
                 assert_close(&values(pick(state, &tokens)), &expected, tolerance);
             }
@@ -241,8 +244,9 @@ impl File {
 }
 
 fn undropped(mut config: BertForMaskedLmConfig) -> BertForMaskedLmConfig {
-    config.embeddings.hidden_dropout_prob = 0.0;
-    config.with_attention_probs_dropout_prob(0.0)
+    config.bert.embeddings.hidden_dropout_prob = 0.0;
+    config.bert.attention_probs_dropout_prob = 0.0;
+    config
 }
 
 #[test]
@@ -271,7 +275,8 @@ fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
             let mut optimizer = adamw(&config);
             let mut losses = Vec::new();
             for _ in 0..10 {
-                let hidden = model.encode(&input, Some(padding.clone())).flatten::<2>(0, 1);
+                let hidden =
+                    model.bert.forward(&input, Some(padding.clone())).last_hidden_state.flatten::<2>(0, 1);
                 let logits = model.logits(hidden.select(0, places.clone()));
                 let loss = CrossEntropyLossConfig::new().init(&device).forward(logits, labels.clone());
                 losses.extend(values(loss.clone()));
@@ -293,7 +298,7 @@ fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
 }
 
 #[test]
-fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_fresh_head() {
+fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_new_head() {
     let device = Device::default();
     let dir = folder().join("tiny_bert_encoder_only");
     let (model, report) = BertForMaskedLm::from_pretrained(&dir, &device).unwrap();
@@ -304,18 +309,23 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_fresh_head() {
         "cls.predictions.transform.LayerNorm.bias",
         "cls.predictions.bias",
     ];
-    assert_eq!((report.missing.as_slice(), report.unused.len()), (&expected.map(String::from)[..], 0));
-    assert!(report.to_string().contains("no masked-language-model head; drawn anew: cls.predictions."));
+    assert_eq!(report.missing, expected.map(String::from));
+    assert!(report.to_string().contains("newly initialised: cls.predictions."));
 
+    assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
+
+    let (model, report) = BertModel::from_pretrained(&dir, &device).unwrap();
+    assert_eq!(report, LoadReport::default());
     for (dtype, suffix, tolerance) in [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)] {
         let model = cast_module(model.clone(), dtype);
         let case = File::read(format!("cases_{suffix}.safetensors"));
         let (input, padding) = case.batch(&device);
-        let hidden = model.encode(&input, Some(padding.clone()));
+        let output = model.forward(&input, Some(padding.clone()));
         let expected = case.values("encoder_only.pooler_output");
-        assert_close(&values(model.cls_vector(hidden.clone())), &expected, tolerance);
+        assert_close(&values(output.pooler_output.unwrap()), &expected, tolerance);
         let expected = case.values("encoder_only.mean_pooled");
-        assert_close(&values(mean_pooled(hidden, Some(padding))), &expected, tolerance);
+        let found = mean_pooled(output.last_hidden_state, Some(padding));
+        assert_close(&values(found), &expected, tolerance);
     }
 }
 
@@ -348,7 +358,7 @@ fn the_input_layer_of_a_whole_model_is_found_in_either_format() {
 fn assert_same_logits_after_training(checkpoint: &Path) {
     let device = Device::default().autodiff();
     let (mut model, _) = BertForMaskedLm::from_pretrained(checkpoint, &device).unwrap();
-    let vocab_size = model.embeddings.word_embeddings.num_embeddings() as u32;
+    let vocab_size = model.bert.embeddings.word_embeddings.num_embeddings() as u32;
     let collator = MaskedLmCollatorConfig::new(vocab_size as usize, 3, vec![0]).init();
     let texts =
         [11, 7].map(|step| MaskedLmExample::new((1..9).map(|i| 1 + i * step % (vocab_size - 1)).collect()));
@@ -371,7 +381,7 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
     let model = model.valid();
     let device = device.inner();
     let (input, padding) = case.batch(&device);
-    let hidden = model.encode(&input, Some(padding)).flatten::<2>(0, 1);
+    let hidden = model.bert.forward(&input, Some(padding)).last_hidden_state.flatten::<2>(0, 1);
     let tokens = places(&case, "attention_mask", |mask| mask == 1);
     let rows = Tensor::<1, Int>::from_data(tokens.as_slice(), &device);
     let found = values(model.logits(hidden.select(0, rows)));
@@ -400,7 +410,7 @@ fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
     python.check("hidden_states", &model, out.path());
 
     let device = Device::default();
-    let (loaded, report) = BertForMaskedLm::from_pretrained(&model, &device).unwrap();
+    let (loaded, report) = BertModel::from_pretrained(&model, &device).unwrap();
     println!("{report}");
     for (dtype, suffix, tolerance) in
         [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", MODEL_F64)]
@@ -408,7 +418,8 @@ fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
         let model = cast_module(loaded.clone(), dtype);
         let case = File::at(&out.path().join(format!("{suffix}.safetensors")));
         let (input, padding) = case.batch(&device);
-        let states = model.hidden_states(&input, Some(padding.clone())).unwrap();
+        let output = model.forward_all(&input, Some(padding.clone()));
+        let states = output.hidden_states.unwrap();
         let mut largest = 0.0f64;
         for (i, state) in states.iter().enumerate() {
             let expected = case.values(&format!("hidden_states.{i}"));
@@ -423,8 +434,7 @@ fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
                 largest = pairs.fold(largest, |largest, (a, b)| largest.max((a - b).abs()));
             }
         }
-        let hidden = states.last().unwrap().clone();
-        assert_close(&values(model.cls_vector(hidden)), &case.values("pooler_output"), tolerance);
+        assert_close(&values(output.pooler_output.unwrap()), &case.values("pooler_output"), tolerance);
         println!("{suffix}: largest difference after any layer {largest:.1e}");
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
-use burn_bert::model::BertForMaskedLmConfig;
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingTable, Error, PositionEmbeddingType,
@@ -302,31 +302,31 @@ fn a_table_of_its_own_names_the_index_in_every_rank() {
     );
 }
 
+fn masked_lm() -> BertForMaskedLm {
+    let bert = BertModelConfig::new(config())
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(8);
+    BertForMaskedLmConfig::new(bert).init(&device())
+}
+
 #[test]
-fn a_hidden_token_outside_the_vocabulary_is_found_although_it_is_hidden() {
+fn a_masked_token_outside_the_vocabulary_is_found_although_it_is_masked() {
     // The collator believes in 20 words, the model has 10: id 15 is masked away, but stays as a label.
     let collator =
         MaskedLmCollatorConfig::new(20, 3, vec![0]).with_mlm_probability(1.0).with_mask_replace_prob(1.0);
     let collator = collator.with_random_replace_prob(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![5, 15])], 0, &device()).unwrap();
-    let model = BertForMaskedLmConfig::new(config())
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(8)
-        .init(&device());
+    let model = masked_lm();
     let error = model.try_forward(&batch).unwrap_err();
     assert!(matches!(error, Error::IdOutOfRange { input: "labels", id: 15, .. }), "{error}");
 }
 
 #[test]
 fn a_padding_mask_of_another_shape_is_refused() {
-    let model = BertForMaskedLmConfig::new(config())
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(8)
-        .init(&device());
+    let model = masked_lm();
     let padding = Tensor::<2, Bool>::from_data([[false, true]], &device());
-    let error = model.try_encode(&rows(&[[1, 2, 3]]), Some(padding)).unwrap_err();
+    let error = model.bert.try_forward(&rows(&[[1, 2, 3]]), Some(padding)).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
 }
 

@@ -3,7 +3,7 @@
 use crate::tolerance::{F32, assert_close, values};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 
@@ -21,11 +21,12 @@ fn config() -> BertForMaskedLmConfig {
         .with_hidden_size(8)
         .with_max_position_embeddings(16)
         .with_hidden_dropout_prob(0.0);
-    BertForMaskedLmConfig::new(embeddings)
+    let bert = BertModelConfig::new(embeddings)
         .with_num_hidden_layers(2)
         .with_num_attention_heads(2)
         .with_intermediate_size(12)
-        .with_attention_probs_dropout_prob(0.0)
+        .with_attention_probs_dropout_prob(0.0);
+    BertForMaskedLmConfig::new(bert)
 }
 
 fn examples() -> Vec<MaskedLmExample> {
@@ -133,8 +134,8 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
         .with_position_ids(&[[4, 5, 6], [9, 8, 0]])
         .unwrap();
     let model = config().init(&device);
-    let found = model.embeddings.forward(&batch.input);
-    found.into_data().assert_eq(&model.embeddings.forward(&expected).into_data(), true);
+    let found = model.bert.embeddings.forward(&batch.input);
+    found.into_data().assert_eq(&model.bert.embeddings.forward(&expected).into_data(), true);
 
     let even = collator.collate(&[MaskedLmExample::new(vec![1, 2])], 0, &device).unwrap();
     assert!(even.padding.is_none());
@@ -154,7 +155,7 @@ fn the_loss_is_the_mean_cross_entropy_of_the_hidden_tokens() {
     assert!(masked.len() > 2 && masked.len() < 8, "some tokens are hidden and some are not");
     assert_eq!(batch.num_masked(), masked.len());
     let input = BertEmbeddingsInput::from_rows(&[ids], &device).unwrap();
-    let hidden = model.encode(&input, None).squeeze_dim::<2>(0);
+    let hidden = model.bert.forward(&input, None).last_hidden_state.squeeze_dim::<2>(0);
     let scores = values(model.logits(hidden));
     let cost = |&(place, label): &(usize, u32)| {
         let scores = &scores[place * WORDS..][..WORDS];
@@ -173,7 +174,7 @@ fn a_batch_that_hides_nothing_costs_zero_and_has_zero_gradients() {
     let loss: f32 = output.loss.clone().into_scalar();
     assert_eq!(loss, 0.0);
     let gradients = output.loss.backward();
-    let words = values(model.embeddings.word_embeddings.weight.grad(&gradients).unwrap());
+    let words = values(model.bert.embeddings.word_embeddings.weight.grad(&gradients).unwrap());
     assert!(words.iter().all(|&value| value == 0.0));
 }
 
@@ -184,8 +185,8 @@ fn padding_does_not_change_what_the_tokens_mean() {
     let alone = BertEmbeddingsInput::from_rows(&[[1, 11, 12, 2]], &device).unwrap();
     let padded = BertEmbeddingsInput::from_rows(&[[1, 11, 12, 2, 0, 0]], &device).unwrap();
     let padding = Tensor::<2, Bool>::from_data([[false, false, false, false, true, true]], &device);
-    let expected = values(model.encode(&alone, None));
-    let found = values(model.encode(&padded, Some(padding)).narrow(1, 0, 4));
+    let expected = values(model.bert.forward(&alone, None).last_hidden_state);
+    let found = values(model.bert.forward(&padded, Some(padding)).last_hidden_state.narrow(1, 0, 4));
     assert_close(&found, &expected, F32);
 }
 
@@ -203,8 +204,12 @@ fn the_head_reads_the_word_table_and_holds_no_copy() {
     let vectors = Tensor::<2>::ones([1, hidden], &device);
     let before = values(model.logits(vectors.clone()));
     let mut changed = model;
-    changed.embeddings.word_embeddings.weight =
-        changed.embeddings.word_embeddings.weight.map(|table| table.mul_scalar(2.0).detach().require_grad());
+    changed.bert.embeddings.word_embeddings.weight = changed
+        .bert
+        .embeddings
+        .word_embeddings
+        .weight
+        .map(|table| table.mul_scalar(2.0).detach().require_grad());
     let doubled: Vec<f64> = before.iter().map(|score| 2.0 * score).collect();
     assert_close(&values(changed.logits(vectors)), &doubled, F32);
 }
@@ -219,7 +224,7 @@ fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
     let run = |model: &BertForMaskedLm| {
         let output = model.forward(&batch);
         let gradients = output.loss.clone().backward();
-        let words = values(model.embeddings.word_embeddings.weight.grad(&gradients).unwrap());
+        let words = values(model.bert.embeddings.word_embeddings.weight.grad(&gradients).unwrap());
         (values(output.logits.unwrap()), words)
     };
     let (tied_scores, tied_gradient) = run(&tied);
@@ -232,10 +237,12 @@ fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
 
 #[test]
 fn biases_start_at_zero_and_dropout_is_where_bert_has_it() {
-    let model = config().with_attention_probs_dropout_prob(0.2).init(&Device::default());
-    for layer in &model.encoder.layers {
+    let config = config();
+    let bert = config.bert.clone().with_attention_probs_dropout_prob(0.2);
+    let model = BertForMaskedLmConfig::new(bert).init(&Device::default());
+    for layer in &model.bert.encoder.layers {
         assert_eq!(layer.attention.dropout.prob, 0.2);
-        assert_eq!(layer.dropout.prob, config().embeddings.hidden_dropout_prob);
+        assert_eq!(layer.dropout.prob, config.bert.embeddings.hidden_dropout_prob);
         for linear in [&layer.attention.query, &layer.attention_output, &layer.intermediate, &layer.output] {
             assert!(values(linear.bias.as_ref().unwrap().val()).iter().all(|&value| value == 0.0));
         }

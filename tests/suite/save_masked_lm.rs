@@ -5,7 +5,9 @@ use crate::transformers::Python;
 use burn::module::{ModuleVisitor, Param};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, LoadReport, mean_pooled};
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, LoadReport, PretrainedModel, mean_pooled,
+};
 use burn_bert::{BertEmbeddingsConfig, Error, PositionEmbeddingType, cast_module};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -21,12 +23,17 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm").join(name)
 }
 
-fn tiny() -> BertForMaskedLmConfig {
-    BertForMaskedLmConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+fn with_embeddings(embeddings: BertEmbeddingsConfig) -> BertForMaskedLmConfig {
+    let bert = BertModelConfig::new(embeddings)
         .with_num_hidden_layers(2)
         .with_num_attention_heads(2)
         .with_intermediate_size(12)
-        .with_attention_probs_dropout_prob(0.2)
+        .with_attention_probs_dropout_prob(0.2);
+    BertForMaskedLmConfig::new(bert)
+}
+
+fn tiny() -> BertForMaskedLmConfig {
+    with_embeddings(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
 }
 
 /// Every value of a module, in the order of its fields.
@@ -104,7 +111,7 @@ fn with_tensors(name: &str, change: impl Fn(&mut Vec<Stored>)) -> tempfile::Temp
 #[test]
 fn a_saved_model_is_read_back_bit_for_bit_in_every_dtype() {
     let roberta = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
-    for config in [tiny(), BertForMaskedLmConfig { embeddings: roberta, ..tiny() }] {
+    for config in [tiny(), with_embeddings(roberta)] {
         for dtype in [FloatDType::F32, FloatDType::F64, FloatDType::F16, FloatDType::BF16] {
             let model = cast_module(config.init(&device()), dtype);
             let dir = tempfile::tempdir().unwrap();
@@ -150,7 +157,7 @@ fn what_else_a_directory_holds_is_kept() {
 
     let (model, report) = load(dir.path());
     assert_eq!(report, LoadReport { unused: vec![nsp.into()], ..LoadReport::default() });
-    assert_eq!(report.to_string(), "not used of the checkpoint: cls.seq_relationship.weight\n");
+    assert_eq!(report.to_string(), "in the checkpoint, not used: cls.seq_relationship.weight\n");
     let (other, _) = load(&fixture("tiny_bert_encoder_only"));
     assert_ne!(all_values(&other), all_values(&model));
     other.save_pretrained(dir.path()).unwrap();
@@ -176,7 +183,7 @@ fn an_encoder_saved_where_it_came_from_becomes_a_whole_model() {
 fn layers_that_the_model_lost_are_gone_from_the_file() {
     let dir = copy_of("tiny_bert");
     let (mut model, _) = load(dir.path());
-    model.encoder.layers.truncate(1);
+    model.bert.encoder.layers.truncate(1);
     model.save_pretrained(dir.path()).unwrap();
     assert!(keys(dir.path()).iter().all(|key| !key.contains("layer.1.")));
     assert_eq!(config_json(dir.path())["num_hidden_layers"], 1);
@@ -279,13 +286,12 @@ fn families_with_another_encoder_are_refused_and_the_message_lists_those_that_ar
 
 #[test]
 fn a_config_of_ones_own_takes_the_place_of_the_files() {
-    let config = BertForMaskedLmConfig::from_pretrained(fixture("tiny_bert"))
-        .unwrap()
-        .with_attention_probs_dropout_prob(0.3)
-        .with_train_padding_row(false);
+    let bert = BertModelConfig::from_pretrained(fixture("tiny_bert")).unwrap();
+    let bert = bert.with_attention_probs_dropout_prob(0.3);
+    let config = BertForMaskedLmConfig::new(bert.clone()).with_train_padding_row(false);
     let (model, _) = BertForMaskedLm::from_pretrained_with(&config, fixture("tiny_bert"), &device()).unwrap();
     assert_eq!(model.config(), config);
-    let wrong = config.with_intermediate_size(7);
+    let wrong = BertForMaskedLmConfig::new(bert.with_intermediate_size(7));
     let error = BertForMaskedLm::from_pretrained_with(&wrong, fixture("tiny_bert"), &device());
     assert!(matches!(error, Err(Error::CheckpointShape { .. })));
 }
@@ -371,7 +377,7 @@ fn a_family_is_kept_where_its_config_is() {
     config["model_type"] = json!("camembert");
     fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
     let (model, _) = load(&fixture("tiny_roberta"));
-    assert_eq!(model.config().embeddings.position_embedding_type, PositionEmbeddingType::AfterPadding);
+    assert_eq!(model.bert.embeddings.config().position_embedding_type, PositionEmbeddingType::AfterPadding);
     model.save_pretrained(dir.path()).unwrap();
     let written = config_json(dir.path());
     assert_eq!(written["model_type"], "camembert");
@@ -401,7 +407,7 @@ fn a_directory_that_is_not_there_is_named_and_not_its_neighbour() {
 fn transformers_reads_whole_models_and_gives_them_back_bit_for_bit() {
     let Some(python) = Python::find() else { return };
     let roberta = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
-    let roberta = BertForMaskedLmConfig { embeddings: roberta, ..tiny() };
+    let roberta = with_embeddings(roberta);
     let families = [
         (tiny(), None),
         (tiny(), Some("ernie")),

@@ -1,0 +1,199 @@
+//! `BertModel`: BERT without a head.
+
+use super::config::BertModelConfig;
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
+use crate::encoder::BertEncoder;
+use crate::error::{Error, Result};
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::prelude::*;
+
+/// BERT without a head: [`BertEmbeddings`], [`BertEncoder`] and, where a head needs it, the pooler.
+///
+/// Made by [`BertModelConfig::init`].
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::BertModelConfig;
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default();
+/// let model = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(2)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16)
+///     .init(&device);
+/// let output = model.forward(&BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device)?, None);
+/// assert_eq!(output.last_hidden_state.dims(), [1, 4, 8]);
+/// assert_eq!(output.pooler_output.unwrap().dims(), [1, 8]);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// Source: `BertModel` and `RobertaModel` of transformers 5.23.
+#[derive(Module, Debug)]
+pub struct BertModel {
+    /// The input layer.
+    pub embeddings: BertEmbeddings,
+    /// The transformer layers.
+    pub encoder: BertEncoder,
+    /// Computes [`pooler_output`](BertModelOutput::pooler_output); `None` in a model whose head does not read it.
+    pub pooler: Option<BertPooler>,
+}
+
+/// One vector a sequence, from its first token: `tanh(x₀·P + p)`.
+#[derive(Module, Debug)]
+pub struct BertPooler {
+    /// P and p, [H, H].
+    pub dense: Linear,
+}
+
+/// What [`BertModel::forward`] returns, under transformers' names.
+#[derive(Clone, Debug)]
+pub struct BertModelOutput {
+    /// The output of the last layer, [B, S, H].
+    pub last_hidden_state: Tensor<3>,
+    /// The output of the pooler, [B, H]; `None` if the model has none.
+    pub pooler_output: Option<Tensor<2>>,
+    /// The output of the embeddings, then that of each layer, each [B, S, H];
+    /// of [`forward_all`](BertModel::forward_all) only.
+    pub hidden_states: Option<Vec<Tensor<3>>>,
+    /// The attention weights of each layer before dropout, each [B, A, S, S];
+    /// of [`forward_all`](BertModel::forward_all) only.
+    pub attentions: Option<Vec<Tensor<4>>>,
+}
+
+impl BertModelConfig {
+    /// Builds the model on `device`, with a pooler.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self, device: &Device) -> BertModel {
+        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the model on `device`, with a pooler.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<BertModel> {
+        let pooler = BertPooler { dense: self.linear(self.embeddings.hidden_size, device) };
+        Ok(BertModel { pooler: Some(pooler), ..self.try_init_without_pooler(device)? })
+    }
+
+    pub(super) fn try_init_without_pooler(&self, device: &Device) -> Result<BertModel> {
+        self.validate()?;
+        Ok(BertModel {
+            embeddings: self.embeddings.try_init(device)?,
+            encoder: self.encoder().try_init(device)?,
+            pooler: None,
+        })
+    }
+}
+
+impl BertModel {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertModelConfig {
+        let defaults = BertModelConfig::new(self.embeddings.config());
+        let Some(layer) = self.encoder.layers.first() else { return defaults };
+        BertModelConfig {
+            num_hidden_layers: self.encoder.layers.len(),
+            num_attention_heads: layer.attention.num_attention_heads,
+            intermediate_size: layer.intermediate.weight.lazy_shape()[1],
+            attention_probs_dropout_prob: layer.attention.dropout.prob,
+            ..defaults
+        }
+    }
+
+    /// Encodes a batch.
+    ///
+    /// # Shapes
+    ///
+    /// - `input`: [B, S] ids or [B, S, H] vectors
+    /// - `padding`: [B, S], true where attention must not look; `None` if there is no such place
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, input: &BertEmbeddingsInput, padding: Option<Tensor<2, Bool>>) -> BertModelOutput {
+        self.try_forward(input, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddings::try_forward`], and [`Error::ShapeMismatch`] if `padding` is not [B, S].
+    pub fn try_forward(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<Tensor<2, Bool>>,
+    ) -> Result<BertModelOutput> {
+        check_padding(padding.as_ref(), input.dims())?;
+        let last_hidden_state = self.encoder.forward(self.embeddings.try_forward(input)?, padding);
+        Ok(BertModelOutput {
+            pooler_output: self.pooler_output(&last_hidden_state),
+            last_hidden_state,
+            hidden_states: None,
+            attentions: None,
+        })
+    }
+
+    /// As [`forward`](Self::forward), with [`hidden_states`](BertModelOutput::hidden_states) and
+    /// [`attentions`](BertModelOutput::attentions).
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message.
+    pub fn forward_all(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<Tensor<2, Bool>>,
+    ) -> BertModelOutput {
+        self.try_forward_all(input, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward_all`](Self::forward_all), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_forward`](Self::try_forward).
+    pub fn try_forward_all(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<Tensor<2, Bool>>,
+    ) -> Result<BertModelOutput> {
+        check_padding(padding.as_ref(), input.dims())?;
+        let all = self.encoder.forward_all(self.embeddings.try_forward(input)?, padding);
+        let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
+        Ok(BertModelOutput {
+            pooler_output: self.pooler_output(&last_hidden_state),
+            last_hidden_state,
+            hidden_states: Some(all.hidden_states),
+            attentions: Some(all.attentions),
+        })
+    }
+
+    fn pooler_output(&self, last_hidden_state: &Tensor<3>) -> Option<Tensor<2>> {
+        self.pooler.as_ref().map(|pooler| pooler.forward(last_hidden_state.clone()))
+    }
+}
+
+impl BertPooler {
+    /// `tanh(x₀·P + p)`: [B, S, H] → [B, H].
+    pub fn forward(&self, last_hidden_state: Tensor<3>) -> Tensor<2> {
+        self.dense.forward(last_hidden_state.narrow(1, 0, 1).squeeze_dim(1)).tanh()
+    }
+}
+
+pub(super) fn check_padding(padding: Option<&Tensor<2, Bool>>, [batch, seq]: [usize; 2]) -> Result<()> {
+    match padding {
+        Some(padding) if padding.dims() != [batch, seq] => Err(Error::ShapeMismatch {
+            input: "padding",
+            found: padding.dims().to_vec(),
+            expected: format!("[{batch}, {seq}], as of the tokens,"),
+        }),
+        _ => Ok(()),
+    }
+}

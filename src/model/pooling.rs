@@ -1,0 +1,28 @@
+//! One vector a sequence.
+
+use super::bert::check_padding;
+use burn::prelude::*;
+
+/// One vector a sequence: the mean of its tokens' vectors, padding left out.
+///
+/// What sentence-transformers calls mean pooling. A sequence of nothing but padding gets zeros.
+///
+/// # Shapes
+///
+/// - `hidden`: [B, S, H]
+/// - `padding`: [B, S], true where there is no token; `None` if there is no such place
+/// - output: [B, H]
+///
+/// # Panics
+///
+/// Panics if `padding` is not [B, S].
+pub fn mean_pooled(hidden: Tensor<3>, padding: Option<Tensor<2, Bool>>) -> Tensor<2> {
+    let [batch, seq, _] = hidden.dims();
+    check_padding(padding.as_ref(), [batch, seq]).unwrap_or_else(|error| panic!("{error}"));
+    let Some(padding) = padding else { return hidden.mean_dim(1).squeeze_dim(1) };
+    let padding = padding.unsqueeze_dim::<3>(2); // [B, S, 1]
+    let counts = padding.clone().bool_not().int().sum_dim(1).clamp_min(1); // [B, 1, 1]
+    let dtype = hidden.dtype();
+    let total = hidden.clone().mask_fill(padding.expand(hidden.dims()), 0.0).sum_dim(1);
+    (total / counts.float().cast(dtype)).squeeze_dim(1)
+}

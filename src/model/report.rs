@@ -1,0 +1,35 @@
+//! What a checkpoint and a model do not have in common.
+
+use std::fmt;
+
+/// What a checkpoint and the model that was read from it do not have in common.
+///
+/// Printed, it says so in words; an empty report prints nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a newly initialised head predicts nothing before it is trained"]
+pub struct LoadReport {
+    /// Keys that the model needs and the checkpoint does not have. These parameters are newly initialised, or
+    /// after [`load`](super::PretrainedModel::load) what they were. They are all those of a head or of the pooler.
+    pub missing: Vec<String>,
+    /// Keys of the checkpoint that the model has no use for, such as those of other heads.
+    pub unused: Vec<String>,
+}
+
+impl LoadReport {
+    /// Whether every parameter of the model came from the checkpoint.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.missing.is_empty() {
+            writeln!(f, "not in the checkpoint, newly initialised: {}", self.missing.join(", "))?;
+        }
+        if !self.unused.is_empty() {
+            writeln!(f, "in the checkpoint, not used: {}", self.unused.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! What a model says of itself to be stored: its config's fields, its parameters and their keys.
+
+use super::bert::BertModel;
+use super::config::BertModelConfig;
+use super::keys::{ModelKeys, masked_lm_head_of};
+use crate::checkpoint::{Fields, StoredParam};
+use crate::error::{Error, Result};
+use burn::module::Module;
+use burn::prelude::*;
+use serde_json::{Value, json};
+
+/// A model of this crate that transformers has a class for.
+pub trait Stored: Module {
+    /// The model's config.
+    type Config;
+
+    /// What the name of transformers' class ends in: `ForMaskedLM` of `BertForMaskedLM`; `None` of `BertModel`.
+    const CLASS: Option<&'static str>;
+
+    /// The config that the fields of a `config.json` describe.
+    fn config_of(fields: &Fields) -> Result<Self::Config>;
+
+    /// The config of the model below the head.
+    fn bert_config(config: &Self::Config) -> &BertModelConfig;
+
+    /// A newly initialised model.
+    fn build(config: &Self::Config, device: &Device) -> Result<Self>;
+
+    /// The config that builds a model of this shape.
+    fn stored_config(&self) -> Self::Config;
+
+    /// The model below the head.
+    fn bert(&self) -> &BertModel;
+
+    /// What lies above the encoder: each part is in a checkpoint as a whole or not at all.
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>>;
+
+    /// The fields of `config.json` that the head decides.
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+
+    /// Whether a key that is not read holds nothing but a copy of a parameter.
+    fn is_copy(_keys: &ModelKeys, _key: &str) -> bool {
+        false
+    }
+}
+
+/// Parameters of a model that come together.
+pub struct Part<'a> {
+    /// What their keys, and those of what they replace, start with.
+    pub(super) namespace: String,
+    pub(super) params: Vec<StoredParam<'a>>,
+}
+
+impl BertModelConfig {
+    pub(super) fn from_fields(fields: &Fields) -> Result<Self> {
+        masked_lm_head_of(fields.family()?, fields.path())?;
+        if let Some(activation) = fields.text("hidden_act")?.filter(|&activation| activation != "gelu") {
+            let problem = format!("is {activation:?}, but the model's activation is \"gelu\", the exact one");
+            return Err(fields.invalid("hidden_act", problem));
+        }
+        for (field, problem) in [
+            ("is_decoder", "is true, but the model looks both ways"),
+            ("add_cross_attention", "is true, but the model has no second sequence to look at"),
+        ] {
+            if fields.flag(field)? == Some(true) {
+                return Err(fields.invalid(field, problem.into()));
+            }
+        }
+        let config = Self::new(fields.config()?);
+        let config = Self {
+            num_hidden_layers: fields.size("num_hidden_layers", config.num_hidden_layers)?,
+            num_attention_heads: fields.size("num_attention_heads", config.num_attention_heads)?,
+            intermediate_size: fields.size("intermediate_size", config.intermediate_size)?,
+            attention_probs_dropout_prob: fields
+                .number("attention_probs_dropout_prob", config.attention_probs_dropout_prob)?,
+            ..config
+        };
+        in_file(config.validate(), fields)?;
+        Ok(config)
+    }
+
+    /// The fields of `config.json` that the encoder decides.
+    pub(super) fn encoder_fields(&self) -> [(&'static str, Value); 5] {
+        [
+            ("num_hidden_layers", json!(self.num_hidden_layers)),
+            ("num_attention_heads", json!(self.num_attention_heads)),
+            ("intermediate_size", json!(self.intermediate_size)),
+            ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
+            ("hidden_act", json!("gelu")),
+        ]
+    }
+}
+
+/// Names the file whose field a config cannot be built from.
+pub(super) fn in_file(validated: Result<()>, fields: &Fields) -> Result<()> {
+    validated.map_err(|error| match error {
+        Error::Config { field, problem } => fields.invalid(field, problem),
+        other => other,
+    })
+}
+
+impl BertModel {
+    /// Embeddings and encoder.
+    pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
+        let mut params = self.embeddings.stored_params(&keys.embeddings);
+        for (i, layer) in self.encoder.layers.iter().enumerate() {
+            let name = |part: &str| keys.layer(i, part);
+            params.extend(StoredParam::linear(&name("attention.self.query"), &layer.attention.query));
+            params.extend(StoredParam::linear(&name("attention.self.key"), &layer.attention.key));
+            params.extend(StoredParam::linear(&name("attention.self.value"), &layer.attention.value));
+            params.extend(StoredParam::linear(&name("attention.output.dense"), &layer.attention_output));
+            params.extend(StoredParam::norm(
+                keys.norm(&name("attention.output.LayerNorm")),
+                &layer.attention_layer_norm,
+            ));
+            params.extend(StoredParam::linear(&name("intermediate.dense"), &layer.intermediate));
+            params.extend(StoredParam::linear(&name("output.dense"), &layer.output));
+            params.extend(StoredParam::norm(keys.norm(&name("output.LayerNorm")), &layer.output_layer_norm));
+        }
+        params
+    }
+
+    pub(super) fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
+        let pooler = self.pooler.as_ref()?;
+        let namespace = keys.pooler();
+        let params = StoredParam::linear(&format!("{namespace}dense"), &pooler.dense).into();
+        Some(Part { namespace, params })
+    }
+}
+
+impl Stored for BertModel {
+    type Config = BertModelConfig;
+    const CLASS: Option<&'static str> = None;
+
+    fn config_of(fields: &Fields) -> Result<BertModelConfig> {
+        BertModelConfig::from_fields(fields)
+    }
+
+    fn bert_config(config: &BertModelConfig) -> &BertModelConfig {
+        config
+    }
+
+    fn build(config: &BertModelConfig, device: &Device) -> Result<Self> {
+        config.try_init(device)
+    }
+
+    fn stored_config(&self) -> BertModelConfig {
+        self.config()
+    }
+
+    fn bert(&self) -> &BertModel {
+        self
+    }
+
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+        self.pooler_part(keys).into_iter().collect()
+    }
+}
