@@ -86,7 +86,7 @@ impl Training {
     fn new(config: &BertForMaskedLmConfig) -> Self {
         let device = Device::default().autodiff();
         device.seed(0);
-        let vocab_size = config.embeddings.vocab_size;
+        let vocab_size = config.bert.embeddings.vocab_size;
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut window = || (0..SEQ).map(|_| rng.random_range(1..vocab_size as u32)).collect();
         let windows: Vec<_> = (0..BATCH).map(|_| MaskedLmExample::new(window())).collect();
