@@ -301,7 +301,7 @@ fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
 fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_new_head() {
     let device = Device::default();
     let dir = folder().join("tiny_bert_encoder_only");
-    let (model, report) = BertForMaskedLm::from_pretrained(&dir, &device).unwrap();
+    let (_, report) = BertForMaskedLm::from_pretrained(&dir, &device).unwrap();
     let expected = [
         "cls.predictions.transform.dense.weight",
         "cls.predictions.transform.dense.bias",
