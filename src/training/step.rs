@@ -20,7 +20,7 @@ use burn::train::{InferenceStep, TrainOutput, TrainStep};
 /// use burn::prelude::*;
 /// use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 /// use burn::train::{Learner, SupervisedTraining};
-/// use burn_bert::model::{BertForMaskedLm, MaskedLmBatch};
+/// use burn_bert::model::{BertForMaskedLm, MaskedLmBatch, PretrainedModel};
 /// use burn_bert::optim::{adamw, linear_warmup_decay};
 /// use burn_bert::training::Training;
 /// # use burn::data::dataloader::DataLoader;
