@@ -6,12 +6,12 @@
 //! and a picture of the loss. Ctrl-C, in the dashboard `q` and then `s`, stops after the present batch and saves;
 //! `--resume` goes on from the last validation.
 
+#[path = "../pictures/loss.rs"]
 mod picture;
-mod progress;
-mod run;
 mod settings;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use burn::data::dataloader::DataLoader;
 use burn::optim::AdamWConfig;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
@@ -22,15 +22,19 @@ use burn::train::{
 use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::optim::{adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Corpus, MaskedLmCollatorConfig, Training, TrainingLoader, ValidationLoader};
+use burn_bert::training::{
+    Corpus, MaskedLmCollatorConfig, Patience, Run, Training, TrainingLoader, ValidationLoader, progress,
+};
 use clap::Parser;
 use mimalloc::MiMalloc;
-use run::{Patience, Run};
 use settings::Settings;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Where the windows of the text start, as the run writes it down so that a resumed one does not look for them again.
+const INDEX: &str = "windows.json";
 
 /// The system's allocator gives large tensors back page by page; see "Speed" in the README.
 #[global_allocator]
@@ -75,7 +79,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let devices = settings.devices()?;
     let device = devices[0].clone();
     let run = Run::open(&args.output, settings, args.resume)?;
-    let best = picture::losses(run.folder())?.best_epoch();
+    let best = run.losses()?.best_epoch();
     if let (Some(patience), Some(best)) = (settings.patience, best)
         && run.finished_epochs() >= best + patience
     {
@@ -92,7 +96,10 @@ fn fine_tune(args: &Args) -> Result<()> {
         .with_mlm_probability(settings.mlm_probability)
         .with_whole_word_masking(settings.whole_words)
         .try_init()?;
-    let corpus = run.with_index(Corpus::open(&args.text, tokenizer, settings.seq_len)?)?;
+    let mut corpus = Corpus::open(&args.text, tokenizer, settings.seq_len)?;
+    if let Some(index) = run.read(INDEX)? {
+        corpus = corpus.with_index(index)?;
+    }
     let held_out = corpus.held_out(settings.held_out)?;
     println!(
         "{}: {} parameters; {} windows of {} tokens held out",
@@ -112,9 +119,11 @@ fn fine_tune(args: &Args) -> Result<()> {
     )?
     .starting_after(run.finished_epochs());
     let valid = ValidationLoader::new(held_out, collator, settings.batch_size, settings.seed, &device)?;
-    let before = run::held_out_loss(&model, &valid)?;
+    let before = held_out_loss(&model, &valid)?;
     println!("held out before: loss {before:.3}, perplexity {:.2}", before.exp());
-    run.begin(settings, &args.checkpoint, &corpus, before)?;
+    run.begin(settings, before)?;
+    run.write(INDEX, corpus.index()?)?;
+    run.copy_companions(&args.checkpoint)?;
 
     let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(settings.weight_decay));
     let model = Training::new(model).with_max_grad_norm(settings.max_grad_norm());
@@ -132,12 +141,12 @@ fn fine_tune(args: &Args) -> Result<()> {
         training = training.checkpoint(run.finished_epochs());
     }
     if let Some(validations) = settings.patience {
-        training = training.early_stopping(Patience { validations });
+        training = training.early_stopping(Patience { epochs: validations });
     }
     let interrupter = Interrupter::new();
     let training = training
         .with_interrupter(interrupter.clone())
-        .renderer(progress::renderer(interrupter.clone(), run.finished_epochs()));
+        .renderer(progress(&interrupter, run.finished_epochs()));
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
 
     let start = Instant::now();
@@ -147,7 +156,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     // Whatever ended the run, what was learned is saved first.
     model.model.save_pretrained(&args.output)?;
-    let losses = picture::losses(run.folder())?;
+    let losses = run.losses()?;
     let was_stopped = error.is_some() || interrupted.is_some();
     let best = losses.best_epoch().filter(|_| settings.patience.is_some() && !was_stopped);
     let model = match best {
@@ -159,9 +168,9 @@ fn fine_tune(args: &Args) -> Result<()> {
         }
         None => model.model,
     };
-    let after = run::held_out_loss(&model, &valid)?;
+    let after = held_out_loss(&model, &valid)?;
     let picture = run.folder().join("loss.svg");
-    picture::draw(&losses, batches, before, &picture)?;
+    picture::draw(&losses, batches, before, "Masked-language-model loss", &picture)?;
 
     println!("held out after:  loss {after:.3}, perplexity {:.2} (before: {:.2})", after.exp(), before.exp());
     let tokens = losses.train.len().saturating_sub(run.finished_epochs() * batches)
@@ -176,8 +185,22 @@ fn fine_tune(args: &Args) -> Result<()> {
         bail!("training stopped: {error}");
     }
     if interrupted.is_some() {
-        let step = run.last_checkpoint(settings.epochs()) * settings.eval_every;
+        let step = run.last_checkpoint()? * settings.eval_every;
         println!("stopped; --resume goes on from the last validation, after step {step}");
     }
     Ok(())
+}
+
+/// Mean loss per masked token, in nats.
+fn held_out_loss(model: &BertForMaskedLm, loader: &ValidationLoader) -> Result<f64> {
+    let model = model.clone().valid();
+    let (mut total, mut tokens) = (0.0, 0);
+    for batch in loader.iter() {
+        let batch = batch?;
+        let loss = model.try_forward(&batch)?.loss.into_scalar::<f64>();
+        total += loss * batch.num_masked() as f64;
+        tokens += batch.num_masked();
+    }
+    ensure!(tokens > 0, "no held-out token is masked; raise --mlm-probability or --held-out");
+    Ok(total / tokens as f64)
 }

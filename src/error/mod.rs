@@ -423,6 +423,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A training run that cannot begin or go on in its directory.
+    #[error("{} {problem}", path.display())]
+    Run {
+        /// The directory, or a file in it.
+        path: PathBuf,
+        /// What is in the way, and the way out.
+        problem: String,
+    },
+
     /// A text file without text.
     #[error("{} has no text: it is empty or blank", path.display())]
     NoText {

@@ -44,11 +44,19 @@ mod labelled;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 #[cfg(feature = "train")]
+mod losses;
+#[cfg(feature = "train")]
 mod masked_lm;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod metrics;
 #[cfg(feature = "tokenizers")]
 mod order;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod prefetch;
+#[cfg(feature = "train")]
+mod progress;
+#[cfg(feature = "train")]
+mod run;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod seeds;
 #[cfg(feature = "train")]
@@ -72,6 +80,14 @@ pub use labelled::{
 };
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use loader::{TrainingLoader, ValidationLoader};
+#[cfg(feature = "train")]
+pub use losses::Losses;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+pub use metrics::{ConfusionMatrix, ConfusionMetric, SpearmanInput, SpearmanMetric, spearman};
+#[cfg(feature = "train")]
+pub use progress::{ProgressLines, progress};
+#[cfg(feature = "train")]
+pub use run::{Patience, Run};
 #[cfg(feature = "train")]
 pub use step::Training;
 #[cfg(feature = "tokenizers")]

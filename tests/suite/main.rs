@@ -21,6 +21,8 @@ mod input;
 mod labelled;
 mod lines;
 mod masked_lm;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod metrics;
 mod resize;
 mod save_masked_lm;
 mod save_pretrained;

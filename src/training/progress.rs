@@ -1,4 +1,4 @@
-//! Progress: Burn's dashboard in a terminal, plain lines elsewhere.
+//! Progress of a training: Burn's dashboard in a terminal, plain lines elsewhere.
 
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
 use burn::train::metric::{MetricDefinition, MetricEntry, MetricId};
@@ -12,11 +12,26 @@ use std::io::IsTerminal;
 use std::thread;
 use std::time::Duration;
 
-/// What suits the standard output. `trainer` is stopped by the keys `q`, then `s` of the dashboard.
-pub fn renderer(trainer: Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
-    match std::io::stdout().is_terminal() {
-        true => Box::new(dashboard(trainer, finished_epochs)),
-        false => Box::new(Plain::default()),
+/// The renderer that suits the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
+///
+/// Give the `interrupter` to the training too: the keys `q`, then `s` of the dashboard stop it, and after the
+/// training it says so. `finished_epochs` are those of a run that is resumed.
+///
+/// ```no_run
+/// # use burn::train::{Interrupter, SupervisedTraining};
+/// # use burn_bert::model::BertForMaskedLm;
+/// # use burn_bert::training::{Training, progress};
+/// # fn f(training: SupervisedTraining<Training<BertForMaskedLm>>) {
+/// let interrupter = Interrupter::new();
+/// let training = training.renderer(progress(&interrupter, 0)).with_interrupter(interrupter);
+/// # let _ = training;
+/// # }
+/// ```
+pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
+    if std::io::stdout().is_terminal() {
+        Box::new(dashboard(interrupter.clone(), finished_epochs))
+    } else {
+        Box::new(ProgressLines::default())
     }
 }
 
@@ -34,12 +49,14 @@ fn dashboard(trainer: Interrupter, finished_epochs: usize) -> TuiMetricsRenderer
     dashboard
 }
 
-/// Lines that a split prints, beside the last.
+/// Lines that a split prints, the last included.
 const LINES: usize = 5;
 
-/// Prints the metrics five times an epoch.
-#[derive(Default)]
-struct Plain {
+/// Prints the metrics five times an epoch, one line each: `2/3 train 160/800 | Loss: epoch 0.41 - batch 0.38 | …`.
+///
+/// Burn's own renderer for where there is no terminal prints a `ProgressSnapshot { … }` for each batch.
+#[derive(Debug, Default)]
+pub struct ProgressLines {
     names: BTreeMap<String, String>,
     /// The latest text of each metric.
     latest: BTreeMap<String, String>,
@@ -50,20 +67,26 @@ struct Plain {
     epoch: usize,
 }
 
-impl Plain {
+impl ProgressLines {
     fn update(&mut self, state: MetricState) {
         let (MetricState::Generic(entry) | MetricState::Numeric(entry, _)) = state;
         let MetricEntry { metric_id, serialized_entry } = entry;
         self.latest.insert(key(&metric_id), serialized_entry.formatted);
     }
 
-    fn print(&self, done: usize) {
+    /// The line for so many items done; `None` if it is not yet time for one.
+    fn line(&mut self, done: usize) -> Option<String> {
+        let due = done * LINES / self.total.max(1);
+        if due <= self.printed || self.latest.is_empty() {
+            return None;
+        }
+        self.printed = due;
         let metrics = self.latest.iter().map(|(id, text)| {
             let name = self.names.get(id).map_or("", String::as_str);
             format!("{name}: {text}")
         });
         let metrics = metrics.collect::<Vec<_>>().join(" | ");
-        println!("{}/{} {} {done}/{} | {metrics}", self.epoch, self.epochs, self.split, self.total);
+        Some(format!("{}/{} {} {done}/{} | {metrics}", self.epoch, self.epochs, self.split, self.total))
     }
 }
 
@@ -71,7 +94,7 @@ fn key(id: &MetricId) -> String {
     format!("{id:?}")
 }
 
-impl MetricsRendererTraining for Plain {
+impl MetricsRendererTraining for ProgressLines {
     fn update_train(&mut self, state: MetricState) {
         self.update(state);
     }
@@ -85,7 +108,7 @@ impl MetricsRendererTraining for Plain {
     }
 }
 
-impl TrainingProgressLogger for Plain {
+impl TrainingProgressLogger for ProgressLines {
     fn start(&mut self, epochs: usize, first: usize, _items: Option<usize>, _label: Option<&str>) {
         (self.epochs, self.epoch) = (epochs, first);
     }
@@ -96,9 +119,8 @@ impl TrainingProgressLogger for Plain {
     }
 
     fn update_split(&mut self, done: usize) {
-        if done * LINES / self.total.max(1) > self.printed && !self.latest.is_empty() {
-            self.printed = done * LINES / self.total.max(1);
-            self.print(done);
+        if let Some(line) = self.line(done) {
+            println!("{line}");
         }
     }
 
@@ -114,13 +136,13 @@ impl TrainingProgressLogger for Plain {
     fn log_event_training(&mut self, _event: String) {}
 }
 
-impl MetricsRendererEvaluation for Plain {
+impl MetricsRendererEvaluation for ProgressLines {
     fn update_test(&mut self, _name: EvaluationName, state: MetricState) {
         self.update(state);
     }
 }
 
-impl EvaluationProgressLogger for Plain {
+impl EvaluationProgressLogger for ProgressLines {
     fn start_global_progress(&mut self, _tests: usize) {}
 
     fn start_test(&mut self, name: &str, total: usize) {
@@ -138,10 +160,36 @@ impl EvaluationProgressLogger for Plain {
     fn log_event_evaluation(&mut self, _event: String) {}
 }
 
-impl MetricsRenderer for Plain {
+impl MetricsRenderer for ProgressLines {
     fn manual_close(&mut self) {}
 
     fn register_metric(&mut self, definition: MetricDefinition) {
         self.names.insert(key(&definition.metric_id), definition.name.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::train::metric::{LossMetric, SerializedEntry};
+
+    #[test]
+    fn five_lines_an_epoch_say_where_training_is() {
+        let mut lines = ProgressLines::default();
+        let id = MetricId::new("loss".to_string().into());
+        lines.register_metric(MetricDefinition::new(id.clone(), &LossMetric::new()));
+        lines.start(3, 2, None, None);
+        lines.start_split("train", 100);
+        assert_eq!(lines.line(50), None, "there is nothing to tell");
+        let printed: Vec<String> = (1..=100)
+            .filter_map(|done| {
+                let entry = SerializedEntry::new(format!("{done} nats"), String::new());
+                lines.update_train(MetricState::Generic(MetricEntry::new(id.clone(), entry)));
+                lines.line(done)
+            })
+            .collect();
+        assert_eq!(printed.len(), 5);
+        assert_eq!(printed[0], "2/3 train 20/100 | Loss: 20 nats");
+        assert_eq!(printed[4], "2/3 train 100/100 | Loss: 100 nats");
     }
 }

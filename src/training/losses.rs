@@ -1,0 +1,61 @@
+//! The losses in the logs of Burn's trainer.
+
+use crate::error::{Error, Result};
+use std::fs;
+use std::path::Path;
+
+/// The losses of a run: of all batches it was trained on, and after each epoch that of the validation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Losses {
+    /// The loss of each batch; without those that had none.
+    pub train: Vec<f64>,
+    /// The mean loss of each validation.
+    pub valid: Vec<f64>,
+}
+
+impl Losses {
+    /// Reads the logs of Burn's trainer in its directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if one that is there cannot be read.
+    pub fn read(folder: impl AsRef<Path>) -> Result<Self> {
+        let mut losses = Self::default();
+        for epoch in 1.. {
+            let log =
+                |split: &str| folder.as_ref().join(split).join(format!("epoch-{epoch}")).join("Loss.log");
+            if !log("train").exists() {
+                break;
+            }
+            losses.train.extend(read_log(&log("train"))?.batches);
+            if log("valid").exists() {
+                losses.valid.extend(read_log(&log("valid"))?.mean);
+            }
+        }
+        Ok(losses)
+    }
+
+    /// The epoch, from 1 on, after which the validation's loss was lowest.
+    pub fn best_epoch(&self) -> Option<usize> {
+        (1..).zip(&self.valid).min_by(|a, b| a.1.total_cmp(b.1)).map(|(epoch, _)| epoch)
+    }
+}
+
+/// A log of the trainer.
+struct Log {
+    batches: Vec<f64>,
+    /// Over the epoch; not there if the epoch was broken off.
+    mean: Option<f64>,
+}
+
+/// One number a line, followed by how many it stands for; the last is the mean, marked `final`.
+fn read_log(path: &Path) -> Result<Log> {
+    let text = fs::read_to_string(path).map_err(|source| Error::reading(path, source))?;
+    let values = text.lines().filter_map(|line| line.split_once(','));
+    let values = values.filter_map(|(value, count)| Some((value.parse().ok()?, count)));
+    // A batch without masked tokens has no loss.
+    let values = values.filter(|(value, _): &(f64, _)| value.is_finite());
+    let (means, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
+    let numbers = |lines: Vec<(f64, &str)>| lines.into_iter().map(|(value, _)| value).collect();
+    Ok(Log { batches: numbers(batches), mean: means.last().map(|&(value, _)| value) })
+}

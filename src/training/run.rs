@@ -1,0 +1,275 @@
+//! The folder of a training run, in which it can be resumed.
+
+use super::losses::Losses;
+use crate::error::{Error, Result};
+use burn::module::Module;
+use burn::optim::OptimizerRecord;
+use burn::optim::lr_scheduler::LrSchedulerRecord;
+use burn::store::ModuleRecord;
+use burn::train::EarlyStoppingStrategy;
+use burn::train::metric::store::{Aggregate, Direction, EventStoreClient, Split};
+use burn::train::metric::{LossMetric, Metric};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// What lies beside the weights of a Hugging Face model and is needed to use it.
+const COMPANIONS: [&str; 13] = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+];
+
+/// How far the loss before training may differ, relatively, between devices.
+const SAME_LOSS: f64 = 1e-3;
+
+/// A run as it began.
+#[derive(Serialize, Deserialize)]
+struct Beginning<S> {
+    settings: S,
+    /// What tells another checkpoint or other data from those of the run.
+    #[serde(alias = "held_out_loss")]
+    loss: f64,
+}
+
+/// An output directory with a model that is trained, and in its folder `training` the checkpoints and logs of Burn's
+/// trainer, by which the training is resumed.
+///
+/// `S` is what the run depends on; a run is only resumed with the settings that it began with.
+///
+/// ```
+/// use burn_bert::training::Run;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let output = dir.path().join("model");
+/// let run = Run::open(&output, &("learning rate", 5e-5), false)?;
+/// run.begin(&("learning rate", 5e-5), 3.2)?; // the loss before training
+/// assert!(Run::open(&output, &("learning rate", 1e-5), true).is_err());
+/// assert_eq!(Run::open(&output, &("learning rate", 5e-5), true)?.finished_epochs(), 0);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Run {
+    output: PathBuf,
+    folder: PathBuf,
+    /// The loss at the beginning of the run that is resumed.
+    loss_before: Option<f64>,
+    finished_epochs: usize,
+}
+
+impl Run {
+    /// A new run, or with `resume` the one that is there. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] if a new run would go into a directory that is not empty, there is none to resume, or it began
+    /// with other settings; [`Error::Io`].
+    pub fn open<S>(output: impl AsRef<Path>, settings: &S, resume: bool) -> Result<Self>
+    where
+        S: PartialEq + Debug + Serialize + DeserializeOwned,
+    {
+        let output = output.as_ref().to_path_buf();
+        let folder = output.join("training");
+        let run = Self { output, folder, loss_before: None, finished_epochs: 0 };
+        let refused = |path: &Path, problem: String| Err(Error::Run { path: path.to_path_buf(), problem });
+        let begun: Option<Beginning<serde_json::Value>> = run.read(BEGINNING)?;
+        match (resume, begun) {
+            (false, Some(_)) => refused(
+                &run.folder,
+                "holds a run already; resume it, or take another output directory".into(),
+            ),
+            (true, None) => refused(&run.folder, "holds no run to resume".into()),
+            (false, None) => {
+                if !is_empty(&run.output)? {
+                    return refused(&run.output, "is not empty; take another output directory".into());
+                }
+                Ok(run)
+            }
+            (true, Some(Beginning { settings: theirs, loss })) => {
+                let same =
+                    serde_json::from_value::<S>(theirs.clone()).is_ok_and(|theirs| theirs == *settings);
+                if !same {
+                    return refused(&run.folder, format!("holds a run with other settings: {theirs}"));
+                }
+                let finished_epochs = run.last_checkpoint()?;
+                Ok(Self { loss_before: Some(loss), finished_epochs, ..run })
+            }
+        }
+    }
+
+    /// The directory that the model is saved to.
+    pub fn output(&self) -> &Path {
+        &self.output
+    }
+
+    /// Where checkpoints and logs are: what `SupervisedTraining` is given.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Epochs that were finished before the run was stopped: what `SupervisedTraining::checkpoint` is given, unless
+    /// it is 0, and a loader's `starting_after`.
+    pub fn finished_epochs(&self) -> usize {
+        self.finished_epochs
+    }
+
+    /// Writes down how a new run begins; one that is resumed must begin as it did.
+    ///
+    /// `loss` is that of the model before training: it tells another checkpoint or other data from those of the run.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] if it is not what it was; [`Error::Io`].
+    pub fn begin<S: Serialize>(&self, settings: &S, loss: f64) -> Result<()> {
+        let Some(theirs) = self.loss_before else {
+            return self.write(BEGINNING, &Beginning { settings, loss });
+        };
+        if (loss - theirs).abs() > SAME_LOSS * theirs.abs() {
+            let problem = format!(
+                "holds a run that began at a loss of {theirs}, but with this checkpoint and this data it is {loss}; \
+                 resume with those that it began with"
+            );
+            return Err(Error::Run { path: self.folder.clone(), problem });
+        }
+        Ok(())
+    }
+
+    /// Copies config, tokenizer and what else lies beside the weights into the output directory, as far as it is not
+    /// there yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn copy_companions(&self, checkpoint: impl AsRef<Path>) -> Result<()> {
+        for name in COMPANIONS {
+            let (from, to) = (checkpoint.as_ref().join(name), self.output.join(name));
+            if from.is_file() && !to.exists() {
+                let folder = to.parent().map_or(Ok(()), fs::create_dir_all);
+                folder.and_then(|()| fs::copy(&from, &to)).map_err(|source| Error::writing(&to, source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What [`write`](Self::write) wrote under a name; `None` if it wrote nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], [`Error::Json`].
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let path = self.folder.join(name);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|source| Error::reading(&path, source))?,
+        };
+        serde_json::from_slice(&text).map(Some).map_err(|source| Error::Json { path, source })
+    }
+
+    /// Writes a JSON file into the folder.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<()> {
+        let path = self.folder.join(name);
+        let text = serde_json::to_string_pretty(value).map_err(io::Error::other);
+        let written = text.and_then(|text| {
+            fs::create_dir_all(&self.folder)?;
+            fs::write(&path, text)
+        });
+        written.map_err(|source| Error::writing(&path, source))
+    }
+
+    /// The losses that the trainer logged.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn losses(&self) -> Result<Losses> {
+        Losses::read(&self.folder)
+    }
+
+    /// The last epoch of which model, optimiser and schedule can all be read; one that was cut short by a kill can
+    /// not. 0 if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the folder of the checkpoints cannot be listed.
+    pub fn last_checkpoint(&self) -> Result<usize> {
+        let folder = self.folder.join(CHECKPOINTS);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+            entries => entries.map_err(|source| Error::reading(&folder, source))?,
+        };
+        let mut epochs = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(|source| Error::reading(&folder, source))?.file_name();
+            let stem = name.to_str().and_then(|name| name.split('.').next());
+            epochs.extend(stem.and_then(|stem| stem.strip_prefix("model-")?.parse::<usize>().ok()));
+        }
+        epochs.sort_unstable();
+        let is_whole = |&epoch: &usize| {
+            ModuleRecord::load(self.checkpoint("model", epoch)).is_ok()
+                && OptimizerRecord::load(self.checkpoint("optim", epoch)).is_ok()
+                && LrSchedulerRecord::load(self.checkpoint("scheduler", epoch)).is_ok()
+        };
+        Ok(epochs.into_iter().rev().find(is_whole).unwrap_or(0))
+    }
+
+    /// The model as it was after an epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] if its checkpoint is not there any more, cannot be read, or is of another model.
+    pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
+        let path = self.checkpoint("model", epoch);
+        let failed = |problem: String| Error::Run { path: path.clone(), problem };
+        let record = ModuleRecord::load(&path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+        model.try_load_record(record).map_err(|error| failed(format!("does not fit the model: {error}")))
+    }
+
+    fn checkpoint(&self, name: &str, epoch: usize) -> PathBuf {
+        self.folder.join(CHECKPOINTS).join(format!("{name}-{epoch}"))
+    }
+}
+
+const BEGINNING: &str = "run.json";
+const CHECKPOINTS: &str = "checkpoint";
+
+/// Whether there is nothing at `path`, or nothing in it.
+fn is_empty(path: &Path) -> Result<bool> {
+    match fs::read_dir(path) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(source) => Err(Error::reading(path, source)),
+    }
+}
+
+/// Stops a training when the validation loss has not fallen for so many epochs, by the logs of all epochs: those
+/// before a resume count too, which Burn's `MetricEarlyStoppingStrategy` forgets.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// Epochs without a lower loss.
+    pub epochs: usize,
+}
+
+impl EarlyStoppingStrategy for Patience {
+    fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
+        let loss = LossMetric::new().name();
+        let best = store.find_epoch(&loss, Aggregate::Mean, Direction::Lowest, &Split::Valid);
+        best.is_some_and(|best| epoch - best >= self.epochs)
+    }
+}

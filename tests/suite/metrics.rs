@@ -1,0 +1,97 @@
+//! Scores against scikit-learn's and SciPy's (tests/fixtures/make_metrics.py).
+
+use burn::data::dataloader::Progress;
+use burn::prelude::*;
+use burn::train::metric::{Adaptor, Metric, MetricMetadata, Numeric};
+use burn::train::{ClassificationOutput, RegressionOutput};
+use burn_bert::training::{ConfusionMatrix, ConfusionMetric, LabelNames, SpearmanMetric, spearman};
+use serde_json::Value;
+
+fn fixture() -> Value {
+    serde_json::from_str(include_str!("../fixtures/metrics/cases.json")).unwrap()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+fn metadata() -> MetricMetadata {
+    MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None }
+}
+
+#[test]
+fn scores_equal_scikit_learns() {
+    for case in fixture()["cases"].as_array().unwrap() {
+        let mut matrix = ConfusionMatrix::default();
+        let pairs: Vec<(f64, f64)> =
+            numbers(&case["truth"]).into_iter().zip(numbers(&case["predicted"])).collect();
+        pairs.iter().for_each(|&(truth, predicted)| matrix.add(truth as usize, predicted as usize));
+        let is = |found: f64, name: &str| {
+            let expected = case[name].as_f64().unwrap();
+            assert!((found - expected).abs() < 1e-12, "{name}: {found} is not {expected}");
+        };
+        is(matrix.accuracy(), "accuracy");
+        is(matrix.macro_f1(), "macro_f1");
+        is(matrix.matthews(), "matthews");
+        for (class, expected) in numbers(&case["f1"]).into_iter().enumerate() {
+            assert!((matrix.f1(class) - expected).abs() < 1e-12, "class {class}");
+        }
+
+        // The same in Burn's trainer, in batches of seven, of which one is empty.
+        let device = Device::default();
+        let mut metrics =
+            [ConfusionMetric::macro_f1(), ConfusionMetric::matthews(), ConfusionMetric::f1(0, "zero")];
+        for batch in pairs.chunks(7).chain([&[] as &[_]]) {
+            let scores =
+                batch.iter().flat_map(|&(_, predicted)| (0..5).map(move |k| f32::from(k == predicted as u8)));
+            let scores = TensorData::new(scores.collect::<Vec<_>>(), [batch.len(), 5]);
+            let truth =
+                TensorData::new(batch.iter().map(|pair| pair.0 as i64).collect::<Vec<_>>(), [batch.len()]);
+            let loss = Tensor::zeros([1], &device);
+            let output = ClassificationOutput::new(
+                loss,
+                Tensor::from_data(scores, &device),
+                Tensor::from_data(truth, &device),
+            );
+            for metric in &mut metrics {
+                metric.update(&output.adapt(), &metadata()).unwrap();
+            }
+        }
+        is(metrics[0].final_value().current(), "macro_f1");
+        is(metrics[1].final_value().current(), "matthews");
+        assert!((metrics[2].final_value().current() - matrix.f1(0)).abs() < 1e-12);
+        metrics[0].clear();
+        assert!(metrics[0].final_value().current().is_nan());
+    }
+}
+
+#[test]
+fn the_rank_correlation_equals_scipys() {
+    let case = &fixture()["spearman"];
+    let (first, second) = (numbers(&case["first"]), numbers(&case["second"]));
+    let expected = case["value"].as_f64().unwrap();
+    assert!((spearman(&first, &second) - expected).abs() < 1e-12);
+    assert!(spearman(&first, &vec![1.0; first.len()]).is_nan());
+
+    let device = Device::default();
+    let mut metric = SpearmanMetric::new();
+    for (first, second) in first.chunks(16).zip(second.chunks(16)) {
+        let column = |values: &[f64]| {
+            Tensor::<2>::from_data(TensorData::new(values.to_vec(), [values.len(), 1]), &device)
+        };
+        let output = RegressionOutput::new(Tensor::zeros([1], &device), column(first), column(second));
+        metric.update(&output.adapt(), &metadata()).unwrap();
+    }
+    assert!((metric.final_value().current() - expected).abs() < 1e-12);
+}
+
+#[test]
+fn a_confusion_matrix_prints_as_a_table() {
+    let mut matrix = ConfusionMatrix::default();
+    [(0, 0), (0, 1), (1, 1), (1, 1)].into_iter().for_each(|(truth, predicted)| matrix.add(truth, predicted));
+    let names = LabelNames::new(["no", "yes"]).unwrap();
+    let expected = "predicted |        no       yes |     F1\n       \
+                    no |         1         1 | 0.6667\n      \
+                    yes |         0         2 | 0.8000\n";
+    assert_eq!(matrix.to_text(&names), expected);
+}
