@@ -37,7 +37,7 @@ fn main() {
     println!(
         "{BATCH} × {SEQ} tokens, burn-bert with mimalloc; medians of tokens per second, ratios of burn-bert to them\n"
     );
-    println!("| model | burn-bert | PyTorch | ratio | PyTorch, head on hidden tokens | ratio |");
+    println!("| model | burn-bert | PyTorch | ratio | PyTorch, head on masked tokens | ratio |");
     println!("|---|---|---|---|---|---|");
     let torch = RefCell::new(torch);
     for (name, config) in models() {
@@ -60,9 +60,8 @@ fn main() {
                 Box::new(|steps| ask("hidden", steps)),
             ])
             .map(|milliseconds| (BATCH * SEQ) as f64 / milliseconds * 1e3);
-        let against = |other: f64| match other.is_nan() {
-            true => "— | —".into(),
-            false => format!("{other:.0} | {:.2}×", own / other),
+        let against = |other: f64| {
+            if other.is_nan() { "— | —".into() } else { format!("{other:.0} | {:.2}×", own / other) }
         };
         println!("| {name} | {own:.0} | {} | {} |", against(every), against(hidden));
     }

@@ -48,13 +48,15 @@ fn run(args: &Args) -> Result<()> {
     let embeddings = BertEmbeddings::from_pretrained(&args.checkpoint, &device)?;
     let vocabulary = Vocabulary::beside(&args.checkpoint)?;
     let rows = embeddings.word_embeddings.num_embeddings();
-    let sentences = match args.sentences.is_empty() {
-        true => default_sentences(rows),
-        false => args.sentences.iter().map(|sentence| parse_ids(sentence)).collect::<Result<_>>()?,
+    let sentences = if args.sentences.is_empty() {
+        default_sentences(rows)
+    } else {
+        args.sentences.iter().map(|sentence| parse_ids(sentence)).collect::<Result<_>>()?
     };
-    let words = match args.words.is_empty() {
-        true => vocabulary.defaults(rows),
-        false => args.words.iter().map(|word| vocabulary.id(word, rows)).collect::<Result<_>>()?,
+    let words = if args.words.is_empty() {
+        vocabulary.defaults(rows)
+    } else {
+        args.words.iter().map(|word| vocabulary.id(word, rows)).collect::<Result<_>>()?
     };
 
     describe(&embeddings);
@@ -143,10 +145,8 @@ struct Vocabulary(Vec<String>);
 
 impl Vocabulary {
     fn beside(checkpoint: &Path) -> Result<Self> {
-        let directory = match checkpoint.is_dir() {
-            true => checkpoint,
-            false => checkpoint.parent().unwrap_or(Path::new("")),
-        };
+        let directory =
+            if checkpoint.is_dir() { checkpoint } else { checkpoint.parent().unwrap_or(Path::new("")) };
         let path = directory.join("vocab.txt");
         if !path.is_file() {
             return Ok(Self(Vec::new()));
@@ -175,9 +175,6 @@ impl Vocabulary {
     /// Words that everyone knows, or else ids spread over the table.
     fn defaults(&self, rows: usize) -> Vec<usize> {
         let known: Vec<usize> = WORDS.iter().filter_map(|word| self.id(word, rows).ok()).collect();
-        match known.is_empty() {
-            true => (1..=4).map(|part| rows * part / 5).collect(),
-            false => known,
-        }
+        if known.is_empty() { (1..=4).map(|part| rows * part / 5).collect() } else { known }
     }
 }

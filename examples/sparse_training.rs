@@ -130,11 +130,8 @@ impl Batch {
 fn word(vocabulary: u32, topic: u32, random: &mut impl Rng) -> u32 {
     let ranks = f64::from(vocabulary - TOPICS as u32);
     let rank = ranks.powf(random.random::<f64>()) as u32;
-    match random.random_bool(OWN_TOPIC) {
-        true => rank - rank % TOPICS as u32 + topic,
-        false => rank,
-    }
-    .max(1)
+    let rank = if random.random_bool(OWN_TOPIC) { rank - rank % TOPICS as u32 + topic } else { rank };
+    rank.max(1)
 }
 
 /// What a training came to.

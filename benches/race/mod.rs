@@ -70,10 +70,7 @@ pub fn contestants(peers: &[&Option<Peer>]) -> String {
 
 /// `time | ratio`, the ratio to `own`; dashes for a contestant that does not take part.
 pub fn against(own: f64, time: f64) -> String {
-    match time.is_nan() {
-        true => "— | —".into(),
-        false => format!("{time:.2} | {:.1}×", time / own),
-    }
+    if time.is_nan() { "— | —".into() } else { format!("{time:.2} | {:.1}×", time / own) }
 }
 
 /// A program that is asked line by line: `time CASE RUNS` for the milliseconds of each run, `peak CASE` for the most

@@ -1,7 +1,7 @@
 //! A toy masked-language-model training run that shows learned position embeddings updating.
 //!
 //! Two models see the same batches from the same start. One learns its position embeddings, the other has its
-//! position table held at zero. In the synthetic language of `places.rs` a hidden letter follows from its
+//! position table held at zero. In the synthetic language of `places.rs` a masked letter follows from its
 //! position and from nothing else, so only the first can solve the task. With `--text FILE` both train on the
 //! words of any UTF-8 text instead.
 //!

@@ -3,7 +3,7 @@
 //! Forty-eight places each have one of sixteen letters, three places to a letter, dealt out by the seed. A
 //! sentence is a random choice of places, read from left to right: the letter of each, at the position of each.
 //! Which places come is drawn anew every time, so the other letters of a sentence say next to nothing about a
-//! hidden one, and a model that cannot see positions can only guess.
+//! masked one, and a model that cannot see positions can only guess.
 
 use crate::task::{CLS, Outcome, SPECIAL_TOKENS, Task};
 use burn_bert::BertEmbeddingsConfig;
@@ -53,7 +53,7 @@ impl Places {
 impl Task for Places {
     fn description(&self) -> String {
         format!(
-            "A language of {LETTERS} letters at {PLACES} places: a hidden letter follows from its position alone."
+            "A language of {LETTERS} letters at {PLACES} places: a masked letter follows from its position alone."
         )
     }
 

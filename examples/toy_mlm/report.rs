@@ -81,7 +81,7 @@ impl fmt::Display for Report {
         let Outcome { loss_before, loss, accuracy, accuracy_without_positions, .. } = self.outcome;
         let Outcome { blind_loss, unused_movement, pad_movement, .. } = self.outcome;
         let mut row = |label: &str, value: String| writeln!(f, "  {label:<52} {value:>10}");
-        row("held-out hidden tokens", String::new())?;
+        row("held-out masked tokens", String::new())?;
         row("  loss before training", format!("{loss_before:.3}"))?;
         row("  loss after training", format!("{loss:.3}"))?;
         row("  … with the position table held at zero", format!("{:.3}", self.without_positions.loss))?;
@@ -99,8 +99,5 @@ impl fmt::Display for Report {
 
 /// A zero that is one, and all digits of what is not.
 fn exact(value: f64) -> String {
-    match value == 0.0 {
-        true => "0 exactly".into(),
-        false => format!("{value:e}"),
-    }
+    if value == 0.0 { "0 exactly".into() } else { format!("{value:e}") }
 }

@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Scores a model on the held-out batches, where every hidden token is `[MASK]`.
+    /// Scores a model on the held-out batches, where every masked token is `[MASK]`.
     pub fn score(&self, model: &BertForMaskedLm) -> Score {
         let model = model.valid();
         let (mut cost, mut correct, mut count) = (0.0, 0, 0);

@@ -30,7 +30,7 @@ pub trait Task {
     /// Batches that training never sees.
     fn held_out(&self) -> Vec<Vec<MaskedLmExample>>;
 
-    /// Mean cost, in nats, of a guess that looks at nothing, for hidden tokens with these labels.
+    /// Mean cost, in nats, of a guess that looks at nothing, for masked tokens with these labels.
     fn blind_guess(&self, labels: &[u32]) -> f64;
 
     /// What `blind_guess` knows.

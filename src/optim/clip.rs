@@ -110,9 +110,10 @@ impl<'a> SumOfSquares<'a> {
             None => sum,
             Some(total) => {
                 let sum = sum.to_device(&total.device());
-                match total.dtype() == sum.dtype() {
-                    true => total + sum,
-                    false => total.cast(FloatDType::F64) + sum.cast(FloatDType::F64),
+                if total.dtype() == sum.dtype() {
+                    total + sum
+                } else {
+                    total.cast(FloatDType::F64) + sum.cast(FloatDType::F64)
                 }
             }
         });

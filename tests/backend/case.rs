@@ -198,10 +198,7 @@ fn assert_padding_row_is_zero(what: &str, table: &burn_bert::TokenEmbedding, gra
     assert!(row.iter().all(|&value| value == 0.0), "{what}: gradient of the padding row is {row:?}, not 0.0");
 }
 
-/// The dtypes besides f32 that the device takes; says which it does not.
+/// The dtypes besides f32 that the device computes in, at least one.
 pub fn other_dtypes(device: &Device) -> Vec<DType> {
-    let (taken, refused): (Vec<_>, Vec<_>) =
-        [DType::F64, DType::F16, DType::BF16].into_iter().partition(|&dtype| device.supports_dtype(dtype));
-    eprintln!("{device:?} takes {taken:?} and refuses {refused:?}");
-    taken
+    crate::devices::supported(device, &[DType::F64, DType::F16, DType::BF16])
 }

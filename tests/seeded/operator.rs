@@ -1,6 +1,7 @@
 //! What the operator promises beyond its arithmetic, on every device that is compiled in: padding, frozen and adapted
 //! tables, dropout's mask.
 
+use crate::devices::supported;
 use crate::turn;
 use burn::module::{Module, ModuleMapper, Param, Quantizer};
 use burn::prelude::*;
@@ -89,13 +90,12 @@ fn gradient_flows_through_a_table_that_is_computed(case: &Case) {
     let weights = weights([1, 4, 4], &device);
     let gradients = |fused: bool| {
         let table = base.clone() + a.clone().matmul(b.clone()); // as LoRA adapts one
-        let y = match fused {
-            true => {
-                let words = Rows::Lookup { table, ids: ids.clone(), padding_idx: None };
-                let norm = Norm { gamma: gamma.clone(), beta: None, epsilon: 1e-5 };
-                embed_layer_norm([1, 4], [words, Rows::Absent, Rows::Absent], norm, 0.0)
-            }
-            false => layer_norm(embedding(table, ids.clone()), gamma.clone(), None, 1e-5),
+        let y = if fused {
+            let words = Rows::Lookup { table, ids: ids.clone(), padding_idx: None };
+            let norm = Norm { gamma: gamma.clone(), beta: None, epsilon: 1e-5 };
+            embed_layer_norm([1, 4], [words, Rows::Absent, Rows::Absent], norm, 0.0)
+        } else {
+            layer_norm(embedding(table, ids.clone()), gamma.clone(), None, 1e-5)
         };
         let gradients = (y * weights.clone()).sum().backward();
         [&a, &b].map(|factor| values(factor.grad(&gradients).unwrap()))
@@ -122,10 +122,7 @@ fn gradients_are_the_same_under_checkpointing(case: &Case) {
 
 fn scheme(device: &Device) -> QuantScheme {
     let packed = QuantScheme::default();
-    match device.supports_dtype(DType::QFloat(packed)) {
-        true => packed,
-        false => packed.with_store(QuantStore::Native),
-    }
+    if device.supports_dtype(DType::QFloat(packed)) { packed } else { packed.with_store(QuantStore::Native) }
 }
 
 fn quantised_tensors_give_what_they_dequantise_to(case: &Case) {
@@ -186,10 +183,7 @@ impl ModuleMapper for Dequantize {
 fn gradients_come_back_in_the_dtype_of_their_parameter(case: &Case) {
     let _turn = turn();
     let device = case.device.clone().autodiff();
-    for dtype in [DType::F16, DType::BF16] {
-        if !device.supports_dtype(dtype) {
-            continue;
-        }
+    for dtype in supported(&device, &[DType::F64, DType::F16, DType::BF16]) {
         for (wide, narrow) in [(DType::F32, dtype), (dtype, DType::F32)] {
             let (tokens, hidden) = (2049, 4);
             let table = Tensor::<2>::random([7, hidden], Distribution::Default, (&device, narrow));
@@ -323,10 +317,8 @@ fn mask_does_not_depend_on_the_dtype(case: &Case) {
     };
     let expected = draw(DType::F32);
     assert!(expected.contains(&true) && expected.contains(&false));
-    for dtype in [DType::F64, DType::F16, DType::BF16] {
-        if device.supports_dtype(dtype) {
-            assert!(draw(dtype) == expected, "{dtype:?}");
-        }
+    for dtype in supported(&device, &[DType::F64, DType::F16, DType::BF16]) {
+        assert!(draw(dtype) == expected, "{dtype:?}");
     }
 }
 

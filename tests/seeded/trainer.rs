@@ -186,7 +186,7 @@ fn two_devices_take_the_steps_that_one_takes_with_twice_the_batches() {
 }
 
 #[test]
-fn a_batch_that_hides_nothing_trains_nothing() {
+fn a_batch_with_no_masked_token_trains_nothing() {
     let _turn = turn();
     let device = Device::default().autodiff();
     let model = model(&device);

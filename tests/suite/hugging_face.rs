@@ -65,7 +65,8 @@ fn outputs_equal_hugging_faces_in_every_dtype() {
     for golden in goldens() {
         for (name, device) in devices() {
             if !device.supports_dtype(golden.dtype) {
-                println!("{name} has no {:?}: {} is left out", golden.dtype, golden.path.display());
+                // Each device takes some of the files: those in f32 at least.
+                assert_ne!(golden.dtype, FloatDType::F32, "{name}");
                 continue;
             }
             let output = golden.module(&device).forward(&golden.input(&device).0);
@@ -126,10 +127,11 @@ fn ten_steps_of_an_adamw_in_f64_cost_and_end_as_pytorchs_do() {
 }
 
 /// The real thing: the interpreter that `BURN_BERT_PYTHON` names runs transformers' layer of the checkpoint that
-/// `BURN_BERT_MODEL` names on real sentences.
+/// `BURN_BERT_CHECKPOINT` names on real sentences.
 #[test]
+#[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
 fn a_real_checkpoint_on_real_sentences_equals_transformers() {
-    let (Some(python), Some(model)) = (Python::find(), real_checkpoint()) else { return };
+    let (python, model) = (Python::named(), real_checkpoint());
     let folder = tempfile::tempdir().unwrap();
     python.check("golden", &model, folder.path());
 

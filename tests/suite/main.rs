@@ -2,6 +2,8 @@
 
 #[path = "../support/checkpoint_files/mod.rs"]
 mod checkpoint_files;
+#[path = "../support/devices/mod.rs"]
+mod devices;
 #[path = "../support/golden/mod.rs"]
 mod golden;
 #[path = "../support/tolerance/mod.rs"]

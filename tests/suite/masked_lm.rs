@@ -166,7 +166,7 @@ fn the_loss_is_the_mean_cross_entropy_of_the_hidden_tokens() {
 }
 
 #[test]
-fn a_batch_that_hides_nothing_costs_zero_and_has_zero_gradients() {
+fn a_batch_with_no_masked_token_costs_zero_and_has_zero_gradients() {
     let device = Device::default().autodiff();
     let model = config().init(&device);
     let output = model.forward(&batch(0.0, &device));

@@ -1,5 +1,6 @@
 //! Ten steps beside PyTorch: `nn.Embedding(sparse=True)` tables under `torch.optim.SparseAdam`.
 
+use crate::devices::supported;
 use crate::tolerance::{F32, F64, Tolerance, assert_close, values};
 use burn::module::Param;
 use burn::optim::{GradientsParams, SgdConfig};
@@ -128,9 +129,7 @@ fn losses_and_parameters_of_ten_steps_are_pytorchs_in_f32() {
 
 #[test]
 fn losses_and_parameters_of_ten_steps_are_pytorchs_in_f64() {
-    if !Device::default().supports_dtype(DType::F64) {
-        return;
-    }
+    supported(&Device::default(), &[DType::F64]);
     Fixture::open("ten_steps_f64.safetensors", DType::F64).check(F64);
 }
 

@@ -109,7 +109,7 @@ fn batches_hide_whole_words_if_asked_to() {
 }
 
 #[test]
-fn a_seed_hides_what_it_hid_before_there_were_whole_words() {
+fn a_seed_masks_what_it_masked_before_there_were_whole_words() {
     let mut ids: Vec<u32> = (4..36).collect();
     let masked = config().with_mlm_probability(0.5).init().mask(&mut ids, 42);
     let places: Vec<_> = masked.iter().map(|&(place, _)| place).collect();

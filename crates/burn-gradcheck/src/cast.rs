@@ -33,9 +33,10 @@ impl ModuleMapper for Cast {
         let dtype = self.dtype;
         param.map(|tensor| {
             let require_grad = tensor.is_require_grad();
-            match tensor.dtype().is_float() {
-                true => tensor.cast(dtype).detach().set_require_grad(require_grad),
-                false => tensor, // quantised
+            if tensor.dtype().is_float() {
+                tensor.cast(dtype).detach().set_require_grad(require_grad)
+            } else {
+                tensor // quantised
             }
         })
     }

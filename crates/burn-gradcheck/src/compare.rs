@@ -1,9 +1,21 @@
 //! One parameter's analytic gradient against difference quotients.
 
+use super::error::GradCheckError;
 use super::probe::SplitMix;
-use super::report::{Coverage, ExcludedRowReport, ParameterReport, Place, Worst};
+use super::report::{Coverage, ParameterReport, Place, Worst};
+use super::tolerance::Tolerance;
 use super::walk::Slot;
-use super::{Excluded, GradCheck, GradCheckError, Tolerance};
+
+/// How many comparisons a parameter gets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sampling {
+    /// Parameters of up to so many values are compared entry by entry.
+    pub max_entries: usize,
+    /// Larger ones along so many random directions.
+    pub directions: usize,
+    /// The seed of the directions.
+    pub seed: u64,
+}
 
 /// Everything that the comparison of one parameter needs.
 pub(super) struct Comparison<'a, L> {
@@ -47,13 +59,15 @@ struct Tally {
 }
 
 impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
-    pub fn report(&self, check: &GradCheck, has_gradient: bool) -> Result<ParameterReport, GradCheckError> {
+    pub fn report(&self, sampling: Sampling, has_gradient: bool) -> Result<ParameterReport, GradCheckError> {
         let slot = self.slot;
         let entries: Vec<usize> = (0..slot.values.len()).filter(|&entry| !self.skipped[entry]).collect();
-        let coverage = match slot.trained {
-            false => Coverage::Frozen,
-            true if slot.values.len() <= check.max_entries => Coverage::Entries(entries.len()),
-            true => Coverage::Directions(check.directions),
+        let coverage = if !slot.trained {
+            Coverage::Frozen
+        } else if slot.values.len() <= sampling.max_entries {
+            Coverage::Entries(entries.len())
+        } else {
+            Coverage::Directions(sampling.directions)
         };
         let parameter = ParameterReport {
             path: slot.path().to_owned(),
@@ -75,7 +89,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
                 }
             }
             Coverage::Directions(directions) => {
-                let mut random = SplitMix(check.seed);
+                let mut random = SplitMix(sampling.seed);
                 for number in 0..directions {
                     let direction: Vec<_> = entries.iter().map(|&entry| (entry, random.sign())).collect();
                     let compared = self.along(&direction)?;
@@ -160,27 +174,6 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
 /// The larger of two numbers, not-a-number if the first is.
 fn larger(so_far: f64, next: f64) -> f64 {
     if next > so_far { next } else { so_far }
-}
-
-/// Holds an excluded row against its expected gradient.
-pub(super) fn compare_row(slot: &Slot, row: &Excluded, analytic: &[f64]) -> ExcludedRowReport {
-    let entries = slot.row_len();
-    let found = &analytic[row.row * entries..][..entries];
-    let mut furthest = (0, found.first().copied().unwrap_or(row.expected));
-    for (column, &gradient) in found.iter().enumerate() {
-        let distance = (gradient - row.expected).abs();
-        if distance.is_nan() || distance > (furthest.1 - row.expected).abs() {
-            furthest = (column, gradient);
-        }
-    }
-    ExcludedRowReport {
-        path: slot.path().to_owned(),
-        row: row.row,
-        expected: row.expected,
-        furthest,
-        entries,
-        passed: found.iter().all(|&gradient| gradient == row.expected),
-    }
 }
 
 /// The root mean square of a parameter's values; 1 where that is 0.

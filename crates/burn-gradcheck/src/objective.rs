@@ -1,6 +1,8 @@
 //! The loss as a function of the module alone, and its gradients.
 
-use super::{GradCheckError, Probe, walk};
+use super::error::GradCheckError;
+use super::probe::Probe;
+use super::walk;
 use burn::prelude::*;
 use burn::tensor::Gradients;
 
@@ -42,10 +44,7 @@ impl<F> Objective<F> {
         if (first - second).abs() > 16.0 * self.epsilon() * first.abs() {
             return Err(GradCheckError::NotRepeatable { first, second });
         }
-        match root.is_tracked() {
-            true => Ok((first, root.backward())),
-            false => Err(GradCheckError::NoGraph),
-        }
+        if root.is_tracked() { Ok((first, root.backward())) } else { Err(GradCheckError::NoGraph) }
     }
 
     fn tensor<M>(&self, module: &M) -> Result<Tensor<1>, GradCheckError>

@@ -1,10 +1,10 @@
 //! What a check found, and how it is printed.
 
-use super::Tolerance;
+use super::tolerance::Tolerance;
 use burn::tensor::DType;
 use std::fmt;
 
-/// What [`GradCheck`](super::GradCheck) found, parameter by parameter.
+/// What [`GradCheck`](crate::GradCheck) found, parameter by parameter.
 ///
 /// Printed, it is a table with one line a parameter and one for each excluded row.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // every test file takes what it needs
 
 use burn::prelude::*;
+use burn::tensor::DType;
 
 #[cfg(feature = "flex")]
 pub fn flex() -> Device {
@@ -32,6 +33,14 @@ pub fn wgpu() -> Device {
 #[cfg(feature = "cpu")]
 pub fn cpu() -> Device {
     Device::cpu()
+}
+
+/// The dtypes of `wanted` that a device computes in. Fails where it has none of them, because a test that compares
+/// nothing must not pass; `--skip NAME` leaves it out on such a device.
+pub fn supported(device: &Device, wanted: &[DType]) -> Vec<DType> {
+    let found: Vec<DType> = wanted.iter().copied().filter(|&dtype| device.supports_dtype(dtype)).collect();
+    assert!(!found.is_empty(), "{device:?} computes in none of {wanted:?}");
+    found
 }
 
 pub fn all() -> Vec<Device> {

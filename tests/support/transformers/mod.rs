@@ -1,4 +1,5 @@
-//! The real transformers, where an interpreter has them. What needs them says so and compares nothing where none is named.
+//! The real transformers. A test that needs them is ignored, with the reason; `cargo test -- --ignored` runs it and
+//! fails where an environment variable does not name what it needs.
 
 #![allow(dead_code)] // every test file takes what it needs
 
@@ -10,8 +11,8 @@ use std::process::{Command, Stdio};
 pub struct Python(OsString);
 
 impl Python {
-    pub fn find() -> Option<Self> {
-        named("BURN_BERT_PYTHON").map(Self)
+    pub fn named() -> Self {
+        Self(named("BURN_BERT_PYTHON"))
     }
 
     /// What a script of `tests/fixtures` prints. Fails with what it complains of.
@@ -30,15 +31,12 @@ impl Python {
     }
 }
 
-/// The checkpoint that `BURN_BERT_MODEL` names.
-pub fn real_checkpoint() -> Option<PathBuf> {
-    named("BURN_BERT_MODEL").map(PathBuf::from)
+/// The checkpoint that `BURN_BERT_CHECKPOINT` names.
+pub fn real_checkpoint() -> PathBuf {
+    named("BURN_BERT_CHECKPOINT").into()
 }
 
-fn named(variable: &str) -> Option<OsString> {
-    let found = std::env::var_os(variable);
-    if found.is_none() {
-        println!("{variable} is not set: nothing was compared");
-    }
-    found
+fn named(variable: &str) -> OsString {
+    std::env::var_os(variable)
+        .unwrap_or_else(|| panic!("set {variable}; tests/fixtures/README.md says to what"))
 }

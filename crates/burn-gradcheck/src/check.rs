@@ -1,0 +1,242 @@
+//! The check: its settings, and how it runs.
+
+use super::cast::cast_module;
+use super::compare::{Comparison, Sampling, scale};
+use super::error::GradCheckError;
+use super::excluded::Excluded;
+use super::objective::Objective;
+use super::probe::Probe;
+use super::report::GradCheckReport;
+use super::tolerance::Tolerance;
+use super::walk::{self, Slot};
+use burn::module::{Module, Param};
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+
+/// A check of analytic gradients against central differences; see the [crate's documentation](crate).
+#[derive(Debug, Clone)]
+pub struct GradCheck {
+    dtype: Option<FloatDType>,
+    tolerance: Option<Tolerance>,
+    step: Option<f64>,
+    sampling: Sampling,
+    excluded: Vec<Excluded>,
+}
+
+impl Default for GradCheck {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl GradCheck {
+    /// A check with the defaults: f64 where there is one, the table's tolerance and step, every entry of
+    /// parameters of up to 1024 values, 8 directions for larger ones.
+    pub fn new() -> Self {
+        Self {
+            dtype: None,
+            tolerance: None,
+            step: None,
+            sampling: Sampling { max_entries: 1024, directions: 8, seed: 0 },
+            excluded: Vec::new(),
+        }
+    }
+
+    /// Works in `dtype`, F64 or F32, instead of the widest that the device has.
+    pub fn dtype(self, dtype: FloatDType) -> Self {
+        Self { dtype: Some(dtype), ..self }
+    }
+
+    /// Replaces the table's tolerance.
+    pub fn tolerance(self, absolute: f64, relative: f64) -> Self {
+        Self { tolerance: Some(Tolerance { absolute, relative }), ..self }
+    }
+
+    /// Replaces the table's step, in units of a parameter's root mean square.
+    pub fn step(self, step: f64) -> Self {
+        Self { step: Some(step), ..self }
+    }
+
+    /// Checks parameters of up to so many values entry by entry.
+    pub fn max_entries(self, max_entries: usize) -> Self {
+        Self { sampling: Sampling { max_entries, ..self.sampling }, ..self }
+    }
+
+    /// Checks larger parameters along so many random directions, at least 1.
+    pub fn directions(self, directions: usize) -> Self {
+        let directions = directions.max(1);
+        Self { sampling: Sampling { directions, ..self.sampling }, ..self }
+    }
+
+    /// Draws directions and the weights of [`Probe::weighted_sum`] from another seed.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { sampling: Sampling { seed, ..self.sampling }, ..self }
+    }
+
+    /// Holds one row of a parameter against an expected gradient instead of a difference quotient.
+    ///
+    /// For rows where the two differ by design, such as the padding row of a lookup table: the loss depends
+    /// on it, and its gradient is 0 all the same. `row` counts along the outermost axis; every entry must be
+    /// exactly `expected`.
+    pub fn exclude_row(mut self, path: impl Into<String>, row: usize, expected: f64) -> Self {
+        self.excluded.push(Excluded { path: path.into(), row, expected });
+        self
+    }
+
+    /// Checks the gradients of all float parameters of `module`.
+    ///
+    /// `loss` is called with the module, cast and with a parameter changed, many times over: it must be a
+    /// function of the module alone. To check several tensors without a module around them, pass a tuple of
+    /// `Param`s as the module.
+    ///
+    /// # Errors
+    ///
+    /// A [`GradCheckError`] if the loss cannot be checked: it is random, not finite, not one number, of another
+    /// dtype, or nothing in the module is trained; or if a setting makes no sense. A gradient that is wrong is
+    /// no error but a report that does not [pass](GradCheckReport::passes).
+    pub fn run<M: Module>(
+        &self,
+        module: &M,
+        loss: impl Fn(&M, &Probe) -> Tensor<1>,
+    ) -> Result<GradCheckReport, GradCheckError> {
+        self.run_named(module, loss, |path| path)
+    }
+
+    /// [`run`](Self::run), with each parameter under the name that `name` gives its path.
+    fn run_named<M: Module>(
+        &self,
+        module: &M,
+        loss: impl Fn(&M, &Probe) -> Tensor<1>,
+        name: fn(&str) -> &str,
+    ) -> Result<GradCheckReport, GradCheckError> {
+        let first = walk::slots(module, name).into_iter().next().ok_or(GradCheckError::NothingTrained)?;
+        if !first.device.is_autodiff() {
+            return Err(GradCheckError::NoAutodiff { path: first.path().to_owned() });
+        }
+        let dtype = self.dtype_on(&first.device)?;
+        let (tolerance, step) = self.tolerance_and_step(dtype)?;
+        let module = cast_module(module.clone(), dtype.into());
+        let slots = walk::slots(&module, name);
+        self.excluded.iter().try_for_each(|row| row.check(&slots))?;
+        if !slots.iter().any(|slot| slot.trained) {
+            return Err(GradCheckError::NothingTrained);
+        }
+
+        let probe = Probe { device: first.device, dtype, seed: self.sampling.seed };
+        let objective = Objective { loss, probe };
+        let (value, gradients) = objective.value_and_gradients(&module)?;
+        let epsilon = objective.epsilon();
+        // Thousands of graphs that no backward ever walks would all be freed in the next one that does.
+        let untracked = module.clone().no_grad();
+
+        let mut report = GradCheckReport {
+            dtype,
+            tolerance,
+            loss: value,
+            parameters: Vec::with_capacity(slots.len()),
+            excluded_rows: Vec::new(),
+        };
+        for slot in &slots {
+            let gradient = walk::gradient(&module, slot.id, &gradients);
+            let has_gradient = gradient.is_some();
+            let analytic = gradient.unwrap_or_else(|| vec![0.0; slot.values.len()]);
+            let excluded = self.excluded.iter().filter(|row| row.is_of(slot));
+            let mut skipped = vec![false; slot.values.len()];
+            for row in excluded {
+                report.excluded_rows.push(row.compare(slot, &analytic));
+                skipped[row.entries(slot)].fill(true);
+            }
+            let h = step * scale(&slot.values);
+            let comparison = Comparison {
+                slot,
+                analytic,
+                h,
+                skipped,
+                loss_at: |values: Vec<f64>| {
+                    objective.value(&walk::replace(untracked.clone(), slot.id, values))
+                },
+                tolerance: Tolerance {
+                    absolute: tolerance.absolute + 4.0 * epsilon * value.abs() / h,
+                    ..tolerance
+                },
+                floor: tolerance.absolute / tolerance.relative,
+            };
+            report.parameters.push(comparison.report(self.sampling, has_gradient)?);
+        }
+        Ok(report)
+    }
+
+    /// Checks the gradient of an input beside those of the module's parameters; the report calls it `input`.
+    ///
+    /// The input is copied to the module's device, wherever it lies.
+    ///
+    /// ```
+    /// use burn::nn::LayerNormConfig;
+    /// use burn::prelude::*;
+    /// use burn::tensor::Distribution;
+    /// use burn_gradcheck::GradCheck;
+    ///
+    /// let device = Device::default().autodiff();
+    /// let norm = LayerNormConfig::new(6).init(&device);
+    /// let x = Tensor::<2>::random([3, 6], Distribution::Default, &device);
+    /// let report = GradCheck::new()
+    ///     .run_with_input(&norm, x, |norm, x, probe| probe.weighted_sum(norm.forward(x)))?;
+    /// assert!(report.parameter("input").is_some_and(|input| input.passed));
+    /// # Ok::<(), burn_gradcheck::GradCheckError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    pub fn run_with_input<M: Module, const D: usize>(
+        &self,
+        module: &M,
+        input: Tensor<D>,
+        loss: impl Fn(&M, Tensor<D>, &Probe) -> Tensor<1>,
+    ) -> Result<GradCheckReport, GradCheckError> {
+        let input = match walk::slots(module, |path| path).first() {
+            Some(Slot { device, .. }) => {
+                Tensor::from_data(input.into_data(), (device, self.dtype_on(device)?))
+            }
+            None => input.detach(),
+        };
+        let pair = (module.clone(), Param::from_tensor(input));
+        self.run_named(
+            &pair,
+            |(module, input), probe| loss(module, input.val(), probe),
+            |path| match path.strip_prefix('0') {
+                Some(inner) => inner.strip_prefix('.').unwrap_or(inner),
+                None => "input",
+            },
+        )
+    }
+
+    fn dtype_on(&self, device: &Device) -> Result<DType, GradCheckError> {
+        let dtype = match self.dtype {
+            Some(dtype) => dtype.into(),
+            None if device.supports_dtype(DType::F64) => DType::F64,
+            None => DType::F32,
+        };
+        if Tolerance::of(dtype).is_some() && device.supports_dtype(dtype) {
+            Ok(dtype)
+        } else {
+            Err(GradCheckError::Dtype { dtype })
+        }
+    }
+
+    fn tolerance_and_step(&self, dtype: DType) -> Result<(Tolerance, f64), GradCheckError> {
+        let tolerance = self.tolerance.or(Tolerance::of(dtype)).ok_or(GradCheckError::Dtype { dtype })?;
+        let step = self.step.unwrap_or(if dtype == DType::F64 { 3e-5 } else { 1e-2 });
+        for (name, value) in [("the step", step), ("the relative tolerance", tolerance.relative)] {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(GradCheckError::Setting { name, value, allowed: "above 0" });
+            }
+        }
+        let (name, value) = ("the absolute tolerance", tolerance.absolute);
+        if value.is_finite() && value >= 0.0 {
+            Ok((tolerance, step))
+        } else {
+            Err(GradCheckError::Setting { name, value, allowed: "not negative" })
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Burn's own modules pass, and the report says what was compared.
+
+use super::{device, random};
+use burn::module::{Lora, Module, Param};
+use burn::nn::{LayerNormConfig, LinearConfig};
+use burn::tensor::{DType, FloatDType};
+use burn_gradcheck::{Coverage, GradCheck, GradCheckReport};
+
+#[test]
+fn burns_linear_passes_in_f64_with_its_input() {
+    let linear = LinearConfig::new(7, 5).init(&device());
+    let report = GradCheck::new()
+        .run_with_input(&linear, random([4, 7]), |linear, x, probe| probe.weighted_sum(linear.forward(x)))
+        .unwrap();
+    report.assert_passes();
+    assert_eq!(report.dtype, DType::F64);
+    let checked: Vec<_> = report.parameters.iter().map(|p| (p.path.as_str(), p.coverage)).collect();
+    let expected =
+        [("weight", Coverage::Entries(35)), ("bias", Coverage::Entries(5)), ("input", Coverage::Entries(28))];
+    assert_eq!(checked, expected);
+}
+
+#[test]
+fn burns_layer_norm_passes_in_f64_with_its_input() {
+    for features in [2, 3, 17] {
+        let norm = LayerNormConfig::new(features).with_epsilon(1e-12).init(&device());
+        GradCheck::new()
+            .run_with_input(&norm, random([2, 3, features]), |norm, x, probe| {
+                probe.weighted_sum(norm.forward(x))
+            })
+            .unwrap()
+            .assert_passes();
+    }
+}
+
+#[test]
+fn burns_linear_and_layer_norm_pass_in_f32() {
+    let pair = (LinearConfig::new(6, 8).init(&device()), LayerNormConfig::new(8).init(&device()));
+    let report = GradCheck::new()
+        .dtype(FloatDType::F32)
+        .run_with_input(&pair, random([3, 6]), |(linear, norm), x, probe| {
+            probe.weighted_sum(norm.forward(linear.forward(x)))
+        })
+        .unwrap();
+    report.assert_passes();
+    assert_eq!(report.dtype, DType::F32);
+}
+
+#[test]
+fn a_table_too_large_for_every_entry_is_checked_along_directions() {
+    let linear = LinearConfig::new(300, 200).init(&device());
+    let x = random([2, 300]);
+    let report = GradCheck::new()
+        .directions(3)
+        .run(&linear, |linear, probe| probe.weighted_sum(linear.forward(probe.constant(x.clone())).tanh()))
+        .unwrap();
+    report.assert_passes();
+    assert_eq!(report.parameter("weight").unwrap().coverage, Coverage::Directions(3));
+    assert_eq!(report.parameter("bias").unwrap().coverage, Coverage::Entries(200));
+}
+
+#[test]
+fn a_parameter_that_two_fields_share_is_varied_in_both() {
+    let shared = LinearConfig::new(4, 4).with_bias(false).init(&device());
+    let pair = (shared.clone(), shared);
+    let x = random([3, 4]);
+    let report = GradCheck::new()
+        .run(&pair, |(first, second), probe| {
+            probe.weighted_sum(second.forward(first.forward(probe.constant(x.clone())).tanh()))
+        })
+        .unwrap();
+    report.assert_passes();
+    assert_eq!(report.parameters.len(), 1);
+}
+
+#[test]
+fn a_parameter_by_itself_has_no_path_with_an_input_and_without() {
+    let weight = Param::from_tensor(random([3, 2]));
+    let x = random([2, 3]);
+    let alone = GradCheck::new()
+        .run(&weight, |weight, probe| probe.weighted_sum(probe.constant(x.clone()).matmul(weight.val())))
+        .unwrap();
+    let check = GradCheck::new().exclude_row("", 1, 0.0).exclude_row("input", 0, 0.0);
+    let beside = check
+        .run_with_input(&weight, x.clone(), |weight, x, probe| probe.weighted_sum(x.matmul(weight.val())))
+        .unwrap();
+    let paths = |report: &GradCheckReport| -> Vec<String> {
+        report.parameters.iter().map(|parameter| parameter.path.clone()).collect()
+    };
+    assert_eq!(paths(&alone), [""]);
+    assert_eq!(paths(&beside), ["", "input"]);
+    let excluded: Vec<_> = beside.excluded_rows.iter().map(|row| (row.path.as_str(), row.row)).collect();
+    assert_eq!(excluded, [("", 1), ("input", 0)]);
+}
+
+#[test]
+fn a_frozen_parameter_is_listed_and_not_checked() {
+    let linear = LinearConfig::new(3, 2).init(&device());
+    let linear = burn::nn::Linear { bias: linear.bias.map(|bias| bias.set_require_grad(false)), ..linear };
+    let x = random([2, 3]);
+    let report = GradCheck::new()
+        .run(&linear, |linear, probe| probe.weighted_sum(linear.forward(probe.constant(x.clone()))))
+        .unwrap();
+    report.assert_passes();
+    let bias = report.parameter("bias").unwrap();
+    assert_eq!((bias.coverage, &bias.worst), (Coverage::Frozen, &None));
+    assert!(report.to_string().contains("frozen"), "{report}");
+}
+
+#[test]
+fn lora_adapters_are_checked_and_their_base_is_listed_as_frozen() {
+    let module = LinearConfig::new(6, 5).init(&device()).apply_lora(Lora::new(2, 4.0));
+    let x = random([3, 6]);
+    let report = GradCheck::new()
+        .run(&module, |module, probe| probe.weighted_sum(module.forward(probe.constant(x.clone())).tanh()))
+        .unwrap();
+    report.assert_passes();
+    assert_eq!(report.parameter("weight").unwrap().coverage, Coverage::Frozen);
+    let adapters = report.parameters.iter().filter(|p| p.path.starts_with("weight.")).collect::<Vec<_>>();
+    assert_eq!(adapters.len(), 2, "{report}");
+    assert!(adapters.iter().all(|p| matches!(p.coverage, Coverage::Entries(_)) && p.has_gradient));
+}
+
+#[test]
+fn a_parameter_that_the_loss_does_not_use_has_a_difference_of_zero() {
+    let pair = (LinearConfig::new(3, 2).init(&device()), LinearConfig::new(3, 2).init(&device()));
+    let x = random([2, 3]);
+    let report = GradCheck::new()
+        .run(&pair, |(used, _), probe| probe.weighted_sum(used.forward(probe.constant(x.clone()))))
+        .unwrap();
+    report.assert_passes();
+    let unused = report.parameter("1.weight").unwrap();
+    assert!(!unused.has_gradient && unused.max_absolute_error == 0.0);
+}
+
+#[test]
+fn the_report_is_the_same_every_time() {
+    let x = Param::from_tensor(random([30, 50]));
+    let run = || GradCheck::new().run(&x, |x, probe| probe.weighted_sum(x.val().tanh())).unwrap();
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn the_table_has_a_line_for_each_parameter_with_aligned_columns() {
+    let linear = LinearConfig::new(3, 2).init(&device());
+    let report = GradCheck::new()
+        .exclude_row("weight", 1, 0.0)
+        .run_with_input(&linear, random([2, 3]), |linear, x, probe| probe.weighted_sum(linear.forward(x)))
+        .unwrap();
+    let text = report.to_string();
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    let starts = ["parameter", "weight", "  row 1", "bias", "input"];
+    assert_eq!(lines.len(), starts.len(), "{text}");
+    let verdict =
+        |line: &str| line.chars().count() - line.split(' ').next_back().map_or(0, |w| w.chars().count());
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{text}");
+        assert_eq!(verdict(line), verdict(lines[0]), "{text}");
+    }
+}

@@ -1,0 +1,128 @@
+//! What cannot be checked is an error.
+
+use super::{device, random};
+use burn::module::{Module, Param};
+use burn::nn::{DropoutConfig, LinearConfig};
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+use burn_gradcheck::{GradCheck, GradCheckError, Probe};
+
+fn error(loss: impl Fn(Tensor<1>, &Probe) -> Tensor<1>) -> GradCheckError {
+    GradCheck::new().run(&Param::from_tensor(random([4])), |x, probe| loss(x.val(), probe)).unwrap_err()
+}
+
+#[test]
+fn a_random_loss_is_an_error_that_speaks_of_dropout() {
+    let dropout = DropoutConfig::new(0.5).init();
+    let x = Param::from_tensor(random([64]));
+    let found = GradCheck::new()
+        .run(&(x, dropout), |(x, dropout), probe| probe.weighted_sum(dropout.forward(x.val())))
+        .unwrap_err();
+    assert!(matches!(found, GradCheckError::NotRepeatable { .. }));
+    assert!(found.to_string().contains("dropout"));
+}
+
+#[test]
+fn a_loss_that_is_not_finite_is_an_error() {
+    let found = error(|x, _| x.mul_scalar(0.0).log().sum());
+    assert!(matches!(found, GradCheckError::NotFinite { .. }), "{found}");
+}
+
+#[test]
+fn a_loss_that_is_not_finite_next_door_is_an_error_that_names_the_entry() {
+    let x = Param::from_tensor(Tensor::<1>::from_floats([1.0, 0.0], &device()));
+    let found = GradCheck::new().run(&x, |x, _| (x.val() + 1e-9).log().sum()).unwrap_err();
+    assert!(found.to_string().contains("[1]"), "{found}");
+}
+
+#[test]
+fn a_loss_with_two_values_is_an_error() {
+    let found = error(|x, _| x.narrow(0, 0, 2));
+    assert_eq!(found, GradCheckError::NotScalar { found: 2 });
+}
+
+#[test]
+fn a_loss_that_was_rounded_to_f32_is_an_error() {
+    let found = error(|x, _| x.cast(FloatDType::F32).sum());
+    assert_eq!(found, GradCheckError::LossDtype { found: DType::F32, expected: DType::F64 });
+}
+
+#[test]
+fn a_loss_without_a_graph_is_an_error() {
+    assert_eq!(error(|x, _| x.inner().sum()), GradCheckError::NoGraph);
+}
+
+#[test]
+fn a_module_on_a_plain_device_is_an_error_that_says_how_to_get_gradients() {
+    let linear = LinearConfig::new(2, 2).init(&Device::default());
+    let found = GradCheck::new().run(&linear, |linear, _| linear.weight.val().sum()).unwrap_err();
+    assert_eq!(found, GradCheckError::NoAutodiff { path: "weight".into() });
+    assert!(found.to_string().contains("device.autodiff()"));
+}
+
+#[test]
+fn a_module_with_nothing_to_train_is_an_error() {
+    let linear = LinearConfig::new(2, 2).init(&device()).no_grad();
+    let found = GradCheck::new().run(&linear, |linear, _| linear.weight.val().sum()).unwrap_err();
+    assert_eq!(found, GradCheckError::NothingTrained);
+    let dropout = DropoutConfig::new(0.5).init();
+    let found = GradCheck::new().run(&dropout, |_, _| random([1])).unwrap_err();
+    assert_eq!(found, GradCheckError::NothingTrained);
+}
+
+#[test]
+fn sixteen_bit_floats_are_refused() {
+    for dtype in [FloatDType::F16, FloatDType::BF16] {
+        let x = Param::from_tensor(random([2]));
+        let found = GradCheck::new().dtype(dtype).run(&x, |x, _| x.val().sum()).unwrap_err();
+        assert_eq!(found, GradCheckError::Dtype { dtype: dtype.into() });
+    }
+}
+
+#[test]
+fn a_row_excluded_by_a_wrong_name_or_number_is_an_error() {
+    let x = Param::from_tensor(random([4]));
+    let run = |path: &str, row| {
+        let pair = (x.clone(), Param::from_tensor(random([2])));
+        GradCheck::new().exclude_row(path, row, 0.0).run(&pair, |(x, _), _| x.val().sum()).unwrap_err()
+    };
+    assert!(matches!(run("weight", 0), GradCheckError::UnknownPath { known, .. } if known == "0, 1"));
+    assert_eq!(run("0", 4), GradCheckError::NoSuchRow { path: "0".into(), row: 4, rows: 4 });
+}
+
+#[test]
+fn beside_an_input_errors_name_parameters_as_the_module_does() {
+    let linear = LinearConfig::new(3, 2).init(&device());
+    let excluding = |path: &str, row| {
+        let check = GradCheck::new().exclude_row(path, row, 0.0);
+        check.run_with_input(&linear, random([2, 3]), |_, x, _| x.sum()).unwrap_err()
+    };
+    assert!(matches!(excluding("0.weight", 0), GradCheckError::UnknownPath { path, known }
+        if path == "0.weight" && known == "weight, bias, input"));
+    assert_eq!(excluding("weight", 3), GradCheckError::NoSuchRow { path: "weight".into(), row: 3, rows: 3 });
+    assert_eq!(excluding("input", 2), GradCheckError::NoSuchRow { path: "input".into(), row: 2, rows: 2 });
+    let plain = LinearConfig::new(3, 2).init(&Device::default());
+    let found = GradCheck::new().run_with_input(&plain, random([2, 3]), |_, x, _| x.sum()).unwrap_err();
+    assert_eq!(found, GradCheckError::NoAutodiff { path: "weight".into() });
+    let dropout = DropoutConfig::new(0.5).init();
+    let x = Tensor::<1>::ones([2], &Device::default());
+    let found = GradCheck::new().run_with_input(&dropout, x, |_, x, _| x.sum()).unwrap_err();
+    assert_eq!(found, GradCheckError::NoAutodiff { path: "input".into() });
+    let x = Tensor::<1>::from_floats([1.0, 0.0], &device());
+    let found = GradCheck::new().run_with_input(&dropout, x, |_, x, _| (x + 1e-9).log().sum()).unwrap_err();
+    assert!(found.to_string().contains("away from input [1]"), "{found}");
+}
+
+#[test]
+fn a_step_or_tolerance_of_no_meaning_is_an_error() {
+    let x = Param::from_tensor(random([4]));
+    for check in [
+        GradCheck::new().step(0.0),
+        GradCheck::new().step(f64::NAN),
+        GradCheck::new().tolerance(-1.0, 1e-5),
+        GradCheck::new().tolerance(0.0, 0.0),
+    ] {
+        let found = check.run(&x, |x, _| x.val().sum()).unwrap_err();
+        assert!(matches!(found, GradCheckError::Setting { .. }), "{found}");
+    }
+}

@@ -1,0 +1,140 @@
+//! A backward pass with an error in it does not pass.
+
+use super::{device, random};
+use burn::module::Param;
+use burn::nn::{EmbeddingConfig, LinearConfig};
+use burn::prelude::*;
+use burn::tensor::Distribution;
+use burn_gradcheck::{Coverage, GradCheck, GradCheckError, GradCheckReport, Place};
+
+fn check<const D: usize>(
+    shape: [usize; D],
+    function: impl Fn(Tensor<D>) -> Tensor<D>,
+) -> Result<GradCheckReport, GradCheckError> {
+    GradCheck::new().run(&Param::from_tensor(random(shape)), |x, probe| probe.weighted_sum(function(x.val())))
+}
+
+/// y = x forward, `factor` times the gradient backward: an operator with a broken backward.
+fn scaled_gradient<const D: usize>(x: Tensor<D>, factor: f64) -> Tensor<D> {
+    x.clone().mul_scalar(factor) + x.detach().mul_scalar(1.0 - factor)
+}
+
+fn layer_norm(x: Tensor<2>, cut: impl Fn(Tensor<2>) -> Tensor<2>) -> Tensor<2> {
+    let centred = x.clone() - cut(x.mean_dim(1));
+    let variance = centred.clone().square().mean_dim(1);
+    centred / (variance + 1e-12).sqrt()
+}
+
+fn is_caught(report: GradCheckReport) {
+    assert!(!report.passes(), "{report}");
+    let text = std::panic::catch_unwind(|| report.assert_passes()).unwrap_err();
+    let text = text.downcast_ref::<String>().expect("a message");
+    assert!(text.contains("FAIL"), "{text}");
+}
+
+#[test]
+fn a_wrong_gradient_of_an_input_is_caught_whichever_device_the_input_lies_on() {
+    let plain = Tensor::random([2, 3], Distribution::Normal(0.0, 1.0), &Device::default());
+    for x in [random([2, 3]), plain] {
+        let linear = LinearConfig::new(3, 2).init(&device());
+        let report = GradCheck::new()
+            .run_with_input(&linear, x, |linear, x, probe| {
+                probe.weighted_sum(linear.forward(scaled_gradient(x, 2.0)))
+            })
+            .unwrap();
+        assert!(report.parameter("weight").unwrap().passed, "{report}");
+        let input = report.parameter("input").unwrap();
+        assert_eq!(input.coverage, Coverage::Entries(6));
+        is_caught(report);
+    }
+}
+
+#[test]
+fn an_operator_that_is_its_own_inverse_backward_passes() {
+    check([3, 4], |x| scaled_gradient(x, 1.0)).unwrap().assert_passes();
+}
+
+#[test]
+fn a_doubled_gradient_is_caught() {
+    is_caught(check([3, 4], |x| scaled_gradient(x, 2.0)).unwrap());
+}
+
+#[test]
+fn a_flipped_sign_is_caught() {
+    is_caught(check([3, 4], |x| scaled_gradient(x, -1.0)).unwrap());
+}
+
+#[test]
+fn a_gradient_that_is_off_by_a_part_in_ten_thousand_is_caught() {
+    is_caught(check([3, 4], |x| scaled_gradient(x, 1.0001)).unwrap());
+}
+
+#[test]
+fn a_missing_gradient_is_caught() {
+    let pair = (Param::from_tensor(random([3])), Param::from_tensor(random([3])));
+    let report =
+        GradCheck::new().run(&pair, |(a, b), probe| probe.weighted_sum(a.val() * b.val().detach())).unwrap();
+    assert!(report.parameter("0").unwrap().passed);
+    let cut = report.parameter("1").unwrap();
+    assert!(!cut.passed && !cut.has_gradient);
+    is_caught(report);
+}
+
+#[test]
+fn a_loss_that_was_detached_as_a_whole_is_caught() {
+    is_caught(check([3], |x| x.detach()).unwrap());
+}
+
+#[test]
+fn a_layer_norm_backward_without_its_mean_term_is_caught() {
+    check([3, 5], |x| layer_norm(x, |mean| mean)).unwrap().assert_passes();
+    is_caught(check([3, 5], |x| layer_norm(x, |mean| mean.detach())).unwrap());
+}
+
+#[test]
+fn a_plain_sum_hides_an_error_that_a_weighted_sum_shows() {
+    let wrong = |x: Tensor<2>| scaled_gradient(layer_norm(x, |mean| mean), 2.0);
+    let x = Param::from_tensor(random([3, 5]));
+    GradCheck::new().run(&x, |x, _| wrong(x.val()).sum()).unwrap().assert_passes();
+    is_caught(GradCheck::new().run(&x, |x, probe| probe.weighted_sum(wrong(x.val()))).unwrap());
+}
+
+#[test]
+fn one_wrong_entry_among_a_million_is_found_and_named() {
+    let spike = Tensor::<2>::zeros([2000, 500], &device()).slice_fill([1234..1235, 321..322], 1.0);
+    let table = Param::from_tensor(random([2000, 500]));
+    let report = GradCheck::new()
+        .run(&table, |table, probe| {
+            let x = table.val();
+            let extra = (x.clone() - x.clone().detach()) * probe.constant(spike.clone());
+            probe.weighted_sum(x.square() + extra)
+        })
+        .unwrap();
+    assert_eq!(report.parameters[0].coverage, Coverage::Directions(8));
+    let worst = report.parameters[0].worst.clone().expect("a comparison");
+    assert_eq!(worst.place, Place::Entry(vec![1234, 321]), "{report}");
+    is_caught(report);
+}
+
+#[test]
+fn a_gradient_that_is_not_a_number_is_caught() {
+    // The gradient of √x is infinite at 0 and 0·∞ is not a number; the loss is 0 all along.
+    let x = Param::from_tensor(Tensor::<1>::zeros([2], &device()));
+    let report = GradCheck::new()
+        .run(&x, |x, probe| probe.weighted_sum(x.val() + x.val().mul_scalar(0.0).abs().sqrt() * 0.0))
+        .unwrap();
+    assert!(report.parameters[0].max_absolute_error.is_nan(), "{report}");
+    is_caught(report);
+}
+
+#[test]
+fn a_padding_row_that_gets_a_gradient_is_caught() {
+    let table = EmbeddingConfig::new(5, 3).init(&device());
+    let ids = Tensor::<2, Int>::from_ints([[0, 2, 4], [1, 0, 2]], &device());
+    let report = GradCheck::new()
+        .exclude_row("weight", 0, 0.0)
+        .run(&table, |table, probe| probe.weighted_sum(table.forward(ids.clone())))
+        .unwrap();
+    assert!(report.parameters[0].passed && !report.excluded_rows[0].passed, "{report}");
+    is_caught(report);
+}
