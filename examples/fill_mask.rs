@@ -57,7 +57,7 @@ fn run(args: &Args) -> Result<()> {
     ensure!(args.top > 0, "--top is 0, but must be at least 1");
 
     let batch = tokenizer.batch(std::slice::from_ref(&encoding), &device)?;
-    let output = model.bert.try_forward(&batch.input, batch.padding)?;
+    let output = model.bert.try_forward(&batch.input, batch.padding.as_ref())?;
     let hidden = output.last_hidden_state.squeeze_dim::<2>(0); // [S, H]
     let places = Tensor::<1, Int>::from_data(places.as_slice(), &device);
     let probabilities = softmax(model.logits(hidden.select(0, places)), 1); // [N, V]

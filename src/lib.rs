@@ -69,7 +69,7 @@ pub use burn_gradcheck as gradcheck;
 pub use burn_gradcheck::cast_module;
 pub use embeddings::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, IntoIds, NewRows,
-    PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
+    PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
 };
 pub use error::{EmbeddingTable, Error, Result};
 pub use operator::{functional, ops};

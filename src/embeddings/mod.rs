@@ -18,6 +18,7 @@ pub use input::BertEmbeddingsInput;
 pub(crate) use input::Words;
 pub use module::BertEmbeddings;
 pub(crate) use module::{check_positions_after_padding, first_position};
+pub use padding::PaddingMask;
 pub(crate) use padding::{padded_length, padding_mask};
 pub(crate) use quantization::is_quantized;
 pub use resize::{NewRows, PositionFill, VocabularyResize};

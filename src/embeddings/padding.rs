@@ -1,18 +1,115 @@
 //! Sequences of unequal length in one batch.
 
+use crate::error::{Error, Result};
 use burn::prelude::*;
+use std::sync::Arc;
 
 /// The length to which sequences are padded: the smallest multiple that holds the longest.
 pub(crate) fn padded_length(longest: usize, multiple_of: Option<usize>) -> usize {
     longest.next_multiple_of(multiple_of.unwrap_or(1))
 }
 
-/// True past the end of each sequence, [B, S]; `None` if all are of length S.
-pub(crate) fn padding_mask(lengths: &[usize], seq: usize, device: &Device) -> Option<Tensor<2, Bool>> {
-    if lengths.iter().all(|&length| length == seq) {
-        return None;
+/// Which places of a batch are padding: at the end, at the start or anywhere.
+///
+/// The mask lies on the host, because the number of tokens decides the shapes of what the encoder computes.
+/// A clone shares it. Transformers' `attention_mask` is the opposite: 1 where there is a token.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::PaddingMask;
+///
+/// let mask = PaddingMask::from_lengths(&[3, 1], 3);
+/// assert_eq!((mask.dims(), mask.num_tokens()), ([2, 3], 4));
+/// let tensor = Tensor::from_data([[false, false, false], [false, true, true]], &Device::default());
+/// assert_eq!(PaddingMask::from(tensor), mask); // reads the tensor back
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaddingMask {
+    /// True where there is no token, row by row.
+    is_padding: Arc<[bool]>,
+    /// [B, S].
+    dims: [usize; 2],
+    num_tokens: usize,
+}
+
+impl PaddingMask {
+    /// Sequences of these lengths, padded at the end to `seq` places. A longer sequence counts as one of `seq`.
+    pub fn from_lengths(lengths: &[usize], seq: usize) -> Self {
+        let is_padding = lengths.iter().flat_map(|&length| (0..seq).map(move |column| column >= length));
+        Self::new(is_padding.collect(), [lengths.len(), seq])
     }
-    let is_padding: Vec<bool> =
-        lengths.iter().flat_map(|&length| (0..seq).map(move |column| column >= length)).collect();
-    Some(Tensor::from_data(TensorData::new(is_padding, [lengths.len(), seq]), device))
+
+    /// A mask from rows of one length, true where there is no token.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RaggedRows`] if the rows differ in length.
+    pub fn from_rows<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self> {
+        let seq = rows.first().map_or(0, |row| row.as_ref().len());
+        for (row, values) in rows.iter().enumerate() {
+            let found = values.as_ref().len();
+            if found != seq {
+                return Err(Error::RaggedRows { input: "padding", row, found, expected: seq });
+            }
+        }
+        let is_padding = rows.iter().flat_map(|row| row.as_ref().iter().copied());
+        Ok(Self::new(is_padding.collect(), [rows.len(), seq]))
+    }
+
+    fn new(is_padding: Arc<[bool]>, dims: [usize; 2]) -> Self {
+        let num_tokens = is_padding.iter().filter(|&&is_padding| !is_padding).count();
+        Self { is_padding, dims, num_tokens }
+    }
+
+    /// [B, S].
+    pub fn dims(&self) -> [usize; 2] {
+        self.dims
+    }
+
+    /// Number of places that hold a token, N.
+    pub fn num_tokens(&self) -> usize {
+        self.num_tokens
+    }
+
+    /// Whether every place holds a token.
+    pub fn is_full(&self) -> bool {
+        self.num_tokens == self.is_padding.len()
+    }
+
+    /// The sequences, each with one value a place, true where there is no token.
+    pub fn rows(&self) -> impl Iterator<Item = &[bool]> {
+        let [batch, seq] = self.dims;
+        (0..batch).map(move |row| &self.is_padding[row * seq..][..seq])
+    }
+
+    /// The mask on a device, [B, S].
+    pub fn tensor(&self, device: &Device) -> Tensor<2, Bool> {
+        Tensor::from_data(TensorData::new(self.is_padding.to_vec(), self.dims), device)
+    }
+
+    /// Whether the mask is that of a batch [B, S].
+    pub(crate) fn check(&self, [batch, seq]: [usize; 2]) -> Result<()> {
+        if self.dims == [batch, seq] {
+            return Ok(());
+        }
+        Err(Error::ShapeMismatch {
+            input: "padding",
+            found: self.dims.to_vec(),
+            expected: format!("[{batch}, {seq}], as of the tokens,"),
+        })
+    }
+}
+
+/// Reads the tensor back, which waits for the device.
+impl From<Tensor<2, Bool>> for PaddingMask {
+    fn from(tensor: Tensor<2, Bool>) -> Self {
+        let dims = tensor.dims();
+        Self::new(tensor.into_data().iter::<bool>().collect(), dims)
+    }
+}
+
+/// The padding of sequences of these lengths, [B, S]; `None` if all are of length S.
+pub(crate) fn padding_mask(lengths: &[usize], seq: usize) -> Option<PaddingMask> {
+    let mask = PaddingMask::from_lengths(lengths, seq);
+    (!mask.is_full()).then_some(mask)
 }

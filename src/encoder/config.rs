@@ -1,5 +1,6 @@
 //! The configuration of the encoder.
 
+use crate::embeddings::PositionEmbeddingType;
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::nn::{Initializer, Linear, LinearConfig};
@@ -32,6 +33,14 @@ pub struct BertEncoderConfig {
     /// Standard deviation of the weights before training.
     #[config(default = 0.02)]
     pub initializer_range: f64,
+    /// How attention learns of positions. Of its variants `RelativeKey` and `RelativeKeyQuery` concern the
+    /// encoder; with the others the embeddings own the positions.
+    #[config(default = "PositionEmbeddingType::Absolute")]
+    pub position_embedding_type: PositionEmbeddingType,
+    /// Length of the longest sequence, M, with relative positions: a layer has a vector for each of the
+    /// distances −(M − 1)..=M − 1.
+    #[config(default = 512)]
+    pub max_position_embeddings: usize,
 }
 
 impl BertEncoderConfig {
@@ -40,7 +49,7 @@ impl BertEncoderConfig {
     /// # Errors
     ///
     /// [`Error::Config`], naming the field, if a size is 0, the heads do not divide the hidden size, or a
-    /// dropout probability is not in [0, 1).
+    /// dropout probability is not in [0, 1). `max_position_embeddings` matters with relative positions only.
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         for (field, size) in [
@@ -48,8 +57,10 @@ impl BertEncoderConfig {
             ("num_hidden_layers", self.num_hidden_layers),
             ("num_attention_heads", self.num_attention_heads),
             ("intermediate_size", self.intermediate_size),
+            ("max_position_embeddings", self.max_position_embeddings),
         ] {
-            if size == 0 {
+            let is_used = field != "max_position_embeddings" || !self.position_embedding_type.has_table();
+            if size == 0 && is_used {
                 return invalid(field, "is 0, but must be at least 1".into());
             }
         }

@@ -3,9 +3,14 @@
 mod attention;
 mod config;
 mod layer;
+mod packing;
+mod relative;
 mod stack;
 
 pub use attention::BertSelfAttention;
 pub use config::BertEncoderConfig;
 pub use layer::BertLayer;
-pub use stack::{BertEncoder, BertEncoderOutput};
+pub(crate) use layer::exact_gelu;
+pub use packing::Packing;
+pub use relative::RelativePositions;
+pub use stack::{BertEncoder, BertEncoderOutput, PackedHidden};

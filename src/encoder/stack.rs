@@ -2,14 +2,21 @@
 
 use super::config::BertEncoderConfig;
 use super::layer::BertLayer;
+use super::packing::Packing;
+use crate::embeddings::PaddingMask;
 use crate::error::Result;
 use burn::module::Module;
 use burn::prelude::*;
 
 /// BERT's transformer layers, one after the other. Made by [`BertEncoderConfig::init`].
 ///
+/// Padding takes no part: the layers compute the N tokens of a batch as rows [N, H] and nothing else. Vectors of
+/// padding are zero in every output, and their gradient is exactly zero (transformers returns vectors there that
+/// mean nothing).
+///
 /// ```
 /// use burn::prelude::*;
+/// use burn_bert::PaddingMask;
 /// use burn_bert::encoder::BertEncoderConfig;
 ///
 /// let device = Device::default();
@@ -19,7 +26,13 @@ use burn::prelude::*;
 ///     .with_num_attention_heads(2)
 ///     .with_intermediate_size(16)
 ///     .init(&device);
-/// assert_eq!(encoder.forward(Tensor::ones([1, 3, 8], &device), None).dims(), [1, 3, 8]);
+/// let hidden = Tensor::ones([2, 3, 8], &device);
+/// assert_eq!(encoder.forward(hidden.clone(), None).dims(), [2, 3, 8]);
+///
+/// let padding = PaddingMask::from_lengths(&[3, 1], 3);
+/// let packed = encoder.forward_packed(hidden, Some(&padding));
+/// assert_eq!(packed.rows().dims(), [4, 8]);
+/// assert_eq!(packed.select(&[0, 3]).dims(), [2, 8]); // the first token of each sequence
 /// ```
 #[derive(Module, Debug)]
 pub struct BertEncoder {
@@ -30,10 +43,45 @@ pub struct BertEncoder {
 /// What every layer computed.
 #[derive(Clone, Debug)]
 pub struct BertEncoderOutput {
-    /// The input and the output of each layer, [B, S, H]: one more than there are layers.
+    /// The input and the output of each layer, [B, S, H]: one more than there are layers. Zero in padding.
     pub hidden_states: Vec<Tensor<3>>,
-    /// The attention weights of each layer before dropout, [B, A, S, S].
+    /// The attention weights of each layer before dropout, [B, A, S, S]. Those of a token sum to 1; those to and
+    /// of padding are 0.
     pub attentions: Vec<Tensor<4>>,
+}
+
+/// The vectors of the N tokens of a batch, without padding.
+#[derive(Clone, Debug)]
+pub struct PackedHidden {
+    rows: Tensor<2>,
+    packing: Packing,
+}
+
+impl PackedHidden {
+    /// The vectors of the tokens in the order of the batch, [N, H].
+    pub fn rows(&self) -> Tensor<2> {
+        self.rows.clone()
+    }
+
+    /// Where they belong.
+    pub fn packing(&self) -> &Packing {
+        &self.packing
+    }
+
+    /// The vectors at their places, zeros where there is no token: [B, S, H].
+    pub fn unpack(self) -> Tensor<3> {
+        self.packing.unpack(self.rows)
+    }
+
+    /// The vectors at some places, row of the batch · S + column: [M, H]. As
+    /// `unpack().flatten::<2>(0, 1).select(0, places)`, without unpacking.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a place is not below B · S.
+    pub fn select(&self, places: &[usize]) -> Tensor<2> {
+        self.packing.select(self.rows.clone(), places)
+    }
 }
 
 impl BertEncoderConfig {
@@ -53,7 +101,8 @@ impl BertEncoderConfig {
     /// Those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
-        let layers = (0..self.num_hidden_layers).map(|_| BertLayer::new(self, device)).collect();
+        let layers =
+            (0..self.num_hidden_layers).map(|_| BertLayer::new(self, device)).collect::<Result<_>>()?;
         Ok(BertEncoder { layers })
     }
 }
@@ -64,10 +113,55 @@ impl BertEncoder {
     /// # Shapes
     ///
     /// - `hidden`: [B, S, H]
-    /// - `padding`: [B, S], true where attention must not look
-    /// - output: [B, S, H]
-    pub fn forward(&self, hidden: Tensor<3>, padding: Option<Tensor<2, Bool>>) -> Tensor<3> {
-        self.layers.iter().fold(hidden, |hidden, layer| layer.forward(hidden, padding.as_ref()).0)
+    /// - `padding`: [B, S]; `None` if every place holds a token
+    /// - output: [B, S, H], zero in padding
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message, and if `hidden` is not
+    /// of length H.
+    pub fn forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<3> {
+        self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_forward_packed`](Self::try_forward_packed).
+    pub fn try_forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
+        Ok(self.try_forward_packed(hidden, padding)?.unpack())
+    }
+
+    /// As [`forward`](Self::forward), but the vectors of the tokens alone, for a head that needs only some.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward_packed`](Self::try_forward_packed) returns an error, with the same message, and if
+    /// `hidden` is not of length H.
+    pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> PackedHidden {
+        self.try_forward_packed(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward_packed`](Self::forward_packed), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if `padding` is not [B, S];
+    /// - [`Error::SequenceTooLong`](crate::Error::SequenceTooLong) if positions are relative and S exceeds
+    ///   `max_position_embeddings`.
+    pub fn try_forward_packed(
+        &self,
+        hidden: Tensor<3>,
+        padding: Option<&PaddingMask>,
+    ) -> Result<PackedHidden> {
+        let packing = self.packing(&hidden, padding)?;
+        let rows = packing.pack(hidden);
+        let rows = match packing.num_tokens() {
+            0 => rows,
+            _ => self.layers.iter().fold(rows, |rows, layer| layer.forward(rows, &packing)),
+        };
+        Ok(PackedHidden { rows, packing })
     }
 
     /// The output and the attention weights of every layer.
@@ -75,15 +169,54 @@ impl BertEncoder {
     /// # Shapes
     ///
     /// - `hidden`: [B, S, H]
-    /// - `padding`: [B, S], true where attention must not look
-    pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<Tensor<2, Bool>>) -> BertEncoderOutput {
-        let mut output = BertEncoderOutput { hidden_states: vec![hidden], attentions: Vec::new() };
+    /// - `padding`: [B, S]; `None` if every place holds a token
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message, and if `hidden`
+    /// is not of length H.
+    pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> BertEncoderOutput {
+        self.try_forward_all(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward_all`](Self::forward_all), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_forward_packed`](Self::try_forward_packed).
+    pub fn try_forward_all(
+        &self,
+        hidden: Tensor<3>,
+        padding: Option<&PaddingMask>,
+    ) -> Result<BertEncoderOutput> {
+        let packing = self.packing(&hidden, padding)?;
+        let [batch, seq, _] = hidden.dims();
+        let mut rows = packing.pack(hidden);
+        let mut output =
+            BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
         for layer in &self.layers {
-            let input = output.hidden_states[output.hidden_states.len() - 1].clone();
-            let (hidden, weights) = layer.forward(input, padding.as_ref());
-            output.hidden_states.push(hidden);
+            let weights = if packing.num_tokens() == 0 {
+                let heads = layer.attention.num_attention_heads;
+                Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
+            } else {
+                let weights;
+                (rows, weights) = layer.forward_with_weights(rows, &packing);
+                weights
+            };
+            output.hidden_states.push(packing.unpack(rows.clone()));
             output.attentions.push(weights);
         }
-        output
+        Ok(output)
+    }
+
+    fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
+        let [batch, seq, _] = hidden.dims();
+        let packing = Packing::new([batch, seq], padding, &hidden.device())?;
+        for layer in &self.layers {
+            if let Some(positions) = &layer.attention.relative_positions {
+                positions.check(seq)?;
+            }
+        }
+        Ok(packing)
     }
 }

@@ -1,9 +1,9 @@
 //! `BertModel`: BERT without a head.
 
 use super::config::BertModelConfig;
-use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
-use crate::encoder::BertEncoder;
-use crate::error::{Error, Result};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput, PaddingMask};
+use crate::encoder::{BertEncoder, PackedHidden};
+use crate::error::Result;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -40,7 +40,8 @@ pub struct BertModel {
     pub pooler: Option<BertPooler>,
 }
 
-/// One vector a sequence, from its first token: `tanh(x₀·P + p)`.
+/// One vector a sequence, from its first place: `tanh(x₀·P + p)`. Where that is padding (a sequence padded on the
+/// left), x₀ is zero; transformers takes a vector there that means nothing.
 #[derive(Module, Debug)]
 pub struct BertPooler {
     /// P and p, [H, H].
@@ -50,7 +51,7 @@ pub struct BertPooler {
 /// What [`BertModel::forward`] returns, under transformers' names.
 #[derive(Clone, Debug)]
 pub struct BertModelOutput {
-    /// The output of the last layer, [B, S, H].
+    /// The output of the last layer, [B, S, H]; zero in padding.
     pub last_hidden_state: Tensor<3>,
     /// The output of the pooler, [B, H]; `None` if the model has none.
     pub pooler_output: Option<Tensor<2>>,
@@ -111,12 +112,12 @@ impl BertModel {
     /// # Shapes
     ///
     /// - `input`: [B, S] ids or [B, S, H] vectors
-    /// - `padding`: [B, S], true where attention must not look; `None` if there is no such place
+    /// - `padding`: [B, S]; `None` if every place holds a token
     ///
     /// # Panics
     ///
     /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
-    pub fn forward(&self, input: &BertEmbeddingsInput, padding: Option<Tensor<2, Bool>>) -> BertModelOutput {
+    pub fn forward(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> BertModelOutput {
         self.try_forward(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -124,14 +125,13 @@ impl BertModel {
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::try_forward`], and [`Error::ShapeMismatch`] if `padding` is not [B, S].
+    /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::try_forward_packed`].
     pub fn try_forward(
         &self,
         input: &BertEmbeddingsInput,
-        padding: Option<Tensor<2, Bool>>,
+        padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
-        check_padding(padding.as_ref(), input.dims())?;
-        let last_hidden_state = self.encoder.forward(self.embeddings.try_forward(input)?, padding);
+        let last_hidden_state = self.encoder.try_forward(self.embeddings.try_forward(input)?, padding)?;
         Ok(BertModelOutput {
             pooler_output: self.pooler_output(&last_hidden_state),
             last_hidden_state,
@@ -140,17 +140,26 @@ impl BertModel {
         })
     }
 
+    /// The vectors of the tokens alone, without padding and without the pooler, for a head that needs only some.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_forward`](Self::try_forward).
+    pub fn try_forward_packed(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+    ) -> Result<PackedHidden> {
+        self.encoder.try_forward_packed(self.embeddings.try_forward(input)?, padding)
+    }
+
     /// As [`forward`](Self::forward), with [`hidden_states`](BertModelOutput::hidden_states) and
     /// [`attentions`](BertModelOutput::attentions).
     ///
     /// # Panics
     ///
     /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message.
-    pub fn forward_all(
-        &self,
-        input: &BertEmbeddingsInput,
-        padding: Option<Tensor<2, Bool>>,
-    ) -> BertModelOutput {
+    pub fn forward_all(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> BertModelOutput {
         self.try_forward_all(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -162,10 +171,9 @@ impl BertModel {
     pub fn try_forward_all(
         &self,
         input: &BertEmbeddingsInput,
-        padding: Option<Tensor<2, Bool>>,
+        padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
-        check_padding(padding.as_ref(), input.dims())?;
-        let all = self.encoder.forward_all(self.embeddings.try_forward(input)?, padding);
+        let all = self.encoder.try_forward_all(self.embeddings.try_forward(input)?, padding)?;
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
         Ok(BertModelOutput {
             pooler_output: self.pooler_output(&last_hidden_state),
@@ -184,16 +192,5 @@ impl BertPooler {
     /// `tanh(x₀·P + p)`: [B, S, H] → [B, H].
     pub fn forward(&self, last_hidden_state: Tensor<3>) -> Tensor<2> {
         self.dense.forward(last_hidden_state.narrow(1, 0, 1).squeeze_dim(1)).tanh()
-    }
-}
-
-pub(super) fn check_padding(padding: Option<&Tensor<2, Bool>>, [batch, seq]: [usize; 2]) -> Result<()> {
-    match padding {
-        Some(padding) if padding.dims() != [batch, seq] => Err(Error::ShapeMismatch {
-            input: "padding",
-            found: padding.dims().to_vec(),
-            expected: format!("[{batch}, {seq}], as of the tokens,"),
-        }),
-        _ => Ok(()),
     }
 }

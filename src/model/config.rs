@@ -1,8 +1,8 @@
 //! The configuration of `BertModel`.
 
-use crate::embeddings::{BertEmbeddingsConfig, EmbeddingInitializer, PositionEmbeddingType};
+use crate::embeddings::{BertEmbeddingsConfig, EmbeddingInitializer};
 use crate::encoder::BertEncoderConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use burn::config::Config;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::prelude::*;
@@ -56,18 +56,11 @@ impl BertModelConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], naming the field, if the config of the embeddings or of the encoder is invalid, or the
-    /// positions are relative ones (the encoder has none, so the model would see no order).
+    /// [`Error::Config`](crate::Error::Config), naming the field, if the config of the embeddings or of the encoder
+    /// is invalid.
     pub fn validate(&self) -> Result<()> {
         self.embeddings.validate()?;
-        self.encoder().validate()?;
-        match self.embeddings.position_embedding_type {
-            PositionEmbeddingType::Absolute | PositionEmbeddingType::AfterPadding => Ok(()),
-            relative => Err(Error::Config {
-                field: "position_embedding_type",
-                problem: format!("is {relative:?}, but the encoder has no relative positions"),
-            }),
-        }
+        self.encoder().validate()
     }
 
     /// The config of the transformer layers.
@@ -82,6 +75,8 @@ impl BertModelConfig {
             attention_probs_dropout_prob: self.attention_probs_dropout_prob,
             layer_norm_eps,
             initializer_range: self.initializer_range(),
+            position_embedding_type: self.embeddings.position_embedding_type,
+            max_position_embeddings: self.embeddings.max_position_embeddings,
         }
     }
 

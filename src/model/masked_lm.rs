@@ -131,14 +131,13 @@ impl BertForMaskedLm {
     /// Those of [`BertModel::try_forward`], and [`Error::IdOutOfRange`](crate::Error::IdOutOfRange) if a label is
     /// not in the vocabulary.
     pub fn try_forward(&self, batch: &MaskedLmBatch) -> Result<MaskedLmOutput> {
-        let hidden = self.bert.try_forward(&batch.input, batch.padding.clone())?.last_hidden_state;
-        let hidden = hidden.flatten::<2>(0, 1); // [B·S, H]
+        let hidden = self.bert.try_forward_packed(&batch.input, batch.padding.as_ref())?;
         let Some(masked) = &batch.masked else {
-            let first = hidden.narrow(0, 0, 1);
+            let first = hidden.select(&[0]);
             return Ok(MaskedLmOutput { loss: self.logits(first).sum().mul_scalar(0.0), logits: None });
         };
         masked.labels.check(EmbeddingTable::Word, self.bert.embeddings.word_embeddings.num_embeddings())?;
-        let logits = self.logits(hidden.select(0, masked.positions.clone())); // [N, V]
+        let logits = self.logits(hidden.select(&masked.positions)); // [N, V]
         let labels = masked.labels.tensor().squeeze_dim::<1>(0); // [N]
         let loss = CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), labels);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })

@@ -1,6 +1,6 @@
 //! A batch with some of its tokens masked.
 
-use crate::embeddings::{BertEmbeddingsInput, Ids};
+use crate::embeddings::{BertEmbeddingsInput, Ids, PaddingMask};
 use burn::prelude::*;
 
 /// A batch for [`BertForMaskedLm`](crate::model::BertForMaskedLm).
@@ -8,16 +8,16 @@ use burn::prelude::*;
 pub struct MaskedLmBatch {
     /// The tokens, some of them masked, padded at the end to one length.
     pub input: BertEmbeddingsInput,
-    /// True where a sequence is padded, [B, S]; `None` if none is.
-    pub padding: Option<Tensor<2, Bool>>,
+    /// Where a sequence is padded, [B, S]; `None` if none is.
+    pub padding: Option<PaddingMask>,
     pub(crate) masked: Option<MaskedTokens>,
 }
 
 /// The N > 0 masked tokens of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct MaskedTokens {
-    /// Where they are, row · S + column, [N].
-    pub positions: Tensor<1, Int>,
+    /// Where they are, row · S + column.
+    pub positions: Vec<usize>,
     /// What they were, [1, N].
     pub labels: Ids,
 }

@@ -1,6 +1,6 @@
 //! One vector a sequence.
 
-use super::bert::check_padding;
+use crate::embeddings::PaddingMask;
 use burn::prelude::*;
 
 /// One vector a sequence: the mean of its tokens' vectors, padding left out.
@@ -10,17 +10,17 @@ use burn::prelude::*;
 /// # Shapes
 ///
 /// - `hidden`: [B, S, H]
-/// - `padding`: [B, S], true where there is no token; `None` if there is no such place
+/// - `padding`: [B, S]; `None` if every place holds a token
 /// - output: [B, H]
 ///
 /// # Panics
 ///
 /// Panics if `padding` is not [B, S].
-pub fn mean_pooled(hidden: Tensor<3>, padding: Option<Tensor<2, Bool>>) -> Tensor<2> {
+pub fn mean_pooled(hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<2> {
     let [batch, seq, _] = hidden.dims();
-    check_padding(padding.as_ref(), [batch, seq]).unwrap_or_else(|error| panic!("{error}"));
-    let Some(padding) = padding else { return hidden.mean_dim(1).squeeze_dim(1) };
-    let padding = padding.unsqueeze_dim::<3>(2); // [B, S, 1]
+    let Some(mask) = padding else { return hidden.mean_dim(1).squeeze_dim(1) };
+    mask.check([batch, seq]).unwrap_or_else(|error| panic!("{error}"));
+    let padding = mask.tensor(&hidden.device()).unsqueeze_dim::<3>(2); // [B, S, 1]
     let counts = padding.clone().bool_not().int().sum_dim(1).clamp_min(1); // [B, 1, 1]
     let dtype = hidden.dtype();
     let total = hidden.clone().mask_fill(padding.expand(hidden.dims()), 0.0).sum_dim(1);

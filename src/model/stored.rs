@@ -110,6 +110,12 @@ impl BertModel {
             params.extend(StoredParam::linear(&name("attention.self.query"), &layer.attention.query));
             params.extend(StoredParam::linear(&name("attention.self.key"), &layer.attention.key));
             params.extend(StoredParam::linear(&name("attention.self.value"), &layer.attention.value));
+            params.extend(layer.attention.relative_positions.iter().map(|positions| {
+                StoredParam::table(
+                    name("attention.self.distance_embedding.weight"),
+                    &positions.distance_embedding.weight,
+                )
+            }));
             params.extend(StoredParam::linear(&name("attention.output.dense"), &layer.attention_output));
             params.extend(StoredParam::norm(
                 keys.norm(&name("attention.output.LayerNorm")),

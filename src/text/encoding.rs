@@ -1,8 +1,6 @@
 //! What a tokenizer makes of text.
 
-use burn::prelude::*;
-
-use crate::embeddings::BertEmbeddingsInput;
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 
 /// The tokens of one text or of a pair, special tokens included, not padded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +64,7 @@ impl From<tokenizers::Encoding> for Encoding {
 pub struct TextBatch {
     /// The tokens and their types, padded at the end.
     pub input: BertEmbeddingsInput,
-    /// True where a text is padded, [B, S]; `None` if none is. What
+    /// Where a text is padded, [B, S]; `None` if none is. What
     /// [`BertModel::forward`](crate::model::BertModel::forward) takes.
-    pub padding: Option<Tensor<2, Bool>>,
+    pub padding: Option<PaddingMask>,
 }

@@ -300,7 +300,7 @@ impl BertTokenizer {
         let ids = padded(Encoding::input_ids, self.pad_token_id());
         let token_types = padded(Encoding::token_type_ids, 0);
         let input = BertEmbeddingsInput::from_rows(&ids, device)?.with_token_type_ids(&token_types)?;
-        Ok(TextBatch { input, padding: padding_mask(&lengths, seq, device) })
+        Ok(TextBatch { input, padding: padding_mask(&lengths, seq) })
     }
 
     fn encode_truncated(&self, text: &str, pair: Option<&str>) -> Result<Encoding> {

@@ -216,7 +216,7 @@ impl MaskedLmCollator {
             let mut ids = example.input_ids().to_vec();
             let words = if self.config.whole_word_masking { Some(word_ids(row, example)?) } else { None };
             for (column, label) in self.mask_with(&mut ids, words, &mut rng) {
-                positions.push((row * seq + column) as i32);
+                positions.push(row * seq + column);
                 labels.push(label);
             }
             ids.resize(seq, self.pad_token_id);
@@ -234,12 +234,9 @@ impl MaskedLmCollator {
         }
         let masked = match labels.len() {
             0 => None,
-            n => Some(MaskedTokens {
-                positions: Tensor::from_data(TensorData::new(positions, [n]), device),
-                labels: Ids::from_rows("labels", &[labels], device)?,
-            }),
+            _ => Some(MaskedTokens { positions, labels: Ids::from_rows("labels", &[labels], device)? }),
         };
-        Ok(MaskedLmBatch { input, padding: padding_mask(&lengths, seq, device), masked })
+        Ok(MaskedLmBatch { input, padding: padding_mask(&lengths, seq), masked })
     }
 }
 

@@ -135,6 +135,7 @@ fn init_panics_with_the_message_of_the_error() {
 fn an_invalid_model_config_names_the_field() {
     let model = || BertModelConfig::new(tiny()).with_num_attention_heads(2);
     let relative = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
+    let no_distances = relative.with_max_position_embeddings(0);
     let cases = [
         ("num_hidden_layers", model().with_num_hidden_layers(0)),
         ("num_attention_heads", model().with_num_attention_heads(0)),
@@ -142,7 +143,7 @@ fn an_invalid_model_config_names_the_field() {
         ("intermediate_size", model().with_intermediate_size(0)),
         ("attention_probs_dropout_prob", model().with_attention_probs_dropout_prob(1.0)),
         ("layer_norm_eps", BertModelConfig::new(tiny().with_layer_norm_eps(0.0))),
-        ("position_embedding_type", BertModelConfig::new(relative).with_num_attention_heads(2)),
+        ("max_position_embeddings", BertModelConfig::new(no_distances).with_num_attention_heads(2)),
     ];
     for (field, config) in cases {
         let errors = [

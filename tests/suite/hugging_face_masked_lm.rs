@@ -1,6 +1,6 @@
 //! `BertForMaskedLm` against transformers' `BertForMaskedLM` and `RobertaForMaskedLM`.
 
-use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, MODEL_F64, TRAINING, Tolerance, assert_close, values};
+use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, TRAINING, Tolerance, assert_close, values};
 use crate::transformers::{Python, real_checkpoint};
 use burn::module::Param;
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -13,7 +13,7 @@ use burn_bert::model::{
 };
 use burn_bert::optim::adamw;
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::{BertEmbeddings, BertEmbeddingsInput, cast_module};
+use burn_bert::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, cast_module};
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,8 @@ struct Family {
     transform: &'static str,
     transform_norm: &'static str,
     bias: &'static str,
+    /// How many tensors a model of the fixtures has.
+    tensors: usize,
 }
 
 const BERT: Family = Family {
@@ -38,7 +40,16 @@ const BERT: Family = Family {
     transform: "cls.predictions.transform.dense",
     transform_norm: "cls.predictions.transform.LayerNorm",
     bias: "cls.predictions.bias",
+    tensors: 42,
 };
+
+/// With a table of distances in each of two layers, and none of positions.
+const fn relative(scheme: &'static str) -> Family {
+    Family { model: scheme, cases: scheme, tensors: 43, ..BERT }
+}
+
+const RELATIVE_KEY: Family = relative("../relative_positions/relative_key");
+const RELATIVE_KEY_QUERY: Family = relative("../relative_positions/relative_key_query");
 
 const ROBERTA: Family = Family {
     model: "tiny_roberta",
@@ -47,6 +58,7 @@ const ROBERTA: Family = Family {
     transform: "lm_head.dense",
     transform_norm: "lm_head.layer_norm",
     bias: "lm_head.bias",
+    tensors: 42,
 };
 
 /// One of the model's parameters. PyTorch keeps a linear layer's weight as [out, in], Burn as [in, out].
@@ -87,6 +99,10 @@ impl Family {
             slots.extend(linear(name("attention.self.query"), &mut layer.attention.query));
             slots.extend(linear(name("attention.self.key"), &mut layer.attention.key));
             slots.extend(linear(name("attention.self.value"), &mut layer.attention.value));
+            if let Some(positions) = &mut layer.attention.relative_positions {
+                let table = &mut positions.distance_embedding.weight;
+                slots.push((name("attention.self.distance_embedding.weight"), Slot::Table(table)));
+            }
             slots.extend(linear(name("attention.output.dense"), &mut layer.attention_output));
             slots.extend(norm(name("attention.output.LayerNorm"), &mut layer.attention_layer_norm));
             slots.extend(linear(name("intermediate.dense"), &mut layer.intermediate));
@@ -99,7 +115,7 @@ impl Family {
         slots
     }
 
-    /// The model as it is read from the fixture, found to hold all 42 tensors of it.
+    /// The model as it is read from the fixture, found to hold all tensors of it.
     fn load(&self, dtype: FloatDType, device: &Device) -> BertForMaskedLm {
         let config = BertForMaskedLmConfig::from_pretrained(folder().join(self.model)).unwrap();
         let (model, report) =
@@ -109,7 +125,7 @@ impl Family {
         let mut model = cast_module(model, dtype);
         let weights = File::read(format!("{}/model.safetensors", self.model));
         let slots = self.slots(&mut model);
-        assert_eq!(slots.len(), 42);
+        assert_eq!(slots.len(), self.tensors);
         for (name, slot) in slots {
             assert_eq!(slot.values(), weights.values(&name), "{name}");
         }
@@ -124,7 +140,7 @@ impl Family {
 
         let (input, padding) = case.batch(&device);
         let [batch, seq] = input.dims();
-        let hidden = model.bert.forward(&input, Some(padding.clone())).last_hidden_state;
+        let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state;
         // What padding itself means in the encoder is nobody's business: tokens alone are compared.
         let tokens: Vec<i32> = places(&case, "attention_mask", |mask| mask == 1);
         let (labelled, _) = case.labels(&device);
@@ -142,7 +158,7 @@ impl Family {
         let found = values(pick(hidden.clone(), &tokens));
         assert_close(&found, &expect("last_hidden_state", &tokens), tolerance);
         if case.has("hidden_states.0") {
-            let output = model.bert.forward_all(&input, Some(padding.clone()));
+            let output = model.bert.forward_all(&input, Some(&padding));
             let states = output.hidden_states.unwrap();
             assert_eq!(states.len(), 3);
             for (i, state) in states.into_iter().enumerate() {
@@ -150,7 +166,7 @@ impl Family {
                 let expected = expect(&format!("hidden_states.{i}"), &tokens);
                 assert_close(&values(pick(state, &tokens)), &expected, tolerance);
             }
-            let pooled = mean_pooled(hidden.clone().reshape([batch, seq, 12]), Some(padding));
+            let pooled = mean_pooled(hidden.clone().reshape([batch, seq, 12]), Some(&padding));
             assert_close(&values(pooled), &case.values("mean_pooled"), tolerance);
         }
         let logits = model.logits(pick(hidden, &labelled));
@@ -232,7 +248,7 @@ impl File {
     }
 
     /// The case's tokens, and where there are none.
-    fn batch(&self, device: &Device) -> (BertEmbeddingsInput, Tensor<2, Bool>) {
+    fn batch(&self, device: &Device) -> (BertEmbeddingsInput, PaddingMask) {
         let ids = |name: &str| Tensor::<2, Int>::from_data(self.data(name), device);
         let input = BertEmbeddingsInput::from_ids(ids("input_ids")).unwrap();
         let input = if self.has("token_type_ids") {
@@ -240,7 +256,7 @@ impl File {
         } else {
             input
         };
-        (input, ids("attention_mask").equal_elem(0))
+        (input, ids("attention_mask").equal_elem(0).into())
     }
 }
 
@@ -263,6 +279,51 @@ fn roberta_for_masked_lm_equals_transformers_in_every_value_and_gradient() {
 }
 
 #[test]
+fn relative_positions_equal_transformers_in_every_value_and_gradient() {
+    for family in [RELATIVE_KEY, RELATIVE_KEY_QUERY] {
+        family.assert_equal(FloatDType::F32, MODEL_F32);
+        family.assert_equal(FloatDType::F64, F64);
+    }
+}
+
+#[test]
+fn attention_weights_equal_transformers_wherever_there_is_a_token() {
+    for family in [RELATIVE_KEY, RELATIVE_KEY_QUERY] {
+        let device = Device::default();
+        let model = family.load(FloatDType::F64, &device);
+        let case = File::read(format!("{}_f64.safetensors", family.cases));
+        let (input, padding) = case.batch(&device);
+        let attentions = model.bert.forward_all(&input, Some(&padding)).attentions.unwrap();
+        assert_eq!(attentions.len(), 2);
+        for (i, weights) in attentions.into_iter().enumerate() {
+            let [_, heads, seq, _] = weights.dims();
+            let (found, expected) = (values(weights), case.values(&format!("attentions.{i}")));
+            for (query, _) in padding.rows().flatten().enumerate().filter(|(_, is_padding)| !**is_padding) {
+                for head in 0..heads {
+                    let row = ((query / seq * heads + head) * seq + query % seq) * seq;
+                    assert_close(&found[row..row + seq], &expected[row..row + seq], F64);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_model_with_relative_positions_is_saved_and_read_as_it_was() {
+    let device = Device::default();
+    let mut model = RELATIVE_KEY_QUERY.load(FloatDType::F32, &device);
+    let dir = tempfile::tempdir().unwrap();
+    model.save_pretrained(dir.path()).unwrap();
+    let (mut again, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
+    assert_eq!(report, LoadReport::default());
+    let pairs = RELATIVE_KEY_QUERY.slots(&mut again).into_iter().zip(RELATIVE_KEY_QUERY.slots(&mut model));
+    for ((name, again), (_, saved)) in pairs {
+        assert_eq!(again.values(), saved.values(), "{name}");
+    }
+    assert_eq!(again.config().bert.embeddings, model.config().bert.embeddings);
+}
+
+#[test]
 fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
     for family in [BERT, ROBERTA] {
         for (dtype, suffix) in [(FloatDType::F32, "f32"), (FloatDType::F64, "f64")] {
@@ -276,8 +337,7 @@ fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
             let mut optimizer = adamw(&config);
             let mut losses = Vec::new();
             for _ in 0..10 {
-                let hidden =
-                    model.bert.forward(&input, Some(padding.clone())).last_hidden_state.flatten::<2>(0, 1);
+                let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state.flatten::<2>(0, 1);
                 let logits = model.logits(hidden.select(0, places.clone()));
                 let loss = CrossEntropyLossConfig::new().init(&device).forward(logits, labels.clone());
                 losses.extend(values(loss.clone()));
@@ -321,11 +381,15 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_new_head() {
         let model = cast_module(model.clone(), dtype);
         let case = File::read(format!("cases_{suffix}.safetensors"));
         let (input, padding) = case.batch(&device);
-        let output = model.forward(&input, Some(padding.clone()));
+        let output = model.forward(&input, Some(&padding));
+        // The third sequence is padded on the left: transformers pools what padding looked at.
         let expected = case.values("encoder_only.pooler_output");
-        assert_close(&values(output.pooler_output.unwrap()), &expected, tolerance);
+        let found = values(output.pooler_output.unwrap());
+        for row in [0, 1, 3].map(|sequence| 12 * sequence..12 * (sequence + 1)) {
+            assert_close(&found[row.clone()], &expected[row], tolerance);
+        }
         let expected = case.values("encoder_only.mean_pooled");
-        let found = mean_pooled(output.last_hidden_state, Some(padding));
+        let found = mean_pooled(output.last_hidden_state, Some(&padding));
         assert_close(&values(found), &expected, tolerance);
     }
 }
@@ -381,7 +445,7 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
     let model = model.valid();
     let device = device.inner();
     let (input, padding) = case.batch(&device);
-    let hidden = model.bert.forward(&input, Some(padding)).last_hidden_state.flatten::<2>(0, 1);
+    let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state.flatten::<2>(0, 1);
     let tokens = places(&case, "attention_mask", |mask| mask == 1);
     let rows = Tensor::<1, Int>::from_data(tokens.as_slice(), &device);
     let found = values(model.logits(hidden.select(0, rows)));
@@ -417,13 +481,11 @@ fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
     let device = Device::default();
     let (loaded, report) = BertModel::from_pretrained(&model, &device).unwrap();
     println!("{report}");
-    for (dtype, suffix, tolerance) in
-        [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", MODEL_F64)]
-    {
+    for (dtype, suffix, tolerance) in [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)] {
         let model = cast_module(loaded.clone(), dtype);
         let case = File::at(&out.path().join(format!("{suffix}.safetensors")));
         let (input, padding) = case.batch(&device);
-        let output = model.forward_all(&input, Some(padding.clone()));
+        let output = model.forward_all(&input, Some(&padding));
         let states = output.hidden_states.unwrap();
         let mut largest = 0.0f64;
         for (i, state) in states.iter().enumerate() {

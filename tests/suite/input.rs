@@ -326,7 +326,7 @@ fn a_masked_token_outside_the_vocabulary_is_found_although_it_is_masked() {
 fn a_padding_mask_of_another_shape_is_refused() {
     let model = masked_lm();
     let padding = Tensor::<2, Bool>::from_data([[false, true]], &device());
-    let error = model.bert.try_forward(&rows(&[[1, 2, 3]]), Some(padding)).unwrap_err();
+    let error = model.bert.try_forward(&rows(&[[1, 2, 3]]), Some(&padding.into())).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
 }
 

@@ -237,7 +237,9 @@ fn epoch(loader: &dyn DataLoader<SequenceBatch>) -> (Vec<Vec<usize>>, usize) {
     let mut padded = 0;
     let batches = loader.iter().map(|batch| {
         let batch = batch.unwrap();
-        padded += batch.padding.map_or(0, |padding| padding.int().sum().into_scalar::<i32>() as usize);
+        padded += batch
+            .padding
+            .map_or(0, |padding| padding.rows().flatten().filter(|is_padding| **is_padding).count());
         let SequenceLabels::Values(values) = batch.labels else { panic!("values") };
         values.into_data().iter::<f32>().map(|value| value as usize).collect()
     });

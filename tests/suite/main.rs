@@ -14,6 +14,7 @@ mod transformers;
 mod checkpoint;
 mod config;
 mod corrupt_checkpoint;
+mod encoder;
 mod forward;
 mod gradients;
 mod hugging_face;

@@ -124,7 +124,7 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
     let batch = collator.collate(&examples, 0, &device).unwrap();
     let ids: Vec<i64> = batch.input.input_ids().unwrap().into_data().iter().collect();
     assert_eq!(ids, [1, 7, 2, 1, 2, PAD.into()]);
-    let padding: Vec<bool> = batch.padding.clone().unwrap().into_data().iter().collect();
+    let padding: Vec<bool> = batch.padding.clone().unwrap().rows().flatten().copied().collect();
     assert_eq!(padding, [false, false, false, false, false, true]);
 
     let expected = BertEmbeddingsInput::from_rows(&[[1, 7, 2], [1, 2, 0]], &device)
@@ -186,7 +186,7 @@ fn padding_does_not_change_what_the_tokens_mean() {
     let padded = BertEmbeddingsInput::from_rows(&[[1, 11, 12, 2, 0, 0]], &device).unwrap();
     let padding = Tensor::<2, Bool>::from_data([[false, false, false, false, true, true]], &device);
     let expected = values(model.bert.forward(&alone, None).last_hidden_state);
-    let found = values(model.bert.forward(&padded, Some(padding)).last_hidden_state.narrow(1, 0, 4));
+    let found = values(model.bert.forward(&padded, Some(&padding.into())).last_hidden_state.narrow(1, 0, 4));
     assert_close(&found, &expected, F32);
 }
 

@@ -151,7 +151,7 @@ fn assert_batch(tokenizer: BertTokenizer, case: &Value) {
     let attention: Vec<Vec<u8>> = list(&case["attention_mask"]);
     let expected: Vec<bool> = attention.concat().into_iter().map(|attend| attend == 0).collect();
     match batch.padding {
-        Some(padding) => assert_eq!(padding.into_data().iter::<bool>().collect::<Vec<_>>(), expected),
+        Some(padding) => assert_eq!(padding.rows().flatten().copied().collect::<Vec<_>>(), expected),
         None => assert!(!expected.contains(&true), "{} is padded", case["name"]),
     }
 

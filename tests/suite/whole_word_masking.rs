@@ -140,7 +140,7 @@ fn batches_are_padded_to_a_multiple() {
     let batch = collator.collate(&examples, 0, &device).unwrap();
     assert_eq!(batch.input.dims(), [2, 8]);
     assert_eq!(input_ids(&batch), [1, 7, 8, 9, 2, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0]);
-    let padding: Vec<bool> = batch.padding.unwrap().into_data().iter().collect();
+    let padding: Vec<bool> = batch.padding.unwrap().rows().flatten().copied().collect();
     let is_padding = |length| (0..8).map(move |column| column >= length);
     assert_eq!(padding, is_padding(5).chain(is_padding(2)).collect::<Vec<_>>());
 

@@ -3,7 +3,7 @@
 use super::label::Label;
 use super::texts::LabelledText;
 use super::tokens::LabelledTokens;
-use crate::embeddings::BertEmbeddingsInput;
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 use crate::error::{Error, Result};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::data::dataloader::batcher::Batcher;
@@ -18,8 +18,8 @@ pub const IGNORED_LABEL: i64 = -100;
 pub struct SequenceBatch {
     /// The tokens and their types, padded at the end.
     pub input: BertEmbeddingsInput,
-    /// True where a text is padded, [B, S]; `None` if none is.
-    pub padding: Option<Tensor<2, Bool>>,
+    /// Where a text is padded, [B, S]; `None` if none is.
+    pub padding: Option<PaddingMask>,
     /// The labels.
     pub labels: SequenceLabels,
 }
@@ -40,8 +40,8 @@ pub enum SequenceLabels {
 pub struct TokenBatch {
     /// The word pieces, padded at the end.
     pub input: BertEmbeddingsInput,
-    /// True where a sentence is padded, [B, S]; `None` if none is.
-    pub padding: Option<Tensor<2, Bool>>,
+    /// Where a sentence is padded, [B, S]; `None` if none is.
+    pub padding: Option<PaddingMask>,
     /// The tag of each word at its first piece, [`IGNORED_LABEL`] everywhere else, [B, S].
     pub labels: Tensor<2, Int>,
 }

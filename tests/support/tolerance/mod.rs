@@ -27,10 +27,6 @@ pub const MODEL_F32: Tolerance = Tolerance { absolute: 1e-5, relative: 1e-5 };
 /// Scores of a real model in f32: each is a sum of hundreds of products of values near 1.
 pub const LOGITS_F32: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-5 };
 
-/// A whole model in f64 whose heads' length is no square: Burn's attention divides by a √d that it takes in f32,
-/// which is off by up to 3e-8 of the scores.
-pub const MODEL_F64: Tolerance = Tolerance { absolute: 1e-7, relative: 1e-7 };
-
 /// f32 on a GPU: sums in another order, square roots and fused multiply-adds right to some units in the last place.
 pub const GPU: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-4 };
 

@@ -1,0 +1,89 @@
+//! Relative positions.
+
+use super::config::BertEncoderConfig;
+use crate::embeddings::{EmbeddingInitializer, PositionEmbeddingType, TokenEmbedding, TokenEmbeddingConfig};
+use crate::error::{Error, Result};
+use burn::module::Module;
+use burn::prelude::*;
+
+/// What the distance between two tokens adds to their attention score: with a vector `e` for every distance,
+/// `RelativeKey` (Shaw et al. 2018) adds `qₗ·e(l − r)` to the score of query l and key r, and `RelativeKeyQuery`
+/// (Huang et al. 2020, method 4) `qₗ·e(l − r) + kᵣ·e(l − r)`.
+///
+/// Source: `BertSelfAttention` of transformers 4.49 (5.0 removed it), whose `distance_embedding` this is.
+#[derive(Module, Debug)]
+pub struct RelativePositions {
+    /// e, [2M − 1, d]: row i is that of the distance i − (M − 1).
+    pub distance_embedding: TokenEmbedding,
+    /// Whether keys take part.
+    pub with_keys: bool,
+}
+
+impl RelativePositions {
+    /// `None` where the embeddings own the positions.
+    pub(super) fn new(config: &BertEncoderConfig, device: &Device) -> Result<Option<Self>> {
+        let with_keys = match config.position_embedding_type {
+            PositionEmbeddingType::Absolute | PositionEmbeddingType::AfterPadding => return Ok(None),
+            PositionEmbeddingType::RelativeKey => false,
+            PositionEmbeddingType::RelativeKeyQuery => true,
+        };
+        let distances = 2 * config.max_position_embeddings - 1;
+        let table = TokenEmbeddingConfig::new(distances, config.hidden_size / config.num_attention_heads)
+            .with_initializer(EmbeddingInitializer::Normal { std: config.initializer_range });
+        Ok(Some(Self { distance_embedding: table.try_init(device)?, with_keys }))
+    }
+
+    /// The length of the longest sequence, M.
+    pub fn max_position_embeddings(&self) -> usize {
+        self.distance_embedding.num_embeddings().div_ceil(2)
+    }
+
+    /// Whether there is a vector for every distance in a sequence of `seq` places.
+    pub(super) fn check(&self, seq: usize) -> Result<()> {
+        let rows = self.max_position_embeddings();
+        if seq <= rows {
+            return Ok(());
+        }
+        let reason = format!("{seq} places, whose distances are relative positions");
+        Err(Error::SequenceTooLong { needed: seq - 1, reason, rows })
+    }
+
+    /// What is added to the scores, before they are scaled.
+    ///
+    /// # Shapes
+    ///
+    /// - `query`, `key`: [G, A, L, d]
+    /// - output: [G, A, L, L]
+    pub(super) fn scores(&self, query: Tensor<4>, key: Tensor<4>) -> Tensor<4> {
+        let [_, _, length, head_dim] = query.dims();
+        let first = (self.max_position_embeddings() - length) as i64;
+        let distances = Tensor::arange(first..first + 2 * length as i64 - 1, &query.device());
+        let table: Tensor<2> = self.distance_embedding.forward_unchecked(distances); // −(L − 1)..=L − 1
+        let table = table.reshape([1, 1, 2 * length - 1, head_dim]);
+        let of_queries = by_key(query.matmul(table.clone().flip([2]).transpose())); // falling distance: rising r
+        if !self.with_keys {
+            return of_queries;
+        }
+        of_queries + by_key(key.matmul(table.transpose())).transpose() // rising distance: rising l
+    }
+}
+
+/// From products with every distance to those of each pair: `out[i][j] = products[i][j − i + L − 1]`.
+///
+/// Row by row the wanted values start one place earlier, so rows that are one shorter bring them into columns.
+///
+/// # Shapes
+///
+/// - `products`: [G, A, L, 2L − 1]
+/// - output: [G, A, L, L]
+fn by_key(products: Tensor<4>) -> Tensor<4> {
+    let [groups, heads, length, distances] = products.dims();
+    if length == 1 {
+        return products;
+    }
+    products
+        .reshape([groups, heads, length * distances])
+        .narrow(2, length - 1, length * (distances - 1))
+        .reshape([groups, heads, length, distances - 1])
+        .narrow(3, 0, length)
+}
