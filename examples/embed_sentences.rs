@@ -1,0 +1,93 @@
+//! Sentences to vectors: `cargo run --release --features tokenizers --example embed_sentences -- --checkpoint DIR
+//! <lines.txt`.
+//!
+//! Reads sentences from the standard input, one a line, and prints the vector of each as a JSON list; with `--query`
+//! the most similar lines to it and their cosines instead. Vectors are the means of a sentence's token vectors,
+//! scaled to length 1, as sentence-transformers' MiniLM has them.
+
+use anyhow::{Result, ensure};
+use burn::prelude::*;
+use burn_bert::model::{BertModel, PretrainedModel, mean_pooled};
+use burn_bert::text::{BertTokenizer, TextBatch};
+use clap::Parser;
+use std::io::{BufRead, Write, stdin, stdout};
+use std::path::PathBuf;
+
+/// Sentences that are embedded at once.
+const BATCH_SIZE: usize = 16;
+
+#[derive(Parser)]
+#[command(about = "Embeds the lines of the standard input")]
+struct Args {
+    /// A Hugging Face directory, such as that of all-MiniLM-L6-v2.
+    #[arg(long, value_name = "DIR")]
+    checkpoint: PathBuf,
+
+    /// Prints the lines that are most similar to this sentence.
+    #[arg(long, value_name = "SENTENCE")]
+    query: Option<String>,
+
+    /// How many of them.
+    #[arg(long, default_value_t = 5)]
+    top: usize,
+}
+
+/// A model and its tokenizer.
+struct Embedder {
+    model: BertModel,
+    tokenizer: BertTokenizer,
+    device: Device,
+}
+
+impl Embedder {
+    /// One vector of length 1 for each sentence.
+    fn embed(&self, sentences: &[String]) -> Result<Vec<Vec<f32>>> {
+        let encodings = self.tokenizer.encode_batch(sentences)?;
+        let TextBatch { input, padding } = self.tokenizer.batch(&encodings, &self.device)?;
+        let output = self.model.try_forward(&input, padding.as_ref())?;
+        let vectors = mean_pooled(output.last_hidden_state, padding.as_ref()); // [B, H]
+        let lengths = vectors.clone().square().sum_dim(1).sqrt().clamp_min(1e-12);
+        let [_, hidden_size] = vectors.dims();
+        let values: Vec<f32> = (vectors / lengths).into_data().iter().collect();
+        Ok(values.chunks(hidden_size).map(<[f32]>::to_vec).collect())
+    }
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let device = Device::default();
+    let (model, _) = BertModel::from_pretrained(&args.checkpoint, &device)?;
+    let tokenizer =
+        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.config().embeddings)?;
+    let embedder = Embedder { model, tokenizer, device };
+    let query = args.query.as_ref().map(|query| embedder.embed(std::slice::from_ref(query))).transpose()?;
+
+    let mut lines = stdin().lock().lines();
+    let mut found: Vec<(f32, String)> = Vec::new();
+    loop {
+        let sentences = lines.by_ref().take(BATCH_SIZE).collect::<Result<Vec<_>, _>>()?;
+        if sentences.is_empty() {
+            break;
+        }
+        let vectors = embedder.embed(&sentences)?;
+        match &query {
+            None => {
+                let mut output = stdout().lock();
+                for vector in vectors {
+                    writeln!(output, "{}", serde_json::to_string(&vector)?)?;
+                }
+            }
+            Some(query) => {
+                let cosine = |vector: &[f32]| vector.iter().zip(&query[0]).map(|(a, b)| a * b).sum::<f32>();
+                found.extend(vectors.iter().map(|vector| cosine(vector)).zip(sentences));
+                found.sort_by(|a, b| b.0.total_cmp(&a.0));
+                found.truncate(args.top);
+            }
+        }
+    }
+    ensure!(query.is_none() || !found.is_empty(), "there is no line to compare with");
+    for (cosine, sentence) in found {
+        println!("{cosine:.4}\t{sentence}");
+    }
+    Ok(())
+}
