@@ -40,6 +40,13 @@ pub(crate) fn for_groups<S: Simd, W: Wide, A, B: Copy>(
     }
 }
 
+/// The mask's factors (0 or the scale) of a row.
+#[inline(always)]
+pub(crate) fn factors<S: Simd, W: Wide>(simd: S, mask: &Mask, token: u64, factors: &mut [W]) {
+    let nothing = vec![(); factors.len()]; // takes no memory
+    for_groups(simd, mask, token, factors, &nothing, |factor, to, ()| *to = factor);
+}
+
 /// [`Mask::words`] of `N` groups from `group` on, by vectors.
 ///
 /// Loops over references, here and in [`Vectors`]: what arrays' `map`, `from_fn` and `into_iter` call is not compiled

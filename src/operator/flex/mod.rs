@@ -1,13 +1,16 @@
 //! What the kernels for Flex, Burn's CPU backend, have in common.
 
+pub(crate) mod functions;
+pub(crate) mod layer_norm;
 pub(crate) mod mask;
 pub(crate) mod scalar;
 pub(crate) mod sums;
 
+use crate::operator::path::Path;
 use burn::backend::Flex;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{Shape, TensorData};
+use burn::tensor::{DType, Shape, TensorData};
 use scalar::Scalar;
 
 /// Runs `$body` with the type alias `$scalar` for the dtype `$dtype`, or `$other` if that is `None` or has no kernel.
@@ -39,6 +42,25 @@ pub(crate) use with_scalar;
 /// All values, row-major.
 pub(crate) fn values<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T> {
     tensor.to_contiguous().as_slice().map(<[T]>::to_vec).unwrap_or_default()
+}
+
+/// All values, row-major, wide.
+pub(crate) fn widened<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T::Wide> {
+    let tensor = tensor.to_contiguous();
+    tensor.as_slice().unwrap_or_default().iter().map(|value: &T| value.widen()).collect()
+}
+
+/// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
+pub(crate) fn kernel_dtype(path: Path, inputs: &[&FloatTensor<Flex>]) -> Option<DType> {
+    let dtype = inputs.first()?.dtype();
+    let alike = inputs.iter().all(|input| input.dtype() == dtype);
+    let empty = inputs.iter().any(|input| input.layout().num_elements() == 0);
+    (alike && !empty && path == Path::Fused).then_some(dtype)
+}
+
+/// Rows of a task: enough to be worth handing out, and always as many whatever the threads.
+pub(crate) fn rows_per_task(columns: usize) -> usize {
+    (48 * 1024 / columns).clamp(1, 64)
 }
 
 /// A tensor of `values`.

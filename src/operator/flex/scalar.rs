@@ -1,5 +1,6 @@
 //! The float types that the kernels run on.
 
+use super::functions::Functions;
 use burn::tensor::{Element, bf16, f16};
 use bytemuck::Pod;
 use std::ops::{Add, AddAssign, Mul, Sub};
@@ -18,7 +19,13 @@ pub(crate) trait Scalar: Element + Pod + Send + Sync {
 
 /// A type that arithmetic is done in.
 pub(crate) trait Wide:
-    Scalar<Wide = Self> + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + AddAssign
+    Scalar<Wide = Self>
+    + Functions
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + AddAssign
 {
     const ZERO: Self;
 

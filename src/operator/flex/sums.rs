@@ -24,6 +24,20 @@ pub(crate) fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
     lanes.into_iter().fold(rest, Add::add)
 }
 
+/// The largest of `values`, or −∞; what is not a number is passed over.
+#[inline(always)]
+pub(crate) fn max_of<W: Wide>(values: &[W]) -> W {
+    let higher = |a: W, b: W| if b > a { b } else { a };
+    let lowest = W::from_f64(f64::NEG_INFINITY);
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [lowest; LANES];
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane = higher(*lane, x));
+    }
+    let rest = rest.iter().fold(lowest, |max, &x| higher(max, x));
+    lanes.into_iter().fold(rest, higher)
+}
+
 /// Σ a · b, in the same order.
 #[inline(always)]
 pub(crate) fn dot<W: Wide>(a: &[W], b: &[W]) -> W {

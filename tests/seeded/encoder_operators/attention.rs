@@ -139,6 +139,7 @@ fn gradients_are_the_same_under_checkpointing() {
 
 #[test]
 fn a_sequence_alone_gives_what_it_gives_in_a_batch() {
+    let _turn = turn();
     let device = flex();
     let [q, k, v] = [1, 2, 3].map(|_| Tensor::<2>::random([12, 8], Distribution::Normal(0.0, 1.0), &device));
     let together = attention([&q, &k, &v].map(Tensor::clone), &[7, 5], 2, None, 0.0);
@@ -148,6 +149,7 @@ fn a_sequence_alone_gives_what_it_gives_in_a_batch() {
 
 #[test]
 fn views_of_a_joint_product_give_what_copies_give() {
+    let _turn = turn();
     let device = flex();
     let joint = Tensor::<2>::random([12, 24], Distribution::Normal(0.0, 1.0), &device);
     let views = [0, 8, 16].map(|first| joint.clone().narrow(1, first, 8));

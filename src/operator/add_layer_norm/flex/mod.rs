@@ -1,6 +1,109 @@
-//! Flex.
+//! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
+//!
+//! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks have in
+//! common is added up in their order.
 
+mod backward;
+mod forward;
+
+use super::input::{AddLayerNorm, AddLayerNormNeeds};
 use super::ops::AddLayerNormOps;
+use super::reference;
+use crate::operator::flex::mask::factors;
+use crate::operator::flex::scalar::{Scalar, Wide};
+use crate::operator::flex::{kernel_dtype, tensor, widened, with_scalar};
+use crate::operator::philox::Mask;
 use burn::backend::Flex;
+use burn::backend::TensorMetadata;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{DType, Shape};
+use pulp::Simd;
 
-impl AddLayerNormOps for Flex {}
+impl AddLayerNormOps for Flex {
+    fn add_layer_norm(input: AddLayerNorm<Self>) -> FloatTensor<Self> {
+        with_scalar!(dtype(&input), T => forward::<T>(&input).0, reference::with_statistics::<Self>(input).0)
+    }
+
+    fn add_layer_norm_with_statistics(
+        input: AddLayerNorm<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        with_scalar!(dtype(&input), T => {
+            let (y, mean, rstd) = forward::<T>(&input);
+            let [mean, rstd] = [mean, rstd].map(|values| {
+                let rows = values.len();
+                tensor(values, Shape::new([rows, 1]))
+            });
+            (y, mean, rstd)
+        }, reference::with_statistics::<Self>(input))
+    }
+
+    fn add_layer_norm_backward(
+        input: AddLayerNorm<Self>,
+        mean: FloatTensor<Self>,
+        rstd: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        needs: AddLayerNormNeeds,
+    ) -> Vec<Option<FloatTensor<Self>>> {
+        with_scalar!(
+            dtype(&input),
+            T => backward::backward::<T>(&input, &mean, &rstd, &grad, needs),
+            reference::backward::<Self>(input, mean, rstd, grad, needs)
+        )
+    }
+}
+
+fn dtype(input: &AddLayerNorm<Flex>) -> Option<DType> {
+    kernel_dtype(input.path, &input.operands())
+}
+
+fn forward<T: Scalar>(input: &AddLayerNorm<Flex>) -> (FloatTensor<Flex>, Vec<T::Wide>, Vec<T::Wide>) {
+    let (x, residual) = (input.x.to_contiguous(), input.residual.to_contiguous());
+    let (x, residual) = (x.as_slice::<T>().unwrap_or_default(), residual.as_slice().unwrap_or_default());
+    let (y, mean, rstd) = forward::forward::<T>(x, residual, &Block::new::<T>(input));
+    (tensor(y, input.x.shape()), mean, rstd)
+}
+
+/// What is the same for all rows.
+struct Block<W> {
+    bias: Vec<W>,
+    gamma: Vec<W>,
+    beta: Vec<W>,
+    epsilon: f64,
+    mask: Option<Mask>,
+}
+
+impl<W: Wide> Block<W> {
+    fn new<T: Scalar<Wide = W>>(input: &AddLayerNorm<Flex>) -> Self {
+        Self {
+            bias: widened::<T>(&input.bias),
+            gamma: widened::<T>(&input.gamma),
+            beta: widened::<T>(&input.beta),
+            epsilon: input.epsilon,
+            mask: input.dropout.mask(),
+        }
+    }
+
+    /// `sum` = residual + mask · (x + bias) of one row, and the mask's `factor`s, which are left alone without dropout.
+    #[inline(always)]
+    fn add<S: Simd, T: Scalar<Wide = W>>(
+        &self,
+        simd: S,
+        row: usize,
+        [x, residual]: [&[T]; 2],
+        sum: &mut [W],
+        factor: &mut [W],
+    ) {
+        let summands = sum.iter_mut().zip(x).zip(&self.bias).zip(residual);
+        match &self.mask {
+            None => summands.for_each(|(((sum, x), &bias), residual)| {
+                *sum = x.widen() + bias + residual.widen();
+            }),
+            Some(mask) => {
+                factors(simd, mask, row as u64, factor);
+                summands.zip(&*factor).for_each(|((((sum, x), &bias), residual), &factor)| {
+                    *sum = (x.widen() + bias) * factor + residual.widen();
+                });
+            }
+        }
+    }
+}

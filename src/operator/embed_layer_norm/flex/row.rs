@@ -1,8 +1,8 @@
 //! One token: plain loops over H, which the compiler vectorises for the CPU that pulp finds at run time.
 
+use crate::operator::flex::layer_norm;
 use crate::operator::flex::mask::for_groups;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::sums::{dot, sum_of};
 use crate::operator::philox::Mask;
 use pulp::Simd;
 
@@ -25,10 +25,7 @@ pub(super) fn forward<S: Simd, T: Scalar>(
     y: &mut [T],
 ) -> (T::Wide, T::Wide) {
     add_rows(rows, sum);
-    let hidden = sum.len() as f64;
-    let mean = T::Wide::from_f64(sum_of(sum, |x| x).to_f64() / hidden);
-    let squares = sum_of(sum, |x| (x - mean) * (x - mean)).to_f64();
-    let rstd = T::Wide::from_f64(1.0 / (squares / hidden + norm.epsilon).sqrt());
+    let (mean, rstd) = layer_norm::statistics(sum, norm.epsilon);
     let scaled = |x: T::Wide, gamma, beta| (x - mean) * rstd * gamma + beta;
     match &norm.mask {
         None => {
@@ -76,22 +73,11 @@ pub(super) fn backward<S: Simd, T: Scalar>(
         }
         None => out.sum.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen()),
     }
-    for (((&d, &x), gamma), beta) in
-        out.sum.iter().zip(&*out.normalized).zip(&mut *out.gamma).zip(&mut *out.beta)
-    {
-        *gamma += d * x;
-        *beta += d;
-    }
+    layer_norm::parameters_backward(out.sum, out.normalized, out.gamma, out.beta);
     if !out.sources {
         return;
     }
-    out.sum.iter_mut().zip(&norm.gamma).for_each(|(d, &gamma)| *d = *d * gamma);
-    let hidden = out.sum.len() as f64;
-    let average = T::Wide::from_f64(sum_of(out.sum, |g| g).to_f64() / hidden);
-    let along = T::Wide::from_f64(dot(out.sum, out.normalized).to_f64() / hidden);
-    for (d, &x) in out.sum.iter_mut().zip(&*out.normalized) {
-        *d = rstd * (*d - average - x * along);
-    }
+    layer_norm::backward(out.sum, out.normalized, &norm.gamma, rstd);
 }
 
 /// `sum` = the rows added up, each addition rounded to `T`.

@@ -1,0 +1,79 @@
+//! The forward pass.
+
+use super::rows::{Scores, SoftMax};
+use super::{Head, heads, parts};
+use crate::operator::attention::input::Attention;
+use crate::operator::flex::scalar::{Scalar, Wide};
+use crate::operator::flex::tensor;
+use crate::operator::parallel;
+use crate::operator::philox::Mask;
+use burn::backend::Flex;
+use burn::backend::TensorMetadata;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
+use pulp::Arch;
+
+/// O [N, H], and of each row of the scores the maximum and the inverse sum, [B, A, L].
+pub(super) fn forward<T: Scalar>(input: &Attention<Flex>) -> (FloatTensor<Flex>, Vec<T::Wide>, Vec<T::Wide>) {
+    let shape = input.query.shape();
+    let heads = heads(input);
+    let longest = input.longest();
+    let bias = input.bias.added().map(FloatTensor::<Flex>::to_contiguous);
+    let batch = Batch {
+        input,
+        longest,
+        mask: input.dropout.mask(),
+        bias: bias.as_ref().map(|bias| bias.as_slice().unwrap_or_default()),
+    };
+    let mut output = vec![T::default(); shape.num_elements()];
+    let mut max = vec![T::Wide::ZERO; heads.len() * longest];
+    let mut inverse_sum = vec![T::Wide::ZERO; heads.len() * longest];
+    let statistics = max.chunks_mut(longest).zip(inverse_sum.chunks_mut(longest));
+    let tasks: Vec<_> = heads.iter().zip(parts(&heads, &mut output, input.heads)).zip(statistics).collect();
+    let work = tasks.len() * longest * longest;
+    parallel::for_each(work, tasks.into_iter(), |((head, output), (max, inverse_sum))| {
+        batch.head(head, output, max, inverse_sum);
+    });
+    (tensor(output, shape), max, inverse_sum)
+}
+
+/// What all heads read.
+struct Batch<'a, T> {
+    input: &'a Attention<Flex>,
+    longest: usize,
+    mask: Option<Mask>,
+    /// [B, A, L, L].
+    bias: Option<&'a [T]>,
+}
+
+impl<T: Scalar> Batch<'_, T> {
+    fn head(&self, head: &Head, mut output: Vec<&mut [T]>, max: &mut [T::Wide], inverse_sum: &mut [T::Wide]) {
+        let key = head.view::<T>(&self.input.key).transpose(0, 1);
+        let value = head.view::<T>(&self.input.value);
+        for block in head.blocks() {
+            let query = head.view_of::<T>(&self.input.query, block.clone());
+            let mut products = Flex::float_matmul(query, key.clone());
+            let first = head.index * self.longest + block.start;
+            Arch::new().dispatch(SoftMax {
+                scores: Scores {
+                    length: head.length(),
+                    scale: self.input.scale,
+                    first: first as u64,
+                    mask: self.mask.as_ref(),
+                    bias: self.bias.map(|bias| &bias[first * self.longest..]),
+                    bias_length: self.longest,
+                },
+                products: products.storage_mut(),
+                max: &mut max[block.clone()],
+                inverse_sum: &mut inverse_sum[block.clone()],
+            });
+            let context = Flex::float_matmul(products, value.clone());
+            let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
+            for ((context, output), &inverse_sum) in
+                rows.zip(&mut output[block.clone()]).zip(&inverse_sum[block])
+            {
+                output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * inverse_sum));
+            }
+        }
+    }
+}
