@@ -1,6 +1,6 @@
 //! Sums and LayerNorm over the last axis, made of Burn's primitive operations, for the references.
 
-use super::dtype::{narrow, wide};
+use super::dtype::narrow;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::Shape;
@@ -18,7 +18,8 @@ pub(crate) fn layer_norm<B: Backend>(
     let variance = B::float_mean_dim(B::float_mul(centered.clone(), centered.clone()), rank - 1);
     let rstd = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, epsilon.into())));
     let normalized = B::float_mul(centered, rstd.clone());
-    let y = B::float_add(B::float_mul(normalized, vector::<B>(gamma, rank)), vector::<B>(beta, rank));
+    let (gamma, beta) = (vector::<B>(gamma, &normalized), vector::<B>(beta, &normalized));
+    let y = B::float_add(B::float_mul(normalized, gamma), beta);
     (y, mean, rstd)
 }
 
@@ -30,7 +31,8 @@ pub(crate) fn layer_norm_backward<B: Backend>(
     grad: FloatTensor<B>,
 ) -> FloatTensor<B> {
     let rank = grad.shape().num_dims();
-    let grad = B::float_mul(grad, vector::<B>(gamma, rank));
+    let gamma = vector::<B>(gamma, &grad);
+    let grad = B::float_mul(grad, gamma);
     let average = B::float_mean_dim(grad.clone(), rank - 1);
     let along = B::float_mean_dim(B::float_mul(grad.clone(), normalized.clone()), rank - 1);
     let grad = B::float_sub(B::float_sub(grad, average), B::float_mul(normalized, along));
@@ -44,9 +46,11 @@ pub(crate) fn total<B: Backend>(tensor: FloatTensor<B>, of: &FloatTensor<B>) -> 
     narrow::<B>(B::float_reshape(total, of.shape()), of.dtype())
 }
 
-/// A vector `[H]` as [1, .., 1, H] of `rank` axes, wide.
-pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, rank: usize) -> FloatTensor<B> {
-    let mut shape = vec![1; rank];
-    shape[rank - 1] = vector.shape()[0];
-    B::float_reshape(wide::<B>(vector.clone()), Shape::from(shape))
+/// A vector `[H]` as [1, .., 1, H], of as many axes as `like` and in its dtype.
+pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, like: &FloatTensor<B>) -> FloatTensor<B> {
+    let mut shape = vec![1; like.shape().num_dims()];
+    if let Some(last) = shape.last_mut() {
+        *last = vector.shape()[0];
+    }
+    B::float_reshape(narrow::<B>(vector.clone(), like.dtype()), Shape::from(shape))
 }

@@ -40,6 +40,8 @@ pub(super) fn backward<B: Backend>(
 
 /// residual + Dropout(x + bias), wide.
 fn sum<B: Backend>(input: &AddLayerNorm<B>) -> FloatTensor<B> {
-    let x = B::float_add(wide::<B>(input.x.clone()), rows::vector::<B>(&input.bias, 2));
+    let x = wide::<B>(input.x.clone());
+    let bias = rows::vector::<B>(&input.bias, &x);
+    let x = B::float_add(x, bias);
     B::float_add(input.dropout.apply(x), wide::<B>(input.residual.clone()))
 }

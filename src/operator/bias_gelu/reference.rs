@@ -30,7 +30,9 @@ pub(super) fn backward<B: Backend>(
 
 /// x + bias, wide.
 fn biased<B: Backend>(input: &BiasGelu<B>) -> FloatTensor<B> {
-    B::float_add(wide::<B>(input.x.clone()), rows::vector::<B>(&input.bias, 2))
+    let x = wide::<B>(input.x.clone());
+    let bias = rows::vector::<B>(&input.bias, &x);
+    B::float_add(x, bias)
 }
 
 /// Φ(z).
