@@ -14,12 +14,10 @@ use burn::tensor::{Shape, Slice};
 pub(crate) fn embed_layer_norm<B: Backend>(input: EmbedLayerNorm<B>) -> FloatTensor<B> {
     let sum = sum::<B>(&input);
     let dtype = sum.dtype();
-    let y = B::layer_norm(
-        wide::<B>(sum),
-        wide::<B>(input.gamma.clone()),
-        Some(wide::<B>(input.beta.clone())),
-        input.epsilon,
-    );
+    let sum = wide::<B>(sum);
+    let vector = |vector: &FloatTensor<B>| narrow::<B>(vector.clone(), sum.dtype());
+    let (gamma, beta) = (vector(&input.gamma), vector(&input.beta));
+    let y = B::layer_norm(sum, gamma, Some(beta), input.epsilon);
     narrow::<B>(input.dropout.apply(y), dtype)
 }
 
