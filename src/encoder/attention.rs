@@ -4,6 +4,7 @@ use super::config::BertEncoderConfig;
 use super::packing::{Packing, Rectangle, Slots};
 use super::relative::RelativePositions;
 use crate::error::Result;
+use crate::operator::functional::attention;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
@@ -17,6 +18,8 @@ use burn::tensor::activation::softmax;
 ///
 /// 1 / √d is taken in f64 and multiplied with in the tensor's dtype (Burn's `MultiHeadAttention` takes √d in f32,
 /// and the gradient of Burn's division by a scalar is f32, too).
+///
+/// Without relative positions it is the operator [`attention`](crate::functional::attention).
 ///
 /// Source: `BertSelfAttention` of transformers 5.23, and of 4.49 for relative positions.
 #[derive(Module, Debug)]
@@ -59,7 +62,12 @@ impl BertSelfAttention {
     ///
     /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
-        self.attend(rows, &packing.slots).0
+        if self.relative_positions.is_some() {
+            return self.attend(rows, &packing.slots).0;
+        }
+        let all = [&self.query, &self.key, &self.value].map(|linear| linear.forward(rows.clone()));
+        let dropout = active_prob(&self.dropout);
+        attention(all, &packing.lengths, self.num_attention_heads, None, dropout)
     }
 
     /// As [`forward`](Self::forward), with the attention weights before dropout: [N, H] and [B, A, S, S].
@@ -125,4 +133,9 @@ impl BertSelfAttention {
         let context = self.dropout.forward(weights.clone()).matmul(value); // [G, A, L, d]
         (context.swap_dims(1, 2).reshape([rows, hidden_size]), weights)
     }
+}
+
+/// The probability that dropout applies, outside validation and where it is not frozen.
+pub(super) fn active_prob(dropout: &Dropout) -> f64 {
+    if dropout.training.is_enabled() { dropout.prob } else { 0.0 }
 }

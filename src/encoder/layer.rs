@@ -1,13 +1,13 @@
 //! One transformer layer.
 
-use super::attention::BertSelfAttention;
+use super::attention::{BertSelfAttention, active_prob};
 use super::config::BertEncoderConfig;
 use super::packing::Packing;
 use crate::error::Result;
+use crate::operator::functional::{Norm, add_layer_norm, bias_gelu};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear};
 use burn::prelude::*;
-use std::f64::consts::FRAC_1_SQRT_2;
 
 /// One post-norm transformer layer:
 ///
@@ -33,6 +33,8 @@ pub struct BertLayer {
     pub output_layer_norm: LayerNorm,
     /// Dropout of both outputs.
     pub dropout: Dropout,
+    /// ε of both LayerNorms, whose own Burn does not show.
+    pub layer_norm_eps: f64,
 }
 
 impl BertLayer {
@@ -47,6 +49,7 @@ impl BertLayer {
             output: config.linear(intermediate, hidden, device),
             output_layer_norm: norm(),
             dropout: DropoutConfig::new(config.hidden_dropout_prob).init(),
+            layer_norm_eps: config.layer_norm_eps,
         })
     }
 
@@ -73,20 +76,31 @@ impl BertLayer {
 
     /// All that follows attention.
     fn feed_forward(&self, rows: Tensor<2>, context: Tensor<2>) -> Tensor<2> {
-        let attended = self.dropout.forward(self.attention_output.forward(context));
-        let rows = self.attention_layer_norm.forward(rows + attended);
-        let inner = exact_gelu(self.intermediate.forward(rows.clone()));
-        let outer = self.dropout.forward(self.output.forward(inner));
-        self.output_layer_norm.forward(rows + outer)
+        let rows = self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm);
+        let inner = linear_gelu(&self.intermediate, rows.clone());
+        self.add_norm(&self.output, inner, rows, &self.output_layer_norm)
+    }
+
+    /// `LayerNorm(residual + Dropout(x·W + b))`.
+    fn add_norm(&self, linear: &Linear, x: Tensor<2>, residual: Tensor<2>, norm: &LayerNorm) -> Tensor<2> {
+        let beta = norm.beta.as_ref().map(|beta| beta.val());
+        let norm = Norm { gamma: norm.gamma.val(), beta, epsilon: self.layer_norm_eps };
+        let bias = linear.bias.as_ref().map(|bias| bias.val());
+        add_layer_norm(product(linear, x), bias, residual, norm, active_prob(&self.dropout))
     }
 }
 
-/// `x·(1 + erf(x / √2)) / 2`.
-///
-/// # Numerics
-///
-/// Burn's `gelu` is the same forward, but on most backends its gradient is that of the tanh approximation.
-pub(crate) fn exact_gelu(x: Tensor<2>) -> Tensor<2> {
-    let below = x.clone().mul_scalar(FRAC_1_SQRT_2).erf().add_scalar(1.0); // 2·Φ(x)
-    x.mul(below).mul_scalar(0.5)
+/// `GELU(x·W + b)`, exact in value and gradient.
+pub(crate) fn linear_gelu(linear: &Linear, x: Tensor<2>) -> Tensor<2> {
+    let product = product(linear, x);
+    let bias = match &linear.bias {
+        Some(bias) => bias.val(),
+        None => Tensor::zeros([product.dims()[1]], (&product.device(), product.dtype())),
+    };
+    bias_gelu(product, bias)
+}
+
+/// `x·W`: what the layer's `forward` computes, adapters and quantised weights included, before its bias.
+fn product(linear: &Linear, x: Tensor<2>) -> Tensor<2> {
+    burn::tensor::module::linear(x, linear.weight.val(), None)
 }

@@ -10,7 +10,7 @@ mod stack;
 pub use attention::BertSelfAttention;
 pub use config::BertEncoderConfig;
 pub use layer::BertLayer;
-pub(crate) use layer::exact_gelu;
+pub(crate) use layer::linear_gelu;
 pub use packing::Packing;
 pub use relative::RelativePositions;
 pub use stack::{BertEncoder, BertEncoderOutput, PackedHidden};

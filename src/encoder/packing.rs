@@ -8,13 +8,16 @@ use std::sync::Arc;
 
 /// Where the N tokens of a batch of [B, S] places lie as rows [N, ..]: in the order of the batch, padding left out.
 ///
-/// All that treats each token by itself works on these rows. Attention works on sequences: it puts the rows into
-/// *slots*, a few rectangles of sequences of similar length.
+/// All that treats each token by itself works on these rows, and so does attention. Where it has to know places
+/// (relative positions, weights on request), it puts the rows into *slots*, a few rectangles of sequences of similar
+/// length.
 #[derive(Clone, Debug)]
 pub struct Packing {
     dims: [usize; 2],
     /// `None` if every place holds a token, so that rows and places are the same.
     tokens: Option<Tokens>,
+    /// Tokens of each sequence, N in all.
+    pub(super) lengths: Vec<usize>,
     pub(super) slots: Slots,
 }
 
@@ -59,7 +62,7 @@ impl Packing {
             let [sequences, length] = dims;
             let slots =
                 Slots { rectangles: vec![Rectangle { sequences, length, padding: None }], order: None };
-            return Ok(Self { dims, tokens: None, slots });
+            return Ok(Self { dims, tokens: None, lengths: vec![length; sequences], slots });
         };
         let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
         for (place, &is_padding) in mask.rows().flatten().enumerate() {
@@ -70,7 +73,8 @@ impl Packing {
         }
         let tokens = Tokens { places: indices(&places, device), rows: rows.into(), mask: mask.clone() };
         let slots = Slots::by_length(&tokens, device);
-        Ok(Self { dims, tokens: Some(tokens), slots })
+        let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
+        Ok(Self { dims, lengths: mask.rows().map(length).collect(), tokens: Some(tokens), slots })
     }
 
     /// Number of tokens, N.

@@ -2,7 +2,7 @@
 
 use super::config::BertModelConfig;
 use crate::embeddings::{BertEmbeddingsConfig, TokenEmbedding};
-use crate::encoder::exact_gelu;
+use crate::encoder::linear_gelu;
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, LayerNorm, LayerNormConfig, Linear};
 use burn::prelude::*;
@@ -48,7 +48,7 @@ impl MaskedLmHead {
     ///
     /// Panics if the shapes are not these.
     pub fn forward(&self, hidden: Tensor<2>, words: &TokenEmbedding) -> Tensor<2> {
-        let hidden = exact_gelu(self.transform.forward(hidden));
+        let hidden = linear_gelu(&self.transform, hidden);
         let hidden = self.layer_norm.forward(hidden); // [N, H]
         let table = words.weight.val();
         let scores = hidden.clone().matmul(table.clone().transpose()); // [N, V]

@@ -401,3 +401,36 @@ fn a_config_that_no_encoder_has_names_the_field() {
     }
     valid().with_max_position_embeddings(0).validate().unwrap();
 }
+
+#[test]
+fn operators_and_their_references_give_the_same_layer() {
+    let mask = PaddingMask::from_rows(&every_kind()).unwrap();
+    let [batch, seq] = mask.dims();
+    let run = || {
+        let encoder = encoder(PositionEmbeddingType::Absolute);
+        let loaded = BertEncoder { layers: encoder.layers.iter().map(filled).collect() };
+        let output = loaded.forward(hidden([batch, seq]), Some(&mask));
+        let found = (output.clone() * weights([batch, seq, H])).sum().backward();
+        [vec![values(output)], gradients(&loaded, &found)].concat()
+    };
+    let fused = run();
+    let reference = burn_bert::functional::on_reference_path(run);
+    for (fused, reference) in fused.iter().zip(&reference) {
+        assert_close(fused, reference, Tolerance { absolute: 1e-11, relative: 1e-11 });
+    }
+}
+
+/// The layer with numbers that do not depend on the device's generator.
+fn filled(layer: &BertLayer) -> BertLayer {
+    struct Fill;
+    impl burn::module::ModuleMapper for Fill {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            param.map(|old| {
+                let data = (0..old.shape().num_elements()).map(|i| (i as f64 * 0.37 + 1.0).sin()).collect();
+                let data = TensorData::new::<f64, _>(data, old.shape());
+                Tensor::from_data(data, (&old.device(), old.dtype())).require_grad()
+            })
+        }
+    }
+    layer.clone().map(&mut Fill)
+}
