@@ -1,7 +1,7 @@
 //! `config.json`, read tolerantly.
 
 use super::family::{BERT, Family};
-use super::files::read_json;
+use super::json::read_json;
 use crate::embeddings::EmbeddingInitializer;
 use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::error::{Error, Result};

@@ -93,10 +93,7 @@ impl Keys {
 
     /// The names of γ and β in this file: as PyTorch has them, or as files converted from TensorFlow.
     pub(crate) fn layer_norm(&self) -> [&'static str; 2] {
-        match self.gamma.ends_with(".gamma") {
-            true => ["gamma", "beta"],
-            false => ["weight", "bias"],
-        }
+        if self.gamma.ends_with(".gamma") { ["gamma", "beta"] } else { ["weight", "bias"] }
     }
 
     /// The position scheme of the families that use this prefix; `None` where it tells nothing.

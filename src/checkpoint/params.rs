@@ -1,6 +1,8 @@
 //! Which key holds which parameter, and the values between the two.
 
-use super::files::{Checkpoint, StoredDType};
+use super::files::Checkpoint;
+use super::formats::entry::StoredDType;
+use super::formats::values::transposed;
 use super::write::{Payload, Tensors};
 use crate::embeddings::is_quantized;
 use crate::error::{Error, Result};
@@ -134,10 +136,10 @@ pub(crate) fn filled<M: Module>(
         slots.push((id, matches!(param.param, Source::Linear(_))));
     }
     let values = checkpoint.read(&names)?;
-    let values = slots.into_iter().zip(values).map(|((id, is_linear), values)| match is_linear {
-        true => (id, transposed(values)),
-        false => (id, values),
-    });
+    let values = slots
+        .into_iter()
+        .zip(values)
+        .map(|((id, is_linear), values)| (id, if is_linear { transposed(values) } else { values }));
     Ok(module.clone().map(&mut Replace { values: values.collect() }))
 }
 
@@ -156,25 +158,6 @@ pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> 
     Ok(tensors)
 }
 
-/// A matrix with rows as columns.
-pub(super) fn transposed(data: TensorData) -> TensorData {
-    let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
-    let bytes = data.as_bytes();
-    macro_rules! turned {
-        ($size:literal) => {{
-            let (elements, _) = bytes.as_chunks::<$size>();
-            let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
-            (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
-        }};
-    }
-    let turned = match dtype.size() {
-        2 => turned!(2),
-        4 => turned!(4),
-        _ => turned!(8),
-    };
-    TensorData::from_bytes_vec(turned, [columns, rows], dtype)
-}
-
 /// Puts values into parameters by id; parameters without one, such as LoRA's, stay.
 struct Replace {
     values: HashMap<ParamId, TensorData>,
@@ -184,10 +167,8 @@ impl ModuleMapper for Replace {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let Some(values) = self.values.remove(&param.id) else { return param };
         let device = param.lazy_device();
-        let dtype = match param.is_initialized() {
-            true => param.base().dtype(),
-            false => device.settings().float_dtype.into(),
-        };
+        let dtype =
+            if param.is_initialized() { param.base().dtype() } else { device.settings().float_dtype.into() };
         let id = param.id;
         param.transform_for_load(Tensor::from_data(values, (&device, dtype)), id)
     }

@@ -1,21 +1,14 @@
-//! A module to a Hugging Face directory.
+//! An embedding layer to a Hugging Face directory.
 
+use super::directory::Directory;
 use super::family::Family;
-use super::files::{Checkpoint, WEIGHT_NAMES};
-use super::hf_config::{CONFIG_NAME, Fields};
+use super::hf_config::Fields;
 use super::keys::{Keys, MODEL_PREFIX};
 use super::params::tensors;
-use super::safetensors::SafetensorsFile;
-use super::write::{Tensors, replace_files};
-use crate::embeddings::BertEmbeddings;
-use crate::embeddings::EmbeddingInitializer;
-use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
-use crate::error::{Error, Result};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, PositionEmbeddingType};
+use crate::error::Result;
 use serde_json::{Map, Value, json};
-use std::fs;
-use std::path::{Path, PathBuf};
-
-const MODEL_NAME: &str = WEIGHT_NAMES[0];
+use std::path::Path;
 
 impl BertEmbeddings {
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names.
@@ -101,70 +94,6 @@ impl BertEmbeddings {
     }
 }
 
-/// A directory to save into, and what it holds already.
-pub(crate) struct Directory {
-    config_path: PathBuf,
-    model_path: PathBuf,
-    model: Option<SafetensorsFile>,
-}
-
-impl Directory {
-    /// Makes the directory if there is none, and opens the model in it.
-    ///
-    /// A directory whose weights a new `model.safetensors` would hide is refused.
-    pub(crate) fn open(dir: &Path) -> Result<Self> {
-        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
-        let model_path = dir.join(MODEL_NAME);
-        let model = match exists(&model_path)? {
-            true => Some(SafetensorsFile::open(&model_path)?),
-            false => {
-                refuse_other_forms(dir)?;
-                None
-            }
-        };
-        Ok(Self { config_path: dir.join(CONFIG_NAME), model_path, model })
-    }
-
-    /// The `config.json` there.
-    pub(crate) fn fields(&self) -> Result<Option<Fields>> {
-        match exists(&self.config_path)? {
-            true => Fields::read(self.config_path.clone()).map(Some),
-            false => Ok(None),
-        }
-    }
-
-    /// The layer's keys in the model there.
-    pub(crate) fn keys(&self) -> Result<Option<Keys>> {
-        match self.model {
-            Some(_) => Keys::locate(&Checkpoint::open(&self.model_path)?).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    pub(crate) fn config_path(&self) -> &Path {
-        &self.config_path
-    }
-
-    pub(crate) fn model_path(&self) -> &Path {
-        &self.model_path
-    }
-
-    /// Writes config and weights, with those tensors of the old model that have a name in the new one.
-    pub(crate) fn replace(
-        self,
-        fields: Map<String, Value>,
-        mut tensors: Tensors,
-        renamed: impl Fn(&str) -> Option<String>,
-    ) -> Result<()> {
-        if let Some(old) = self.model {
-            tensors.keep(old, renamed);
-        }
-        let json = serde_json::to_string_pretty(&fields)
-            .map_err(|source| Error::Json { path: self.config_path.clone(), source })?;
-        replace_files(&self.config_path, format!("{json}\n").as_bytes(), &self.model_path, tensors)
-    }
-}
-
 /// What the layer itself decides.
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
@@ -186,10 +115,7 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
 
 /// What a model around the layer needs: heads of 64, as every published BERT's, where the hidden size allows.
 fn model_fields(family: &Family, hidden_size: usize) -> [(String, Value); 4] {
-    let heads = match hidden_size.is_multiple_of(64) {
-        true => hidden_size / 64,
-        false => 1,
-    };
+    let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
     [
         ("model_type", json!(family.model_type)),
         ("architectures", json!([format!("{}Model", family.class)])),
@@ -197,24 +123,4 @@ fn model_fields(family: &Family, hidden_size: usize) -> [(String, Value); 4] {
         ("intermediate_size", json!(4 * hidden_size)),
     ]
     .map(|(field, value)| (field.to_string(), value))
-}
-
-/// Refuses a directory whose weights a new `model.safetensors` would hide.
-fn refuse_other_forms(dir: &Path) -> Result<()> {
-    for name in &WEIGHT_NAMES[1..] {
-        if exists(&dir.join(name))? {
-            return Err(Error::NotACheckpoint {
-                path: dir.to_path_buf(),
-                problem: format!(
-                    "it holds its weights as {name}, which a new {MODEL_NAME} would hide; save into another \
-                     directory, or convert the weights to one {MODEL_NAME} first"
-                ),
-            });
-        }
-    }
-    Ok(())
-}
-
-fn exists(path: &Path) -> Result<bool> {
-    path.try_exists().map_err(|source| Error::reading(path, source))
 }

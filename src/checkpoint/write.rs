@@ -1,7 +1,7 @@
 //! Writing safetensors, and replacing two files as one.
 
-use super::params::transposed;
-use super::safetensors::SafetensorsFile;
+use super::formats::safetensors::SafetensorsFile;
+use super::formats::values::transposed;
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use safetensors::Dtype;
@@ -77,10 +77,10 @@ impl Payload {
             Self::Copy(path, position, length) => {
                 let mut file = File::open(path)?;
                 file.seek(SeekFrom::Start(position))?;
-                match io::copy(&mut file.take(length), out)? == length {
-                    true => Ok(()),
-                    false => Err(io::ErrorKind::UnexpectedEof.into()),
+                if io::copy(&mut file.take(length), out)? < length {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
                 }
+                Ok(())
             }
         }
     }

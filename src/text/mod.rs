@@ -37,6 +37,8 @@ mod encoding;
 mod files;
 mod lines;
 #[cfg(feature = "tokenizers")]
+mod settings;
+#[cfg(feature = "tokenizers")]
 mod special;
 #[cfg(feature = "tokenizers")]
 mod tokenizer;

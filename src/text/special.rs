@@ -1,6 +1,6 @@
 //! The tokens that are no words.
 
-use super::files::{Settings, Token};
+use super::settings::{Settings, Token};
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -129,10 +129,10 @@ impl BertTokenizer {
     ///
     /// [`Error::VocabularyTooLarge`] if it has not.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
-        match self.vocab_size <= vocab_size {
-            true => Ok(()),
-            false => Err(Error::VocabularyTooLarge { tokenizer: self.vocab_size, model: vocab_size }),
+        if self.vocab_size > vocab_size {
+            return Err(Error::VocabularyTooLarge { tokenizer: self.vocab_size, model: vocab_size });
         }
+        Ok(())
     }
 
     /// Tokens in the vocabulary: one more than the largest id.

@@ -1,6 +1,7 @@
 //! One safetensors file: its header, and single tensors on demand.
 
-use super::files::{ByteOrder, Entry, StoredDType, decode};
+use super::entry::{Entry, StoredDType};
+use super::values::{ByteOrder, decode};
 use crate::error::{Error, Result};
 use burn::tensor::{DType, TensorData};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
@@ -12,10 +13,10 @@ use std::path::{Path, PathBuf};
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
 /// The length of the header comes first, as a little-endian u64.
-pub(super) const PREFIX_BYTES: u64 = 8;
+const PREFIX_BYTES: u64 = 8;
 
 /// An open file whose header was found to agree with its length.
-pub(super) struct SafetensorsFile {
+pub(in crate::checkpoint) struct SafetensorsFile {
     path: PathBuf,
     metadata: Metadata,
     /// Where the tensors start.
@@ -23,7 +24,7 @@ pub(super) struct SafetensorsFile {
 }
 
 impl SafetensorsFile {
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(in crate::checkpoint) fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::reading(path, source);
         let invalid = |problem: String| Err(Error::NotACheckpoint { path: path.to_path_buf(), problem });
         let mut file = File::open(path).map_err(failed)?;
@@ -61,24 +62,24 @@ impl SafetensorsFile {
         Ok(Self { path: path.to_path_buf(), metadata, data_start })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::checkpoint) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn keys(&self) -> Vec<String> {
+    pub(in crate::checkpoint) fn keys(&self) -> Vec<String> {
         self.metadata.offset_keys()
     }
 
-    pub(super) fn metadata(&self) -> &Metadata {
+    pub(in crate::checkpoint) fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
     /// Where in the file a tensor starts.
-    pub(super) fn position(&self, info: &TensorInfo) -> u64 {
+    pub(in crate::checkpoint) fn position(&self, info: &TensorInfo) -> u64 {
         self.data_start + info.data_offsets.0 as u64
     }
 
-    pub(super) fn entry(&self, key: &str) -> Option<Entry> {
+    pub(in crate::checkpoint) fn entry(&self, key: &str) -> Option<Entry> {
         let info = self.metadata.info(key)?;
         let dtype = match float_dtype(info.dtype) {
             Some(dtype) => StoredDType::Float(dtype),
@@ -87,7 +88,7 @@ impl SafetensorsFile {
         Some(Entry { shape: info.shape.clone(), dtype })
     }
 
-    pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
+    pub(in crate::checkpoint) fn read(&self, key: &str) -> Result<Option<TensorData>> {
         let Some(info) = self.metadata.info(key) else { return Ok(None) };
         let Some(dtype) = float_dtype(info.dtype) else { return Ok(None) };
         let failed = |source| Error::reading(&self.path, source);

@@ -3,8 +3,9 @@
 //! The pickle is read by `pytorch-reader`, which runs none of it: a call that it asks for is put down by name
 //! and never made. What is checked here is that reading it takes no more memory than the file's size allows.
 
-use super::files::{ByteOrder, Entry, StoredDType, decode};
+use super::entry::{Entry, StoredDType};
 use super::pickle::{MAX_PICKLE_BYTES, skip_pickle};
+use super::values::{ByteOrder, decode};
 use crate::error::{Error, Result};
 use burn::tensor::{DType, TensorData};
 use pytorch_reader::{DType as TorchDType, PytorchReader, Tensor};
@@ -37,7 +38,7 @@ impl Container {
     }
 }
 
-pub(super) struct PytorchFile {
+pub(in crate::checkpoint) struct PytorchFile {
     path: PathBuf,
     length: u64,
     tensors: HashMap<String, Tensor>,
@@ -110,12 +111,12 @@ fn check_archive(path: &Path, reader: BufReader<File>, length: u64) -> Result<()
             ));
         }
     }
-    match total > length {
-        true => invalid(format!(
+    if total > length {
+        return invalid(format!(
             "it has {length} bytes and would unpack to {total}; torch.save compresses nothing"
-        )),
-        false => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 /// The five pickles that a legacy file begins with: magic number, version, system, object, storage keys.

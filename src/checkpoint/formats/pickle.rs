@@ -61,10 +61,10 @@ fn read(pickle: &mut impl Read, bytes: &mut [u8]) -> io::Result<()> {
 }
 
 fn skip(pickle: &mut impl Read, count: u64) -> io::Result<()> {
-    match io::copy(&mut pickle.take(count), &mut io::sink())? == count {
-        true => Ok(()),
-        false => Err(endless()),
+    if io::copy(&mut pickle.take(count), &mut io::sink())? < count {
+        return Err(endless());
     }
+    Ok(())
 }
 
 fn endless() -> io::Error {

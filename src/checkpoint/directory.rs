@@ -1,0 +1,94 @@
+//! A directory to save into.
+
+use super::files::{Checkpoint, WEIGHT_NAMES};
+use super::formats::safetensors::SafetensorsFile;
+use super::hf_config::{CONFIG_NAME, Fields};
+use super::keys::Keys;
+use super::write::{Tensors, replace_files};
+use crate::error::{Error, Result};
+use serde_json::{Map, Value};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MODEL_NAME: &str = WEIGHT_NAMES[0];
+
+/// A directory to save into, and what it holds already.
+pub(crate) struct Directory {
+    config_path: PathBuf,
+    model_path: PathBuf,
+    model: Option<SafetensorsFile>,
+}
+
+impl Directory {
+    /// Makes the directory if there is none, and opens the model in it.
+    ///
+    /// A directory whose weights a new `model.safetensors` would hide is refused.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        let model_path = dir.join(MODEL_NAME);
+        let model = if exists(&model_path)? {
+            Some(SafetensorsFile::open(&model_path)?)
+        } else {
+            refuse_other_forms(dir)?;
+            None
+        };
+        Ok(Self { config_path: dir.join(CONFIG_NAME), model_path, model })
+    }
+
+    /// The `config.json` there.
+    pub(crate) fn fields(&self) -> Result<Option<Fields>> {
+        let is_there = exists(&self.config_path)?;
+        is_there.then(|| Fields::read(self.config_path.clone())).transpose()
+    }
+
+    /// The layer's keys in the model there.
+    pub(crate) fn keys(&self) -> Result<Option<Keys>> {
+        match self.model {
+            Some(_) => Keys::locate(&Checkpoint::open(&self.model_path)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn config_path(&self) -> &Path {
+        &self.config_path
+    }
+
+    pub(crate) fn model_path(&self) -> &Path {
+        &self.model_path
+    }
+
+    /// Writes config and weights, with those tensors of the old model that have a name in the new one.
+    pub(crate) fn replace(
+        self,
+        fields: Map<String, Value>,
+        mut tensors: Tensors,
+        renamed: impl Fn(&str) -> Option<String>,
+    ) -> Result<()> {
+        if let Some(old) = self.model {
+            tensors.keep(old, renamed);
+        }
+        let json = serde_json::to_string_pretty(&fields)
+            .map_err(|source| Error::Json { path: self.config_path.clone(), source })?;
+        replace_files(&self.config_path, format!("{json}\n").as_bytes(), &self.model_path, tensors)
+    }
+}
+
+/// Refuses a directory whose weights a new `model.safetensors` would hide.
+fn refuse_other_forms(dir: &Path) -> Result<()> {
+    for name in &WEIGHT_NAMES[1..] {
+        if exists(&dir.join(name))? {
+            return Err(Error::NotACheckpoint {
+                path: dir.to_path_buf(),
+                problem: format!(
+                    "it holds its weights as {name}, which a new {MODEL_NAME} would hide; save into another \
+                     directory, or convert the weights to one {MODEL_NAME} first"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn exists(path: &Path) -> Result<bool> {
+    path.try_exists().map_err(|source| Error::reading(path, source))
+}

@@ -1,0 +1,164 @@
+//! A checkpoint to an embedding layer.
+
+use super::files::Checkpoint;
+use super::hf_config::{Fields, config_path};
+use super::keys::Keys;
+use super::params::{StoredParam, filled};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::error::{Error, Result};
+use burn::prelude::*;
+use std::path::Path;
+
+impl BertEmbeddings {
+    /// Reads the embedding layer of a Hugging Face checkpoint onto `device`.
+    ///
+    /// `path` is a directory or one weights file. A directory has a `config.json`, read by
+    /// [`BertEmbeddingsConfig::from_pretrained`], and the first of `model.safetensors`,
+    /// `model.safetensors.index.json`, `pytorch_model.bin` and `pytorch_model.bin.index.json`. A file goes
+    /// with the `config.json` beside it. Without one its shapes give the sizes and BERT's defaults the rest
+    /// ([`BertEmbeddingsConfig::new`]); since no shape tells how positions count, a file of RoBERTa's family
+    /// needs a config: its own, or yours in [`from_pretrained_with`](Self::from_pretrained_with).
+    ///
+    /// Values are cast to the device's default float dtype; for another, see
+    /// [`load`](Self::load) and [`cast_module`](crate::cast_module).
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
+    ///
+    /// let device = Device::default();
+    /// let dir = tempfile::tempdir()?;
+    /// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4).init(&device);
+    /// embeddings.save_pretrained(dir.path())?;
+    ///
+    /// let loaded = BertEmbeddings::from_pretrained(dir.path(), &device)?;
+    /// let weight = |module: &BertEmbeddings| module.word_embeddings.weight.val().into_data();
+    /// assert_eq!(weight(&loaded), weight(&embeddings));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddingsConfig::from_pretrained`] and [`load`](Self::load);
+    /// [`Error::ConfigFile`] if the keys are of a family whose positions count otherwise than the config says.
+    pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
+        let path = path.as_ref();
+        let config_path = config_path(path);
+        let mut checkpoint = Checkpoint::open(path)?;
+        let keys = Keys::locate(&checkpoint)?;
+        let config = if path.is_dir() || config_path.is_file() {
+            let fields = Fields::read(config_path)?;
+            let config = fields.config()?;
+            agree(&keys, &config, &fields)?;
+            config
+        } else {
+            config_of_shapes(&mut checkpoint, &keys)?
+        };
+        let module = config.try_init(device)?;
+        filled(&module, checkpoint, module.stored_params(&keys))
+    }
+
+    /// Reads the embedding layer of a checkpoint for a config of the caller's own, whatever `config.json` says.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddingsConfig::validate`] and [`load`](Self::load).
+    pub fn from_pretrained_with(
+        config: &BertEmbeddingsConfig,
+        path: impl AsRef<Path>,
+        device: &Device,
+    ) -> Result<Self> {
+        let mut module = config.try_init(device)?;
+        module.load(path)?;
+        Ok(module)
+    }
+
+    /// Replaces the values of every parameter by those of a checkpoint.
+    ///
+    /// `path` is a directory, a weights file or an index of shards, in safetensors or PyTorch's format (told
+    /// by content). Nothing of a pickle is executed. Keys may start with nothing, `embeddings.`, or a model's
+    /// name as in `bert.embeddings.`; LayerNorm may be called weight and bias or gamma and beta. All other
+    /// tensors are left alone, the `position_ids` buffer of older files among them, and a position table where
+    /// this module has none.
+    ///
+    /// Parameters keep their ids, device, dtype (values are cast) and whether they are trained; settings such
+    /// as the padding index stay as they are. Tables that were not drawn yet never are.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Io`] if a file cannot be read, [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if
+    ///   it is truncated, damaged, of another format, or claims more than it holds;
+    /// - [`Error::MissingKey`], [`Error::AmbiguousKeys`] if the layer's keys are not there, or there twice;
+    /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the
+    ///   module's shape;
+    /// - [`Error::QuantizedModule`] if a parameter is quantised.
+    ///
+    /// After an error the module is as it was.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let checkpoint = Checkpoint::open(path.as_ref())?;
+        let keys = Keys::locate(&checkpoint)?;
+        *self = filled(self, checkpoint, self.stored_params(&keys))?;
+        Ok(())
+    }
+
+    /// The parameters and their keys.
+    pub(crate) fn stored_params(&self, keys: &Keys) -> Vec<StoredParam<'_>> {
+        let positions = self.position_embeddings.as_ref();
+        let positions = positions.map(|table| StoredParam::table(&keys.position, &table.weight));
+        [StoredParam::table(&keys.word, &self.word_embeddings.weight)]
+            .into_iter()
+            .chain(positions)
+            .chain([StoredParam::table(&keys.token_type, &self.token_type_embeddings.weight)])
+            .chain(StoredParam::norm([keys.gamma.clone(), keys.beta.clone()], &self.layer_norm))
+            .collect()
+    }
+}
+
+/// Refuses keys of a family whose positions count otherwise than the config says.
+pub(crate) fn agree(keys: &Keys, config: &BertEmbeddingsConfig, fields: &Fields) -> Result<()> {
+    match keys.positions() {
+        Some(positions)
+            if config.position_embedding_type.has_table() && positions != config.position_embedding_type =>
+        {
+            Err(fields.invalid(
+                "model_type",
+                format!(
+                    "gives {:?} positions, but the weights' keys start with {}, whose family has {positions:?} \
+                     ones; correct it, or give a config to from_pretrained_with",
+                    config.position_embedding_type, keys.prefix
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The config of a file that has none beside it: sizes from shapes, the rest BERT's.
+fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbeddingsConfig> {
+    if keys.positions().is_some_and(|positions| positions != PositionEmbeddingType::Absolute) {
+        return Err(Error::NotACheckpoint {
+            path: checkpoint.path().to_path_buf(),
+            problem: format!(
+                "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; \
+                 give a config to from_pretrained_with",
+                keys.prefix
+            ),
+        });
+    }
+    let mut size_of = |key: &str| {
+        let (entry, path) = checkpoint.entry(key)?;
+        match entry.shape[..] {
+            [rows, columns] => Ok((rows, columns)),
+            _ => Err(Error::NotACheckpoint {
+                path,
+                problem: format!("{key} has shape {:?}, and a table has two axes", entry.shape),
+            }),
+        }
+    };
+    let (vocab_size, hidden_size) = size_of(&keys.word)?;
+    Ok(BertEmbeddingsConfig::new()
+        .with_vocab_size(vocab_size)
+        .with_hidden_size(hidden_size)
+        .with_max_position_embeddings(size_of(&keys.position)?.0)
+        .with_type_vocab_size(size_of(&keys.token_type)?.0))
+}
