@@ -54,6 +54,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "checkpoint")]
 mod checkpoint;
 mod embeddings;
 pub mod encoder;
@@ -61,6 +62,8 @@ mod error;
 pub mod model;
 mod operator;
 pub mod optim;
+#[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
+mod regular_file;
 pub mod sparse;
 pub mod text;
 pub mod training;

@@ -4,6 +4,7 @@ use super::files::{Checkpoint, WEIGHT_NAMES};
 use super::formats::safetensors::SafetensorsFile;
 use super::hf_config::{CONFIG_NAME, Fields};
 use super::keys::Keys;
+use super::note::{check_pair, note};
 use super::write::{Tensors, replace_files};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
@@ -24,6 +25,9 @@ impl Directory {
     ///
     /// A directory whose weights a new `model.safetensors` would hide is refused.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
+        if dir.as_os_str().is_empty() {
+            return Err(Error::EmptyPath { action: "save into" });
+        }
         fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
         let model_path = dir.join(MODEL_NAME);
         let model = if exists(&model_path)? {
@@ -42,11 +46,29 @@ impl Directory {
     }
 
     /// The layer's keys in the model there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ConfigFile`] if its config is of another save, [`Error::NotACheckpoint`] if its keys have a
+    /// wrapper's prefix, and those of [`Keys::locate`].
     pub(crate) fn keys(&self) -> Result<Option<Keys>> {
-        match self.model {
-            Some(_) => Keys::locate(&Checkpoint::open(&self.model_path)?).map(Some),
-            None => Ok(None),
+        if self.model.is_none() {
+            return Ok(None);
         }
+        let checkpoint = Checkpoint::open(&self.model_path)?;
+        if let Some(fields) = self.fields()? {
+            check_pair(&fields, &checkpoint)?;
+        }
+        if !checkpoint.wrapper().is_empty() {
+            return Err(Error::NotACheckpoint {
+                path: self.model_path.clone(),
+                problem: format!(
+                    "its keys start with {}, which no model's own keys do; save into another directory",
+                    checkpoint.wrapper()
+                ),
+            });
+        }
+        Keys::locate(&checkpoint).map(Some)
     }
 
     pub(crate) fn config_path(&self) -> &Path {
@@ -67,6 +89,7 @@ impl Directory {
         if let Some(old) = self.model {
             tensors.keep(old, renamed);
         }
+        tensors.set_note(note(&fields));
         let json = serde_json::to_string_pretty(&fields)
             .map_err(|source| Error::Json { path: self.config_path.clone(), source })?;
         replace_files(&self.config_path, format!("{json}\n").as_bytes(), &self.model_path, tensors)

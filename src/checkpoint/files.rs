@@ -3,7 +3,10 @@
 use super::formats::entry::Entry;
 use super::formats::weight_file::WeightFile;
 use super::json::read_json;
+use super::names::WORD;
+use super::wrapper::wrappers;
 use crate::error::{Error, Result};
+use crate::regular_file;
 use burn::tensor::TensorData;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,12 +22,22 @@ pub(super) const WEIGHT_NAMES: [&str; 4] = [
 
 /// A checkpoint whose tensors lie in one file or several. Nothing but headers is read until
 /// [`read`](Self::read).
+///
+/// If all keys of the model have the prefix of a wrapper, they go by what follows it.
 pub(crate) struct Checkpoint {
     /// What the user named, or the weights file found there.
     path: PathBuf,
-    /// The file that holds each key.
-    keys: BTreeMap<String, PathBuf>,
+    /// What stands in the file before the keys of the model.
+    wrapper: String,
+    /// Where each tensor is.
+    places: BTreeMap<String, Place>,
     open: BTreeMap<PathBuf, WeightFile>,
+}
+
+/// The file that holds a tensor, and the tensor's key there.
+struct Place {
+    path: PathBuf,
+    key: String,
 }
 
 impl Checkpoint {
@@ -32,11 +45,33 @@ impl Checkpoint {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let path = weights_path(path)?;
         if path.extension().is_some_and(|extension| extension == "json") {
-            return Ok(Self { keys: read_index(&path)?, open: BTreeMap::new(), path });
+            return Self::of(read_index(&path)?, BTreeMap::new(), path);
         }
         let file = WeightFile::open(&path)?;
         let keys = file.keys().into_iter().map(|key| (key, path.clone())).collect();
-        Ok(Self { keys, open: BTreeMap::from([(path.clone(), file)]), path })
+        Self::of(keys, BTreeMap::from([(path.clone(), file)]), path)
+    }
+
+    fn of(
+        files: BTreeMap<String, PathBuf>,
+        open: BTreeMap<PathBuf, WeightFile>,
+        path: PathBuf,
+    ) -> Result<Self> {
+        let ambiguous = |keys| Err(Error::AmbiguousKeys { path: path.clone(), keys });
+        let wrappers = wrappers(files.keys().map(String::as_str));
+        let wrapper = match &wrappers[..] {
+            [] => String::new(),
+            [wrapper] => wrapper.clone(),
+            _ => return ambiguous(files.into_keys().filter(|key| key.ends_with(WORD)).collect()),
+        };
+        let mut places = BTreeMap::new();
+        for (key, path) in files {
+            let name = key.strip_prefix(&wrapper).unwrap_or(&key).to_string();
+            if let Some(other) = places.insert(name, Place { path, key: key.clone() }) {
+                return ambiguous(vec![other.key, key]);
+            }
+        }
+        Ok(Self { path, wrapper, places, open })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -44,38 +79,49 @@ impl Checkpoint {
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.keys.keys().map(String::as_str)
+        self.places.keys().map(String::as_str)
+    }
+
+    /// What stands in the file before the keys of the model: `module.`, or mostly nothing.
+    pub(super) fn wrapper(&self) -> &str {
+        &self.wrapper
+    }
+
+    /// What a save of this crate noted in a file that holds all weights; other writers note nothing.
+    pub(super) fn note(&self) -> Option<&str> {
+        self.open.get(&self.path).and_then(WeightFile::note)
     }
 
     /// Shape and dtype of a tensor, and the file that it lies in.
     pub(super) fn entry(&mut self, key: &str) -> Result<(Entry, PathBuf)> {
-        let missing = |path: &Path, hint: &str| Error::MissingKey {
+        let missing = |path: &Path, key: String, hint: &str| Error::MissingKey {
             path: path.to_path_buf(),
-            key: key.to_string(),
+            key,
             hint: hint.to_string(),
         };
-        let Some(path) = self.keys.get(key).cloned() else {
-            return Err(missing(&self.path, "the layer cannot be loaded in part"));
+        let Some(Place { path, key }) = self.places.get(key) else {
+            let key = format!("{}{key}", self.wrapper);
+            return Err(missing(&self.path, key, "the layer cannot be loaded in part"));
         };
-        if !self.open.contains_key(&path) {
-            self.open.insert(path.clone(), WeightFile::open(&path)?);
+        if !self.open.contains_key(path) {
+            self.open.insert(path.clone(), WeightFile::open(path)?);
         }
-        match self.open.get(&path).and_then(|file| file.entry(key)) {
-            Some(entry) => Ok((entry, path)),
-            None => Err(missing(&path, "but the index of shards says that it is there")),
+        match self.open.get(path).and_then(|file| file.entry(key)) {
+            Some(entry) => Ok((entry, path.clone())),
+            None => Err(missing(path, key.clone(), "but the index of shards says that it is there")),
         }
     }
 
     /// The values of tensors whose [`entry`](Self::entry) was looked at and is a float, in the order of `keys`.
     pub(super) fn read(&self, keys: &[String]) -> Result<Vec<TensorData>> {
         for (path, file) in &self.open {
-            let here = keys.iter().filter(|key| self.keys.get(*key) == Some(path));
-            file.check_total(here.map(String::as_str))?;
+            let here = keys.iter().filter_map(|key| self.places.get(key)).filter(|place| place.path == *path);
+            file.check_total(here.map(|place| place.key.as_str()))?;
         }
         let read = |key: &String| {
-            let file = self.keys.get(key).and_then(|path| self.open.get(path));
-            let data = match file {
-                Some(file) => file.read(key)?,
+            let place = self.places.get(key);
+            let data = match place.and_then(|place| Some((self.open.get(&place.path)?, &place.key))) {
+                Some((file, key)) => file.read(key)?,
                 None => None,
             };
             data.ok_or_else(|| Error::MissingKey {
@@ -88,12 +134,12 @@ impl Checkpoint {
     }
 }
 
-/// The file itself, or what a directory has in its place.
+/// The file itself, or the first of its files that a directory has, of whatever kind it is.
 fn weights_path(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
     }
-    let found = WEIGHT_NAMES.iter().map(|name| path.join(name)).find(|path| path.is_file());
+    let found = WEIGHT_NAMES.iter().map(|name| path.join(name)).find(|path| regular_file::exists(path));
     found.ok_or_else(|| Error::NotACheckpoint {
         path: path.to_path_buf(),
         problem: format!("the directory has none of {}", WEIGHT_NAMES.join(", ")),

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
 
+/// Of every family's config class.
+const DEFAULT_LAYER_NORM_EPS: f64 = 1e-12;
+
 impl BertEmbeddingsConfig {
     /// Reads a Hugging Face `config.json`.
     ///
@@ -75,6 +78,9 @@ impl Fields {
 
     /// Of the `config.json` in a directory, or beside a weights file. What is not there is itself named.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::EmptyPath { action: "read" });
+        }
         path.metadata().map_err(|source| Error::reading(path, source))?;
         Self::read(config_path(path))
     }
@@ -130,7 +136,7 @@ impl Fields {
             max_position_embeddings: self.size("max_position_embeddings", 512)?,
             type_vocab_size: self.size("type_vocab_size", 2)?,
             pad_token_id: self.pad_token_id(family.pad_token_id)?,
-            layer_norm_eps: self.number("layer_norm_eps", 1e-12)?,
+            layer_norm_eps: self.number("layer_norm_eps", DEFAULT_LAYER_NORM_EPS)?,
             hidden_dropout_prob: self.number("hidden_dropout_prob", 0.1)?,
             initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
             position_embedding_type: self.positions(family)?,
@@ -192,6 +198,25 @@ impl Fields {
                 self.invalid(field, format!("is {}, but must be a whole number", brief(value)))
             }),
         }
+    }
+
+    /// A field's value, or the default that it has where it is not stated.
+    pub(super) fn stated_or_default(&self, field: &str) -> Result<Option<Value>> {
+        if let Some(value) = self.fields.get(field) {
+            return Ok(Some(value.clone()));
+        }
+        let family = self.family()?;
+        Ok(match field {
+            "model_type" => Some(family.model_type.into()),
+            "position_embedding_type" => Some("absolute".into()),
+            "pad_token_id" => Some(family.pad_token_id.into()),
+            "layer_norm_eps" => Some(DEFAULT_LAYER_NORM_EPS.into()),
+            "num_hidden_layers" | "num_attention_heads" => Some(12.into()),
+            "hidden_act" => Some("gelu".into()),
+            "tie_word_embeddings" => Some(true.into()),
+            "is_decoder" => Some(false.into()),
+            _ => None,
+        })
     }
 
     pub(crate) fn number(&self, field: &'static str, default: f64) -> Result<f64> {

@@ -2,20 +2,9 @@
 
 use super::family::FAMILIES;
 use super::files::Checkpoint;
+use super::names::{BUFFERS, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, is_known};
 use crate::embeddings::PositionEmbeddingType;
 use crate::error::{Error, Result};
-
-pub(super) const WORD: &str = "word_embeddings.weight";
-pub(super) const POSITION: &str = "position_embeddings.weight";
-pub(super) const TOKEN_TYPE: &str = "token_type_embeddings.weight";
-/// γ and β, as PyTorch has named them since 2019 and as files converted from TensorFlow named them before.
-pub(super) const LAYER_NORM: [[&str; 2]; 2] =
-    [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]];
-/// A buffer of older files: 0, 1, 2, ….
-pub(super) const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
-
-/// What the layer's keys start with when nothing sits around it but the model.
-pub(super) const MODEL_PREFIX: &str = "embeddings.";
 
 /// The keys of the layer's parameters in one checkpoint.
 pub(crate) struct Keys {
@@ -106,15 +95,6 @@ impl Keys {
 /// Whether a tensor of the layer is no parameter.
 fn is_buffer(name: &str) -> bool {
     BUFFERS.contains(&name)
-}
-
-/// Whether keys of a supported family start so: nothing, the layer's name, or the model's and the layer's.
-fn is_known(prefix: &str) -> bool {
-    prefix.is_empty()
-        || prefix == MODEL_PREFIX
-        || prefix
-            .strip_suffix(&format!(".{MODEL_PREFIX}"))
-            .is_some_and(|base| FAMILIES.iter().any(|family| family.base == base))
 }
 
 fn ambiguous(checkpoint: &Checkpoint, keys: impl Iterator<Item = String>) -> Error {

@@ -3,9 +3,11 @@
 use super::files::Checkpoint;
 use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
+use super::note::check_pair;
 use super::params::{StoredParam, filled};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::error::{Error, Result};
+use crate::regular_file;
 use burn::prelude::*;
 use std::path::Path;
 
@@ -46,10 +48,11 @@ impl BertEmbeddings {
         let config_path = config_path(path);
         let mut checkpoint = Checkpoint::open(path)?;
         let keys = Keys::locate(&checkpoint)?;
-        let config = if path.is_dir() || config_path.is_file() {
+        let config = if path.is_dir() || regular_file::exists(&config_path) {
             let fields = Fields::read(config_path)?;
             let config = fields.config()?;
             agree(&keys, &config, &fields)?;
+            check_pair(&fields, &checkpoint)?;
             config
         } else {
             config_of_shapes(&mut checkpoint, &keys)?
@@ -68,9 +71,10 @@ impl BertEmbeddings {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<Self> {
-        let mut module = config.try_init(device)?;
-        module.load(path)?;
-        Ok(module)
+        let checkpoint = Checkpoint::open(path.as_ref())?;
+        let keys = Keys::locate(&checkpoint)?;
+        let module = config.try_init(device)?;
+        filled(&module, checkpoint, module.stored_params(&keys))
     }
 
     /// Replaces the values of every parameter by those of a checkpoint.
@@ -95,8 +99,13 @@ impl BertEmbeddings {
     ///
     /// After an error the module is as it was.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let checkpoint = Checkpoint::open(path.as_ref())?;
+        let path = path.as_ref();
+        let checkpoint = Checkpoint::open(path)?;
         let keys = Keys::locate(&checkpoint)?;
+        let config_path = config_path(path);
+        if checkpoint.note().is_some() && regular_file::exists(&config_path) {
+            check_pair(&Fields::read(config_path)?, &checkpoint)?;
+        }
         *self = filled(self, checkpoint, self.stored_params(&keys))?;
         Ok(())
     }

@@ -12,8 +12,11 @@ mod hf_config;
 mod json;
 mod keys;
 mod load;
+mod names;
+mod note;
 mod params;
 mod save;
+mod wrapper;
 mod write;
 
 pub(crate) use directory::Directory;
@@ -22,4 +25,5 @@ pub(crate) use files::Checkpoint;
 pub(crate) use hf_config::Fields;
 pub(crate) use keys::Keys;
 pub(crate) use load::agree;
+pub(crate) use note::check_pair;
 pub(crate) use params::{StoredParam, filled, tensors, torch_name};

@@ -3,7 +3,8 @@
 use super::directory::Directory;
 use super::family::Family;
 use super::hf_config::Fields;
-use super::keys::{Keys, MODEL_PREFIX};
+use super::keys::Keys;
+use super::names::MODEL_PREFIX;
 use super::params::tensors;
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, PositionEmbeddingType};
 use crate::error::Result;
@@ -29,8 +30,9 @@ impl BertEmbeddings {
     /// # Atomicity
     ///
     /// Both files are written beside their targets, flushed to disk, and renamed when both are complete. A save
-    /// that fails leaves the old files. Only a crash between the two renames leaves the new config beside the
-    /// old weights; loading then reports the shapes if they differ.
+    /// that fails leaves the old files. A crash between the two renames leaves the new weights beside the old
+    /// config. The weights' metadata (`burn_bert_config`) holds those fields of their config that no shape
+    /// tells; if the config beside them has other values, loading returns [`Error::ConfigFile`].
     ///
     /// # Errors
     ///

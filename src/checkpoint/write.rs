@@ -1,24 +1,26 @@
 //! Writing safetensors, and replacing two files as one.
 
-use super::formats::safetensors::SafetensorsFile;
+use super::formats::safetensors::{NOTE, SafetensorsFile};
 use super::formats::values::transposed;
 use crate::error::{Error, Result};
+use crate::regular_file;
 use burn::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::{NamedTempFile, TempPath};
 
 /// Where a tensor's bytes come from.
 pub(super) enum Payload {
     Values(Box<Tensor<1>>),
     /// A matrix that is stored with rows as columns.
     Transposed(Box<Tensor<2>>),
-    /// So many bytes of another file, from a position on.
-    Copy(PathBuf, u64, u64),
+    /// So many bytes of an open file, from a position on.
+    Copy(Arc<File>, u64, u64),
 }
 
 /// The tensors of a file to be.
@@ -39,11 +41,16 @@ impl Tensors {
             if let (Some(info), Some(name)) = (file.metadata().info(&key), renamed(&key)) {
                 let (start, end) = info.data_offsets;
                 let payload =
-                    Payload::Copy(file.path().to_path_buf(), file.position(info), (end - start) as u64);
+                    Payload::Copy(Arc::clone(file.file()), file.position(info), (end - start) as u64);
                 self.tensors.push((name, info.dtype, info.shape.clone(), payload));
             }
         }
         self.metadata = file.metadata().metadata().clone().unwrap_or_default();
+    }
+
+    /// Notes which config the tensors go with.
+    pub(super) fn set_note(&mut self, note: String) {
+        self.metadata.insert(NOTE.into(), note);
     }
 
     /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie
@@ -74,8 +81,8 @@ impl Payload {
         match self {
             Self::Values(values) => write_values(values.into_data(), out),
             Self::Transposed(matrix) => write_values(transposed(matrix.into_data()), out),
-            Self::Copy(path, position, length) => {
-                let mut file = File::open(path)?;
+            Self::Copy(file, position, length) => {
+                let mut file = &*file;
                 file.seek(SeekFrom::Start(position))?;
                 if io::copy(&mut file.take(length), out)? < length {
                     return Err(io::ErrorKind::UnexpectedEof.into());
@@ -97,29 +104,75 @@ fn write_values(data: TensorData, out: &mut impl Write) -> io::Result<()> {
 
 /// Puts both files in their places, or neither.
 ///
-/// Both are complete on disk before the first is renamed; if the second cannot be, the first is put back.
+/// Both are complete on disk before the first is renamed; if the second cannot be, the first is put back. The
+/// weights come first, because they note which config they go with: whoever finds them beside another config, after
+/// a crash or between the renames, can tell.
 pub(super) fn replace_files(
     config_path: &Path,
     config: &[u8],
     model_path: &Path,
     model: Tensors,
 ) -> Result<()> {
+    replace_with(config_path, config, model_path, model, || ())
+}
+
+/// As [`replace_files`]; `between` is called between the two renames.
+fn replace_with(
+    config_path: &Path,
+    config: &[u8],
+    model_path: &Path,
+    model: Tensors,
+    between: impl FnOnce(),
+) -> Result<()> {
     let new_model = written_beside(model_path, |out| model.write(out))?;
     let new_config = written_beside(config_path, |out| out.write_all(config))?;
-    let old_config = match fs::read(config_path) {
-        Ok(bytes) => Some(bytes),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(source) => return Err(Error::reading(config_path, source)),
-    };
-    rename(new_config, config_path)?;
-    rename(new_model, model_path).inspect_err(|_| {
-        // The failure to report is the first one, whether or not this succeeds.
-        let _ = match old_config {
-            Some(bytes) => written_beside(config_path, |out| out.write_all(&bytes))
-                .and_then(|file| rename(file, config_path)),
-            None => fs::remove_file(config_path).map_err(|source| Error::writing(config_path, source)),
-        };
-    })
+    let old_model = OldFile::keep(model_path)?;
+    rename(new_model, model_path)?;
+    between();
+    if let Err(error) = rename(new_config, config_path) {
+        // The failure to report is this one, whether or not the old weights can be put back.
+        let _ = old_model.put_back(model_path);
+        return Err(error);
+    }
+    sync_directory(config_path)
+}
+
+/// What had a file's name before it was replaced, under another name until this is dropped.
+struct OldFile(Option<TempPath>);
+
+impl OldFile {
+    fn keep(path: &Path) -> Result<Self> {
+        if !regular_file::exists(path) {
+            return Ok(Self(None));
+        }
+        let failed = |source| Error::writing(path, source);
+        let kept = temporary_in(directory_of(path)).map_err(failed)?.into_temp_path();
+        fs::remove_file(&kept).map_err(failed)?;
+        // Where a file system has no hard links, nothing has the name until the new file is there.
+        fs::hard_link(path, &kept).or_else(|_| fs::rename(path, &kept)).map_err(failed)?;
+        Ok(Self(Some(kept)))
+    }
+
+    fn put_back(self, path: &Path) -> io::Result<()> {
+        match self.0 {
+            Some(kept) => kept.persist(path).map_err(|error| error.error),
+            None => fs::remove_file(path),
+        }
+    }
+}
+
+/// Has the renames reach the disk, where a directory can be synced.
+fn sync_directory(path: &Path) -> Result<()> {
+    if cfg!(unix) {
+        let directory = directory_of(path);
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|source| Error::writing(directory, source))?;
+    }
+    Ok(())
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn written_beside(
@@ -127,8 +180,7 @@ fn written_beside(
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<NamedTempFile> {
     let written = || {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let file = temporary_in(directory.unwrap_or(Path::new(".")))?;
+        let file = temporary_in(directory_of(path))?;
         let mut out = BufWriter::with_capacity(1 << 20, file.as_file());
         write(&mut out)?;
         out.flush()?;
@@ -157,6 +209,7 @@ fn rename(file: NamedTempFile, path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn model() -> Tensors {
         let values = Tensor::<1>::from_data([1.0f32, 2.0], &Device::default());
@@ -165,20 +218,52 @@ mod tests {
         tensors
     }
 
+    /// Every file of a directory, by name.
+    fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+        let named = |file: fs::DirEntry| (file.file_name().into_string().unwrap(), file.path());
+        let files = fs::read_dir(dir).unwrap().map(|file| named(file.unwrap()));
+        files.map(|(name, path)| (name, fs::read(path).unwrap_or_default())).collect()
+    }
+
     #[test]
-    fn if_the_weights_cannot_be_put_in_place_the_config_is_put_back() {
+    fn if_the_config_cannot_be_put_in_place_the_weights_are_put_back() {
         for old in [Some("old"), None] {
             let dir = tempfile::tempdir().unwrap();
             let (config, model_path) = (dir.path().join("config"), dir.path().join("model"));
             if let Some(old) = old {
-                fs::write(&config, old).unwrap();
+                fs::write(&model_path, old).unwrap();
             }
             // A directory that is not empty cannot be replaced by a file.
-            fs::create_dir_all(model_path.join("inside")).unwrap();
+            fs::create_dir_all(config.join("inside")).unwrap();
+            let before = files(dir.path());
             replace_files(&config, b"new", &model_path, model()).unwrap_err();
-            assert_eq!(fs::read_to_string(&config).ok().as_deref(), old);
-            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + usize::from(old.is_some()));
+            assert_eq!(files(dir.path()), before);
         }
+    }
+
+    #[test]
+    fn if_the_weights_cannot_be_put_in_place_the_config_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, model_path) = (dir.path().join("config"), dir.path().join("model"));
+        fs::write(&config, "old").unwrap();
+        fs::create_dir_all(model_path.join("inside")).unwrap();
+        replace_files(&config, b"new", &model_path, model()).unwrap_err();
+        assert_eq!(fs::read_to_string(&config).unwrap(), "old");
+    }
+
+    #[test]
+    fn between_the_renames_the_new_weights_are_beside_the_old_config() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, model_path) = (dir.path().join("config"), dir.path().join("model"));
+        fs::write(&config, "old").unwrap();
+        fs::write(&model_path, "old").unwrap();
+        replace_with(&config, b"new", &model_path, model(), || {
+            assert_eq!(fs::read_to_string(&config).unwrap(), "old");
+            assert_ne!(fs::read(&model_path).unwrap(), b"old");
+        })
+        .unwrap();
+        assert_eq!(fs::read_to_string(&config).unwrap(), "new");
+        assert_eq!(files(dir.path()).len(), 2, "nothing temporary is left");
     }
 
     #[test]
@@ -186,6 +271,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("source");
         fs::write(&source, [0; 7]).unwrap();
+        let source = Arc::new(File::open(source).unwrap());
         let mut tensors = model();
         tensors.push("b", Dtype::F32, vec![2], Payload::Copy(source, 0, 8));
         let target = dir.path().join("model");

@@ -206,7 +206,34 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// A path without a name.
+    #[error("cannot {action} the empty path; the current directory is \".\"")]
+    EmptyPath {
+        /// What was tried: `read`, `save into`.
+        action: &'static str,
+    },
+
+    /// A name stands for something other than a file.
+    #[error("{} is {found}, but must be a regular file or a link to one", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// What is there, such as `a FIFO`.
+        found: &'static str,
+    },
+
+    /// A clone without git-LFS left a pointer in the place of a file.
+    #[error(
+        "{} is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file",
+        path.display()
+    )]
+    GitLfsPointer {
+        /// The path.
+        path: PathBuf,
+    },
+
     /// A config or an index of shards is not a JSON object.
+    #[cfg(feature = "checkpoint")]
     #[error("{} is not a JSON object", path.display())]
     Json {
         /// The file.

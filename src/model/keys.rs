@@ -42,6 +42,19 @@ impl ModelKeys {
         }
     }
 
+    /// Refuses a checkpoint with fewer layers than the config, before any layer is built.
+    pub(super) fn check_depth(&self, checkpoint: &Checkpoint, num_hidden_layers: usize) -> Result<()> {
+        let key = self.layer(num_hidden_layers.saturating_sub(1), "attention.self.query.weight");
+        if checkpoint.keys().any(|stored| stored == key) {
+            return Ok(());
+        }
+        Err(Error::MissingKey {
+            path: checkpoint.path().to_path_buf(),
+            key,
+            hint: format!("num_hidden_layers is {num_hidden_layers}, so this layer should be there"),
+        })
+    }
+
     pub(super) fn layer(&self, index: usize, part: &str) -> String {
         format!("{}{index}.{part}", self.encoder())
     }

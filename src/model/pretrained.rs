@@ -5,7 +5,7 @@ use super::keys::{ModelKeys, masked_lm_head_of};
 use super::masked_lm::BertForMaskedLmConfig;
 use super::report::LoadReport;
 use super::stored::Stored;
-use crate::checkpoint::{Checkpoint, Directory, Family, Fields, agree, filled, tensors, torch_name};
+use crate::checkpoint::{Checkpoint, Directory, Family, Fields, agree, check_pair, filled, tensors, torch_name};
 use crate::error::Result;
 use burn::prelude::*;
 use serde_json::json;
@@ -57,7 +57,9 @@ pub trait PretrainedModel: Stored {
         let path = path.as_ref();
         let fields = Fields::beside(path)?;
         let config = Self::config_of(&fields)?;
-        read(&Self::build(&config, device)?, &config, &fields, path)
+        let checkpoint = Checkpoint::open(path)?;
+        check_pair(&fields, &checkpoint)?;
+        build(&config, &fields, checkpoint, device)
     }
 
     /// Reads a checkpoint for a config of the caller's own, say with other dropout.
@@ -73,7 +75,7 @@ pub trait PretrainedModel: Stored {
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
         let path = path.as_ref();
-        read(&Self::build(config, device)?, config, &Fields::beside(path)?, path)
+        build(config, &Fields::beside(path)?, Checkpoint::open(path)?, device)
     }
 
     /// Replaces the model's values by those of a checkpoint.
@@ -87,7 +89,10 @@ pub trait PretrainedModel: Stored {
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         let path = path.as_ref();
         let config = self.stored_config();
-        let (model, report) = read(self, &config, &Fields::beside(path)?, path)?;
+        let fields = Fields::beside(path)?;
+        let checkpoint = Checkpoint::open(path)?;
+        check_pair(&fields, &checkpoint)?;
+        let (model, report) = read(self, &config, &fields, checkpoint)?;
         *self = model;
         Ok(report)
     }
@@ -144,10 +149,27 @@ impl BertForMaskedLmConfig {
     }
 }
 
-/// `model` with the values of the checkpoint at `path`.
-fn read<M: Stored>(model: &M, config: &M::Config, fields: &Fields, path: &Path) -> Result<(M, LoadReport)> {
+/// A new model with the values of a checkpoint.
+fn build<M: Stored>(
+    config: &M::Config,
+    fields: &Fields,
+    checkpoint: Checkpoint,
+    device: &Device,
+) -> Result<(M, LoadReport)> {
     let head = masked_lm_head_of(fields.family()?, fields.path())?;
-    let checkpoint = Checkpoint::open(path)?;
+    let depth = M::bert_config(config).num_hidden_layers;
+    ModelKeys::locate(&checkpoint, head)?.check_depth(&checkpoint, depth)?;
+    read(&M::build(config, device)?, config, fields, checkpoint)
+}
+
+/// `model` with the values of a checkpoint.
+fn read<M: Stored>(
+    model: &M,
+    config: &M::Config,
+    fields: &Fields,
+    checkpoint: Checkpoint,
+) -> Result<(M, LoadReport)> {
+    let head = masked_lm_head_of(fields.family()?, fields.path())?;
     let keys = ModelKeys::locate(&checkpoint, head)?;
     agree(&keys.embeddings, &M::bert_config(config).embeddings, fields)?;
     let stored: BTreeSet<&str> = checkpoint.keys().collect();

@@ -3,6 +3,7 @@
 use super::settings::{Settings, Token, corrupt, read};
 use super::special::SpecialTokens;
 use crate::error::{Error, Result};
+use crate::regular_file;
 use std::path::{Path, PathBuf};
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::wordpiece::WordPiece;
@@ -57,7 +58,9 @@ fn tokenizer_path(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     let mut files = [TOKENIZER_NAME, VOCAB_NAME].map(|name| path.join(name)).into_iter();
-    files.find(|path| path.is_file()).ok_or_else(|| Error::NoTokenizer { path: path.to_path_buf() })
+    files
+        .find(|path| regular_file::exists(path))
+        .ok_or_else(|| Error::NoTokenizer { path: path.to_path_buf() })
 }
 
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents and ideographs: transformers'

@@ -1,6 +1,7 @@
 //! What the files beside a tokenizer say of it.
 
 use crate::error::{Error, Result};
+use crate::regular_file;
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -132,14 +133,14 @@ fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<bo
 /// A JSON file in the directory of `path`; `None` if there is none.
 fn parse_beside<T: for<'de> Deserialize<'de>>(path: &Path, name: &str) -> Result<Option<T>> {
     let path = path.with_file_name(name);
-    if !path.is_file() {
+    if !regular_file::exists(&path) {
         return Ok(None);
     }
     serde_json::from_slice(&read(&path)?).map(Some).map_err(|source| corrupt(&path, source.into()))
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::reading(path, source))
+    regular_file::read(path, u64::MAX)
 }
 
 pub(super) fn corrupt(path: &Path, source: Box<dyn std::error::Error + Send + Sync>) -> Error {

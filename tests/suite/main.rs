@@ -11,23 +11,37 @@ mod tolerance;
 #[path = "../support/transformers/mod.rs"]
 mod transformers;
 
+#[cfg(feature = "checkpoint")]
 mod checkpoint;
+#[cfg(feature = "checkpoint")]
+mod checkpoint_config;
 mod config;
+#[cfg(feature = "checkpoint")]
 mod corrupt_checkpoint;
 mod encoder;
+#[cfg(feature = "checkpoint")]
+mod damaged_directory;
 mod forward;
 mod gradients;
+#[cfg(feature = "checkpoint")]
 mod hugging_face;
+#[cfg(feature = "checkpoint")]
 mod hugging_face_masked_lm;
 mod input;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod labelled;
+#[cfg(feature = "checkpoint")]
+mod interrupted_save;
 mod lines;
 mod masked_lm;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod metrics;
+#[cfg(feature = "checkpoint")]
+mod odd_files;
 mod resize;
+#[cfg(feature = "checkpoint")]
 mod save_masked_lm;
+#[cfg(feature = "checkpoint")]
 mod save_pretrained;
 mod sparse_adam;
 mod sparse_resume;

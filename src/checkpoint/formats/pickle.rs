@@ -1,4 +1,4 @@
-//! How long a pickle is, found without building what it describes.
+//! Where a pickle ends and whether it has views with a lazy sign, found without building what it describes.
 
 use std::io::{self, BufRead, Read};
 
@@ -12,25 +12,42 @@ enum Argument {
     Bytes(u64),
     /// A length in so many bytes, then as many bytes as it says.
     Prefixed(usize),
+    /// The same for text.
+    Text(usize),
     /// Text to the end of the line, so many times.
     Lines(usize),
 }
 
-/// Reads to the end of the pickle that starts here. Source: CPython's `pickletools.opcodes`, protocols 0 to 5.
-pub(super) fn skip_pickle(reader: &mut impl BufRead) -> io::Result<()> {
+/// What `torch.save` (2.15's `torch._utils.get_tensor_metadata`) writes as `{"neg": True}` beside a tensor whose
+/// stored values are to be negated, and likewise for the conjugate.
+const LAZY_SIGNS: [&[u8]; 2] = [b"neg", b"conj"];
+
+/// Reads to the end of the pickle that starts here, and returns whether it has a view with a lazy sign.
+///
+/// Source: CPython's `pickletools.opcodes`, protocols 0 to 5.
+pub(super) fn skip_pickle(reader: &mut impl BufRead) -> io::Result<bool> {
     let mut pickle = reader.take(MAX_PICKLE_BYTES);
+    let (mut has_lazy_sign, mut follows_name) = (false, false);
     loop {
         let mut opcode = [0];
         read(&mut pickle, &mut opcode)?;
+        match opcode[0] {
+            0x88 => has_lazy_sign |= follows_name, // True
+            b'q' | b'r' | 0x94 => {}               // puts the name into the memo
+            _ => follows_name = false,
+        }
         let argument = match opcode[0] {
-            b'.' => return Ok(()),
+            b'.' => return Ok(has_lazy_sign),
             b'K' | b'h' | b'q' | 0x80 | 0x82 => Argument::Bytes(1),
             b'M' | 0x83 => Argument::Bytes(2),
             b'J' | b'j' | b'r' | 0x84 => Argument::Bytes(4),
             b'G' | 0x95 => Argument::Bytes(8),
-            b'U' | b'C' | 0x8a | 0x8c => Argument::Prefixed(1),
-            b'T' | b'X' | b'B' | 0x8b => Argument::Prefixed(4),
-            0x8d | 0x8e | 0x96 => Argument::Prefixed(8),
+            b'U' | b'C' | 0x8a => Argument::Prefixed(1),
+            b'T' | b'B' | 0x8b => Argument::Prefixed(4),
+            0x8e | 0x96 => Argument::Prefixed(8),
+            0x8c => Argument::Text(1),
+            b'X' => Argument::Text(4),
+            0x8d => Argument::Text(8),
             b'I' | b'L' | b'F' | b'S' | b'V' | b'g' | b'p' | b'P' => Argument::Lines(1),
             b'c' | b'i' => Argument::Lines(2),
             _ => Argument::Bytes(0),
@@ -38,9 +55,16 @@ pub(super) fn skip_pickle(reader: &mut impl BufRead) -> io::Result<()> {
         match argument {
             Argument::Bytes(count) => skip(&mut pickle, count)?,
             Argument::Prefixed(width) => {
-                let mut length = [0; 8];
-                read(&mut pickle, &mut length[..width])?;
-                skip(&mut pickle, u64::from_le_bytes(length))?;
+                let length = read_length(&mut pickle, width)?;
+                skip(&mut pickle, length)?;
+            }
+            Argument::Text(width) => {
+                let length = read_length(&mut pickle, width)?;
+                let mut start = [0; 4];
+                let name = &mut start[..length.min(4) as usize];
+                read(&mut pickle, name)?;
+                follows_name = length <= 4 && LAZY_SIGNS.contains(&&*name);
+                skip(&mut pickle, length.saturating_sub(4))?;
             }
             Argument::Lines(count) => {
                 for _ in 0..count {
@@ -51,6 +75,12 @@ pub(super) fn skip_pickle(reader: &mut impl BufRead) -> io::Result<()> {
             }
         }
     }
+}
+
+fn read_length(pickle: &mut impl Read, width: usize) -> io::Result<u64> {
+    let mut length = [0; 8];
+    read(pickle, &mut length[..width])?;
+    Ok(u64::from_le_bytes(length))
 }
 
 fn read(pickle: &mut impl Read, bytes: &mut [u8]) -> io::Result<()> {

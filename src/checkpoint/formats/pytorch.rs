@@ -45,13 +45,21 @@ pub(in crate::checkpoint) struct PytorchFile {
 }
 
 impl PytorchFile {
-    pub(super) fn open(path: &Path, container: Container) -> Result<Self> {
-        let file = File::open(path).map_err(|source| Error::reading(path, source))?;
+    pub(super) fn open(path: &Path, file: File, container: Container) -> Result<Self> {
         let length = file.metadata().map_err(|source| Error::reading(path, source))?.len();
         let reader = BufReader::new(file);
-        match container {
+        let has_lazy_sign = match container {
             Container::Zip => check_archive(path, reader, length)?,
             Container::Legacy => check_pickles(path, reader)?,
+        };
+        if has_lazy_sign {
+            return Err(Error::NotACheckpoint {
+                path: path.to_path_buf(),
+                problem:
+                    "it holds a view whose sign is turned when it is read (a negative or conjugate view); \
+                          save tensor.resolve_neg().resolve_conj() in its place"
+                        .into(),
+            });
         }
         let reader = PytorchReader::new(path).map_err(|error| corrupt(path, error))?;
         Ok(Self { path: path.to_path_buf(), length, tensors: reader.into_tensors() })
@@ -96,19 +104,23 @@ fn corrupt(path: &Path, source: impl std::error::Error + Send + Sync + 'static) 
 }
 
 /// `torch.save` compresses nothing, so what a file unpacks to is no more than the file, and its pickle is small.
-fn check_archive(path: &Path, reader: BufReader<File>, length: u64) -> Result<()> {
+/// Returns whether the pickle has a view with a lazy sign.
+fn check_archive(path: &Path, reader: BufReader<File>, length: u64) -> Result<bool> {
     let mut archive = ZipArchive::new(reader).map_err(|error| corrupt(path, error))?;
     let invalid = |problem: String| Err(Error::NotACheckpoint { path: path.to_path_buf(), problem });
     let mut total = 0u64;
+    let mut pickles = Vec::new();
     for index in 0..archive.len() {
         let entry = archive.by_index_raw(index).map_err(|error| corrupt(path, error))?;
         total = total.saturating_add(entry.size());
-        let is_pickle = entry.name().is_ok_and(|name| name.ends_with("data.pkl"));
-        if is_pickle && entry.size() > MAX_PICKLE_BYTES {
-            return invalid(format!(
-                "its data.pkl has {} bytes, more than the {MAX_PICKLE_BYTES} that are read",
-                entry.size()
-            ));
+        if entry.name().is_ok_and(|name| name.ends_with("data.pkl")) {
+            if entry.size() > MAX_PICKLE_BYTES {
+                return invalid(format!(
+                    "its data.pkl has {} bytes, more than the {MAX_PICKLE_BYTES} that are read",
+                    entry.size()
+                ));
+            }
+            pickles.push(index);
         }
     }
     if total > length {
@@ -116,15 +128,22 @@ fn check_archive(path: &Path, reader: BufReader<File>, length: u64) -> Result<()
             "it has {length} bytes and would unpack to {total}; torch.save compresses nothing"
         ));
     }
-    Ok(())
+    let mut has_lazy_sign = false;
+    for index in pickles {
+        let entry = archive.by_index(index).map_err(|error| corrupt(path, error))?;
+        has_lazy_sign |= skip_pickle(&mut BufReader::new(entry)).map_err(|error| corrupt(path, error))?;
+    }
+    Ok(has_lazy_sign)
 }
 
 /// The five pickles that a legacy file begins with: magic number, version, system, object, storage keys.
-fn check_pickles(path: &Path, mut reader: BufReader<File>) -> Result<()> {
+/// Returns whether any has a view with a lazy sign.
+fn check_pickles(path: &Path, mut reader: BufReader<File>) -> Result<bool> {
+    let mut has_lazy_sign = false;
     for _ in 0..5 {
-        skip_pickle(&mut reader).map_err(|error| corrupt(path, error))?;
+        has_lazy_sign |= skip_pickle(&mut reader).map_err(|error| corrupt(path, error))?;
     }
-    Ok(())
+    Ok(has_lazy_sign)
 }
 
 fn float_dtype(dtype: TorchDType) -> Option<DType> {

@@ -3,11 +3,13 @@
 use super::entry::{Entry, StoredDType};
 use super::values::{ByteOrder, decode};
 use crate::error::{Error, Result};
+use crate::regular_file;
 use burn::tensor::{DType, TensorData};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A header of a hundred thousand tensors. The format allows more, but parsing takes many times its size.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
@@ -15,9 +17,15 @@ const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// The length of the header comes first, as a little-endian u64.
 const PREFIX_BYTES: u64 = 8;
 
+/// The entry of a file's metadata under which a save notes the config that the weights go with.
+pub(in crate::checkpoint) const NOTE: &str = "burn_bert_config";
+
 /// An open file whose header was found to agree with its length.
+///
+/// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
 pub(in crate::checkpoint) struct SafetensorsFile {
     path: PathBuf,
+    file: Arc<File>,
     metadata: Metadata,
     /// Where the tensors start.
     data_start: u64,
@@ -25,9 +33,13 @@ pub(in crate::checkpoint) struct SafetensorsFile {
 
 impl SafetensorsFile {
     pub(in crate::checkpoint) fn open(path: &Path) -> Result<Self> {
+        Self::new(path, regular_file::open(path)?)
+    }
+
+    /// Reads the header of a file that was opened at `path`.
+    pub(super) fn new(path: &Path, mut file: File) -> Result<Self> {
         let failed = |source| Error::reading(path, source);
         let invalid = |problem: String| Err(Error::NotACheckpoint { path: path.to_path_buf(), problem });
-        let mut file = File::open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         if length < PREFIX_BYTES {
             return invalid(format!("it has {length} bytes, and a safetensors file has at least 8"));
@@ -59,11 +71,16 @@ impl SafetensorsFile {
                 length - data_start
             ));
         }
-        Ok(Self { path: path.to_path_buf(), metadata, data_start })
+        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), metadata, data_start })
     }
 
-    pub(in crate::checkpoint) fn path(&self) -> &Path {
-        &self.path
+    pub(in crate::checkpoint) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// What a save of this crate noted in the file.
+    pub(super) fn note(&self) -> Option<&str> {
+        self.metadata.metadata().as_ref()?.get(NOTE).map(String::as_str)
     }
 
     pub(in crate::checkpoint) fn keys(&self) -> Vec<String> {
@@ -92,7 +109,7 @@ impl SafetensorsFile {
         let Some(info) = self.metadata.info(key) else { return Ok(None) };
         let Some(dtype) = float_dtype(info.dtype) else { return Ok(None) };
         let failed = |source| Error::reading(&self.path, source);
-        let mut file = File::open(&self.path).map_err(failed)?;
+        let mut file = &*self.file;
         file.seek(SeekFrom::Start(self.position(info))).map_err(failed)?;
         let (start, end) = info.data_offsets;
         let mut bytes = vec![0; end - start];

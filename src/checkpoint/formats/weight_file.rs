@@ -4,10 +4,13 @@ use super::entry::Entry;
 use super::pytorch::{Container, PytorchFile};
 use super::safetensors::SafetensorsFile;
 use crate::error::{Error, Result};
+use crate::regular_file;
 use burn::tensor::TensorData;
-use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
+
+/// As many bytes as tell the format, or a pointer of git-LFS.
+const START_BYTES: u64 = 64;
 
 /// A file whose header was read.
 pub(in crate::checkpoint) enum WeightFile {
@@ -16,23 +19,25 @@ pub(in crate::checkpoint) enum WeightFile {
 }
 
 impl WeightFile {
-    /// Tells the format by the file's first bytes: extensions lie.
+    /// Opens a file of the format that its first bytes tell, whatever its extension.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`regular_file::open`]; [`Error::GitLfsPointer`] if the file is one;
+    /// [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is of neither format or damaged.
     pub(in crate::checkpoint) fn open(path: &Path) -> Result<Self> {
-        let mut start = [0; 14];
-        let mut file = File::open(path).map_err(|source| Error::reading(path, source))?;
-        let mut length = 0;
-        while length < start.len() {
-            match file.read(&mut start[length..]).map_err(|source| Error::reading(path, source))? {
-                0 => break,
-                read => length += read,
-            }
-        }
-        if length == 0 {
+        let mut start = Vec::new();
+        let mut file = regular_file::open(path)?;
+        let failed = |source| Error::reading(path, source);
+        (&mut file).take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
+        if start.is_empty() {
             return Err(Error::NotACheckpoint { path: path.to_path_buf(), problem: "it is empty".into() });
         }
-        match Container::of(&start[..length]) {
-            Some(container) => PytorchFile::open(path, container).map(Self::Pytorch),
-            None => SafetensorsFile::open(path).map(Self::Safetensors),
+        regular_file::refuse_lfs_pointer(path, &start)?;
+        file.rewind().map_err(failed)?;
+        match Container::of(&start) {
+            Some(container) => PytorchFile::open(path, file, container).map(Self::Pytorch),
+            None => SafetensorsFile::new(path, file).map(Self::Safetensors),
         }
     }
 
@@ -63,6 +68,14 @@ impl WeightFile {
         match self {
             Self::Safetensors(file) => file.read(key),
             Self::Pytorch(file) => file.read(key),
+        }
+    }
+
+    /// What a save of this crate noted in the file; other writers note nothing.
+    pub(in crate::checkpoint) fn note(&self) -> Option<&str> {
+        match self {
+            Self::Safetensors(file) => file.note(),
+            Self::Pytorch(_) => None,
         }
     }
 }

@@ -1,0 +1,24 @@
+//! Prefixes that a wrapper around the model gave to all of its keys.
+
+use super::names::{WORD, is_known};
+
+/// DataParallel's, torch.compile's, and those under which trainers such as Lightning keep a model.
+const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
+
+/// The prefixes before the keys of the models that these keys belong to, each once; an empty one stands for a model
+/// without a wrapper.
+pub(super) fn wrappers<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut found: Vec<String> = keys.filter_map(wrapper).map(String::from).collect();
+    found.dedup();
+    found
+}
+
+/// What stands before the model's own key of its word table; `None` if the key is of none.
+fn wrapper(key: &str) -> Option<&str> {
+    let prefix = key.strip_suffix(WORD)?;
+    let mut rest = prefix;
+    while !is_known(rest) {
+        rest = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper))?;
+    }
+    Some(&prefix[..prefix.len() - rest.len()])
+}

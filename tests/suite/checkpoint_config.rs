@@ -1,0 +1,153 @@
+//! Reading `config.json`.
+
+use crate::checkpoint_files::*;
+use burn_bert::{BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType};
+
+fn config_of(json: &str) -> Result<BertEmbeddingsConfig, Error> {
+    BertEmbeddingsConfig::from_pretrained(folder(&[("config.json", json.as_bytes())]).path())
+}
+
+#[test]
+fn a_config_without_fields_is_bert_base() {
+    assert_eq!(config_of("{}").unwrap(), BertEmbeddingsConfig::bert_base_uncased());
+}
+
+#[test]
+fn a_config_is_read_from_its_folder_or_by_its_own_name() {
+    let path = fixture("bert");
+    let config = BertEmbeddingsConfig::from_pretrained(&path).unwrap();
+    assert_eq!(config, tiny());
+    assert_eq!(BertEmbeddingsConfig::from_pretrained(path.join("config.json")).unwrap(), config);
+}
+
+#[test]
+fn every_field_that_the_layer_has_is_read_and_others_are_ignored() {
+    let config = config_of(
+        r#"{"model_type": "bert", "vocab_size": 11, "hidden_size": 6, "max_position_embeddings": 7,
+            "type_vocab_size": 3, "pad_token_id": 4, "layer_norm_eps": 1e-5, "hidden_dropout_prob": 0,
+            "initializer_range": 0.5, "position_embedding_type": "relative_key", "num_labels": 3,
+            "id2label": {"0": "a"}, "task_specific_params": null, "gradient_checkpointing": "never"}"#,
+    );
+    let expected = BertEmbeddingsConfig::new()
+        .with_vocab_size(11)
+        .with_hidden_size(6)
+        .with_max_position_embeddings(7)
+        .with_type_vocab_size(3)
+        .with_pad_token_id(Some(4))
+        .with_layer_norm_eps(1e-5)
+        .with_hidden_dropout_prob(0.0)
+        .with_initializer(EmbeddingInitializer::Normal { std: 0.5 })
+        .with_position_embedding_type(PositionEmbeddingType::RelativeKey);
+    assert_eq!(config.unwrap(), expected);
+}
+
+#[test]
+fn the_model_type_decides_how_positions_count() {
+    use PositionEmbeddingType::*;
+    for (model_type, word, expected) in [
+        ("bert", "absolute", Absolute),
+        ("bert", "relative_key_query", RelativeKeyQuery),
+        ("ernie", "absolute", Absolute),
+        ("splinter", "absolute", Absolute),
+        ("roberta", "absolute", AfterPadding),
+        ("roberta", "relative_key", RelativeKey),
+        ("xlm-roberta", "absolute", AfterPadding),
+        ("camembert", "absolute", AfterPadding),
+        ("xmod", "absolute", AfterPadding),
+        ("data2vec-text", "absolute", AfterPadding),
+        ("roberta-prelayernorm", "absolute", AfterPadding),
+        ("longformer", "absolute", AfterPadding),
+        ("luke", "absolute", AfterPadding),
+    ] {
+        let json = format!(r#"{{"model_type": "{model_type}", "position_embedding_type": "{word}"}}"#);
+        assert_eq!(config_of(&json).unwrap().position_embedding_type, expected, "{model_type} {word}");
+    }
+}
+
+#[test]
+fn missing_fields_take_the_defaults_of_their_family() {
+    let roberta = config_of(r#"{"model_type": "roberta"}"#).unwrap();
+    assert_eq!((roberta.vocab_size, roberta.pad_token_id), (50265, Some(1)));
+    let luke = config_of(r#"{"model_type": "luke"}"#).unwrap();
+    assert_eq!((luke.vocab_size, luke.pad_token_id), (50267, Some(1)));
+}
+
+#[test]
+fn without_a_model_type_the_architecture_tells_the_family() {
+    let config = |class: &str| config_of(&format!(r#"{{"architectures": ["{class}"]}}"#));
+    assert_eq!(config("BertForMaskedLM").unwrap(), BertEmbeddingsConfig::new());
+    let roberta = config("XLMRobertaModel").unwrap();
+    assert_eq!(roberta.position_embedding_type, PositionEmbeddingType::AfterPadding);
+    let message = config("T5Model").unwrap_err().to_string();
+    assert!(message.contains("T5Model") && message.contains("model_type"), "{message}");
+}
+
+#[test]
+fn a_null_padding_id_means_no_padding_row() {
+    assert_eq!(config_of(r#"{"pad_token_id": null}"#).unwrap().pad_token_id, None);
+    let message = config_of(r#"{"model_type": "roberta", "pad_token_id": null}"#).unwrap_err().to_string();
+    assert!(message.contains("config.json: pad_token_id is None"), "{message}");
+}
+
+#[test]
+fn a_family_with_another_input_layer_is_refused_by_name() {
+    for model_type in ["distilbert", "albert", "deberta-v2", "mpnet", "big_bird", "megatron-bert", "gpt2"] {
+        let error = config_of(&format!(r#"{{"model_type": "{model_type}"}}"#)).unwrap_err();
+        assert!(matches!(error, Error::UnsupportedModel { .. }), "{error}");
+        let message = error.to_string();
+        assert!(message.contains(model_type) && message.contains("xlm-roberta"), "{message}");
+    }
+}
+
+#[test]
+fn electra_is_read_if_its_tables_are_as_wide_as_the_model() {
+    let wide = config_of(r#"{"model_type": "electra", "embedding_size": 1024, "hidden_size": 1024}"#);
+    assert_eq!(wide.unwrap().hidden_size, 1024);
+    let message = config_of(r#"{"model_type": "electra"}"#).unwrap_err().to_string();
+    assert!(message.contains("128") && message.contains("256"), "{message}");
+}
+
+#[test]
+fn ernie_with_task_embeddings_is_refused() {
+    let message = config_of(r#"{"model_type": "ernie", "use_task_id": true}"#).unwrap_err().to_string();
+    assert!(message.contains("use_task_id"), "{message}");
+    assert!(config_of(r#"{"model_type": "ernie", "use_task_id": false}"#).is_ok());
+}
+
+#[test]
+fn a_field_of_the_wrong_type_is_refused_by_name() {
+    for (field, value) in [
+        ("vocab_size", "\"30522\""),
+        ("vocab_size", "-1"),
+        ("hidden_size", "768.5"),
+        ("max_position_embeddings", "null"),
+        ("type_vocab_size", "[2]"),
+        ("pad_token_id", "-1"),
+        ("pad_token_id", "{}"),
+        ("layer_norm_eps", "\"1e-12\""),
+        ("hidden_dropout_prob", "true"),
+        ("initializer_range", "{}"),
+        ("position_embedding_type", "3"),
+        ("position_embedding_type", "\"rotary\""),
+        ("model_type", "7"),
+    ] {
+        let error = config_of(&format!(r#"{{"{field}": {value}}}"#)).unwrap_err();
+        assert!(matches!(&error, Error::ConfigFile { field: named, .. } if *named == field), "{error}");
+        assert!(error.to_string().contains("config.json"), "{error}");
+    }
+}
+
+#[test]
+fn a_field_that_no_module_can_be_built_from_is_refused_by_its_name_in_the_file() {
+    for (field, value) in [
+        ("hidden_size", "0"),
+        ("vocab_size", "18446744073709551615"),
+        ("pad_token_id", "30522"),
+        ("layer_norm_eps", "0"),
+        ("hidden_dropout_prob", "1.0"),
+        ("initializer_range", "-0.02"),
+    ] {
+        let error = config_of(&format!(r#"{{"{field}": {value}}}"#)).unwrap_err();
+        assert!(matches!(&error, Error::ConfigFile { field: named, .. } if *named == field), "{error}");
+    }
+}

@@ -1,0 +1,239 @@
+//! Names that stand for no regular file, files that are not what their name says, and the empty path.
+
+use crate::checkpoint_files::*;
+use burn::prelude::*;
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n\
+    oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 440473133\n";
+
+fn message<T>(result: Result<T, Error>) -> String {
+    let error = result.err().expect("this should be refused");
+    format!("{:#}", anyhow::Error::new(error))
+}
+
+fn load(path: &Path) -> Result<BertEmbeddings, Error> {
+    BertEmbeddings::from_pretrained(path, &Device::default())
+}
+
+/// A copy of a fixture.
+fn copy_of(name: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(fixture(name)).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    folder
+}
+
+/// The result of `run`, which must not take longer than a load of a tiny file ever does.
+#[cfg(unix)]
+fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(run()));
+    receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs")
+}
+
+/// Puts something that is no regular file in the place of a file.
+#[cfg(unix)]
+fn put_in_place(kind: &str, path: &Path) {
+    if path.exists() {
+        fs::remove_file(path).unwrap();
+    }
+    match kind {
+        "a FIFO" => {
+            assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+        }
+        "a socket" => {
+            std::os::unix::net::UnixListener::bind(path).unwrap();
+        }
+        "a directory" => fs::create_dir(path).unwrap(),
+        "a device" => std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_refused_by_name_and_kind_before_it_is_opened() {
+    for kind in ["a FIFO", "a socket", "a directory", "a device"] {
+        for (folder, name) in [
+            ("bert", "config.json"),
+            ("bert", "model.safetensors"),
+            ("bert_sharded", "model.safetensors.index.json"),
+            ("sharded_bin", "pytorch_model-00001-of-00002.bin"),
+        ] {
+            let copy = copy_of(folder);
+            let path = copy.path().join(name);
+            put_in_place(kind, &path);
+            let directory = copy.path().to_path_buf();
+            let message = message(soon(move || load(&directory)));
+            assert!(message.contains(name) && message.contains(kind), "{message}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_lone_fifo_is_refused_and_so_is_one_beside_a_lone_file() {
+    let folder = folder(&[("weights.safetensors", &safetensors_bytes(&tiny_tensors("")))]);
+    let fifo = folder.path().join("fifo");
+    put_in_place("a FIFO", &fifo);
+    assert!(message(soon(move || load(&fifo))).contains("a FIFO"));
+    put_in_place("a FIFO", &folder.path().join("config.json"));
+    let weights = folder.path().join("weights.safetensors");
+    assert!(message(soon(move || load(&weights))).contains("config.json"));
+    let directory = folder.path().to_path_buf();
+    assert!(message(soon(move || BertEmbeddingsConfig::from_pretrained(directory))).contains("a FIFO"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_save_does_not_wait_for_a_fifo() {
+    for name in ["config.json", "model.safetensors"] {
+        let copy = copy_of("bert");
+        put_in_place("a FIFO", &copy.path().join(name));
+        let directory = copy.path().to_path_buf();
+        let message = message(soon(move || tiny().init(&Device::default()).save_pretrained(directory)));
+        assert!(message.contains(name) && message.contains("a FIFO"), "{message}");
+    }
+}
+
+#[cfg(all(unix, feature = "tokenizers"))]
+#[test]
+fn a_fifo_among_a_tokenizers_files_is_refused() {
+    use burn_bert::text::BertTokenizer;
+    for name in ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"] {
+        let folder = folder(&[("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")]);
+        put_in_place("a FIFO", &folder.path().join(name));
+        let directory = folder.path().to_path_buf();
+        let message = message(soon(move || BertTokenizer::from_pretrained(directory)));
+        assert!(message.contains(name) && message.contains("a FIFO"), "{message}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_followed_and_a_link_to_nowhere_does_not_give_way_to_another_file() {
+    use std::os::unix::fs::symlink;
+    let folder = folder(&[]);
+    for name in ["config.json", "model.safetensors"] {
+        symlink(fixture("bert").join(name), folder.path().join(name)).unwrap();
+    }
+    assert!(holds_pattern(&load(folder.path()).unwrap()));
+
+    let model = folder.path().join("model.safetensors");
+    fs::copy(fixture("zip.bin"), folder.path().join("pytorch_model.bin")).unwrap();
+    for target in [Path::new("gone"), Path::new("model.safetensors")] {
+        fs::remove_file(&model).unwrap();
+        symlink(target, &model).unwrap();
+        let message = message(load(folder.path()));
+        assert!(message.contains("model.safetensors"), "{message}");
+    }
+}
+
+#[test]
+fn the_empty_path_is_no_directory_to_save_into_and_none_to_load_from() {
+    let module = tiny().init(&Device::default());
+    for message in [
+        message(module.save_pretrained("")),
+        message(load(Path::new(""))),
+        message(BertEmbeddingsConfig::from_pretrained("")),
+    ] {
+        assert!(message.contains("empty path"), "{message}");
+    }
+    for name in ["config.json", "model.safetensors"] {
+        assert!(!Path::new(name).exists(), "{name} was written into the current directory");
+    }
+}
+
+#[test]
+fn a_pointer_of_git_lfs_is_called_one_and_the_message_says_how_to_fetch_the_file() {
+    for (folder, name) in [
+        ("bert", "config.json"),
+        ("bert", "model.safetensors"),
+        ("bert_sharded", "model.safetensors.index.json"),
+        ("sharded_bin", "pytorch_model-00002-of-00002.bin"),
+    ] {
+        let copy = copy_of(folder);
+        fs::write(copy.path().join(name), LFS_POINTER).unwrap();
+        let message = message(load(copy.path()));
+        assert!(message.contains(name) && message.contains("git lfs pull"), "{message}");
+    }
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn a_pointer_of_git_lfs_in_a_tokenizers_place_is_called_one() {
+    let folder = folder(&[("tokenizer.json", LFS_POINTER)]);
+    let message = message(burn_bert::text::BertTokenizer::from_pretrained(folder.path()));
+    assert!(message.contains("tokenizer.json") && message.contains("git lfs pull"), "{message}");
+}
+
+#[test]
+fn a_negative_view_is_refused_and_not_read_with_the_wrong_sign() {
+    for name in ["negative.bin", "negative_legacy.bin"] {
+        let message = message(load(&fixture(name)));
+        assert!(message.contains("resolve_neg"), "{name}: {message}");
+    }
+}
+
+// Keys that a wrapper of the model has prefixed
+
+fn file_of(tensors: &[Stored]) -> (TempDir, PathBuf) {
+    let folder = folder(&[("some.safetensors", &safetensors_bytes(tensors))]);
+    let path = folder.path().join("some.safetensors");
+    (folder, path)
+}
+
+#[test]
+fn the_prefixes_of_data_parallel_compile_and_lightning_are_taken_off() {
+    for wrapper in
+        ["module.", "_orig_mod.", "module._orig_mod.", "model.", "state_dict.model.", "state_dict."]
+    {
+        for prefix in ["", "embeddings.", "bert.embeddings."] {
+            let (_folder, path) = file_of(&tiny_tensors(&format!("{wrapper}{prefix}")));
+            let module = load(&path).unwrap_or_else(|error| panic!("{wrapper}{prefix}: {error}"));
+            assert!(holds_pattern(&module), "{wrapper}{prefix}");
+        }
+    }
+    // A trainer's checkpoint: the model's tensors among those of the optimiser.
+    assert!(holds_pattern(&load(&fixture("lightning.bin")).unwrap()));
+}
+
+#[test]
+fn a_tensor_that_is_missing_is_called_by_its_key_in_the_file() {
+    let mut tensors = tiny_tensors("module.bert.embeddings.");
+    tensors.pop();
+    let (_folder, path) = file_of(&tensors);
+    assert!(message(load(&path)).contains("module.bert.embeddings.LayerNorm.bias"));
+}
+
+#[test]
+fn a_model_with_and_without_a_wrapper_is_ambiguous() {
+    let mut tensors = tiny_tensors("bert.embeddings.");
+    tensors.extend(tiny_tensors("module.bert.embeddings."));
+    let (_folder, path) = file_of(&tensors);
+    let message = message(load(&path));
+    let both =
+        ["has bert.embeddings.word_embeddings.weight", "module.bert.embeddings.word_embeddings.weight"];
+    assert!(both.iter().all(|key| message.contains(key)), "{message}");
+
+    let mut tensors = tiny_tensors("module.bert.embeddings.");
+    tensors.push(Stored::f32("bert.embeddings.LayerNorm.bias", &[4]));
+    let (_folder, path) = file_of(&tensors);
+    let message = self::message(load(&path));
+    assert!(message.contains("has bert.embeddings.LayerNorm.bias and module.bert."), "{message}");
+}
+
+#[test]
+fn a_directory_whose_keys_have_a_wrapper_is_not_saved_into() {
+    let dir = folder(&[("model.safetensors", &safetensors_bytes(&tiny_tensors("module.bert.embeddings.")))]);
+    let before = fs::read(dir.path().join("model.safetensors")).unwrap();
+    let message = message(tiny().init(&Device::default()).save_pretrained(dir.path()));
+    assert!(message.contains("module.") && message.contains("another directory"), "{message}");
+    assert_eq!(fs::read(dir.path().join("model.safetensors")).unwrap(), before);
+}
