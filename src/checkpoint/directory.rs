@@ -1,4 +1,4 @@
-//! A directory to save into.
+//! The directory that a model is saved into.
 
 use super::files::{Checkpoint, WEIGHT_NAMES};
 use super::formats::safetensors::SafetensorsFile;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 const MODEL_NAME: &str = WEIGHT_NAMES[0];
 
-/// A directory to save into, and what it holds already.
+/// A directory to save into, and the model in it.
 pub(crate) struct Directory {
     config_path: PathBuf,
     model_path: PathBuf,
@@ -21,9 +21,9 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory if there is none, and opens the model in it.
+    /// Creates the directory if it does not exist, and opens the model in it.
     ///
-    /// A directory whose weights a new `model.safetensors` would hide is refused.
+    /// Refuses a directory whose weights a new `model.safetensors` would hide.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         if dir.as_os_str().is_empty() {
             return Err(Error::EmptyPath { action: "save into" });

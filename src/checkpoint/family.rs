@@ -9,9 +9,9 @@ use crate::embeddings::PositionEmbeddingType::{self, Absolute, AfterPadding};
 /// MPNet and DistilBERT have no token types, MegatronBERT has no LayerNorm here, BigBird drops out before it.
 pub(crate) struct Family {
     pub(crate) model_type: &'static str,
-    /// What its Python classes start with: `Bert` of `BertForMaskedLM`.
+    /// The prefix of its Python classes: `Bert` in `BertForMaskedLM`.
     pub(crate) class: &'static str,
-    /// What its keys start with when a head sits on the model: `bert` of `bert.embeddings.…`.
+    /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
     pub(crate) base: &'static str,
     pub(super) positions: PositionEmbeddingType,
     pub(super) vocab_size: usize,
@@ -23,13 +23,13 @@ pub(crate) struct Family {
 
 /// The keys of a masked-language-model head.
 pub(crate) struct HeadKeys {
-    /// What they all start with.
+    /// The prefix of them all.
     pub(crate) prefix: &'static str,
     pub(crate) transform: &'static str,
     pub(crate) layer_norm: &'static str,
-    /// One number a word, under the first of these that a file has.
+    /// The bias of each word's score, under the first of these names that a file has.
     pub(crate) bias: [&'static str; 2],
-    /// The word table once more, as files list it that say nothing of shared tensors.
+    /// The decoder's weight: the word table again, in files whose format does not share tensors.
     pub(crate) tied: &'static str,
 }
 
@@ -107,7 +107,7 @@ pub(crate) const FAMILIES: [Family; 12] = [
 ];
 
 impl Family {
-    /// The plainest family that counts positions so.
+    /// The default family for a position scheme.
     pub(crate) fn by_positions(positions: PositionEmbeddingType) -> &'static Family {
         match positions {
             AfterPadding => &ROBERTA,

@@ -1,4 +1,4 @@
-//! Which files a checkpoint is made of.
+//! The files that a checkpoint consists of.
 
 use super::formats::entry::Entry;
 use super::formats::weight_file::WeightFile;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// Where a directory keeps its weights, in the order in which transformers looks.
+/// The names of a directory's weights, in the order in which transformers looks for them.
 pub(super) const WEIGHT_NAMES: [&str; 4] = [
     "model.safetensors",
     "model.safetensors.index.json",
@@ -23,11 +23,11 @@ pub(super) const WEIGHT_NAMES: [&str; 4] = [
 /// A checkpoint whose tensors lie in one file or several. Nothing but headers is read until
 /// [`read`](Self::read).
 ///
-/// If all keys of the model have the prefix of a wrapper, they go by what follows it.
+/// A prefix that a wrapper such as DataParallel gave to all keys of the model is removed.
 pub(crate) struct Checkpoint {
-    /// What the user named, or the weights file found there.
+    /// The path that the user gave, or the weights file in that directory.
     path: PathBuf,
-    /// What stands in the file before the keys of the model.
+    /// The prefix that a wrapper gave to the keys of the model; mostly empty.
     wrapper: String,
     /// Where each tensor is.
     places: BTreeMap<String, Place>,
@@ -82,17 +82,17 @@ impl Checkpoint {
         self.places.keys().map(String::as_str)
     }
 
-    /// What stands in the file before the keys of the model: `module.`, or mostly nothing.
+    /// The prefix that a wrapper gave to the keys of the model, such as `module.`; mostly empty.
     pub(super) fn wrapper(&self) -> &str {
         &self.wrapper
     }
 
-    /// What a save of this crate noted in a file that holds all weights; other writers note nothing.
+    /// The note that a save of this crate left in the file; `None` in files by other writers and in shards.
     pub(super) fn note(&self) -> Option<&str> {
         self.open.get(&self.path).and_then(WeightFile::note)
     }
 
-    /// Shape and dtype of a tensor, and the file that it lies in.
+    /// Shape and dtype of a tensor, and the file that holds it.
     pub(super) fn entry(&mut self, key: &str) -> Result<(Entry, PathBuf)> {
         let missing = |path: &Path, key: String, hint: &str| Error::MissingKey {
             path: path.to_path_buf(),
@@ -134,7 +134,8 @@ impl Checkpoint {
     }
 }
 
-/// The file itself, or the first of its files that a directory has, of whatever kind it is.
+/// The path itself, or the first of [`WEIGHT_NAMES`] in a directory. What has that name need not be a file:
+/// opening it says so, rather than another one being read in its place.
 fn weights_path(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
@@ -158,15 +159,15 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
         let plain = name.as_str().filter(|name| is_plain_file_name(name));
         match plain {
             Some(name) => Ok((key, directory.join(name))),
-            None => Err(invalid(format!(
-                "{key} lies in {name}, which is not the name of a file beside the index"
-            ))),
+            None => {
+                Err(invalid(format!("{key} is in {name}, which is not the name of a file beside the index")))
+            }
         }
     };
     weight_map.into_iter().map(shard).collect()
 }
 
-/// Whether `name` stays in the directory that it is joined to, on every system.
+/// Whether `name` is the name of a file in the same directory, on every system.
 fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));

@@ -18,8 +18,8 @@ impl BertEmbeddingsConfig {
     ///
     /// `path` is the file, or the directory that holds it. Fields that the input layer has no use for are
     /// ignored; fields that are missing take the default of Hugging Face's config class of that `model_type`.
-    /// A file without `model_type` goes by its `architectures`, and without those is taken for BERT, as
-    /// `BertConfig.from_pretrained` takes it. `initializer_range` becomes
+    /// Without `model_type`, its `architectures` give the family; without those it is read as BERT's, as
+    /// `BertConfig.from_pretrained` reads it. `initializer_range` becomes
     /// [`Normal`](EmbeddingInitializer::Normal).
     ///
     /// | `model_type` | positions |
@@ -28,7 +28,7 @@ impl BertEmbeddingsConfig {
     /// | roberta, xlm-roberta, camembert, xmod, data2vec-text, roberta-prelayernorm, longformer, luke | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
     ///
     /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model;
-    /// the word is followed here as transformers 4 did, and as the model was trained.
+    /// this crate follows it, as transformers 4 did, because the model was trained so.
     ///
     /// ```
     /// use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
@@ -54,7 +54,7 @@ impl BertEmbeddingsConfig {
     }
 }
 
-/// Where the config of a checkpoint is: in the directory, or beside the weights file.
+/// The path of a checkpoint's config: in the directory, or beside the weights file.
 pub(super) fn config_path(path: &Path) -> PathBuf {
     let directory = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     directory.join(CONFIG_NAME)
@@ -71,12 +71,13 @@ impl Fields {
         Ok(Self { fields: read_json(&path)?, path })
     }
 
-    /// Of a `config.json`, or of the directory that holds it.
+    /// Reads a `config.json`, or the one in a directory.
     pub(crate) fn at(path: &Path) -> Result<Self> {
         Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path.to_path_buf() })
     }
 
-    /// Of the `config.json` in a directory, or beside a weights file. What is not there is itself named.
+    /// Reads the `config.json` in a directory or beside a weights file. If `path` does not exist, the error
+    /// names it and not the config.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         if path.as_os_str().is_empty() {
             return Err(Error::EmptyPath { action: "read" });
@@ -93,7 +94,7 @@ impl Fields {
         self.fields
     }
 
-    /// The family that the file is of, with which its missing fields are filled in.
+    /// The model family, whose defaults replace missing fields.
     pub(crate) fn family(&self) -> Result<&'static Family> {
         let unsupported = |model_type: &str, problem: String| {
             Err(Error::UnsupportedModel { path: self.path.clone(), model_type: model_type.into(), problem })
@@ -149,7 +150,7 @@ impl Fields {
         Ok(config)
     }
 
-    /// Members of a family whose input layer is more than the family's.
+    /// Refuses models whose input layer differs from their family's.
     fn refuse_variants(&self, family: &Family, hidden_size: usize) -> Result<()> {
         let embedding_size = match family.model_type {
             "electra" => self.size("embedding_size", 128)?,
@@ -256,7 +257,7 @@ fn whole(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|value| value.try_into().ok())
 }
 
-/// A value as a message shows it: whole if short, else by its kind.
+/// A value for a message: in full if it is short, else its kind.
 fn brief(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),

@@ -52,7 +52,7 @@ impl Keys {
         })
     }
 
-    /// The layer's keys under a prefix, by their present names.
+    /// The layer's keys under a prefix, by the names that PyTorch uses today.
     pub(crate) fn under(prefix: &str) -> Self {
         let named = |name: &str| format!("{prefix}{name}");
         Self {
@@ -65,7 +65,7 @@ impl Keys {
         }
     }
 
-    /// Whether a stored tensor is the layer's, and so is replaced or, as an old buffer, dropped.
+    /// Whether a stored tensor belongs to the layer: a save replaces it, or removes it if it is an old buffer.
     pub(crate) fn is_of_layer(&self, key: &str, has_positions: bool) -> bool {
         let Some(name) = key.strip_prefix(&self.prefix) else { return false };
         match name {
@@ -75,24 +75,24 @@ impl Keys {
         }
     }
 
-    /// What the whole model's keys start with: `bert.` or nothing; `None` for a layer that stands alone.
+    /// The prefix of the whole model's keys: `bert.` or empty; `None` for a file of the layer alone.
     pub(crate) fn model_prefix(&self) -> Option<&str> {
         self.prefix.strip_suffix(MODEL_PREFIX)
     }
 
-    /// The names of γ and β in this file: as PyTorch has them, or as files converted from TensorFlow.
+    /// The names of γ and β in this file: PyTorch's, or those of files converted from TensorFlow.
     pub(crate) fn layer_norm(&self) -> [&'static str; 2] {
         if self.gamma.ends_with(".gamma") { ["gamma", "beta"] } else { ["weight", "bias"] }
     }
 
-    /// The position scheme of the families that use this prefix; `None` where it tells nothing.
+    /// The position scheme of the families that use this prefix; `None` for an empty one.
     pub(crate) fn positions(&self) -> Option<PositionEmbeddingType> {
         let base = self.prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?;
         FAMILIES.iter().find(|family| family.base == base).map(|family| family.positions)
     }
 }
 
-/// Whether a tensor of the layer is no parameter.
+/// Whether a tensor of the layer is a buffer and not a parameter.
 fn is_buffer(name: &str) -> bool {
     BUFFERS.contains(&name)
 }

@@ -14,12 +14,12 @@ use std::path::Path;
 impl BertEmbeddings {
     /// Reads the embedding layer of a Hugging Face checkpoint onto `device`.
     ///
-    /// `path` is a directory or one weights file. A directory has a `config.json`, read by
+    /// `path` is a directory or a weights file. A directory has a `config.json`, read by
     /// [`BertEmbeddingsConfig::from_pretrained`], and the first of `model.safetensors`,
-    /// `model.safetensors.index.json`, `pytorch_model.bin` and `pytorch_model.bin.index.json`. A file goes
-    /// with the `config.json` beside it. Without one its shapes give the sizes and BERT's defaults the rest
-    /// ([`BertEmbeddingsConfig::new`]); since no shape tells how positions count, a file of RoBERTa's family
-    /// needs a config: its own, or yours in [`from_pretrained_with`](Self::from_pretrained_with).
+    /// `model.safetensors.index.json`, `pytorch_model.bin` and `pytorch_model.bin.index.json`. For a
+    /// file, the `config.json` beside it is read. Without one, its shapes give the sizes and BERT's defaults the rest
+    /// ([`BertEmbeddingsConfig::new`]). No shape tells the position scheme, so a file of RoBERTa's family
+    /// needs a config: its own, or one given to [`from_pretrained_with`](Self::from_pretrained_with).
     ///
     /// Values are cast to the device's default float dtype; for another, see
     /// [`load`](Self::load) and [`cast_module`](crate::cast_module).
@@ -42,7 +42,8 @@ impl BertEmbeddings {
     /// # Errors
     ///
     /// Those of [`BertEmbeddingsConfig::from_pretrained`] and [`load`](Self::load);
-    /// [`Error::ConfigFile`] if the keys are of a family whose positions count otherwise than the config says.
+    /// [`Error::ConfigFile`] if the family of the keys has another position scheme than the config, or if config and
+    /// weights are of two different saves.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
         let config_path = config_path(path);
@@ -61,7 +62,7 @@ impl BertEmbeddings {
         filled(&module, checkpoint, module.stored_params(&keys))
     }
 
-    /// Reads the embedding layer of a checkpoint for a config of the caller's own, whatever `config.json` says.
+    /// Reads the embedding layer of a checkpoint with a given config; `config.json` is not read.
     ///
     /// # Errors
     ///
@@ -77,27 +78,30 @@ impl BertEmbeddings {
         filled(&module, checkpoint, module.stored_params(&keys))
     }
 
-    /// Replaces the values of every parameter by those of a checkpoint.
+    /// Replaces the values of all parameters with those of a checkpoint.
     ///
-    /// `path` is a directory, a weights file or an index of shards, in safetensors or PyTorch's format (told
-    /// by content). Nothing of a pickle is executed. Keys may start with nothing, `embeddings.`, or a model's
-    /// name as in `bert.embeddings.`; LayerNorm may be called weight and bias or gamma and beta. All other
-    /// tensors are left alone, the `position_ids` buffer of older files among them, and a position table where
-    /// this module has none.
+    /// `path` is a directory, a weights file or an index of shards, in safetensors or PyTorch's format; the content
+    /// decides, not the extension. No code in a pickle is executed. Keys may have no prefix, `embeddings.`, or a model's
+    /// name as in `bert.embeddings.`, and before it those of DataParallel (`module.`), `torch.compile` (`_orig_mod.`)
+    /// and trainers (`model.`, `state_dict.`); LayerNorm may be called weight and bias or gamma and beta. All other
+    /// tensors are ignored, such as the `position_ids` buffer of older files and a position table that
+    /// this module does not have.
     ///
     /// Parameters keep their ids, device, dtype (values are cast) and whether they are trained; settings such
-    /// as the padding index stay as they are. Tables that were not drawn yet never are.
+    /// as the padding index do not change. Tables that were not initialised yet are not initialised first.
     ///
     /// # Errors
     ///
-    /// - [`Error::Io`] if a file cannot be read, [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if
-    ///   it is truncated, damaged, of another format, or claims more than it holds;
+    /// - [`Error::Io`], [`Error::EmptyPath`] or [`Error::NotAFile`] if a file cannot be read,
+    ///   [`Error::GitLfsPointer`] if it is one, [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if
+    ///   it is truncated, damaged, of another format, describes more than it holds, or has negative views;
+    /// - [`Error::ConfigFile`] if the `config.json` beside the weights is of another save;
     /// - [`Error::MissingKey`], [`Error::AmbiguousKeys`] if the layer's keys are not there, or there twice;
     /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the
     ///   module's shape;
     /// - [`Error::QuantizedModule`] if a parameter is quantised.
     ///
-    /// After an error the module is as it was.
+    /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let checkpoint = Checkpoint::open(path)?;
@@ -123,7 +127,7 @@ impl BertEmbeddings {
     }
 }
 
-/// Refuses keys of a family whose positions count otherwise than the config says.
+/// Refuses keys of a family with another position scheme than the config.
 pub(crate) fn agree(keys: &Keys, config: &BertEmbeddingsConfig, fields: &Fields) -> Result<()> {
     match keys.positions() {
         Some(positions)
@@ -142,7 +146,7 @@ pub(crate) fn agree(keys: &Keys, config: &BertEmbeddingsConfig, fields: &Fields)
     }
 }
 
-/// The config of a file that has none beside it: sizes from shapes, the rest BERT's.
+/// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
 fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbeddingsConfig> {
     if keys.positions().is_some_and(|positions| positions != PositionEmbeddingType::Absolute) {
         return Err(Error::NotACheckpoint {

@@ -1,16 +1,16 @@
-//! Which config a save's weights go with.
+//! A note in saved weights of the config that belongs to them.
 //!
 //! A save replaces two files, and a crash or a reader can come between the two renames. The weights are replaced
-//! first, and their metadata holds those fields of the new config that no shape tells. A reader compares them
-//! with the config that it has read: what remains undetected is a pair that agrees in all that matters.
-//! Weights by other writers have no such note and are not compared.
+//! first, and their metadata holds the fields of the new config that shapes do not determine. A reader compares
+//! them with the config that it has read. A pair with equal fields and shapes is consistent in all that affects the
+//! output. Weights by other writers have no note and are not compared.
 
 use super::files::Checkpoint;
 use super::hf_config::Fields;
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 
-/// Fields that decide what the weights mean and that their shapes do not tell.
+/// Fields that affect the output and that the weights' shapes do not determine.
 const FIELDS: [&str; 11] = [
     "model_type",
     "position_embedding_type",

@@ -1,4 +1,4 @@
-//! Which key holds which parameter, and the values between the two.
+//! Parameters and the keys that hold their values.
 
 use super::files::Checkpoint;
 use super::formats::entry::StoredDType;
@@ -24,7 +24,7 @@ enum Source<'a> {
     Table(&'a Param<Tensor<2>>),
     /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
     Linear(&'a Param<Tensor<2>>),
-    /// A bias of so many values that the module does not have: stored as zeros, read from nowhere.
+    /// A bias of this length that the module does not have: stored as zeros and never read.
     NoBias(usize, Device),
 }
 
@@ -90,7 +90,7 @@ impl<'a> StoredParam<'a> {
         }
     }
 
-    /// Dtype and values, of which a linear weight is turned round when it is written.
+    /// Dtype and values; a linear weight is transposed when it is written.
     fn payload(&self) -> (DType, Payload) {
         match &self.param {
             Source::Vector(param) => whole(param.val()),
@@ -108,7 +108,7 @@ fn whole(values: Tensor<1>) -> (DType, Payload) {
     (values.dtype(), Payload::Values(Box::new(values)))
 }
 
-/// The module with the values of a checkpoint in the parameters listed; all others stay.
+/// The module with the listed parameters' values replaced by those of a checkpoint.
 ///
 /// Parameters keep their ids, device, dtype and whether they are trained. Keys, dtypes and shapes are checked
 /// before any value is read, and so is that no parameter is quantised.
@@ -143,7 +143,7 @@ pub(crate) fn filled<M: Module>(
     Ok(module.clone().map(&mut Replace { values: values.collect() }))
 }
 
-/// The parameters as they are stored in the file `path`.
+/// The parameters as tensors of the file `path`.
 pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
     let mut tensors = Tensors::default();
     for param in params {
@@ -158,7 +158,7 @@ pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> 
     Ok(tensors)
 }
 
-/// Puts values into parameters by id; parameters without one, such as LoRA's, stay.
+/// Replaces the values of parameters by id; parameters without values here, such as LoRA's, do not change.
 struct Replace {
     values: HashMap<ParamId, TensorData>,
 }
@@ -174,7 +174,7 @@ impl ModuleMapper for Replace {
     }
 }
 
-/// What PyTorch calls a dtype that weights can have.
+/// PyTorch's name for a dtype that weights can have.
 pub(crate) fn torch_name(dtype: DType) -> Option<&'static str> {
     Some(match stored_dtype(dtype)? {
         safetensors::Dtype::F64 => "float64",

@@ -20,11 +20,11 @@ impl BertEmbeddings {
     ///
     /// **Into an empty or new directory** go the layer's five tensors and a config that has the layer's fields;
     /// `num_attention_heads` and `intermediate_size` are chosen to fit the hidden size, and whatever else a
-    /// model has is missing: transformers says so and draws it anew.
+    /// model has is missing: transformers warns about it and initialises it.
     ///
     /// **Into a directory that holds a model** (`config.json` and `model.safetensors`, as a copy of the one
-    /// that the layer was loaded from) the layer's tensors and fields are replaced under the names that they
-    /// have there, and everything else is kept: encoder, heads, `num_hidden_layers`. After the vocabulary was
+    /// that the layer was loaded from) the layer's tensors and fields are replaced, under the names that the file
+    /// uses, and everything else is kept: encoder, heads, `num_hidden_layers`. After the vocabulary was
     /// resized, an output head that is stored there still has the old size, and transformers will say so.
     ///
     /// # Atomicity
@@ -55,7 +55,7 @@ impl BertEmbeddings {
         })
     }
 
-    /// The fields of `config.json`: those of the layer, and what the file has beside them.
+    /// The fields of `config.json`: those of the layer, and the others of the old file.
     pub(crate) fn merged_fields(&self, old: Option<Fields>) -> Result<Map<String, Value>> {
         let config = self.config();
         let Some(old) = old else { return Ok(self.new_fields(&config)) };
@@ -96,7 +96,7 @@ impl BertEmbeddings {
     }
 }
 
-/// What the layer itself decides.
+/// The fields that the layer determines.
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
         config.initializer;
@@ -115,7 +115,8 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     .collect()
 }
 
-/// What a model around the layer needs: heads of 64, as every published BERT's, where the hidden size allows.
+/// The fields that a model around the layer needs: attention heads of size 64, as in every published BERT, if 64
+/// divides the hidden size.
 fn model_fields(family: &Family, hidden_size: usize) -> [(String, Value); 4] {
     let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
     [

@@ -1,8 +1,8 @@
-//! Prefixes that a wrapper around the model gave to all of its keys.
+//! Prefixes that a wrapper around the model gives to all of its keys.
 
 use super::names::{WORD, is_known};
 
-/// DataParallel's, torch.compile's, and those under which trainers such as Lightning keep a model.
+/// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
 const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefixes before the keys of the models that these keys belong to, each once; an empty one stands for a model
@@ -13,7 +13,7 @@ pub(super) fn wrappers<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
     found
 }
 
-/// What stands before the model's own key of its word table; `None` if the key is of none.
+/// The prefix before the model's own key, if the key is that of a word table.
 fn wrapper(key: &str) -> Option<&str> {
     let prefix = key.strip_suffix(WORD)?;
     let mut rest = prefix;

@@ -14,16 +14,16 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::{NamedTempFile, TempPath};
 
-/// Where a tensor's bytes come from.
+/// The source of a tensor's bytes.
 pub(super) enum Payload {
     Values(Box<Tensor<1>>),
-    /// A matrix that is stored with rows as columns.
+    /// A matrix that is stored transposed.
     Transposed(Box<Tensor<2>>),
-    /// So many bytes of an open file, from a position on.
+    /// A position in an open file and a number of bytes.
     Copy(Arc<File>, u64, u64),
 }
 
-/// The tensors of a file to be.
+/// The tensors of a file that will be written.
 #[derive(Default)]
 pub(crate) struct Tensors {
     tensors: Vec<(String, Dtype, Vec<usize>, Payload)>,
@@ -35,7 +35,7 @@ impl Tensors {
         self.tensors.push((key.to_string(), dtype, shape, payload));
     }
 
-    /// Takes over another file's tensors by the names that `renamed` gives them, but for those without.
+    /// Adds another file's tensors under the names that `renamed` returns; those without a name are left out.
     pub(super) fn keep(&mut self, file: SafetensorsFile, renamed: impl Fn(&str) -> Option<String>) {
         for key in file.keys() {
             if let (Some(info), Some(name)) = (file.metadata().info(&key), renamed(&key)) {
@@ -102,11 +102,11 @@ fn write_values(data: TensorData, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&bytes)
 }
 
-/// Puts both files in their places, or neither.
+/// Replaces both files, or neither.
 ///
 /// Both are complete on disk before the first is renamed; if the second cannot be, the first is put back. The
-/// weights come first, because they note which config they go with: whoever finds them beside another config, after
-/// a crash or between the renames, can tell.
+/// weights are first because they note their config: a reader that finds them beside another one, after a crash or
+/// between the renames, detects it.
 pub(super) fn replace_files(
     config_path: &Path,
     config: &[u8],
@@ -137,7 +137,7 @@ fn replace_with(
     sync_directory(config_path)
 }
 
-/// What had a file's name before it was replaced, under another name until this is dropped.
+/// The file that is replaced, under a temporary name until this is dropped.
 struct OldFile(Option<TempPath>);
 
 impl OldFile {
@@ -148,7 +148,7 @@ impl OldFile {
         let failed = |source| Error::writing(path, source);
         let kept = temporary_in(directory_of(path)).map_err(failed)?.into_temp_path();
         fs::remove_file(&kept).map_err(failed)?;
-        // Where a file system has no hard links, nothing has the name until the new file is there.
+        // On a file system without hard links, the file is missing until the new one is renamed.
         fs::hard_link(path, &kept).or_else(|_| fs::rename(path, &kept)).map_err(failed)?;
         Ok(Self(Some(kept)))
     }
@@ -161,7 +161,7 @@ impl OldFile {
     }
 }
 
-/// Has the renames reach the disk, where a directory can be synced.
+/// Flushes the renames to disk, on systems that can sync a directory.
 fn sync_directory(path: &Path) -> Result<()> {
     if cfg!(unix) {
         let directory = directory_of(path);
@@ -191,7 +191,7 @@ fn written_beside(
     written().map_err(|source| Error::writing(path, source))
 }
 
-/// A temporary file with the permissions that `File::create` gives, not `tempfile`'s own, which shut all others out.
+/// A temporary file with the permissions that `File::create` gives; `tempfile`'s own exclude all other users.
 fn temporary_in(directory: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! The tokens that are no words.
+//! Special tokens.
 
 use super::settings::{Settings, Token};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ pub(super) struct SpecialTokens {
     pub(super) cls: SpecialToken,
     pub(super) sep: SpecialToken,
     pub(super) mask: SpecialToken,
-    /// Those that are only kept from being hidden.
+    /// Other special tokens, which are never masked.
     others: Vec<SpecialToken>,
 }
 
