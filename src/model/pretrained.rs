@@ -5,7 +5,9 @@ use super::keys::{ModelKeys, masked_lm_head_of};
 use super::masked_lm::BertForMaskedLmConfig;
 use super::report::LoadReport;
 use super::stored::Stored;
-use crate::checkpoint::{Checkpoint, Directory, Family, Fields, agree, check_pair, filled, tensors, torch_name};
+use crate::checkpoint::{
+    Checkpoint, Directory, Family, Fields, agree, check_pair, filled, tensors, torch_name,
+};
 use crate::error::Result;
 use burn::prelude::*;
 use serde_json::json;

@@ -87,7 +87,6 @@ fn other_formats_are_refused() {
     for bytes in [
         &b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0"[..],
         b"\x89HDF\r\n\x1a\n\0\0\0\0\0\0\0\0",
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
         b"{\"model_type\": \"bert\"}",
         b"<!DOCTYPE html><html></html>",
     ] {

@@ -28,10 +28,10 @@ mod hugging_face;
 #[cfg(feature = "checkpoint")]
 mod hugging_face_masked_lm;
 mod input;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-mod labelled;
 #[cfg(feature = "checkpoint")]
 mod interrupted_save;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod labelled;
 mod lines;
 mod masked_lm;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
