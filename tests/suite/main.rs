@@ -18,9 +18,9 @@ mod checkpoint_config;
 mod config;
 #[cfg(feature = "checkpoint")]
 mod corrupt_checkpoint;
-mod encoder;
 #[cfg(feature = "checkpoint")]
 mod damaged_directory;
+mod encoder;
 mod forward;
 mod gradients;
 #[cfg(feature = "checkpoint")]
