@@ -146,6 +146,9 @@ impl OldFile {
             return Ok(Self(None));
         }
         let failed = |source| Error::writing(path, source);
+        if path.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
         let kept = temporary_in(directory_of(path)).map_err(failed)?.into_temp_path();
         fs::remove_file(&kept).map_err(failed)?;
         // On a file system without hard links, the file is missing until the new one is renamed.
