@@ -1,8 +1,10 @@
 //! What a `BertEmbeddings` is made of.
 
+use super::epsilon::check_epsilon;
 use super::initializer::EmbeddingInitializer;
 use crate::error::{Error, Result};
 use burn::config::Config;
+use burn::tensor::DType;
 
 /// How positions enter the sum.
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
@@ -101,10 +103,8 @@ impl BertEmbeddingsConfig {
 
     /// Number of trainable values: every table that there is, γ and β.
     pub fn num_params(&self) -> usize {
-        let positions = match self.position_embedding_type.has_table() {
-            true => self.max_position_embeddings,
-            false => 0,
-        };
+        let positions =
+            if self.position_embedding_type.has_table() { self.max_position_embeddings } else { 0 };
         (self.vocab_size + positions + self.type_vocab_size + 2) * self.hidden_size
     }
 
@@ -162,12 +162,7 @@ impl BertEmbeddingsConfig {
                 format!("is {pad}, but vocab_size is {} (use None for no padding row)", self.vocab_size),
             );
         }
-        if !(self.layer_norm_eps.is_finite() && self.layer_norm_eps > 0.0) {
-            return invalid(
-                "layer_norm_eps",
-                format!("is {}, but must be finite and above 0", self.layer_norm_eps),
-            );
-        }
+        check_epsilon(self.layer_norm_eps, DType::F64)?;
         check_dropout(self.hidden_dropout_prob)?;
         self.initializer.validate()?;
         if self.position_embedding_type == PositionEmbeddingType::AfterPadding {
@@ -197,11 +192,8 @@ impl BertEmbeddingsConfig {
 
 /// Whether dropout can be taken with this probability.
 pub(crate) fn check_dropout(prob: f64) -> Result<()> {
-    match (0.0..1.0).contains(&prob) {
-        true => Ok(()),
-        false => Err(Error::Config {
-            field: "hidden_dropout_prob",
-            problem: format!("is {prob}, but must lie in [0, 1)"),
-        }),
+    if (0.0..1.0).contains(&prob) {
+        return Ok(());
     }
+    Err(Error::Config { field: "hidden_dropout_prob", problem: format!("is {prob}, but must lie in [0, 1)") })
 }

@@ -1,7 +1,9 @@
-//! A batch of ids and what is known of their range.
+//! A batch of ids, and the check of their range.
 
 use crate::error::{EmbeddingTable, Error, Result};
+use burn::backend::{ExecutionError, try_read_sync};
 use burn::prelude::*;
+use burn::tensor::{DType, IntDType};
 use std::sync::{Arc, OnceLock};
 
 /// Ids from the host or in a tensor: what [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes beside the tokens.
@@ -83,8 +85,14 @@ impl HostIds {
 }
 
 impl Ids {
-    /// Ids that lie on the device already. Nothing is read until [`check`](Self::check).
+    /// Ids in a tensor. Nothing is read until [`check`](Self::check).
+    ///
+    /// Ids of 8 and 16 bits are widened: a padding id or a number of rows may be more than they count to.
     pub(crate) fn from_tensor(name: &'static str, tensor: Tensor<2, Int>) -> Self {
+        let tensor = match tensor.dtype() {
+            DType::I8 | DType::U8 | DType::I16 | DType::U16 => tensor.cast(IntDType::I32),
+            _ => tensor,
+        };
         Self { name, tensor, host: Host::Copy(Arc::default()) }
     }
 
@@ -103,7 +111,7 @@ impl Ids {
                 return Err(Error::RaggedRows { input: name, row, found: ids.len(), expected: columns });
             }
             for (column, &id) in ids.iter().enumerate() {
-                let id = id.try_into().map_err(|_| Error::IdOverflow { input: name, row, column })?;
+                let id = id.try_into().map_err(|_| overflow(name, vec![row, column]))?;
                 values.push(i64::from(id));
             }
         }
@@ -131,9 +139,9 @@ impl Ids {
     }
 
     /// A copy of the ids on the host, row-major; waits for the device where they came as a tensor.
-    pub(crate) fn to_host(&self) -> Vec<i64> {
-        match self.host() {
-            Some(host) => host.values.clone(),
+    pub(crate) fn to_host(&self) -> Result<Vec<i64>> {
+        match self.host()? {
+            Some(host) => Ok(host.values.clone()),
             None => self.read_back(),
         }
     }
@@ -156,7 +164,7 @@ impl Ids {
 
     /// Whether `table`, of `rows` rows, has a row for every id.
     pub(crate) fn check(&self, table: EmbeddingTable, rows: usize) -> Result<()> {
-        let Some(host) = self.host() else { return Ok(()) };
+        let Some(host) = self.host()? else { return Ok(()) };
         let valid = |id: i64| usize::try_from(id).is_ok_and(|id| id < rows);
         if valid(host.smallest) && valid(host.largest) {
             return Ok(());
@@ -172,23 +180,47 @@ impl Ids {
     }
 
     /// The largest number of ids in one sequence that are not `id`, and the sequence; `None` where unchecked.
-    pub(crate) fn longest_without(&self, id: usize) -> Option<(usize, usize)> {
+    pub(crate) fn longest_without(&self, id: usize) -> Result<Option<(usize, usize)>> {
         let [_, columns] = self.dims();
+        let Some(host) = self.host()? else { return Ok(None) };
         let count = |row: &[i64]| row.iter().filter(|&&found| found != id as i64).count();
-        let lengths = self.host()?.values.chunks(columns).map(count).enumerate();
-        lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length)
+        let lengths = host.values.chunks(columns).map(count).enumerate();
+        Ok(lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length))
     }
 
-    fn host(&self) -> Option<&HostIds> {
-        match &self.host {
-            Host::Copy(host) => Some(host.get_or_init(|| HostIds::new(self.read_back()))),
-            Host::Unchecked => None,
+    /// The copy on the host; `None` where unchecked.
+    fn host(&self) -> Result<Option<&HostIds>> {
+        let Host::Copy(copy) = &self.host else { return Ok(None) };
+        if let Some(host) = copy.get() {
+            return Ok(Some(host));
         }
+        let host = HostIds::new(self.read_back()?);
+        Ok(Some(copy.get_or_init(|| host)))
     }
 
-    fn read_back(&self) -> Vec<i64> {
-        self.tensor.to_data().iter::<i64>().collect()
+    fn read_back(&self) -> Result<Vec<i64>> {
+        host_values(self.name, try_read_sync(self.tensor.to_data_async()))
     }
+}
+
+/// The ids that were `read` from a device; `None` is a device that cannot be read at once.
+fn host_values(
+    name: &'static str,
+    read: Option<std::result::Result<TensorData, ExecutionError>>,
+) -> Result<Vec<i64>> {
+    let unreadable = |source| Error::UnreadableIds { input: name, source };
+    let data = read.ok_or_else(|| unreadable(None))?.map_err(|source| unreadable(Some(source)))?;
+    if data.dtype() != DType::U64 {
+        return Ok(data.iter::<i64>().collect());
+    }
+    let fits = |(place, id): (usize, u64)| {
+        i64::try_from(id).map_err(|_| overflow(name, unravel(place, &data.shape().to_vec())))
+    };
+    data.iter::<u64>().enumerate().map(fits).collect()
+}
+
+fn overflow(input: &'static str, index: Vec<usize>) -> Error {
+    Error::IdOverflow { input, index }
 }
 
 /// The index, axis by axis, of the `flat`-th element of a row-major tensor.
@@ -225,6 +257,22 @@ mod tests {
     fn unchecked_ids_are_not_read() {
         let ids = Ids::from_tensor("ids", Tensor::from_data([[7]], &Device::default())).unchecked();
         ids.check(EmbeddingTable::Word, 3).unwrap();
-        assert!(ids.host().is_none());
+        assert!(ids.host().unwrap().is_none());
+    }
+
+    #[test]
+    fn ids_that_cannot_be_read_back_are_an_error() {
+        let failed = || ExecutionError::WithContext { reason: "the device is lost".into() };
+        for (read, source) in [(None, None), (Some(Err(failed())), Some("the device is lost"))] {
+            let error = host_values("input_ids", read).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "input_ids cannot be read back from its device, so the ids cannot be checked; make the batch from \
+                 host data, or skip the check (unchecked_ids, forward_unchecked)"
+            );
+            let found = std::error::Error::source(&error).map(ToString::to_string);
+            assert_eq!(found.is_some(), source.is_some());
+            assert!(found.unwrap_or_default().contains(source.unwrap_or_default()));
+        }
     }
 }

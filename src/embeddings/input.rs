@@ -1,4 +1,4 @@
-//! What goes into a `BertEmbeddings`, checked as far as it can be without the tables.
+//! The input of a `BertEmbeddings`, checked as far as possible without the tables.
 
 use super::ids::{Ids, IntoIds};
 use crate::error::{Error, Result};
@@ -68,7 +68,7 @@ impl BertEmbeddingsInput {
         Ids::from_rows("input_ids", input_ids, device).map(|ids| Self::new(Words::Ids(ids)))
     }
 
-    /// Token ids that lie on the device already, [B, S].
+    /// Token ids in a tensor, [B, S].
     ///
     /// # Errors
     ///
@@ -157,10 +157,10 @@ impl BertEmbeddingsInput {
 
     fn check_device(&self, input: &'static str, ids: &Ids) -> Result<()> {
         let (found, expected) = (ids.tensor().device(), self.device());
-        match found == expected {
-            true => Ok(()),
-            false => Err(Error::device_mismatch(input, found, expected)),
+        if found != expected {
+            return Err(Error::device_mismatch(input, found, expected));
         }
+        Ok(())
     }
 
     /// K, the number of tokens that were fed before this batch: default positions start there instead of at 0.
@@ -211,7 +211,7 @@ impl BertEmbeddingsInput {
         }
     }
 
-    /// The device that the batch lies on.
+    /// The device that the batch is on.
     pub fn device(&self) -> Device {
         match &self.words {
             Words::Ids(ids) => ids.tensor().device(),
@@ -227,7 +227,7 @@ impl BertEmbeddingsInput {
         }
     }
 
-    /// The same batch with other ids for the same tokens: what it looks like to tables of fewer rows.
+    /// The same batch with its ids renumbered for tables of fewer rows.
     ///
     /// `input_ids` is `None` for a batch of vectors. Positions are absolute from here on.
     pub(crate) fn with_remapped(&self, input_ids: Option<Ids>, position_ids: Option<Ids>) -> Self {
@@ -257,8 +257,8 @@ impl BertEmbeddingsInput {
 }
 
 fn not_empty(input: &'static str, shape: &[usize]) -> Result<()> {
-    match shape.contains(&0) {
-        true => Err(Error::Empty { input, shape: shape.to_vec() }),
-        false => Ok(()),
+    if shape.contains(&0) {
+        return Err(Error::Empty { input, shape: shape.to_vec() });
     }
+    Ok(())
 }

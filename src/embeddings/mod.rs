@@ -1,6 +1,8 @@
 //! BERT's input layer: its config, its input, the module, and the tables that it is made of.
 
+mod check;
 mod config;
+mod epsilon;
 mod ids;
 mod initializer;
 mod input;
@@ -10,6 +12,7 @@ mod quantization;
 mod resize;
 mod token_embedding;
 
+pub(crate) use check::dtype;
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;

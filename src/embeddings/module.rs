@@ -1,6 +1,7 @@
 //! `BertEmbeddings`: the module.
 
-use super::config::{BertEmbeddingsConfig, PositionEmbeddingType, check_dropout};
+use super::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use super::epsilon::{check_epsilon, epsilon};
 use super::ids::Ids;
 use super::input::{BertEmbeddingsInput, Words};
 use super::token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
@@ -9,12 +10,11 @@ use crate::operator::functional::{Norm, Rows, embed_layer_norm};
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig};
 use burn::prelude::*;
-use burn::tensor::DType;
 
 impl BertEmbeddingsConfig {
     /// Builds the module on `device`.
     ///
-    /// Tables are drawn when they are first used, so a module whose weights are loaded never pays for them.
+    /// Tables are initialised on first use, so loading weights into a new module does not initialise them first.
     ///
     /// # Panics
     ///
@@ -23,13 +23,15 @@ impl BertEmbeddingsConfig {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Builds the module on `device`, or says what is wrong with the config.
+    /// Builds the module on `device`, or returns what is wrong with the config.
     ///
     /// # Errors
     ///
-    /// Those of [`validate`](Self::validate).
+    /// Those of [`validate`](Self::validate), and [`Error::Config`] if `layer_norm_eps` is 0 in the dtype that the
+    /// device computes statistics in: below 1.2e-38 for all float dtypes but f64.
     pub fn try_init(&self, device: &Device) -> Result<BertEmbeddings> {
         self.validate()?;
+        check_epsilon(self.layer_norm_eps, device.settings().float_dtype.into())?;
         let table = |rows, padding_idx| {
             TokenEmbeddingConfig::new(rows, self.hidden_size)
                 .with_padding_idx(padding_idx)
@@ -102,11 +104,11 @@ pub struct BertEmbeddings {
     pub position_embeddings: Option<TokenEmbedding>,
     /// S, looked up by `token_type_ids`.
     pub token_type_embeddings: TokenEmbedding,
-    /// γ and β. Its ε is [`BertEmbeddingsConfig::layer_norm_eps`].
+    /// γ, β and ε.
     pub layer_norm: LayerNorm,
     /// Active in training alone: on an autodiff device, and neither frozen nor in validation.
     pub dropout: Dropout,
-    /// What the module was built from. Sizes, padding and dropout are read off the fields above, which may
+    /// What the module was built from. Sizes, padding, ε and dropout are read off the fields above, which may
     /// have changed since.
     #[module(skip)]
     config: BertEmbeddingsConfig,
@@ -143,15 +145,17 @@ impl BertEmbeddings {
         self.config.position_embedding_type
     }
 
-    /// ε under the root of LayerNorm.
+    /// ε under the root of LayerNorm: that of the field [`layer_norm`](Self::layer_norm).
     pub fn layer_norm_eps(&self) -> f64 {
-        self.config.layer_norm_eps
+        epsilon(&self.layer_norm)
     }
 
     /// The config that builds a module like this one.
     ///
-    /// Sizes, padding index and dropout are those that the module has now; `max_position_embeddings` is the
-    /// number it was built with if it has no position table. Nothing is initialised.
+    /// Sizes, padding index, ε and dropout are those that the module has now; `max_position_embeddings` is the
+    /// number it was built with if it has no position table. With
+    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) the padding index is that of the position table, from
+    /// which positions are counted. No table is initialised.
     ///
     /// ```
     /// use burn::prelude::*;
@@ -162,15 +166,30 @@ impl BertEmbeddings {
     /// ```
     pub fn config(&self) -> BertEmbeddingsConfig {
         let positions = self.position_embeddings.as_ref().map(TokenEmbedding::num_embeddings);
+        let position_padding = self.position_embeddings.as_ref().and_then(|table| table.padding_idx);
         BertEmbeddingsConfig {
             vocab_size: self.word_embeddings.num_embeddings(),
             hidden_size: self.hidden_size(),
             max_position_embeddings: positions.unwrap_or(self.config.max_position_embeddings),
             type_vocab_size: self.token_type_embeddings.num_embeddings(),
-            pad_token_id: self.word_embeddings.padding_idx,
+            pad_token_id: position_padding.or(self.word_embeddings.padding_idx),
+            layer_norm_eps: self.layer_norm_eps(),
             hidden_dropout_prob: self.dropout.prob,
             ..self.config.clone()
         }
+    }
+
+    /// The layer with other tables, for a batch whose token and position ids were renumbered for them.
+    ///
+    /// Positions are looked up as the batch gives them, or from row 0 on.
+    pub(crate) fn with_tables(&self, words: TokenEmbedding, positions: Option<TokenEmbedding>) -> Self {
+        let mut layer = self.clone();
+        layer.word_embeddings = words;
+        layer.position_embeddings = positions.map(|table| TokenEmbedding { padding_idx: None, ..table });
+        if layer.position_embeddings.is_some() {
+            layer.config.position_embedding_type = PositionEmbeddingType::Absolute;
+        }
+        layer
     }
 
     /// Embeds a batch.
@@ -187,7 +206,7 @@ impl BertEmbeddings {
         self.try_forward(input).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Embeds a batch, or says what is wrong with it.
+    /// Embeds a batch, or returns what is wrong with it.
     ///
     /// # Numerics
     ///
@@ -198,11 +217,14 @@ impl BertEmbeddings {
     ///
     /// - [`Error::IdOutOfRange`] if a token, token type or explicit position has no row in its table;
     /// - [`Error::SequenceTooLong`] if default positions run past the position table;
-    /// - [`Error::ShapeMismatch`] if `inputs_embeds` are not of length H, [`Error::DTypeMismatch`] if they are not
-    ///   of the tables' dtype;
-    /// - [`Error::DeviceMismatch`] if the batch lies on another device than the module; autodiff makes no
-    ///   difference;
-    /// - [`Error::Config`] if `dropout.prob` or a table's `padding_idx` was set to a value that it cannot have.
+    /// - [`Error::IdOverflow`] if an unsigned id is past 63 bits, [`Error::UnreadableIds`] if ids were given as a
+    ///   tensor and its device cannot be read;
+    /// - [`Error::ShapeMismatch`] if `inputs_embeds` or a parameter are not of length H, [`Error::DTypeMismatch`] if
+    ///   they are not of the word table's dtype (γ and β may be f32 over tables of 16 bits);
+    /// - [`Error::DeviceMismatch`] if the batch or a parameter is on another device than the word table; autodiff
+    ///   makes no difference;
+    /// - [`Error::Config`] if `dropout.prob`, a table's `padding_idx` or the ε of `layer_norm` was set to a value that
+    ///   it cannot have, or `position_embeddings` is not what the position scheme needs.
     ///
     /// Ids are not checked after [`BertEmbeddingsInput::unchecked_ids`].
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
@@ -215,37 +237,6 @@ impl BertEmbeddings {
         };
         let dropout = if self.dropout.training.is_enabled() { self.dropout.prob } else { 0.0 };
         Ok(embed_layer_norm(input.dims(), rows, norm, dropout))
-    }
-
-    /// What can be said without the ids: that the fields make a layer, and that the batch fits it.
-    pub(crate) fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
-        check_dropout(self.dropout.prob)?;
-        let tables = [&self.word_embeddings, &self.token_type_embeddings];
-        for table in tables.into_iter().chain(&self.position_embeddings) {
-            table.check_padding_idx()?;
-        }
-        let device = self.word_embeddings.weight.lazy_device();
-        if input.device() != device {
-            return Err(Error::device_mismatch(input.words().name(), input.device(), device));
-        }
-        let Words::Embeds(embeds) = input.words() else { return Ok(()) };
-        let [batch, seq, hidden] = embeds.dims();
-        if hidden != self.hidden_size() {
-            return Err(Error::ShapeMismatch {
-                input: "inputs_embeds",
-                found: vec![batch, seq, hidden],
-                expected: format!("[B, S, {}]", self.hidden_size()),
-            });
-        }
-        // The word table is not read, and may not have been drawn.
-        let expected = match self.token_type_embeddings.weight.base().dtype() {
-            DType::QFloat(_) => device.settings().float_dtype.into(),
-            dtype => dtype,
-        };
-        match embeds.dtype() {
-            found if found == expected => Ok(()),
-            found => Err(Error::DTypeMismatch { input: "inputs_embeds", found, expected }),
-        }
     }
 
     fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
@@ -312,7 +303,7 @@ fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> R
 /// Whether the longest sequence's last position has a row.
 pub(crate) fn check_positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<()> {
     let last_position = |tokens: usize| pad.saturating_add(past).saturating_add(tokens);
-    if let Some((tokens, row)) = ids.longest_without(pad)
+    if let Some((tokens, row)) = ids.longest_without(pad)?
         && tokens > 0
         && last_position(tokens) >= rows
     {

@@ -59,7 +59,7 @@ impl VocabularyResize {
             None | Some(0) => Err(Error::Resize {
                 table: EmbeddingTable::Word,
                 problem: format!(
-                    "{} rows, rounded up to a multiple of {}, are no table",
+                    "{} rows, rounded up to a multiple of {}, is not a table size",
                     self.vocab_size,
                     self.pad_to_multiple_of.unwrap_or(1)
                 ),
@@ -88,9 +88,9 @@ impl BertEmbeddings {
     /// The padding index, the device, the dtype and whether the table is trained stay.
     ///
     /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so
-    /// it starts afresh with this table and goes on with all others; a
-    /// [`SparseOptimizer`](crate::sparse::SparseOptimizer) does so too. A table that has the size already is
-    /// not changed. An output head tied to the table by reading it follows by itself.
+    /// its state for this table starts from zero, and that of all others is kept; the same holds for a
+    /// [`SparseOptimizer`](crate::sparse::SparseOptimizer). A table that has the size already is not changed. An
+    /// output head that reads the table at forward time uses the new one.
     ///
     /// ```
     /// use burn::prelude::*;
@@ -217,8 +217,8 @@ fn replace(param: &mut Param<Tensor<2>>, values: Tensor<2>) {
 
 /// Whether a table of `rows` rows like those of `old` can be built.
 ///
-/// The new table and its new rows exist side by side for a while. The memory is asked for and given back: what the
-/// system refuses here would end the process later.
+/// The new table and its new rows are in memory at the same time. The memory is reserved and released at once: an
+/// allocation that fails here is an error, one that fails in Burn ends the process.
 fn check_memory(table: EmbeddingTable, rows: usize, old: &Tensor<2>) -> Result<()> {
     let [_, hidden] = old.dims();
     let bytes = 2 * rows as u128 * hidden as u128 * old.dtype().size() as u128;

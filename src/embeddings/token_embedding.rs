@@ -133,16 +133,17 @@ impl TokenEmbedding {
         self.try_forward(ids).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward), with bad ids as an error.
+    /// As [`forward`](Self::forward); bad ids are an error.
     ///
-    /// The ids are read back once to be checked, which waits for the device. Where that is too slow and the
-    /// ids are known to be right, use [`forward_unchecked`](Self::forward_unchecked).
+    /// The ids are read back once to be checked, which waits for the device. If that is too slow and the
+    /// ids are known to be in range, use [`forward_unchecked`](Self::forward_unchecked).
     ///
     /// # Errors
     ///
-    /// - [`Error::IdOutOfRange`] if an id is negative or not below V;
+    /// - [`Error::IdOutOfRange`] if an id is negative or not below V, [`Error::IdOverflow`] if it is past 63 bits;
+    /// - [`Error::UnreadableIds`] if the device cannot be read;
     /// - [`Error::Empty`] if there are no ids;
-    /// - [`Error::DeviceMismatch`] if they lie on another device than the table;
+    /// - [`Error::DeviceMismatch`] if they are on another device than the table;
     /// - [`Error::Config`] if `padding_idx` was set to a row that the table does not have.
     pub fn try_forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Result<Tensor<E>> {
         let shape = ids.dims();
@@ -160,6 +161,9 @@ impl TokenEmbedding {
             .map_err(|error| match error {
                 Error::IdOutOfRange { input, index, id, table, rows } => {
                     Error::IdOutOfRange { input, index: unravel(index[1], &shape), id, table, rows }
+                }
+                Error::IdOverflow { input, index } => {
+                    Error::IdOverflow { input, index: unravel(index[1], &shape) }
                 }
                 other => other,
             })?;

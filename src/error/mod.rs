@@ -1,5 +1,6 @@
 //! The crate's one error type.
 
+use burn::backend::ExecutionError;
 use burn::prelude::Device;
 use burn::tensor::DType;
 mod embedding_table;
@@ -48,14 +49,24 @@ pub enum Error {
     },
 
     /// An id is outside ±2³¹, so no table can have it.
-    #[error("{input}[{row}][{column}] does not fit a 32-bit signed integer; no table has such a row")]
+    #[error("{input}{} does not fit a 32-bit signed integer; no table has such a row", Index(index))]
     IdOverflow {
         /// The input that holds the id, such as `input_ids`.
         input: &'static str,
-        /// Its row, counted over the batch.
-        row: usize,
-        /// Its place in the row.
-        column: usize,
+        /// Where in that input, outermost axis first.
+        index: Vec<usize>,
+    },
+
+    /// Ids on a device that cannot be read, so that they cannot be checked.
+    #[error(
+        "{input} cannot be read back from its device, so the ids cannot be checked; make the batch from host data, \
+         or skip the check (unchecked_ids, forward_unchecked)"
+    )]
+    UnreadableIds {
+        /// The input that holds the ids, such as `input_ids`.
+        input: &'static str,
+        /// What the device says; `None` if it can only be read asynchronously, as in a browser.
+        source: Option<ExecutionError>,
     },
 
     /// A sequence needs a position that the position table does not have.
@@ -89,7 +100,7 @@ pub enum Error {
         expected: usize,
     },
 
-    /// An input's shape does not fit the rest of the batch.
+    /// The shape of an input or a parameter does not fit the batch or the module.
     #[error("{input} has shape {found:?}, but {expected} is needed")]
     ShapeMismatch {
         /// The input, such as `token_type_ids`.
@@ -100,7 +111,7 @@ pub enum Error {
         expected: String,
     },
 
-    /// Vectors of another dtype than the rows that they are added to.
+    /// An input or a parameter of another dtype than the module's tables.
     #[error("{input} is {found:?}, but the module's tables are {expected:?}; cast one of them")]
     DTypeMismatch {
         /// The input, such as `inputs_embeds`.
@@ -111,7 +122,7 @@ pub enum Error {
         expected: DType,
     },
 
-    /// An input lies on another device than what it is used with.
+    /// An input or a parameter is on another device than the module or the batch.
     #[error("{input} is on {found:?}, but {expected:?} is needed; move it there with to_device")]
     DeviceMismatch {
         /// The input, such as `input_ids`.
@@ -150,13 +161,13 @@ pub enum Error {
          was the model resized or another one passed?"
     )]
     RowsOfOtherTable {
-        /// What was brought to the table, such as `row gradient`.
+        /// What has the other shape, such as `row gradient`.
         what: &'static str,
         /// The table.
         table: EmbeddingTable,
         /// The shape it was made for, [V, H].
         expected: [usize; 2],
-        /// The shape of the table it met, [V, H].
+        /// The table's shape, [V, H].
         found: [usize; 2],
     },
 

@@ -56,6 +56,14 @@ impl Dropout<Dispatch> {
 }
 
 impl<B: Backend> Dropout<B> {
+    /// The same mask on another backend, to which `int` moves the seed.
+    pub(crate) fn map<C: Backend>(self, int: impl Fn(IntTensor<B>) -> IntTensor<C>) -> Dropout<C> {
+        match self {
+            Self::Inactive => Dropout::Inactive,
+            Self::Philox { seed, prob } => Dropout::Philox { seed: int(seed), prob },
+        }
+    }
+
     /// The mask, its seed read back.
     ///
     /// # Panics
@@ -66,8 +74,8 @@ impl<B: Backend> Dropout<B> {
         let Some(Ok(data)) = try_read_sync(B::int_into_data(seed.clone())) else {
             panic!("the seed of a dropout mask could not be read from its device")
         };
-        let mut words = data.iter::<u32>();
-        Some(Mask::new(std::array::from_fn(|_| words.next().unwrap_or(0)), *prob))
+        let words: Vec<u32> = data.iter::<u32>().collect();
+        Some(Mask::new(std::array::from_fn(|i| words[i]), *prob))
     }
 
     /// The elements of `tensor` that are kept, scaled. The mask is made on the host.
@@ -96,9 +104,6 @@ impl<B: Backend> Dropout<B> {
 impl<B: Backend, C: CheckpointStrategy> Dropout<Autodiff<B, C>> {
     /// The same mask on the inner backend.
     pub(crate) fn into_inner(self) -> Dropout<B> {
-        match self {
-            Self::Inactive => Dropout::Inactive,
-            Self::Philox { seed, prob } => Dropout::Philox { seed, prob },
-        }
+        self.map(|seed| seed)
     }
 }

@@ -3,7 +3,7 @@
 //! A batch looks up some hundreds of the tens of thousands of rows of the word table. Its gradient is dense all the
 //! same, 94 MB at BERT-base, and a dense optimiser rewrites every row and all of its state in every step. Here the
 //! rows that a batch touches are copied into a small table, the layer runs on that, and a row optimiser updates
-//! those rows and their state where they lie. What it costs does not depend on the size of the vocabulary.
+//! those rows and their state in place. The cost does not depend on the size of the vocabulary.
 //!
 //! Dense training is the default. Switching to this one takes the lines marked below:
 //!
@@ -43,7 +43,7 @@
 //! | padding rows | never: PyTorch gives them no entry in a sparse gradient. Nor do they decay |
 //! | token types, LayerNorm, the rest of a model | densely, by any Burn optimiser |
 //! | a frozen table | not at all; it gets no gradient and no state |
-//! | a table with a LoRA adapter | refused: [`Error::NotRowSparse`](crate::Error::NotRowSparse) |
+//! | a table with a LoRA adapter, or quantised | refused: [`Error::NotRowSparse`](crate::Error::NotRowSparse) |
 //! | a word table that an output head reads too | refused: [`Error::DenseGradient`](crate::Error::DenseGradient) |
 //!
 //! The optimisers are [`RowSgdConfig`], which is dense SGD; [`SparseAdamConfig`], which is PyTorch's `SparseAdam`;
@@ -65,6 +65,7 @@
 //! All of them. Rows are copied by `select` and written by `select_assign`, which works in place on every backend of
 //! Burn. On Flex, whose memory is the host's, f32 rows are updated by one pass over them, with the same results.
 
+mod config;
 mod gradients;
 #[cfg(feature = "flex")]
 mod host;
@@ -74,8 +75,9 @@ mod rows;
 mod rules;
 mod step;
 mod table;
+mod table_gradient;
 
+pub use config::{LazyAdamWConfig, RowSgdConfig, SparseAdamConfig};
 pub use gradients::RowGradients;
 pub use optimizer::SparseOptimizer;
 pub use rows::TouchedRows;
-pub use rules::{LazyAdamWConfig, RowSgdConfig, SparseAdamConfig};

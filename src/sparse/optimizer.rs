@@ -1,11 +1,11 @@
-//! `SparseOptimizer`: updates the rows that got a gradient, and their state, where they lie.
+//! `SparseOptimizer`: updates the rows that got a gradient, and their state, in place.
 
-use super::gradients::{RowGradients, TableGradient};
-use super::rules::{Moments, Rule};
-use super::step::{self, Step, computed_in};
+use super::gradients::RowGradients;
+use super::rules::{Moments, Rule, Step};
+use super::step::{self, computed_in};
 use super::table;
-use crate::embeddings::BertEmbeddings;
-use crate::embeddings::TokenEmbedding;
+use super::table_gradient::TableGradient;
+use crate::embeddings::{BertEmbeddings, TokenEmbedding};
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::ParamId;
@@ -23,7 +23,7 @@ use burn::tensor::{DType, FloatDType};
 /// memory is taken up as rows are touched, because the operating system gives zero pages out lazily.
 ///
 /// As in Burn's optimisers they belong to a parameter id: a table of another id, one that was
-/// [resized](BertEmbeddings::resize_vocabulary) for example, starts afresh. A state that was [loaded](Self::load) is
+/// [resized](BertEmbeddings::resize_vocabulary) for example, starts from zero. A state that was [loaded](Self::load) is
 /// of the first layer that is stepped with it, whatever its ids, but its tables must be of the same shape.
 #[derive(Debug)]
 pub struct SparseOptimizer {
@@ -47,7 +47,7 @@ pub(super) struct TableState {
 pub(super) enum Kept {
     /// Those of all rows.
     Table(TableMoments),
-    /// Those that were loaded: spread over a table when one of their shape is met.
+    /// Those that were loaded: expanded to a whole table at the first step.
     Rows(RowMoments),
 }
 
@@ -93,8 +93,9 @@ impl SparseOptimizer {
     ///
     /// # Errors
     ///
-    /// [`Error::RowsOfOtherTable`] if the gradients, or a state that was loaded, are of tables of another shape.
-    /// Nothing is changed then.
+    /// [`Error::RowsOfOtherTable`] if the gradients, or a state that was loaded, are of tables of another shape;
+    /// [`Error::NotRowSparse`] if a table was quantised, or given an adapter, since its rows were taken. Nothing is
+    /// changed then.
     pub fn step(
         &mut self,
         learning_rate: impl Into<ModuleLearningRate>,
@@ -118,6 +119,9 @@ impl SparseOptimizer {
             let Some(gradient) = gradient else { continue };
             let found = embedding.as_ref().map_or([0, 0], |table| table.dims());
             check_shape("row gradient", *table, gradient.shape, found)?;
+            if let Some(embedding) = embedding {
+                table::check(*table, &embedding.weight)?;
+            }
             if let (Some(embedding), Some(kept)) = (embedding, &state.moments)
                 && state.is_of(embedding)
             {
@@ -140,10 +144,10 @@ fn check_shape(
     expected: [usize; 2],
     found: [usize; 2],
 ) -> Result<()> {
-    match expected == found {
-        true => Ok(()),
-        false => Err(Error::RowsOfOtherTable { what, table, expected, found }),
+    if expected != found {
+        return Err(Error::RowsOfOtherTable { what, table, expected, found });
     }
+    Ok(())
 }
 
 impl TableState {

@@ -1,4 +1,4 @@
-//! Saving the state of a row optimiser, and going on from it.
+//! Saving and loading the state of a row optimiser.
 
 use super::optimizer::{Kept, RowMoments, SparseOptimizer, TableState};
 use super::rules::{Moments, Rule};
@@ -38,7 +38,7 @@ impl SparseOptimizer {
         self.to_writer().into_bytes().map_err(failed)
     }
 
-    /// This optimiser with a saved state, which it keeps on `device`. Training goes on as if it had never stopped.
+    /// This optimiser with a saved state, which it keeps on `device`. Training continues with the same results as without the interruption.
     ///
     /// # Errors
     ///

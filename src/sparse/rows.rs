@@ -1,11 +1,11 @@
 //! `TouchedRows`: the rows of the tables that one batch looks up.
 
-use super::gradients::TableGradient;
 use super::table::{self, Autodiff};
-use crate::embeddings::Ids;
-use crate::embeddings::TokenEmbedding;
-use crate::embeddings::{BertEmbeddings, check_positions_after_padding, first_position};
-use crate::embeddings::{BertEmbeddingsInput, Words};
+use super::table_gradient::TableGradient;
+use crate::embeddings::{
+    BertEmbeddings, BertEmbeddingsInput, Ids, TokenEmbedding, Words, check_positions_after_padding, dtype,
+    first_position,
+};
 use crate::error::{EmbeddingTable, Result};
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
@@ -14,7 +14,7 @@ use burn::tensor::Gradients;
 /// The rows of the word and position tables that one batch looks up, as small trainable tables of their own.
 ///
 /// Made by [`BertEmbeddings::touched_rows`]; see [the module](super) for what to do with it. It holds copies:
-/// a step of the optimiser makes them stale, so a batch's rows are taken anew each time it is used.
+/// a step of the optimiser makes them stale, so take a batch's rows again in every step.
 #[derive(Debug)]
 pub struct TouchedRows {
     embeddings: BertEmbeddings,
@@ -45,44 +45,38 @@ impl BertEmbeddings {
     /// # Errors
     ///
     /// - Those of [`try_forward`](Self::try_forward);
-    /// - [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table that is looked up has a LoRA adapter or is
-    ///   distributed.
+    /// - [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table that is looked up has a LoRA adapter, is
+    ///   quantised or is distributed.
     pub fn touched_rows(&self, input: &BertEmbeddingsInput) -> Result<TouchedRows> {
         self.check(input)?;
-        let mut embeddings = self.clone();
-        let (input_ids, words) = match input.words() {
+        let (small_words, input_ids, words) = match input.words() {
             Words::Ids(ids) => {
                 let ids = ids.checked();
                 ids.check(EmbeddingTable::Word, self.word_embeddings.num_embeddings())?;
-                let looked_up = LookedUp::new(EmbeddingTable::Word, &self.word_embeddings, &ids.to_host())?;
-                embeddings.word_embeddings = looked_up.small;
+                let looked_up = LookedUp::new(EmbeddingTable::Word, &self.word_embeddings, &ids.to_host()?)?;
                 let ids = Ids::from_values("input_ids", looked_up.ids, ids.dims(), &input.device());
-                (Some(ids), Some(looked_up.touched))
+                (looked_up.small, Some(ids), Some(looked_up.touched))
             }
             Words::Embeds(_) => {
-                // Not looked up, but it tells the hidden size and the device; the large table must not be held.
-                let device = self.word_embeddings.weight.lazy_device();
-                embeddings.word_embeddings = TokenEmbedding {
-                    weight: Param::initialized(
-                        ParamId::new(),
-                        Tensor::zeros([1, self.hidden_size()], &device),
-                    ),
-                    padding_idx: None,
-                };
-                (None, None)
+                // Not looked up, but it tells the hidden size, the dtype and the device; the large table must not
+                // be held.
+                let weight = &self.word_embeddings.weight;
+                let row = Tensor::zeros([1, self.hidden_size()], (&weight.lazy_device(), dtype(weight)));
+                let weight = Param::initialized(ParamId::new(), row);
+                (TokenEmbedding { weight, padding_idx: None }, None, None)
             }
         };
-        let mut position_ids = None;
-        let mut positions = None;
+        let (mut small_positions, mut position_ids, mut positions) = (None, None, None);
         if let Some(table) = &self.position_embeddings {
             let ids = position_ids_of(table, input)?;
             let looked_up = LookedUp::new(EmbeddingTable::Position, table, &ids.values)?;
-            embeddings.position_embeddings = Some(looked_up.small);
+            small_positions = Some(looked_up.small);
             positions = Some(looked_up.touched);
             // A run of positions is looked up by where it starts: at the first row of the small table.
             position_ids =
                 ids.dims.map(|dims| Ids::from_values("position_ids", looked_up.ids, dims, &input.device()));
         }
+        let embeddings = self.with_tables(small_words, small_positions);
         let input = input.with_remapped(input_ids, position_ids);
         Ok(TouchedRows { embeddings, input, words, positions })
     }
@@ -102,7 +96,7 @@ impl TouchedRows {
         self.embeddings.forward(&self.input)
     }
 
-    /// As [`forward`](Self::forward), with what is left to be wrong as an error.
+    /// As [`forward`](Self::forward), with an error instead of a panic.
     ///
     /// # Errors
     ///
@@ -114,7 +108,7 @@ impl TouchedRows {
 
     /// The layer with small tables in the place of the word and position table; the rest is the original's.
     ///
-    /// With [`input`](Self::input) it serves a model that calls the layer itself.
+    /// Use it with [`input`](Self::input) in a model that calls the layer itself.
     pub fn embeddings(&self) -> &BertEmbeddings {
         &self.embeddings
     }
@@ -197,14 +191,14 @@ fn position_ids_of(table: &TokenEmbedding, input: &BertEmbeddingsInput) -> Resul
     if let Some(ids) = input.position_ids() {
         let ids = ids.checked();
         ids.check(EmbeddingTable::Position, rows)?;
-        return Ok(PositionIds { values: ids.to_host(), dims: Some(ids.dims()) });
+        return Ok(PositionIds { values: ids.to_host()?, dims: Some(ids.dims()) });
     }
     let [_, seq] = input.dims();
     if let (Some(pad), Words::Ids(ids)) = (table.padding_idx, input.words()) {
         let past = input.past_key_values_length();
         let ids = ids.checked();
         check_positions_after_padding(&ids, pad, past, rows)?;
-        let mut values = ids.to_host();
+        let mut values = ids.to_host()?;
         for sequence in values.chunks_mut(seq) {
             let mut last = pad.saturating_add(past);
             for id in sequence {

@@ -2,18 +2,10 @@
 
 #[cfg(feature = "flex")]
 use super::host;
-use super::rules::{Adam, Moments};
+use super::rules::{Adam, Moments, Step};
 use super::table;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
-
-/// When and how far.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
-    pub(super) learning_rate: f64,
-    /// How often the table was stepped, this time included.
-    pub(super) time: u64,
-}
 
 /// The table after SGD on rows `ids`, which ascend; `gradient` is [ids.len(), H].
 #[cfg_attr(not(feature = "flex"), expect(unused_mut, reason = "only the host's step changes it in place"))]
@@ -76,8 +68,7 @@ pub(super) fn computed_in(dtype: DType) -> FloatDType {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::sparse::rules::Rule;
-    use crate::sparse::{LazyAdamWConfig, SparseAdamConfig};
+    use crate::sparse::rules::AdamKind;
     use burn::tensor::Distribution;
 
     const IDS: [usize; 5] = [0, 3, 4, 11, 19];
@@ -102,8 +93,8 @@ mod tests {
 
     #[test]
     fn adam_in_the_hosts_memory_is_adam_on_tensors_bit_for_bit() {
-        for optimizer in [SparseAdamConfig::new().init(), LazyAdamWConfig::new().init()] {
-            let Rule::Adam(rule) = &optimizer.rule else { panic!("{optimizer:?} is an Adam") };
+        for kind in [AdamKind::Sparse, AdamKind::LazyW { weight_decay: 0.01 }] {
+            let rule = &Adam::new(0.9, 0.999, 1e-8, kind).unwrap();
             let (mut table, mut expected) = (normal(20), Tensor::empty([0, 0], &Device::flex()));
             let zeros = || Tensor::zeros([20, HIDDEN], &Device::flex());
             let moments = || Moments { mean: zeros(), square: zeros() };

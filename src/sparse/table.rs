@@ -1,5 +1,6 @@
 //! One lookup table: reading a few of its rows, and writing them back in place.
 
+use crate::embeddings::is_quantized;
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
@@ -13,7 +14,7 @@ pub(super) fn gather(table: Tensor<2>, ids: &[usize]) -> Tensor<2> {
 
 /// The table with rows `ids`, all different, replaced by `rows`.
 ///
-/// On every device the table is changed where it lies if nothing else holds it; if something does, a clone of
+/// On every device the table is changed in place if nothing else holds it; if something does, a clone of
 /// the module for one, the holder keeps the old values and the table is copied once.
 pub(super) fn assign(table: Tensor<2>, ids: &[usize], rows: Tensor<2>) -> Tensor<2> {
     let index = index(ids, &table.device());
@@ -67,6 +68,8 @@ impl Autodiff {
 pub(super) fn check(table: EmbeddingTable, weight: &Param<Tensor<2>>) -> Result<()> {
     let reason = if weight.adapter().is_some() {
         "has a LoRA adapter, whose gradient reaches every row"
+    } else if is_quantized(weight) {
+        "is quantised, and rows cannot be written back without quantising others anew"
     } else if weight.is_autodiff() && weight.is_distributed() {
         "is distributed, and gradients of rows are not reduced across devices"
     } else {

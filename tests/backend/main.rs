@@ -43,6 +43,7 @@ macro_rules! every_behaviour {
                 results::hidden_size_one_gives_beta_and_no_gradient_to_the_tables,
                 results::a_module_without_a_padding_row_trains_every_row,
                 results::every_other_dtype_that_the_device_takes_equals_a_loop_in_f64,
+                results::ids_of_every_int_dtype_give_the_same_values_and_gradients,
                 results::gradients_pass_the_finite_difference_check,
                 results::a_lookup_returns_the_rows_bit_for_bit,
                 results::a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients,

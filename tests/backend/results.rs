@@ -6,7 +6,7 @@ use crate::tolerance;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_bert::gradcheck::GradCheck;
-use burn_bert::{PositionEmbeddingType, TokenEmbeddingConfig, cast_module};
+use burn_bert::{BertEmbeddingsInput, PositionEmbeddingType, TokenEmbeddingConfig, cast_module};
 
 const SCHEMES: [PositionEmbeddingType; 4] = [
     PositionEmbeddingType::Absolute,
@@ -161,5 +161,48 @@ pub fn the_padding_row_gets_exactly_no_gradient_for_any_number_of_pads(case: &Ca
             let batch = Batch { ids, ..Batch::default() };
             assert_equals_reference(&format!("{scheme:?}, {pads} pads"), &module, &batch, case.tolerance);
         }
+    }
+}
+
+pub fn ids_of_every_int_dtype_give_the_same_values_and_gradients(case: &Case) {
+    // The padding id and the tables are past what 8 bits can count, the ids themselves are not.
+    let config = config()
+        .with_vocab_size(600)
+        .with_max_position_embeddings(320)
+        .with_type_vocab_size(300)
+        .with_pad_token_id(Some(300))
+        .with_position_embedding_type(PositionEmbeddingType::AfterPadding);
+    let device = case.autodiff();
+    let module = module(&config, &device);
+    let table = &module.word_embeddings;
+    let ids = |dtype: DType| {
+        let ids = TensorData::new(vec![1i64, 44, 127, 5, 44, 0], [2, 3]).convert_dtype(dtype);
+        Tensor::<2, Int>::from_data(ids, (&device, dtype))
+    };
+    let run = |dtype: DType| {
+        let input = BertEmbeddingsInput::from_ids(ids(dtype)).unwrap();
+        let input = input.with_token_type_ids(ids(dtype)).unwrap();
+        let explicit = input.clone().with_position_ids(ids(dtype)).unwrap();
+        let mut all = Vec::new();
+        for input in [input.clone(), input.unchecked_ids(), explicit] {
+            let output = module.try_forward(&input).unwrap();
+            let (weight, _) = weights(&output);
+            let gradients = (output.clone() * weight).sum().backward();
+            all.push(host(output));
+            all.push(host(table.weight.grad(&gradients).unwrap()));
+            all.push(host(module.position_embeddings.as_ref().unwrap().weight.grad(&gradients).unwrap()));
+            all.push(host(module.touched_rows(&input).unwrap().forward()));
+        }
+        for found in [table.forward::<2, 3>(ids(dtype)), table.forward_unchecked::<2, 3>(ids(dtype))] {
+            let gradients = found.clone().powi_scalar(3).sum().backward();
+            all.push(host(found));
+            all.push(host(table.weight.grad(&gradients).unwrap()));
+        }
+        all
+    };
+    let expected = run(DType::I32);
+    let others = [DType::I8, DType::U8, DType::I16, DType::U16, DType::U32, DType::I64, DType::U64];
+    for dtype in others.into_iter().filter(|&dtype| case.device.supports_dtype(dtype)) {
+        assert_eq!(run(dtype), expected, "{dtype:?}");
     }
 }

@@ -72,7 +72,7 @@ fn the_largest_ids_are_in_range() {
 #[test]
 fn an_id_beyond_32_bits_is_refused_when_it_comes_in() {
     let error = BertEmbeddingsInput::from_rows(&[[1, 1i64 << 40]], &device()).unwrap_err();
-    assert!(matches!(error, Error::IdOverflow { input: "input_ids", row: 0, column: 1 }), "{error}");
+    assert!(matches!(error, Error::IdOverflow { input: "input_ids", .. }), "{error}");
     let error = BertEmbeddingsInput::from_rows(&[[u64::MAX]], &device()).unwrap_err();
     assert!(error.to_string().starts_with("input_ids[0][0] does not fit"), "{error}");
 }
@@ -340,4 +340,25 @@ fn the_collator_refuses_what_it_cannot_batch() {
     assert!(matches!(collate(&[short]), Error::ShapeMismatch { input: "token_type_ids", .. }));
     let some = [MaskedLmExample::new(vec![1]).with_position_ids(vec![0]), MaskedLmExample::new(vec![1])];
     assert!(matches!(collate(&some), Error::ShapeMismatch { input: "position_ids", .. }));
+}
+
+#[test]
+fn an_unsigned_id_past_63_bits_is_an_error() {
+    let module = module();
+    let ids = || {
+        let data = TensorData::new(vec![1u64, 2, 3, u64::MAX], [2, 2]);
+        Tensor::<2, Int>::from_data(data, (&device(), DType::U64))
+    };
+    let input = || BertEmbeddingsInput::from_rows(&[[1, 2], [3, 4]], &device()).unwrap();
+    for (name, input) in [
+        ("input_ids", BertEmbeddingsInput::from_ids(ids()).unwrap()),
+        ("token_type_ids", input().with_token_type_ids(ids()).unwrap()),
+        ("position_ids", input().with_position_ids(ids()).unwrap()),
+    ] {
+        let error = module.try_forward(&input).unwrap_err();
+        assert!(matches!(error, Error::IdOverflow { .. }), "{error}");
+        assert!(error.to_string().starts_with(&format!("{name}[1][1] does not fit")), "{error}");
+    }
+    let error = module.word_embeddings.try_forward::<2, 3>(ids()).unwrap_err();
+    assert!(error.to_string().starts_with("ids[1][1] does not fit"), "{error}");
 }

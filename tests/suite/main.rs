@@ -21,6 +21,7 @@ mod corrupt_checkpoint;
 #[cfg(feature = "checkpoint")]
 mod damaged_directory;
 mod encoder;
+mod fields;
 mod forward;
 mod gradients;
 #[cfg(feature = "checkpoint")]

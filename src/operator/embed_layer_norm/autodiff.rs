@@ -1,6 +1,6 @@
 //! Autodiff over any backend: one step in the graph, with a hand-written backward.
 
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Operand, Rows};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Operand};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::gradients::register;
 use burn::backend::AutodiffBackend;
@@ -15,7 +15,7 @@ use burn::backend::tensor::FloatTensor;
 impl<B: EmbeddingOps, C: CheckpointStrategy> EmbeddingOps for Autodiff<B, C> {
     fn embed_layer_norm(input: EmbedLayerNorm<Self>) -> FloatTensor<Self> {
         let nodes = nodes(&input);
-        let input = inner(input);
+        let input = input.map(|tensor| tensor.into_primitive(), |ids| ids);
         match Step.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 let (y, mean, rstd) = B::embed_layer_norm_with_statistics(input.clone());
@@ -64,30 +64,4 @@ fn nodes<B: EmbeddingOps, C: CheckpointStrategy>(input: &EmbedLayerNorm<Autodiff
             None => Autodiff::<B, C>::from_inner(input.gamma.primitive().clone()).node(),
         }
     })
-}
-
-fn inner<B: EmbeddingOps, C: CheckpointStrategy>(input: EmbedLayerNorm<Autodiff<B, C>>) -> EmbedLayerNorm<B> {
-    EmbedLayerNorm {
-        shape: input.shape,
-        words: inner_rows(input.words),
-        token_types: inner_rows(input.token_types),
-        positions: inner_rows(input.positions),
-        gamma: input.gamma.into_primitive(),
-        beta: input.beta.into_primitive(),
-        epsilon: input.epsilon,
-        dropout: input.dropout.into_inner(),
-        path: input.path,
-    }
-}
-
-fn inner_rows<B: EmbeddingOps, C: CheckpointStrategy>(rows: Rows<Autodiff<B, C>>) -> Rows<B> {
-    match rows {
-        Rows::Absent => Rows::Absent,
-        Rows::Lookup { table, ids, padding_idx } => {
-            Rows::Lookup { table: table.into_primitive(), ids, padding_idx }
-        }
-        Rows::Range { table, first } => Rows::Range { table: table.into_primitive(), first },
-        Rows::Row { table, row } => Rows::Row { table: table.into_primitive(), row },
-        Rows::Values(values) => Rows::Values(values.into_primitive()),
-    }
 }

@@ -13,7 +13,7 @@ use burn::prelude::*;
 
 /// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // three are made a forward; a box each would be more work
+#[allow(clippy::large_enum_variant)] // three are made per forward; boxing them would cost more
 pub enum Rows {
     /// Nothing is added.
     Absent,
@@ -119,9 +119,10 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
 }
 
 fn run(input: ops::EmbedLayerNorm<Dispatch>) -> Tensor<3> {
-    Tensor::from_dispatch(match is_listed(&input.gamma.kind) {
-        true => Dispatch::embed_layer_norm(input),
-        false => reference::embed_layer_norm::<Dispatch>(input),
+    Tensor::from_dispatch(if is_listed(&input.gamma.kind) {
+        Dispatch::embed_layer_norm(input)
+    } else {
+        reference::embed_layer_norm::<Dispatch>(input)
     })
 }
 

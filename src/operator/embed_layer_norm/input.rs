@@ -50,6 +50,23 @@ impl<B: Backend> Rows<B> {
             Rows::Values(values) => Some(values),
         }
     }
+
+    /// The same summand on another backend: `float` moves tables and vectors, `int` ids.
+    pub(crate) fn map<C: Backend>(
+        self,
+        float: impl Fn(FloatTensor<B>) -> FloatTensor<C>,
+        int: impl Fn(IntTensor<B>) -> IntTensor<C>,
+    ) -> Rows<C> {
+        match self {
+            Rows::Absent => Rows::Absent,
+            Rows::Lookup { table, ids, padding_idx } => {
+                Rows::Lookup { table: float(table), ids: int(ids), padding_idx }
+            }
+            Rows::Range { table, first } => Rows::Range { table: float(table), first },
+            Rows::Row { table, row } => Rows::Row { table: float(table), row },
+            Rows::Values(values) => Rows::Values(float(values)),
+        }
+    }
 }
 
 /// The operator's inputs.
@@ -90,6 +107,25 @@ impl<B: Backend> EmbedLayerNorm<B> {
     ) -> Self {
         let (dropout, path) = (Dropout::Inactive, Path::Fused);
         Self { shape, words, token_types, positions, gamma, beta, epsilon, dropout, path }
+    }
+
+    /// The same input on another backend: `float` moves tables and vectors, `int` ids and dropout's seed.
+    pub(crate) fn map<C: Backend>(
+        self,
+        float: impl Fn(FloatTensor<B>) -> FloatTensor<C>,
+        int: impl Fn(IntTensor<B>) -> IntTensor<C>,
+    ) -> EmbedLayerNorm<C> {
+        EmbedLayerNorm {
+            shape: self.shape,
+            words: self.words.map(&float, &int),
+            token_types: self.token_types.map(&float, &int),
+            positions: self.positions.map(&float, &int),
+            gamma: float(self.gamma),
+            beta: float(self.beta),
+            epsilon: self.epsilon,
+            dropout: self.dropout.map(int),
+            path: self.path,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs, Rows};
 use crate::operator::rows;
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
-use burn::tensor::{Shape, Slice};
+use burn::tensor::{DType, IntDType, Shape, Slice};
 
 /// y, [B, S, H].
 pub(crate) fn embed_layer_norm<B: Backend>(input: EmbedLayerNorm<B>) -> FloatTensor<B> {
@@ -148,13 +148,21 @@ fn rows_backward<B: Backend>(rows: &Rows<B>, grad: FloatTensor<B>) -> Option<Flo
 /// The ids, each moved to the nearest row of `table`: no lookup leaves it, whatever the backend checks.
 fn in_range<B: Backend>(ids: &IntTensor<B>, table: &FloatTensor<B>) -> IntTensor<B> {
     let last = table.shape()[0].saturating_sub(1) as i64;
-    B::int_clamp(ids.clone(), 0i64.into(), last.into())
+    B::int_clamp(widened::<B>(ids), 0i64.into(), last.into())
+}
+
+/// The ids in a dtype that counts to the end of every table: 8 and 16 bits are widened.
+fn widened<B: Backend>(ids: &IntTensor<B>) -> IntTensor<B> {
+    match ids.dtype() {
+        DType::I8 | DType::U8 | DType::I16 | DType::U16 => B::int_cast(ids.clone(), IntDType::I32),
+        _ => ids.clone(),
+    }
 }
 
 /// Where `ids` are `pad`, expanded to `shape` [B, S, H].
 fn is_pad<B: Backend>(ids: &IntTensor<B>, pad: usize, shape: Shape) -> BoolTensor<B> {
     let [rows, seq] = ids.shape().dims();
     let dtype = get_or_init_device_settings::<B>(&ids.device()).bool_dtype;
-    let mask = B::int_equal_elem(ids.clone(), (pad as i64).into(), dtype);
+    let mask = B::int_equal_elem(widened::<B>(ids), (pad as i64).into(), dtype);
     B::bool_expand(B::bool_reshape(mask, Shape::new([rows, seq, 1])), shape)
 }

@@ -41,7 +41,16 @@ pub(crate) use with_scalar;
 
 /// All values, row-major.
 pub(crate) fn values<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T> {
-    tensor.to_contiguous().as_slice().map(<[T]>::to_vec).unwrap_or_default()
+    slice(&tensor.to_contiguous()).to_vec()
+}
+
+/// All values of a contiguous tensor, row-major.
+///
+/// # Panics
+///
+/// If the tensor is not contiguous or of another dtype than `T`.
+pub(crate) fn slice<T: Scalar>(tensor: &FloatTensor<Flex>) -> &[T] {
+    tensor.as_slice().expect("a contiguous tensor of the kernel's dtype")
 }
 
 /// All values, row-major, wide.

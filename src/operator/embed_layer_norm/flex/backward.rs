@@ -4,12 +4,13 @@
 //! adds to them as it goes; the words' rows are handed out by [`Scatter`]; what is left (γ, β, the few
 //! token types, a position row that began in an earlier task) is summed per task and merged in order.
 
-use super::row::{self, Gradients, Norm};
+use super::row::{self, Gradients, Norm, TASK};
 use super::scatter::Scatter;
-use super::{Source, TASK};
+use super::source::{Source, Summand, rows, sources, summands_of};
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs};
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
+use crate::operator::flex::{slice, tensor};
 use crate::operator::parallel;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
@@ -28,9 +29,9 @@ pub(super) fn backward<T: Scalar>(
     let [words, types, positions, gamma, beta] = needs;
     let [batch, seq] = input.shape;
     let tokens = batch * seq;
-    let norm = super::norm::<T>(input);
+    let norm = Norm::of::<T>(input);
     let hidden = norm.gamma.len();
-    let sources = super::sources(input);
+    let sources = sources(input);
     let needed = |needed: bool, source: usize| sources[source].as_ref().filter(|_| needed);
     let (words, types, positions) = (needed(words, 0), needed(types, 1), needed(positions, 2));
     let order = Order::new(positions, batch, seq);
@@ -44,16 +45,15 @@ pub(super) fn backward<T: Scalar>(
 
     let (mean, rstd, grad) = (mean.to_contiguous(), rstd.to_contiguous(), grad.to_contiguous());
     let batch = Batch {
-        sources: &sources,
-        values: sources.each_ref().map(|source| source.as_ref().map(Source::values::<T>)),
+        summands: summands_of::<T>(&sources),
         types,
         positions,
         words: words.is_some(),
         norm: &norm,
         order: &order,
-        mean: mean.as_slice().unwrap_or_default(),
-        rstd: rstd.as_slice().unwrap_or_default(),
-        grad: grad.as_slice().unwrap_or_default(),
+        mean: slice(&mean),
+        rstd: slice(&rstd),
+        grad: slice(&grad),
     };
     let mut targets = scatter.targets(tokens, hidden, &mut word_grad, &mut duplicates);
     let mut partials: Vec<_> = (0..tokens.div_ceil(TASK)).map(|_| Partial::zeros(hidden)).collect();
@@ -69,13 +69,13 @@ pub(super) fn backward<T: Scalar>(
         accumulate(&mut gamma_grad, &partial.gamma);
         accumulate(&mut beta_grad, &partial.beta);
         for (row, sum) in partial.types {
-            accumulate(&mut type_grad[row * hidden..], &sum);
+            accumulate(&mut type_grad[row * hidden..][..hidden], &sum);
         }
         for (row, sum) in partial.positions {
-            accumulate(&mut position_grad[row * hidden..], &sum);
+            accumulate(&mut position_grad[row * hidden..][..hidden], &sum);
         }
     }
-    let vector = |values| super::tensor(T::narrow_all(values), input.gamma.shape());
+    let vector = |values| tensor(T::narrow_all(values), input.gamma.shape());
     vec![
         words.map(|words| words.tensor::<T>(word_grad)),
         types.map(|types| types.tensor::<T>(type_grad)),
@@ -120,8 +120,7 @@ impl Order {
 
 /// What all tasks read.
 struct Batch<'a, T: Scalar> {
-    sources: &'a [Option<Source>; 3],
-    values: [Option<&'a [T]>; 3],
+    summands: [Summand<'a, T>; 3],
     /// Where trained.
     types: Option<&'a Source>,
     positions: Option<&'a Source>,
@@ -208,7 +207,7 @@ impl<T: Scalar> WithSimd for Task<'_, '_, T> {
         let sources = self.batch.words || self.batch.types.is_some() || self.batch.positions.is_some();
         for (place, target) in self.places.zip(self.targets) {
             let token = order.token(place);
-            let rows = super::rows(&self.batch.values, self.batch.sources, token, hidden);
+            let rows = rows(&self.batch.summands, token, hidden);
             let statistics = [self.batch.mean[token], self.batch.rstd[token]];
             let grad = &self.batch.grad[token * hidden..][..hidden];
             let mut out = Gradients {
@@ -226,9 +225,8 @@ impl<T: Scalar> WithSimd for Task<'_, '_, T> {
                 accumulate(sum_at(&mut partial.types, row, hidden), &sum);
             }
             if let Some(row) = self.batch.positions.and_then(|positions| positions.trained_row(token)) {
-                let own = row.checked_sub(self.first_position);
-                match own.and_then(|own| self.positions.get_mut(own * hidden..(own + 1) * hidden)) {
-                    Some(own) => accumulate(own, &sum),
+                match row.checked_sub(self.first_position) {
+                    Some(own) => accumulate(&mut self.positions[own * hidden..][..hidden], &sum),
                     None => accumulate(sum_at(&mut partial.positions, row, hidden), &sum),
                 }
             }

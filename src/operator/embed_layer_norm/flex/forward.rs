@@ -1,7 +1,7 @@
 //! The forward pass.
 
-use super::row::{self, Norm};
-use super::{Source, TASK};
+use super::row::{self, Norm, TASK};
+use super::source::{Source, Summand, rows, summands_of};
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::parallel;
 use pulp::{Arch, Simd, WithSimd};
@@ -13,20 +13,13 @@ pub(super) fn forward<T: Scalar>(
     tokens: usize,
 ) -> (Vec<T>, Vec<T::Wide>, Vec<T::Wide>) {
     let hidden = norm.gamma.len();
-    let values = sources.each_ref().map(|source| source.as_ref().map(Source::values));
+    let summands = summands_of(sources);
     let mut y = vec![T::default(); tokens * hidden];
     let mut mean = vec![T::Wide::ZERO; tokens];
     let mut rstd = vec![T::Wide::ZERO; tokens];
     let tasks = y.chunks_mut(TASK * hidden).zip(mean.chunks_mut(TASK)).zip(rstd.chunks_mut(TASK)).enumerate();
-    let tasks = tasks.map(|(task, ((y, mean), rstd))| Task {
-        first: task * TASK,
-        values,
-        sources,
-        norm,
-        y,
-        mean,
-        rstd,
-    });
+    let tasks =
+        tasks.map(|(task, ((y, mean), rstd))| Task { first: task * TASK, summands, norm, y, mean, rstd });
     parallel::for_each(tokens * hidden, tasks, |task| Arch::new().dispatch(task));
     (y, mean, rstd)
 }
@@ -34,8 +27,7 @@ pub(super) fn forward<T: Scalar>(
 /// Consecutive tokens.
 struct Task<'a, T: Scalar> {
     first: usize,
-    values: [Option<&'a [T]>; 3],
-    sources: &'a [Option<Source>; 3],
+    summands: [Summand<'a, T>; 3],
     norm: &'a Norm<T::Wide>,
     y: &'a mut [T],
     mean: &'a mut [T::Wide],
@@ -51,7 +43,7 @@ impl<T: Scalar> WithSimd for Task<'_, T> {
         let mut sum = vec![T::Wide::ZERO; hidden];
         let tokens = self.y.chunks_exact_mut(hidden).zip(self.mean).zip(self.rstd);
         for (token, ((y, mean), rstd)) in (self.first..).zip(tokens) {
-            let rows = super::rows(&self.values, self.sources, token, hidden);
+            let rows = rows(&self.summands, token, hidden);
             (*mean, *rstd) = row::forward(simd, token as u64, rows, self.norm, &mut sum, y);
         }
     }

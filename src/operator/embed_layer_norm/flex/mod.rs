@@ -1,6 +1,6 @@
 //! Flex, Burn's CPU backend: one pass over the tokens, forward and backward, in parallel.
 //!
-//! Results do not depend on the number of threads: tokens are cut into [`TASK`]s of a fixed size, and what tasks
+//! Results do not depend on the number of threads: tokens are cut into tasks of a fixed size, and what tasks
 //! have in common is added up in their order.
 
 mod backward;
@@ -9,20 +9,17 @@ mod row;
 mod scatter;
 mod source;
 
-use crate::operator::embed_layer_norm::check::{assert_fits, kernel_dtype, summands};
+use crate::operator::embed_layer_norm::check::kernel_dtype;
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
 use crate::operator::flex::scalar::Scalar;
-use crate::operator::flex::{tensor, values, with_scalar};
+use crate::operator::flex::{tensor, with_scalar};
 use burn::backend::Flex;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 use row::Norm;
-use source::Source;
-
-/// Tokens that are worked on in one go.
-const TASK: usize = 64;
+use source::sources;
 
 impl EmbeddingOps for Flex {
     fn embed_layer_norm(input: EmbedLayerNorm<Self>) -> FloatTensor<Self> {
@@ -57,35 +54,9 @@ impl EmbeddingOps for Flex {
 
 fn forward<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> (FloatTensor<Flex>, Vec<T::Wide>, Vec<T::Wide>) {
     let [batch, seq] = input.shape;
-    let norm = norm::<T>(input);
+    let norm = Norm::of::<T>(input);
     let (y, mean, rstd) = forward::forward::<T>(&sources(input), &norm, batch * seq);
     (tensor(y, Shape::new([batch, seq, norm.gamma.len()])), mean, rstd)
-}
-
-/// words, token_types and positions.
-fn sources(input: &EmbedLayerNorm<Flex>) -> [Option<Source>; 3] {
-    assert_fits(input);
-    summands(input).map(|(name, rows)| Source::new(name, rows, input.shape[1]))
-}
-
-fn norm<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> Norm<T::Wide> {
-    let gamma = values::<T>(&input.gamma).iter().map(|value| value.widen()).collect();
-    let beta = values::<T>(&input.beta).iter().map(|value| value.widen()).collect();
-    Norm { gamma, beta, epsilon: input.epsilon, mask: input.dropout.mask() }
-}
-
-/// The row of each summand that `token` reads.
-#[inline(always)]
-fn rows<'a, T>(
-    values: &[Option<&'a [T]>; 3],
-    sources: &[Option<Source>; 3],
-    token: usize,
-    hidden: usize,
-) -> [Option<&'a [T]>; 3] {
-    std::array::from_fn(|i| {
-        let start = sources[i].as_ref()?.row(token) * hidden;
-        values[i]?.get(start..start + hidden)
-    })
 }
 
 #[cfg(test)]

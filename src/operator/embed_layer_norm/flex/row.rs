@@ -1,10 +1,16 @@
 //! One token: plain loops over H, which the compiler vectorises for the CPU that pulp finds at run time.
 
+use crate::operator::embed_layer_norm::input::EmbedLayerNorm;
 use crate::operator::flex::layer_norm;
 use crate::operator::flex::mask::for_groups;
 use crate::operator::flex::scalar::{Scalar, Wide};
+use crate::operator::flex::values;
 use crate::operator::philox::Mask;
+use burn::backend::Flex;
 use pulp::Simd;
+
+/// Tokens that are worked on in one go.
+pub(super) const TASK: usize = 64;
 
 /// LayerNorm's and dropout's constants.
 pub(super) struct Norm<W> {
@@ -12,6 +18,14 @@ pub(super) struct Norm<W> {
     pub(super) beta: Vec<W>,
     pub(super) epsilon: f64,
     pub(super) mask: Option<Mask>,
+}
+
+impl<W: Wide> Norm<W> {
+    pub(super) fn of<T: Scalar<Wide = W>>(input: &EmbedLayerNorm<Flex>) -> Self {
+        let gamma = values::<T>(&input.gamma).iter().map(|value| value.widen()).collect();
+        let beta = values::<T>(&input.beta).iter().map(|value| value.widen()).collect();
+        Self { gamma, beta, epsilon: input.epsilon, mask: input.dropout.mask() }
+    }
 }
 
 /// y of one token. Returns its mean and rstd; `sum` is scratch of length H.

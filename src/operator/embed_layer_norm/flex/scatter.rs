@@ -45,7 +45,8 @@ impl Scatter {
         let mut others = duplicates.chunks_exact_mut(hidden);
         for run in self.runs() {
             for (i, key) in run.iter().enumerate() {
-                targets[*key as u32 as usize] = if i == 0 { firsts.next() } else { others.next() };
+                let target = if i == 0 { firsts.next() } else { others.next() };
+                targets[*key as u32 as usize] = Some(target.expect("a row for every token"));
             }
         }
         targets

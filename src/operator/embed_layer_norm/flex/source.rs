@@ -1,10 +1,13 @@
 //! The summands as the kernels read them.
 
-use crate::operator::embed_layer_norm::input::Rows;
+use crate::operator::embed_layer_norm::check::{assert_fits, summands};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
 use crate::operator::flex::scalar::{Scalar, Wide};
+use crate::operator::flex::{slice, tensor};
 use burn::backend::Flex;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::DType;
+use std::fmt::Display;
 
 /// A summand whose tensors are contiguous and whose ids all have a row.
 pub(super) struct Source {
@@ -31,7 +34,7 @@ impl Source {
     /// # Panics
     ///
     /// If an id has no row in its table.
-    pub(super) fn new(name: &str, rows: &Rows<Flex>, seq: usize) -> Option<Self> {
+    fn new(name: &str, rows: &Rows<Flex>, seq: usize) -> Option<Self> {
         let mut padding = None;
         let (values, index) = match rows {
             Rows::Absent => return None,
@@ -47,8 +50,8 @@ impl Source {
     }
 
     /// All values, row after row.
-    pub(super) fn values<T: Scalar>(&self) -> &[T] {
-        self.values.as_slice().unwrap_or_default()
+    fn values<T: Scalar>(&self) -> &[T] {
+        slice(&self.values)
     }
 
     /// The row that `token`, counted over the batch, reads.
@@ -79,15 +82,57 @@ impl Source {
 
     /// A gradient as a tensor of the summand's shape and dtype.
     pub(super) fn tensor<T: Scalar>(&self, gradient: Vec<T::Wide>) -> FloatTensor<Flex> {
-        super::tensor(T::narrow_all(gradient), self.values.layout().shape().clone())
+        tensor(T::narrow_all(gradient), self.values.layout().shape().clone())
     }
+}
+
+/// words, token_types and positions.
+///
+/// # Panics
+///
+/// If shapes do not fit, or an id has no row in its table.
+pub(super) fn sources(input: &EmbedLayerNorm<Flex>) -> [Option<Source>; 3] {
+    assert_fits(input);
+    summands(input).map(|(name, rows)| Source::new(name, rows, input.shape[1]))
+}
+
+/// A summand and its values, row after row.
+pub(super) type Summand<'a, T> = Option<(&'a Source, &'a [T])>;
+
+pub(super) fn summands_of<T: Scalar>(sources: &[Option<Source>; 3]) -> [Summand<'_, T>; 3] {
+    sources.each_ref().map(|source| source.as_ref().map(|source| (source, source.values())))
+}
+
+/// The row of each summand that `token` reads.
+#[inline(always)]
+pub(super) fn rows<'a, T>(
+    summands: &[Summand<'a, T>; 3],
+    token: usize,
+    hidden: usize,
+) -> [Option<&'a [T]>; 3] {
+    std::array::from_fn(|i| {
+        let (source, values) = summands[i]?;
+        Some(&values[source.row(token) * hidden..][..hidden])
+    })
 }
 
 /// The ids, row-major. Every one of them is below `rows`.
 fn checked_ids(name: &str, ids: &IntTensor<Flex>, rows: usize) -> Vec<u32> {
     let [_, columns] = ids.layout().shape().dims();
     let ids = ids.to_contiguous();
-    let check = |(place, id): (usize, i64)| match u32::try_from(id) {
+    match ids.dtype() {
+        DType::I32 => checked(name, ids.storage::<i32>(), columns, rows),
+        DType::I64 => checked(name, ids.storage::<i64>(), columns, rows),
+        DType::U64 => checked(name, ids.storage::<u64>(), columns, rows),
+        _ => checked(name, &ids.into_data().iter::<i64>().collect::<Vec<_>>(), columns, rows),
+    }
+}
+
+fn checked<I>(name: &str, ids: &[I], columns: usize, rows: usize) -> Vec<u32>
+where
+    I: Copy + Display + TryInto<u32>,
+{
+    let check = |(place, &id): (usize, &I)| match id.try_into() {
         Ok(id) if (id as usize) < rows => id,
         _ => panic!(
             "{name}[{}][{}] is {id}, but the table has {rows} rows (valid ids: 0..={})",
@@ -96,9 +141,5 @@ fn checked_ids(name: &str, ids: &IntTensor<Flex>, rows: usize) -> Vec<u32> {
             rows as i64 - 1
         ),
     };
-    match ids.dtype() {
-        DType::I32 => ids.storage::<i32>().iter().map(|&id| i64::from(id)).enumerate().map(check).collect(),
-        DType::I64 => ids.storage::<i64>().iter().copied().enumerate().map(check).collect(),
-        _ => ids.into_data().iter::<i64>().enumerate().map(check).collect(),
-    }
+    ids.iter().enumerate().map(check).collect()
 }

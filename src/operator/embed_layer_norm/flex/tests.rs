@@ -1,5 +1,6 @@
 //! What Flex promises beyond equality with the reference.
 
+use super::source::{rows, sources};
 use super::*;
 use crate::operator::embed_layer_norm::input::Rows;
 use crate::operator::embed_layer_norm::tests::{Ids, bert, float, int, run_all};
@@ -31,4 +32,14 @@ fn unchecked_id_out_of_range_panics_and_says_where() {
         *ids = int(vec![30521, 30522], [1, 2]);
     }
     Flex::embed_layer_norm(input);
+}
+
+/// A row that is missing must not become a summand that is missing.
+#[test]
+#[should_panic(expected = "range start index 3 out of range")]
+fn a_row_that_the_values_lack_panics() {
+    let input = bert([1, 2], 3, Ids::All(1)).input(&mut ChaCha8Rng::seed_from_u64(0));
+    let sources = sources(&input);
+    let words = sources[0].as_ref().map(|words| (words, [0.0f32; 2].as_slice()));
+    rows(&[words, None, None], 0, 3);
 }

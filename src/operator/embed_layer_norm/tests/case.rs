@@ -1,15 +1,27 @@
 //! Inputs of the operator, drawn at random.
 
-use super::Kernels;
 use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs, Rows};
+use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::path::Path;
 use burn::backend::Flex;
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
-use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::tensor::{Device, FloatTensor, IntTensor};
 use burn::tensor::{FloatDType, TensorData};
 use proptest::prelude::*;
 use rand::{Rng, RngExt};
+
+/// A backend under test.
+pub(in crate::operator::embed_layer_norm) trait Kernels:
+    EmbeddingOps
+{
+    /// Whether the kernels take this input, rather than leave it to the reference.
+    fn take(input: &EmbedLayerNorm<Self>) -> bool;
+
+    fn device() -> Device<Self> {
+        Default::default()
+    }
+}
 
 /// Which summand stands in a role, and whether it has a padding row.
 #[derive(Clone, Copy, Debug)]
@@ -139,30 +151,7 @@ pub(in crate::operator::embed_layer_norm) fn bert(shape: [usize; 2], hidden: usi
 
 /// The same input on another backend, in `dtype`.
 pub(super) fn moved<B: Kernels>(input: &EmbedLayerNorm<Flex>, dtype: FloatDType) -> EmbedLayerNorm<B> {
-    let float = |tensor: &FloatTensor<Flex>| moved_float::<B>(tensor, dtype);
-    let rows = |rows: &Rows<Flex>| match rows {
-        Rows::Absent => Rows::Absent,
-        Rows::Lookup { table, ids, padding_idx } => {
-            Rows::Lookup { table: float(table), ids: moved_int::<B>(ids), padding_idx: *padding_idx }
-        }
-        Rows::Range { table, first } => Rows::Range { table: float(table), first: *first },
-        Rows::Row { table, row } => Rows::Row { table: float(table), row: *row },
-        Rows::Values(values) => Rows::Values(float(values)),
-    };
-    EmbedLayerNorm {
-        shape: input.shape,
-        words: rows(&input.words),
-        token_types: rows(&input.token_types),
-        positions: rows(&input.positions),
-        gamma: float(&input.gamma),
-        beta: float(&input.beta),
-        epsilon: input.epsilon,
-        dropout: match &input.dropout {
-            Dropout::Inactive => Dropout::Inactive,
-            Dropout::Philox { seed, prob } => Dropout::Philox { seed: moved_int::<B>(seed), prob: *prob },
-        },
-        path: input.path,
-    }
+    input.clone().map(|tensor| moved_float::<B>(&tensor, dtype), |tensor| moved_int::<B>(&tensor))
 }
 
 pub(super) fn moved_float<B: Kernels>(tensor: &FloatTensor<Flex>, dtype: FloatDType) -> FloatTensor<B> {

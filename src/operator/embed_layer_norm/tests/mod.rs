@@ -6,12 +6,11 @@ mod case;
 
 use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Operand, Rows};
-use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
 use crate::operator::path::Path;
 use crate::operator::philox::{GROUP, Mask};
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::tensor::{Device, FloatTensor};
+use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, TensorMetadata, try_read_sync};
 use burn::tensor::{DType, FloatDType, TensorData};
 use proptest::prelude::*;
@@ -20,17 +19,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 pub(super) use case::{Case, Ids, bert, float, int};
-use case::{Kind, case, moved, moved_float};
-
-/// A backend under test.
-pub(super) trait Kernels: EmbeddingOps {
-    /// Whether the kernels take this input, rather than leave it to the reference.
-    fn take(input: &EmbedLayerNorm<Self>) -> bool;
-
-    fn device() -> Device<Self> {
-        Default::default()
-    }
-}
+use case::{Kernels, Kind, case, moved, moved_float};
 
 impl Case {
     /// Runs the kernel in `dtype` and the reference in f64 on the same numbers.
@@ -131,7 +120,7 @@ fn sixteen_bit_floats_are_near_the_reference<B: Kernels>() {
     }
 }
 
-/// γ = 0 and β = 1 lay the mask bare: y is 0 or 1 / (1 − p), and so is β's gradient for one token.
+/// γ = 0 and β = 1 show the mask itself: y is 0 or 1 / (1 − p), and so is β's gradient for one token.
 fn mask_is_philox_bit_for_bit<B: Kernels>() {
     for (seed, [tokens, hidden]) in
         [([1, 70, 7000, 65535], [70, 1023]), ([65535, 0, 3, 9], [1, 64]), ([0, 0, 0, 0], [5, 1])]

@@ -1,0 +1,263 @@
+//! A module's public fields, changed by the caller: what counts, and what is an error.
+
+use crate::tolerance::values;
+use burn::module::{Module, Param, Quantizer};
+use burn::nn::LayerNormConfig;
+use burn::prelude::*;
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
+use burn::tensor::{DType, FloatDType};
+use burn_bert::sparse::{RowGradients, RowSgdConfig};
+use burn_bert::{
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingTable, Error, PositionEmbeddingType,
+    TokenEmbeddingConfig, cast_module,
+};
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn config() -> BertEmbeddingsConfig {
+    BertEmbeddingsConfig::new()
+        .with_vocab_size(10)
+        .with_hidden_size(4)
+        .with_max_position_embeddings(6)
+        .with_hidden_dropout_prob(0.0)
+}
+
+fn roberta() -> BertEmbeddings {
+    config()
+        .with_pad_token_id(Some(1))
+        .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
+        .init(&device())
+}
+
+fn input() -> BertEmbeddingsInput {
+    BertEmbeddingsInput::from_rows(&[[2, 3, 1]], &device()).unwrap()
+}
+
+fn embeds() -> BertEmbeddingsInput {
+    BertEmbeddingsInput::from_embeds(Tensor::ones([1, 3, 4], &device())).unwrap()
+}
+
+/// What ids, vectors and row-sparse training say about a module that is no layer.
+fn errors(module: &BertEmbeddings) -> [Error; 3] {
+    [
+        module.try_forward(&input()).unwrap_err(),
+        module.try_forward(&embeds()).unwrap_err(),
+        module.touched_rows(&input()).unwrap_err(),
+    ]
+}
+
+#[test]
+fn a_table_or_layer_norm_of_another_width_is_named_with_both_shapes() {
+    let changes: [(fn(&mut BertEmbeddings), &str); 5] = [
+        (
+            |module| module.token_type_embeddings = TokenEmbeddingConfig::new(2, 5).init(&device()),
+            "token_type_embeddings.weight has shape [2, 5], but [T, 4] is needed",
+        ),
+        (
+            |module| module.position_embeddings = Some(TokenEmbeddingConfig::new(6, 5).init(&device())),
+            "position_embeddings.weight has shape [6, 5], but [P, 4] is needed",
+        ),
+        (
+            |module| module.layer_norm = LayerNormConfig::new(5).init(&device()),
+            "layer_norm.gamma has shape [5], but [4] is needed",
+        ),
+        (
+            |module| module.layer_norm.beta = Some(Param::from_tensor(Tensor::ones([5], &device()))),
+            "layer_norm.beta has shape [5], but [4] is needed",
+        ),
+        (
+            |module| module.layer_norm.gamma = Param::from_tensor(Tensor::ones([1], &device())),
+            "layer_norm.gamma has shape [1], but [4] is needed",
+        ),
+    ];
+    for (change, expected) in changes {
+        let mut module = config().init(&device());
+        change(&mut module);
+        for error in errors(&module) {
+            assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+            assert!(error.to_string().starts_with(expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_parameter_of_another_dtype_is_named_with_both_dtypes() {
+    let changes: [(fn(&mut BertEmbeddings), &str); 4] = [
+        (
+            |module| {
+                module.token_type_embeddings =
+                    cast_module(module.token_type_embeddings.clone(), FloatDType::F64)
+            },
+            "token_type_embeddings.weight",
+        ),
+        (
+            |module| {
+                let table = module.position_embeddings.clone().unwrap();
+                module.position_embeddings = Some(cast_module(table, FloatDType::F64));
+            },
+            "position_embeddings.weight",
+        ),
+        (
+            |module| module.layer_norm = cast_module(module.layer_norm.clone(), FloatDType::F64),
+            "layer_norm.gamma",
+        ),
+        (
+            |module| {
+                let beta = Tensor::<1>::zeros([4], (&device(), DType::F64));
+                module.layer_norm.beta = Some(Param::from_tensor(beta));
+            },
+            "layer_norm.beta",
+        ),
+    ];
+    for (change, name) in changes {
+        let mut module = config().init(&device());
+        change(&mut module);
+        let error = module.try_forward(&input()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{name} is F64, but the module's tables are F32; cast one of them")
+        );
+        assert!(matches!(module.touched_rows(&input()).unwrap_err(), Error::DTypeMismatch { .. }));
+    }
+}
+
+#[test]
+fn a_layer_norm_in_f32_may_stand_over_tables_of_16_bits() {
+    let mut module = cast_module(config().init(&device()), FloatDType::BF16);
+    module.layer_norm = cast_module(module.layer_norm, FloatDType::F32);
+    let output = module.try_forward(&input()).unwrap();
+    assert_eq!(output.dtype(), DType::BF16);
+}
+
+#[test]
+fn a_position_table_that_is_not_what_the_scheme_needs_is_an_error() {
+    let mut without = config().init(&device());
+    without.position_embeddings = None;
+    let mut roberta_without = roberta();
+    roberta_without.position_embeddings = None;
+    let mut with = config().with_position_embedding_type(PositionEmbeddingType::RelativeKey).init(&device());
+    with.position_embeddings = Some(TokenEmbeddingConfig::new(6, 4).init(&device()));
+    for (module, expected) in [
+        (&without, "position_embeddings is None, but Absolute positions are looked up in a table"),
+        (
+            &roberta_without,
+            "position_embeddings is None, but AfterPadding positions are looked up in a table",
+        ),
+        (&with, "position_embeddings is a table, but RelativeKey positions have none"),
+    ] {
+        for error in errors(module) {
+            assert_eq!(error.to_string(), format!("invalid config: {expected}"));
+        }
+    }
+}
+
+#[test]
+fn the_padding_row_of_a_position_table_belongs_to_positions_after_padding_alone() {
+    let mut roberta = roberta();
+    roberta.position_embeddings.as_mut().unwrap().padding_idx = None;
+    for error in errors(&roberta) {
+        assert_eq!(
+            error.to_string(),
+            "invalid config: position_embeddings.padding_idx is None, but AfterPadding counts positions from it"
+        );
+    }
+    let mut bert = config().init(&device());
+    bert.position_embeddings.as_mut().unwrap().padding_idx = Some(0);
+    for error in errors(&bert) {
+        assert_eq!(
+            error.to_string(),
+            "invalid config: position_embeddings.padding_idx is Some(0), but only AfterPadding has a padding row there"
+        );
+    }
+}
+
+#[test]
+fn a_module_whose_word_padding_was_removed_still_has_a_config_that_builds() {
+    let mut module = roberta();
+    module.word_embeddings.padding_idx = None;
+    let config = module.config();
+    assert_eq!(config.pad_token_id, Some(1), "positions are still counted from it");
+    let rebuilt = config.try_init(&device()).unwrap().load_record(module.clone().into_record());
+    assert_eq!(values(rebuilt.forward(&input())), values(module.forward(&input())));
+
+    let mut bert = self::config().init(&device());
+    bert.word_embeddings.padding_idx = None;
+    assert_eq!(bert.config().pad_token_id, None);
+}
+
+#[test]
+fn the_epsilon_of_the_layer_norm_field_counts() {
+    for epsilon in [1e-12, 1e-5, 0.25, 3.0, 1.0 / 3.0] {
+        let mut module = config().init(&device());
+        module.layer_norm = LayerNormConfig::new(4).with_epsilon(epsilon).init(&device());
+        assert_eq!(module.layer_norm_eps(), epsilon);
+        assert_eq!(module.config().layer_norm_eps, epsilon);
+        let input =
+            BertEmbeddingsInput::from_embeds(Tensor::from_floats([[[1.0, 2.0, 4.0, 8.0]]], &device()))
+                .unwrap();
+        let zero = |rows| Param::from_tensor(Tensor::<2>::zeros([rows, 4], &device()));
+        module.token_type_embeddings.weight = zero(2);
+        module.position_embeddings.as_mut().unwrap().weight = zero(6);
+        // mean 3.75, variance 7.1875
+        let rstd = 1.0 / (7.1875 + epsilon).sqrt();
+        for (found, x) in values(module.forward(&input)).into_iter().zip([1.0, 2.0, 4.0, 8.0]) {
+            assert!((found - (x - 3.75) * rstd).abs() < 1e-6, "{found} with {epsilon}");
+        }
+    }
+}
+
+#[test]
+fn an_epsilon_that_is_zero_in_the_dtype_of_the_statistics_is_refused() {
+    // A constant row has the variance 0, and 0/0 is NaN.
+    let error = config().with_layer_norm_eps(1e-300).try_init(&device()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "invalid config: layer_norm_eps is 1e-300, but statistics are computed in F32, whose smallest normal number \
+         is 1.2e-38"
+    );
+    let mut module = config().init(&device());
+    module.layer_norm = LayerNormConfig::new(4).with_epsilon(1e-300).init(&device());
+    for error in errors(&module) {
+        assert!(matches!(error, Error::Config { field: "layer_norm_eps", .. }), "{error}");
+    }
+    let mut module = cast_module(module, FloatDType::F64);
+    let constant = Tensor::<3>::zeros([1, 3, 4], (&device(), DType::F64));
+    for table in [&mut module.token_type_embeddings, module.position_embeddings.as_mut().unwrap()] {
+        let [rows, _] = table.weight.val().dims();
+        table.weight = Param::from_tensor(Tensor::zeros([rows, 4], (&device(), DType::F64)));
+    }
+    let output = module.forward(&BertEmbeddingsInput::from_embeds(constant).unwrap());
+    assert_eq!(values(output), [0.0; 12]);
+}
+
+fn quantized(module: BertEmbeddings) -> BertEmbeddings {
+    let scheme = QuantScheme::default().with_store(QuantStore::Native);
+    module.quantize_weights(&mut Quantizer::new(Calibration::MinMax, scheme))
+}
+
+#[test]
+fn a_quantised_table_is_not_trained_row_by_row() {
+    let device = Device::default().autodiff();
+    let module = config().init(&device);
+    let input = BertEmbeddingsInput::from_rows(&[[2, 3, 1]], &device).unwrap();
+    let error = quantized(module.clone()).touched_rows(&input).unwrap_err();
+    assert!(matches!(error, Error::NotRowSparse { table: EmbeddingTable::Word, .. }), "{error}");
+    assert!(error.to_string().contains("quantised"), "{error}");
+
+    // Quantised between the forward and the step.
+    let rows = module.touched_rows(&input).unwrap();
+    let mut gradients = rows.forward().powi_scalar(3).sum().backward();
+    let gradients = RowGradients::from_grads(&mut gradients, rows, &module).unwrap();
+    let mut module = quantized(module);
+    let before = values(module.word_embeddings.weight.val().dequantize());
+    let error = RowSgdConfig::new().init().step(0.1, &mut module, gradients).unwrap_err();
+    assert!(matches!(error, Error::NotRowSparse { table: EmbeddingTable::Word, .. }), "{error}");
+    assert_eq!(values(module.word_embeddings.weight.val().dequantize()), before);
+}
+
+#[test]
+fn a_quantised_module_still_embeds() {
+    assert_eq!(quantized(config().init(&device())).try_forward(&input()).unwrap().dims(), [1, 3, 4]);
+}
