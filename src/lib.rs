@@ -75,6 +75,8 @@ pub use embeddings::{
     PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
 };
 pub use error::{EmbeddingTable, Error, Result};
+#[cfg(feature = "flex")]
+pub use operator::cpu::matrix_kernel;
 pub use operator::{functional, ops};
 pub use optim::clip_by_global_norm;
 

@@ -1,4 +1,4 @@
-//! How much memory forward and backward hold at their peak, counted by the allocator.
+//! How much memory operators and AdamW hold at their peak, counted by the allocator.
 
 #[path = "../benches/bert_base/mod.rs"]
 mod bert_base;
@@ -6,7 +6,12 @@ mod bert_base;
 mod counting_allocator;
 
 use bert_base::composed;
+use burn::nn::LinearConfig;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::optim::GradientsParams;
 use burn::prelude::*;
+use burn_bert::functional::cross_entropy;
+use burn_bert::optim::{AdamWConfig, ClippedAdamW};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use counting_allocator::{Counting, count};
 use std::alloc::System;
@@ -31,9 +36,16 @@ fn overhead(forward: impl Fn() -> Tensor<3>, parameters: usize) -> usize {
     used.peak - needed
 }
 
-/// Bert-base, 8 × 128 tokens, an eighth of them padding, every fourth of the others a frequent word.
+/// One test, because what other threads allocate would count too.
 #[test]
-fn forward_and_backward_hold_less_than_one_more_output() {
+fn nothing_holds_more_than_it_must() {
+    embedding_holds_less_than_one_more_output();
+    cross_entropy_holds_one_matrix_beside_the_scores();
+    adamw_changes_parameters_and_moments_in_place();
+}
+
+/// Bert-base, 8 × 128 tokens, an eighth of them padding, every fourth of the others a frequent word.
+fn embedding_holds_less_than_one_more_output() {
     let device = Device::flex().autodiff();
     let config = BertEmbeddingsConfig::new();
     let module = config.init(&device);
@@ -57,4 +69,47 @@ fn forward_and_backward_hold_less_than_one_more_output() {
     println!("beyond what must be held: fused {fused} B, composed {composed} B; an output is {output} B");
     assert!(fused < output + 64 * tokens, "{fused} B");
     assert!(fused < composed / 4, "{fused} B against {composed} B");
+}
+
+/// The scores are a product, as in a model, and nothing but the operator holds them.
+fn cross_entropy_holds_one_matrix_beside_the_scores() {
+    let (rows, classes) = (64, 30_522);
+    let device = Device::flex().autodiff();
+    let hidden = Tensor::<2>::ones([rows, 8], &device).require_grad();
+    let table = Tensor::<2>::ones([8, classes], &device);
+    let labels = Tensor::from_ints([7; 64], &device);
+    let scores = rows * classes * FLOAT;
+    let peak = |loss: &dyn Fn(Tensor<2>) -> Tensor<1>| {
+        let step = || loss(hidden.clone().matmul(table.clone())).backward();
+        drop(step()); // warm caches
+        let (gradients, used) = count(step);
+        drop(gradients);
+        used.peak
+    };
+    let fused = peak(&|scores| cross_entropy(scores, labels.clone()));
+    let burns = peak(&|scores| CrossEntropyLossConfig::new().init(&device).forward(scores, labels.clone()));
+    println!("cross-entropy: {fused} B, Burn's {burns} B; the scores are {scores} B");
+    let products = 3 * 8 * classes * FLOAT; // what the backward of the product copies
+    assert!(fused < 2 * scores + products + 64 * 1024, "{fused} B for {scores} B of scores");
+    assert!(burns + 64 * 1024 > fused + scores, "{burns} B: Burn's holds one more");
+}
+
+fn adamw_changes_parameters_and_moments_in_place() {
+    let device = Device::flex().autodiff();
+    let mut module = Some(LinearConfig::new(1024, 1024).init(&device));
+    let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
+    let mut step = || {
+        let taken = module.take().unwrap();
+        let mut gradients = GradientsParams::new();
+        let inner = device.clone().inner();
+        gradients.register(taken.weight.id, Tensor::<2>::ones([1024, 1024], &inner));
+        gradients.register(taken.bias.as_ref().unwrap().id, Tensor::<1>::ones([1024], &inner));
+        let (stepped, used) = count(|| optimizer.step(1e-3, taken, gradients).0);
+        module = Some(stepped);
+        used
+    };
+    let first = step();
+    assert!(first.peak > 2 * 1024 * 1024 * FLOAT, "{first:?}: the moments are made");
+    let second = step();
+    assert!(second.largest < 64 * 1024, "{second:?}: of a parameter of 4 MB");
 }

@@ -3,48 +3,37 @@ The peer of benches/compare_masked_lm.rs: a whole training step of transformers'
 
     python benches/peers/bench_masked_lm_torch.py THREADS
 
-A case is `head layers heads hidden intermediate batch seq`; see peer.py. The head is
+A case is `kind directory`, see peer.py; the directory holds a checkpoint and the batch, `batch.json`. The kind is
 
-    every   the model as it comes: scores for every token, also for those that are not hidden
-    hidden  the same modules, the head on the hidden tokens alone
+    every   the model as it comes: scores for every token, also for those that are not masked
+    masked  the same modules, the head on the masked tokens alone
+    fused   as `masked`, with AdamW(fused=True)
+    bf16    as `fused`, under bf16 autocast
 """
 
-from peer import serve, torch
+import json
+from pathlib import Path
+
+from peer import serve, step, torch
 from torch.nn.functional import cross_entropy
-from transformers import BertConfig, BertForMaskedLM
-
-LEARNING_RATE, MAX_GRAD_NORM, DECAY = 1e-4, 1.0, 0.01
+from transformers import BertForMaskedLM
 
 
-def make(head, *sizes):
-    """Does one step on one batch, 15 % of whose tokens are hidden."""
-    layers, heads, hidden, intermediate, batch, seq = map(int, sizes)
-    config = BertConfig(
-        hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=intermediate
-    )
-    model = BertForMaskedLM(config).train()
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    spared = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": DECAY}, {"params": spared, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE)
-    ids = torch.randint(1, config.vocab_size, (batch, seq))
-    is_hidden = torch.rand(batch, seq) < 0.15
-    labels = torch.where(is_hidden, ids, -100)
-    inputs = torch.where(is_hidden, 103, ids)
+def make(kind, directory):
+    """Does one step on one batch."""
+    model = BertForMaskedLM.from_pretrained(directory, dtype=torch.float32)
+    batch = json.loads((Path(directory) / "batch.json").read_text())
+    inputs = torch.tensor(batch["input_ids"])
+    labels = torch.tensor(batch["labels"])  # -100 where a token is not masked
+    is_masked = labels != -100
 
     def loss():
-        if head == "every":
+        if kind == "every":
             return model(input_ids=inputs, labels=labels).loss
-        vectors = model.bert(input_ids=inputs).last_hidden_state[is_hidden]
-        return cross_entropy(model.cls(vectors), ids[is_hidden])
+        vectors = model.bert(input_ids=inputs).last_hidden_state[is_masked]
+        return cross_entropy(model.cls(vectors), labels[is_masked])
 
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        loss().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
-        optimizer.step()
-
-    return step
+    return step(model, loss, fused=kind in ("fused", "bf16"), bf16=kind == "bf16")
 
 
 serve(make)

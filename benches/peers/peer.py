@@ -4,6 +4,7 @@ started with a number of threads, prints its versions, and answers lines on stdi
 
     time CASE RUNS    the milliseconds of every run
     peak CASE         the most bytes that one run allocates
+    loss CASE         what `loss()` of the case gives, without dropout
 
 Driven line by line, so that the contestants take turns and see the same machine.
 """
@@ -17,9 +18,14 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
+transformers.logging.set_verbosity_error()
+
 
 def serve(make):
-    """`make(*case)` gives the function that does one run. Cases that differ in their first word alone are kept."""
+    """
+    `make(*case)` gives the function that does one run, with an attribute `loss` if its loss can be asked for. Cases
+    that differ in their first word alone are kept.
+    """
     torch.set_num_threads(int(sys.argv[1]))
     print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}", flush=True)
     runs = {}
@@ -33,6 +39,8 @@ def serve(make):
             runs[case] = make(*case)
         if question == "peak":
             print(peak(runs[case]), flush=True)
+        elif question == "loss":
+            print(runs[case].loss(), flush=True)
         else:
             print(*(milliseconds(runs[case]) for _ in range(times)), flush=True)
 
@@ -53,3 +61,35 @@ def peak(run):
         held += event.nbytes()
         least, most = min(least, held), max(most, held)
     return most - least  # what the last run left, its gradients, goes first
+
+
+def optimizer(model, fused):
+    """AdamW as BERT is trained with it: no decay on biases and LayerNorm."""
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    spared = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=1e-4, fused=fused)
+
+
+def step(model, loss, fused=False, bf16=False):
+    """A training step on `loss()`, clipped to a norm of 1, with the loss for the asking."""
+    adamw = optimizer(model, fused)
+    model.train()
+
+    def run():
+        adamw.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            value = loss()
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adamw.step()
+
+    def without_dropout():
+        model.eval()
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            value = loss().item()
+        model.train()
+        return value
+
+    run.loss = without_dropout
+    return run

@@ -74,7 +74,7 @@ pub fn against(own: f64, time: f64) -> String {
 }
 
 /// A program that is asked line by line: `time CASE RUNS` for the milliseconds of each run, `peak CASE` for the most
-/// bytes that one run allocates. Its first line says which versions it runs.
+/// bytes that one run allocates, `loss CASE` for the loss. Its first line says which versions it runs.
 pub struct Peer {
     versions: String,
     process: Child,
@@ -117,6 +117,12 @@ impl Peer {
     pub fn peak(&mut self, case: &str) -> usize {
         writeln!(self.ask, "peak {case}").expect("the peer listens");
         self.answer().parse().expect("bytes")
+    }
+
+    /// What the case's loss is, without dropout.
+    pub fn loss(&mut self, case: &str) -> f64 {
+        writeln!(self.ask, "loss {case}").expect("the peer listens");
+        self.answer().parse().expect("a number")
     }
 
     fn answer(&mut self) -> String {

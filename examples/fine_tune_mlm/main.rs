@@ -12,7 +12,6 @@ mod settings;
 
 use anyhow::{Context, Result, bail, ensure};
 use burn::data::dataloader::DataLoader;
-use burn::optim::AdamWConfig;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::{
@@ -20,7 +19,7 @@ use burn::train::{
     TrainingStrategy,
 };
 use burn_bert::model::{BertForMaskedLm, PretrainedModel};
-use burn_bert::optim::{adamw, linear_warmup_decay};
+use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
     Corpus, MaskedLmCollatorConfig, Patience, Run, Training, TrainingLoader, ValidationLoader, progress,
@@ -125,7 +124,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     run.write(INDEX, corpus.index()?)?;
     run.copy_companions(&args.checkpoint)?;
 
-    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(settings.weight_decay));
+    let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
     let model = Training::new(model).with_max_grad_norm(settings.max_grad_norm());
     let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))

@@ -44,7 +44,7 @@ pub struct Settings {
 
     /// AdamW's decay, which biases and LayerNorm are spared.
     #[arg(long, default_value_t = 0.01)]
-    pub weight_decay: f32,
+    pub weight_decay: f64,
 
     /// The largest norm of all gradients together; 0 for no limit.
     #[arg(long, default_value_t = 1.0)]

@@ -5,9 +5,9 @@ use super::config::BertModelConfig;
 use super::masked_lm_batch::MaskedLmBatch;
 use super::masked_lm_head::MaskedLmHead;
 use crate::error::{EmbeddingTable, Result};
+use crate::operator::functional::cross_entropy;
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::prelude::*;
 
 /// Configuration of [`BertForMaskedLm`]; the defaults are BERT-base's.
@@ -139,7 +139,7 @@ impl BertForMaskedLm {
         masked.labels.check(EmbeddingTable::Word, self.bert.embeddings.word_embeddings.num_embeddings())?;
         let logits = self.logits(hidden.select(&masked.positions)); // [N, V]
         let labels = masked.labels.tensor().squeeze_dim::<1>(0); // [N]
-        let loss = CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), labels);
+        let loss = cross_entropy(logits.clone(), labels);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })
     }
 }

@@ -3,6 +3,9 @@
 mod add_layer_norm;
 mod attention;
 mod bias_gelu;
+#[cfg(feature = "flex")]
+pub(crate) mod cpu;
+mod cross_entropy;
 #[cfg(any(feature = "ndarray", feature = "_cubecl"))]
 mod default_bodies;
 mod device;
@@ -10,7 +13,7 @@ mod dropout;
 mod dtype;
 mod embed_layer_norm;
 #[cfg(feature = "flex")]
-mod flex;
+pub(crate) mod flex;
 mod gradients;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
@@ -23,6 +26,7 @@ pub mod functional {
     pub use super::add_layer_norm::functional::add_layer_norm;
     pub use super::attention::functional::attention;
     pub use super::bias_gelu::functional::bias_gelu;
+    pub use super::cross_entropy::functional::cross_entropy;
     pub(crate) use super::embed_layer_norm::functional::lookup;
     pub use super::embed_layer_norm::functional::{Norm, Rows, embed_layer_norm};
     pub use super::path::on_reference_path;
@@ -37,6 +41,8 @@ pub mod ops {
     pub use super::attention::ops::AttentionOps;
     pub use super::bias_gelu::input::{BiasGelu, BiasGeluNeeds};
     pub use super::bias_gelu::ops::BiasGeluOps;
+    pub use super::cross_entropy::input::CrossEntropy;
+    pub use super::cross_entropy::ops::CrossEntropyOps;
     pub use super::dropout::Dropout;
     pub use super::embed_layer_norm::input::{EmbedLayerNorm, Needs, Operand, Rows};
     pub use super::embed_layer_norm::ops::EmbeddingOps;

@@ -1,77 +1,273 @@
-//! The optimiser and the learning rate that BERT is trained with.
+//! AdamW, in one pass over each parameter.
 
-use crate::error::{Error, Result};
+use super::adam::{Adam, AdamKind, Moments, Step, computed_in};
+#[cfg(feature = "flex")]
+use super::host::{self, Operands};
+use crate::error::Result;
+use burn::config::Config;
 use burn::module::ParamGroup;
-use burn::optim::lr_scheduler::linear::LinearLrSchedulerConfig;
-use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
-use burn::optim::lr_scheduler::sequential::SequentialLrSchedulerConfig;
-use burn::optim::{AdamWConfig, ModuleOptimizer};
+use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
+use burn::prelude::*;
+use burn::tensor::DType;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// AdamW that decays no bias and no LayerNorm, as BERT is trained.
+/// AdamW, as `torch.optim.AdamW` computes it.
 ///
-/// `config` holds for all other parameters, and but for the decay for these too. Burn's defaults are not
-/// PyTorch's: for `torch.optim.AdamW(params)` set ε to 1e-8 and the decay to 0.01.
+/// With g the gradient of a parameter w, and t the number of its steps:
 ///
-/// ```
-/// use burn::optim::AdamWConfig;
-/// use burn_bert::optim::adamw;
-///
-/// let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01));
+/// ```text
+/// m ← m + (1 − β₁)(g − m)
+/// v ← v + (1 − β₂)(g² − v)
+/// w ← (1 − η·λ)·w − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 /// ```
 ///
-/// The parameters left out are those whose path ends in `bias`, `gamma` or `beta`, in any module. To clip
-/// gradients use [`clip_by_global_norm`](crate::clip_by_global_norm): `config`'s own clipping is not taken over,
-/// because Burn would apply it to one of the two groups alone.
+/// The defaults are PyTorch's. Burn's `AdamWConfig` computes the same with other ones (ε 1e-5, λ 1e-4), and keeps its
+/// settings in f32.
+///
+/// ```
+/// use burn::optim::ModuleOptimizer;
+/// use burn_bert::optim::AdamWConfig;
+///
+/// let optimizer: ModuleOptimizer = AdamWConfig::new().with_weight_decay(0.1).init();
+/// ```
+///
+/// Source: `torch.optim.AdamW` of PyTorch 2.15.
+#[derive(Config, Debug, PartialEq)]
+pub struct AdamWConfig {
+    /// β₁, decay of the mean of gradients, in [0, 1).
+    #[config(default = 0.9)]
+    pub beta_1: f64,
+    /// β₂, decay of the mean of squared gradients, in [0, 1).
+    #[config(default = 0.999)]
+    pub beta_2: f64,
+    /// ε, added to the root; above 0.
+    #[config(default = 1e-8)]
+    pub epsilon: f64,
+    /// λ, at least 0.
+    #[config(default = 1e-2)]
+    pub weight_decay: f64,
+}
+
+impl AdamWConfig {
+    /// The optimiser of a module, with one group that holds all parameters. [`adamw`] decays some of them only.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_build`](Self::try_build) returns an error, with the same message.
+    pub fn init(&self) -> ModuleOptimizer {
+        ModuleOptimizer::from(self.build())
+    }
+
+    /// The optimiser of one group of parameters, for `ModuleOptimizer::with_group`.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_build`](Self::try_build) returns an error, with the same message.
+    pub fn build(&self) -> AdamW {
+        self.try_build().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The optimiser of one group of parameters.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its
+    /// documentation gives.
+    pub fn try_build(&self) -> Result<AdamW> {
+        let kind = AdamKind::W { weight_decay: self.weight_decay };
+        let rule = Adam::new(self.beta_1, self.beta_2, self.epsilon, kind)?;
+        Ok(AdamW { rule, factor: SharedFactor::default() })
+    }
+}
+
+/// AdamW that decays no bias and no LayerNorm, as BERT is trained, for Burn's `Learner` and training loops.
+///
+/// `config` holds for all other parameters, and except for the decay for these too. The parameters without decay are
+/// those whose path ends in `bias`, `gamma` or `beta`, in any module.
+///
+/// ```
+/// use burn_bert::optim::{AdamWConfig, adamw};
+///
+/// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1));
+/// ```
+///
+/// A learning rate of its own for a group of parameters comes from Burn's schedulers
+/// (`ModuleLrScheduler::with_group`), other settings from `ModuleOptimizer::with_group`. To clip gradients use
+/// [`clip_by_global_norm`](crate::clip_by_global_norm), or [`ClippedAdamW`](super::ClippedAdamW), which clips in the
+/// same pass.
 ///
 /// # Panics
 ///
-/// Never: the pattern of paths is a constant that a test compiles.
+/// Where [`AdamWConfig::try_build`] returns an error, with the same message.
 ///
 /// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of
 /// transformers 5.23.
 pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
-    let undecayed = ParamGroup::from_regex(r"(^|\.)(bias|gamma|beta)$").expect("the pattern is valid");
-    ModuleOptimizer::from(config.build()).with_group(
-        undecayed,
-        config.clone().with_weight_decay(0.0).build(),
-        None,
-    )
+    let undecayed = config.clone().with_weight_decay(0.0).build();
+    config.init().with_group(without_decay(), undecayed, None)
 }
 
-/// A learning rate that grows linearly to `peak` over `warmup` steps and falls linearly to 0 at step `total`.
+/// Biases and LayerNorm.
+pub(super) fn without_decay() -> ParamGroup {
+    ParamGroup::from_regex(r"(^|\.)(bias|gamma|beta)$").expect("the pattern is valid")
+}
+
+/// The optimiser of one group of parameters, made by [`AdamWConfig`].
 ///
-/// At step t = 0, 1, … it is `peak` · (t + 1) / (`warmup` + 1) for t ≤ `warmup`, and from there
-/// `peak` · (`total` − t) / (`total` − `warmup`). transformers' `get_linear_schedule_with_warmup` differs in the
-/// growing part alone: there the first step has a rate of 0 and teaches nothing.
+/// # State
 ///
-/// ```
-/// use burn_bert::optim::linear_warmup_decay;
+/// Records are those of Burn's `AdamW`, so one takes the other's.
 ///
-/// let mut schedule = linear_warmup_decay(1.0, 1, 5)?;
-/// let rates = [(); 6].map(|()| schedule.step().base());
-/// assert_eq!(rates, [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
+/// # Numerics
 ///
-/// # Errors
+/// Settings are f64. f16 and bf16 parameters are updated in f32 and rounded once; their moments are f32.
 ///
-/// [`Error::Config`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
-pub fn linear_warmup_decay(peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
-    if warmup >= total {
-        let problem = format!("is {warmup}, but must be less than the {total} steps in total");
-        return Err(Error::Config { field: "warmup", problem });
+/// # Devices
+///
+/// On Flex a step is one pass over a parameter, its moments and its gradient, on all threads, which changes them in
+/// place. A parameter that a clone of the module shares is copied first and the clone keeps the old values. Burn's
+/// `Learner` holds such a clone during a step. Other devices run the same arithmetic as tensor operations.
+///
+/// # Panics
+///
+/// Loading a record panics if it has the state of an AMSGrad, which this optimiser does not implement.
+#[derive(Clone, Debug)]
+pub struct AdamW {
+    rule: Adam,
+    factor: SharedFactor,
+}
+
+/// What gradients are multiplied with on their way into a step; clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct SharedFactor(Arc<AtomicU64>);
+
+impl Default for SharedFactor {
+    fn default() -> Self {
+        Self(Arc::new(AtomicU64::new(1f64.to_bits())))
     }
-    if !(peak > 0.0 && peak <= 1.0) {
-        let problem = format!("is {peak}, but must lie in (0, 1]");
-        return Err(Error::Config { field: "peak", problem });
+}
+
+impl SharedFactor {
+    pub(super) fn set(&self, factor: f64) {
+        self.0.store(factor.to_bits(), Ordering::Relaxed);
     }
-    let fall = LinearLrSchedulerConfig::new(peak, 0.0, total - warmup);
-    let schedule = match warmup {
-        0 => fall.init(),
-        _ => {
-            let grow = LinearLrSchedulerConfig::new(peak / (warmup + 1) as f64, peak, warmup);
-            SequentialLrSchedulerConfig::new(vec![grow.into(), fall.into()], vec![warmup]).init()
-        }
-    };
-    schedule.map_err(|problem| Error::Config { field: "peak", problem })
+
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl AdamW {
+    /// This optimiser with its gradients multiplied with `factor`.
+    pub(super) fn with_factor(self, factor: &SharedFactor) -> Self {
+        Self { factor: factor.clone(), ..self }
+    }
+}
+
+/// The state of one parameter: Burn's, of the same form in a record.
+///
+/// Burn's own reads the moments as f32, whatever they were saved as.
+#[derive(Clone, Debug)]
+pub struct AdamWState<const D: usize> {
+    time: usize,
+    moments: Moments<D>,
+}
+
+/// The names of Burn's `AdamWState` and `AdaptiveMomentumState`.
+const TIME: &str = "momentum.time";
+const MEAN: &str = "momentum.moment_1";
+const SQUARE: &str = "momentum.moment_2";
+const LARGEST: &str = "momentum.max_moment_2";
+
+impl<const D: usize> RecordState for AdamWState<D> {
+    fn state_flatten(&self, prefix: &str, out: &mut StateSink) {
+        out.push_scalar(prefix, TIME, self.time.into());
+        out.push_tensor(prefix, MEAN, self.moments.mean.to_data());
+        out.push_tensor(prefix, SQUARE, self.moments.square.to_data());
+    }
+
+    fn state_unflatten(prefix: &str, source: &mut StateSource, device: &Device) -> Option<Self> {
+        assert!(
+            source.take_tensor(prefix, LARGEST).is_none(),
+            "the state has AMSGrad's largest moments, which burn_bert::optim::AdamW does not use: \
+             continue with burn::optim::AdamWConfig::with_amsgrad, or start without the state"
+        );
+        let time = source.take_scalar(prefix, TIME)?.try_into().ok()?;
+        let mut moment = |name| {
+            let data = source.take_tensor(prefix, name)?;
+            let dtype = data.dtype();
+            Some(Tensor::from_data(data, (device, dtype)))
+        };
+        Some(Self { time, moments: Moments { mean: moment(MEAN)?, square: moment(SQUARE)? } })
+    }
+}
+
+impl Optimizer for AdamW {
+    type State<const D: usize> = AdamWState<D>;
+
+    fn step<const D: usize>(
+        &self,
+        learning_rate: LearningRate,
+        tensor: Tensor<D>,
+        gradient: Tensor<D>,
+        state: Option<AdamWState<D>>,
+    ) -> (Tensor<D>, Option<AdamWState<D>>) {
+        let dtype = computed_in(tensor.dtype());
+        let (time, moments) = match state {
+            Some(AdamWState { time, moments: Moments { mean, square } }) => {
+                let [mean, square] = [mean, square].map(|moment| {
+                    if moment.dtype() == DType::from(dtype) { moment } else { moment.cast(dtype) }
+                });
+                (time + 1, Moments { mean, square })
+            }
+            None => {
+                let (shape, options) = (tensor.dims(), (&tensor.device(), DType::from(dtype)));
+                (1, Moments { mean: Tensor::zeros(shape, options), square: Tensor::zeros(shape, options) })
+            }
+        };
+        let step = Step { learning_rate, time: time as u64 };
+        let (tensor, moments) = adam(&self.rule, step, self.factor.get(), tensor, moments, gradient);
+        (tensor, Some(AdamWState { time, moments }))
+    }
+
+    fn to_device<const D: usize>(state: AdamWState<D>, device: &Device) -> AdamWState<D> {
+        let AdamWState { time, moments: Moments { mean, square } } = state;
+        let [mean, square] = [mean, square].map(|moment| moment.to_device(device));
+        AdamWState { time, moments: Moments { mean, square } }
+    }
+}
+
+/// Values and moments after a step of Adam with gradients times `factor`.
+fn adam<const D: usize>(
+    rule: &Adam,
+    step: Step,
+    factor: f64,
+    values: Tensor<D>,
+    moments: Moments<D>,
+    gradient: Tensor<D>,
+) -> (Tensor<D>, Moments<D>) {
+    #[cfg(feature = "flex")]
+    let Operands { values, moments, gradient } =
+        match host::adam(rule, step, factor, Operands { values, moments, gradient }) {
+            Ok(done) => return done,
+            Err(operands) => operands,
+        };
+    adam_on_tensors(rule, step, factor, values, moments, gradient)
+}
+
+fn adam_on_tensors<const D: usize>(
+    rule: &Adam,
+    step: Step,
+    factor: f64,
+    values: Tensor<D>,
+    moments: Moments<D>,
+    gradient: Tensor<D>,
+) -> (Tensor<D>, Moments<D>) {
+    let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
+    let gradient = gradient.cast(wide);
+    let gradient = if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) };
+    let moments = rule.follow(moments, gradient);
+    let values = rule.descend(values.cast(wide), step, moments.clone());
+    (values.cast(burn::tensor::FloatDType::from(narrow)), moments)
 }

@@ -1,5 +1,8 @@
 //! Clipping by the norm of all gradients together.
 
+use super::adam::computed_in;
+#[cfg(feature = "flex")]
+use super::host;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -31,7 +34,7 @@ use std::collections::HashSet;
 ///
 /// # Numerics
 ///
-/// Sums are taken in f32, or in f64 where a gradient is f64.
+/// On Flex squares are added up in f64. On other devices in f32, or in f64 where a gradient is f64.
 ///
 /// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
 pub fn clip_by_global_norm<M: Module>(
@@ -39,10 +42,10 @@ pub fn clip_by_global_norm<M: Module>(
     gradients: &mut GradientsParams,
     max_norm: f64,
 ) -> Option<Tensor<1>> {
-    let mut squares = SumOfSquares::new(gradients);
-    model.visit(&mut squares);
-    let clip = Clip::new(squares.total?, max_norm);
-    model.visit(&mut Scale::new(gradients, &clip));
+    let mut squares = SumOfSquares::default();
+    squares.add_all(model, gradients);
+    let clip = Clip::new(squares, max_norm)?;
+    clip.factor.apply_to_all(model, gradients);
     Some(clip.norm)
 }
 
@@ -57,15 +60,13 @@ pub(crate) fn average_and_clip_on_all_devices<M: Module>(
     let mut added = AddUp { gradients, by_device: Vec::new() };
     model.visit(&mut added);
     let mut by_device = added.by_device;
-    let mut total = None;
-    for (gradients, _) in by_device.iter().filter(|_| max_norm.is_finite()) {
-        let mut squares = SumOfSquares { total, ..SumOfSquares::new(gradients) };
-        model.visit(&mut squares);
-        total = squares.total;
+    let mut squares = SumOfSquares::default();
+    for (gradients, _) in by_device.iter_mut().filter(|_| max_norm.is_finite()) {
+        squares.add_all(model, gradients);
     }
-    let clip = Clip::of_mean(total, batches, max_norm);
+    let factor = Factor::of_mean(squares, batches, max_norm);
     for (gradients, _) in &mut by_device {
-        model.visit(&mut Scale::new(gradients, &clip));
+        factor.apply_to_all(model, gradients);
     }
     burn::optim::MultiGradientsParams { grads: by_device }
 }
@@ -79,34 +80,63 @@ pub(crate) fn average_and_clip<M: Module>(
     batches: Tensor<1>,
     max_norm: f64,
 ) {
-    let mut squares = SumOfSquares::new(gradients);
+    let mut squares = SumOfSquares::default();
     if max_norm.is_finite() {
-        model.visit(&mut squares);
+        squares.add_all(model, gradients);
     }
-    let clip = Clip::of_mean(squares.total, batches, max_norm);
-    model.visit(&mut Scale::new(gradients, &clip));
+    Factor::of_mean(squares, batches, max_norm).apply_to_all(model, gradients);
 }
 
-/// Adds up the squares of gradients.
-pub(crate) struct SumOfSquares<'a> {
-    gradients: &'a GradientsParams,
-    pub(crate) total: Option<Tensor<1>>,
-    /// The parameters that were added: one that fields share is visited in each of them.
-    seen: HashSet<ParamId>,
+/// Adds up the squares of gradients: on the host those that lie there, and the others where they lie.
+#[derive(Default)]
+pub(crate) struct SumOfSquares {
+    host: Option<HostSum>,
+    devices: Option<Tensor<1>>,
 }
 
-impl<'a> SumOfSquares<'a> {
-    pub(crate) fn new(gradients: &'a GradientsParams) -> Self {
-        Self { gradients, total: None, seen: HashSet::new() }
+struct HostSum {
+    sum: f64,
+    device: Device,
+    /// F64 if a gradient is, otherwise F32.
+    dtype: FloatDType,
+}
+
+impl SumOfSquares {
+    /// Adds those of all parameters of a module; a parameter that several fields share once.
+    pub(crate) fn add_all<M: Module>(&mut self, model: &M, gradients: &mut GradientsParams) {
+        model.visit(&mut ForEach { gradients, change: self, seen: HashSet::new() });
     }
 
-    pub(crate) fn add<const D: usize>(&mut self, gradient: Tensor<D>) {
-        let gradient = match gradient.dtype() {
-            DType::F16 | DType::BF16 => gradient.cast(FloatDType::F32),
-            _ => gradient,
+    /// Adds one gradient, and gives it back.
+    pub(crate) fn add<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
+        let wide = computed_in(gradient.dtype());
+        #[cfg(feature = "flex")]
+        let gradient = match host::sum_of_squares(gradient) {
+            (Some(sum), gradient) => {
+                let device = gradient.device();
+                let host = self.host.get_or_insert(HostSum { sum: 0.0, device, dtype: wide });
+                host.sum += sum;
+                if wide == FloatDType::F64 {
+                    host.dtype = wide;
+                }
+                return gradient;
+            }
+            (None, gradient) => gradient,
         };
-        let sum = gradient.square().sum();
-        self.total = Some(match self.total.take() {
+        self.add_on_device(gradient.clone().cast::<FloatDType>(wide).square().sum());
+        gradient
+    }
+
+    /// The whole sum as a tensor, `[1]`; `None` without any gradient.
+    fn on_device(mut self) -> Option<Tensor<1>> {
+        if let Some(HostSum { sum, device, dtype }) = self.host.take() {
+            self.add_on_device(Tensor::from_data(TensorData::from([sum]), (&device, DType::from(dtype))));
+        }
+        self.devices
+    }
+
+    fn add_on_device(&mut self, sum: Tensor<1>) {
+        self.devices = Some(match self.devices.take() {
             None => sum,
             Some(total) => {
                 let sum = sum.to_device(&total.device());
@@ -120,69 +150,115 @@ impl<'a> SumOfSquares<'a> {
     }
 }
 
-impl ModuleVisitor for SumOfSquares<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if self.seen.insert(param.id)
-            && let Some(gradient) = self.gradients.get::<D>(param.id)
-        {
-            self.add(gradient);
+/// A norm, and the factor that brings it down to the largest one allowed.
+pub(crate) struct Clip {
+    pub(crate) norm: Tensor<1>,
+    pub(crate) factor: Factor,
+}
+
+impl Clip {
+    /// `None` without any gradient.
+    pub(crate) fn new(squares: SumOfSquares, max_norm: f64) -> Option<Self> {
+        if let SumOfSquares { host: Some(HostSum { sum, device, dtype }), devices: None } = &squares {
+            let norm = Tensor::from_data(TensorData::from([sum.sqrt()]), (device, DType::from(*dtype)));
+            return Some(Self { norm, factor: Factor::Host(clip(sum.sqrt(), max_norm)) });
+        }
+        let norm = squares.on_device()?.sqrt();
+        Some(Self { factor: Factor::Device(clip_on_device(norm.clone(), max_norm)), norm })
+    }
+}
+
+/// min(1, `max_norm` / (`norm` + 1e-6)), NaN of NaN.
+fn clip(norm: f64, max_norm: f64) -> f64 {
+    let factor = max_norm / (norm + 1e-6);
+    if factor > 1.0 { 1.0 } else { factor }
+}
+
+fn clip_on_device(norm: Tensor<1>, max_norm: f64) -> Tensor<1> {
+    norm.add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0)
+}
+
+/// What gradients are multiplied with.
+pub(crate) enum Factor {
+    /// One that is known.
+    Host(f64),
+    /// One that was not read back from its device, `[1]`.
+    Device(Tensor<1>),
+}
+
+impl Factor {
+    /// For gradients that are a sum over `batches` batches, `[1]`: makes them the mean, and clips that. `squares` are
+    /// those of the sum; without any nothing is clipped.
+    #[cfg(feature = "train")]
+    fn of_mean(squares: SumOfSquares, batches: Tensor<1>, max_norm: f64) -> Self {
+        #[cfg(feature = "flex")]
+        if squares.devices.is_none() && host::is_on_host(&batches) {
+            let share = 1.0 / batches.into_scalar::<f64>();
+            let clip = squares.host.map_or(1.0, |host| clip(host.sum.sqrt() * share, max_norm));
+            return Self::Host(clip * share);
+        }
+        let share = batches.recip();
+        let Some(squares) = squares.on_device() else { return Self::Device(share) };
+        let dtype: FloatDType = squares.dtype().into();
+        let share = share.to_device(&squares.device()).cast(dtype);
+        let norm = squares.sqrt() * share.clone();
+        Self::Device(clip_on_device(norm, max_norm) * share)
+    }
+
+    /// One gradient times the factor.
+    pub(crate) fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::Host(1.0) => gradient,
+            #[cfg(feature = "flex")]
+            Self::Host(factor) => host::scale(gradient, *factor),
+            #[cfg(not(feature = "flex"))]
+            Self::Host(factor) => gradient.mul_scalar(*factor),
+            Self::Device(factor) => {
+                let dtype: FloatDType = gradient.dtype().into();
+                let factor = factor.clone().to_device(&gradient.device());
+                gradient * factor.cast(dtype).reshape([1; D])
+            }
+        }
+    }
+
+    /// All gradients of a module times the factor.
+    pub(crate) fn apply_to_all<M: Module>(&self, model: &M, gradients: &mut GradientsParams) {
+        if !matches!(self, Self::Host(1.0)) {
+            model.visit(&mut ForEach { gradients, change: &mut &*self, seen: HashSet::new() });
         }
     }
 }
 
-/// A norm, and the factor that brings it down to the largest one allowed.
-pub(crate) struct Clip {
-    pub(crate) norm: Tensor<1>,
-    factor: Tensor<1>,
+/// What is done to each gradient of a module.
+trait Change {
+    fn change<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D>;
 }
 
-impl Clip {
-    pub(crate) fn new(sum_of_squares: Tensor<1>, max_norm: f64) -> Self {
-        let norm = sum_of_squares.sqrt();
-        let factor = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
-        Self { norm, factor }
-    }
-
-    /// The clip of a mean over `batches` batches, for gradients that are their sum. `sum_of_squares` is that of the
-    /// sum; `None` for no clipping.
-    #[cfg(feature = "train")]
-    fn of_mean(sum_of_squares: Option<Tensor<1>>, batches: Tensor<1>, max_norm: f64) -> Self {
-        let share = batches.recip();
-        let Some(sum_of_squares) = sum_of_squares else {
-            return Self { norm: share.clone(), factor: share };
-        };
-        let dtype: FloatDType = sum_of_squares.dtype().into();
-        let share = share.to_device(&sum_of_squares.device()).cast(dtype);
-        let clip = Self::new(sum_of_squares * share.clone().square(), max_norm);
-        Self { factor: clip.factor * share, ..clip }
-    }
-
-    pub(crate) fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
-        let dtype: FloatDType = gradient.dtype().into();
-        let factor = self.factor.clone().to_device(&gradient.device());
-        gradient * factor.cast(dtype).reshape([1; D])
+impl Change for SumOfSquares {
+    fn change<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
+        self.add(gradient)
     }
 }
 
-/// Clips all gradients of a module.
-pub(crate) struct Scale<'a> {
+impl Change for &Factor {
+    fn change<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
+        self.apply(gradient)
+    }
+}
+
+struct ForEach<'a, C> {
     gradients: &'a mut GradientsParams,
-    clip: &'a Clip,
+    change: &'a mut C,
+    /// The parameters that were visited: one that fields share is visited in each of them.
     seen: HashSet<ParamId>,
 }
 
-impl<'a> Scale<'a> {
-    pub(crate) fn new(gradients: &'a mut GradientsParams, clip: &'a Clip) -> Self {
-        Self { gradients, clip, seen: HashSet::new() }
-    }
-}
-
-impl ModuleVisitor for Scale<'_> {
+impl<C: Change> ModuleVisitor for ForEach<'_, C> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if self.seen.insert(param.id)
             && let Some(gradient) = self.gradients.remove::<D>(param.id)
         {
-            self.gradients.register(param.id, self.clip.apply(gradient));
+            self.gradients.register(param.id, self.change.change(gradient));
         }
     }
 }

@@ -1,10 +1,20 @@
 //! The optimiser that BERT is trained with, gradient clipping and the learning-rate schedule.
 
+mod adam;
 mod adamw;
 mod clip;
+mod clipped;
+#[cfg(feature = "flex")]
+mod host;
+mod schedule;
 
-pub use adamw::{adamw, linear_warmup_decay};
+pub(crate) use adam::{Adam, AdamKind, Moments, Step, computed_in};
+pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
-pub(crate) use clip::{Clip, Scale, SumOfSquares};
+pub(crate) use clip::{Clip, SumOfSquares};
 #[cfg(feature = "train")]
 pub(crate) use clip::{average_and_clip, average_and_clip_on_all_devices};
+pub use clipped::ClippedAdamW;
+#[cfg(feature = "flex")]
+pub(crate) use host::{HostTensor, is_on_host};
+pub use schedule::linear_warmup_decay;

@@ -1,8 +1,9 @@
 //! The row optimisers' configs.
 
 use super::optimizer::SparseOptimizer;
-use super::rules::{Adam, AdamKind, Rule};
-use crate::error::{Error, Result};
+use super::rules::Rule;
+use crate::error::Result;
+use crate::optim::{Adam, AdamKind};
 use burn::config::Config;
 
 /// Plain gradient descent on rows: `w ← w − η·g`.
@@ -123,11 +124,7 @@ impl LazyAdamWConfig {
     ///
     /// [`Error::Config`], naming the field, if a value is outside the range that its documentation gives.
     pub fn try_init(&self) -> Result<SparseOptimizer> {
-        if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
-            let problem = format!("is {}, but must be finite and not negative", self.weight_decay);
-            return Err(Error::Config { field: "weight_decay", problem });
-        }
-        let kind = AdamKind::LazyW { weight_decay: self.weight_decay };
+        let kind = AdamKind::W { weight_decay: self.weight_decay };
         let adam = Adam::new(self.beta_1, self.beta_2, self.epsilon, kind)?;
         Ok(SparseOptimizer::new(Rule::Adam(adam)))
     }

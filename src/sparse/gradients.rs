@@ -4,7 +4,7 @@ use super::rows::TouchedRows;
 use super::table_gradient::{TableGradient, merge};
 use crate::embeddings::BertEmbeddings;
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::optim::{Clip, Scale, SumOfSquares};
+use crate::optim::{Clip, SumOfSquares};
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -93,16 +93,14 @@ impl RowGradients {
         gradients: &mut GradientsParams,
         max_norm: f64,
     ) -> Option<Tensor<1>> {
-        let mut squares = SumOfSquares::new(gradients);
-        for table in [&self.words, &self.positions] {
-            if let Some(rows) = table.as_ref().and_then(|table| table.rows.clone()) {
-                squares.add(rows);
-            }
+        let mut squares = SumOfSquares::default();
+        for table in [&mut self.words, &mut self.positions].into_iter().flatten() {
+            table.rows = table.rows.take().map(|rows| squares.add(rows));
         }
-        model.visit(&mut squares);
-        let clip = Clip::new(squares.total?, max_norm);
-        *self = std::mem::take(self).map(|rows| clip.apply(rows));
-        model.visit(&mut Scale::new(gradients, &clip));
+        squares.add_all(model, gradients);
+        let clip = Clip::new(squares, max_norm)?;
+        *self = std::mem::take(self).map(|rows| clip.factor.apply(rows));
+        clip.factor.apply_to_all(model, gradients);
         Some(clip.norm)
     }
 

@@ -3,10 +3,10 @@
 //! As tensor operations a step goes through some fifteen temporaries of the size of the touched rows, and fresh
 //! memory for them costs a CPU more than the arithmetic does. Flex gives the memory of a tensor that nothing else
 //! holds to the host and takes it back without a copy, so the rows can be changed in it. The arithmetic is that of
-//! [`super::rules`] on tensors, operation by operation, and the results are the same bit for bit.
+//! [`crate::optim`] on tensors, operation by operation, and the results are the same bit for bit.
 
-use super::rules::{Adam, Moments, Step};
 use crate::operator::parallel;
+use crate::optim::{Adam, HostTensor, Moments, Step, is_on_host};
 use burn::prelude::*;
 use burn::tensor::DType;
 
@@ -15,7 +15,7 @@ const ROWS_A_TASK: usize = 64;
 
 /// Whether a table, outside autodiff, is f32 in the host's memory.
 fn is_ours(table: &Tensor<2>) -> bool {
-    table.dtype() == DType::F32 && table.device() == Device::flex()
+    table.dtype() == DType::F32 && is_on_host(table)
 }
 
 /// A step of SGD on rows `ids`, ascending, of a table; `gradient` is [ids.len(), H].
@@ -30,8 +30,8 @@ pub(super) fn sgd(
         return Some(gradient);
     }
     let [_, hidden] = table.dims();
-    let (mut table, gradient) = (Borrowed::take(table), Gradient::take(gradient));
-    let (Some(w), Some(g)) = (table.values(), gradient.values()) else {
+    let (mut table, gradient) = (Borrowed::take(table), HostTensor::take(gradient));
+    let (Some(w), Some(g)) = (table.values(), gradient.values::<f32>()) else {
         return Some(gradient.into_tensor());
     };
     let rate = step.learning_rate as f32;
@@ -50,7 +50,7 @@ pub(super) fn adam(
     adam: &Adam,
     step: Step,
     table: &mut Tensor<2>,
-    moments: &mut Moments,
+    moments: &mut Moments<2>,
     ids: &[usize],
     gradient: Tensor<2>,
 ) -> Option<Tensor<2>> {
@@ -58,14 +58,14 @@ pub(super) fn adam(
         return Some(gradient);
     }
     let [_, hidden] = table.dims();
-    let (mut table, gradient) = (Borrowed::take(table), Gradient::take(gradient));
+    let (mut table, gradient) = (Borrowed::take(table), HostTensor::take(gradient));
     let (mut mean, mut square) = (Borrowed::take(&mut moments.mean), Borrowed::take(&mut moments.square));
     let (Some(w), Some(m), Some(v), Some(g)) =
-        (table.values(), mean.values(), square.values(), gradient.values())
+        (table.values(), mean.values(), square.values(), gradient.values::<f32>())
     else {
         return Some(gradient.into_tensor());
     };
-    let step = adam.row_step(step);
+    let step = adam.host_step::<f32>(step, 1.0);
     let moments = rows(m, hidden, ids).zip(rows(v, hidden, ids));
     let mut rows: Vec<_> = rows(w, hidden, ids).zip(moments).zip(g.chunks_exact(hidden)).collect();
     parallel::for_each(g.len(), rows.chunks_mut(ROWS_A_TASK), |rows| {
@@ -87,50 +87,27 @@ fn rows<'a>(table: &'a mut [f32], hidden: usize, ids: &'a [usize]) -> impl Itera
     })
 }
 
-/// A gradient that was read to the host.
-struct Gradient {
-    data: TensorData,
-    device: Device,
-}
-
-impl Gradient {
-    fn take(tensor: Tensor<2>) -> Self {
-        Self { device: tensor.device(), data: tensor.into_data() }
-    }
-
-    fn values(&self) -> Option<&[f32]> {
-        self.data.as_slice().ok()
-    }
-
-    fn into_tensor(self) -> Tensor<2> {
-        let dtype = self.data.dtype();
-        Tensor::from_data(self.data, (&self.device, dtype))
-    }
-}
-
 /// A tensor whose memory is the host's for a while; it goes back when this is dropped.
 struct Borrowed<'a> {
     tensor: &'a mut Tensor<2>,
-    data: TensorData,
-    device: Device,
+    host: Option<HostTensor>,
 }
 
 impl<'a> Borrowed<'a> {
     fn take(tensor: &'a mut Tensor<2>) -> Self {
-        let device = tensor.device();
-        let data = tensor.extract().into_data();
-        Self { tensor, data, device }
+        let host = Some(HostTensor::take(tensor.extract()));
+        Self { tensor, host }
     }
 
     fn values(&mut self) -> Option<&mut [f32]> {
-        self.data.as_mut_slice().ok()
+        self.host.as_mut()?.values_mut()
     }
 }
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        let data = std::mem::replace(&mut self.data, TensorData::from([0.0f32; 0]));
-        let dtype = data.dtype();
-        *self.tensor = Tensor::from_data(data, (&self.device, dtype));
+        if let Some(host) = self.host.take() {
+            *self.tensor = host.into_tensor();
+        }
     }
 }

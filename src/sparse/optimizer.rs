@@ -1,12 +1,14 @@
 //! `SparseOptimizer`: updates the rows that got a gradient, and their state, in place.
 
 use super::gradients::RowGradients;
-use super::rules::{Moments, Rule, Step};
-use super::step::{self, computed_in};
+use super::rules::Rule;
+use super::step;
 use super::table;
 use super::table_gradient::TableGradient;
-use crate::embeddings::{BertEmbeddings, TokenEmbedding};
+use crate::embeddings::BertEmbeddings;
+use crate::embeddings::TokenEmbedding;
 use crate::error::{EmbeddingTable, Error, Result};
+use crate::optim::{Moments, Step, computed_in};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::ParamId;
 use burn::prelude::*;
@@ -54,7 +56,7 @@ pub(super) enum Kept {
 #[derive(Debug)]
 pub(super) struct TableMoments {
     /// Of the whole table, [V, H].
-    moments: Moments,
+    moments: Moments<2>,
     /// Whether a row was ever touched: the others' moments are zeros.
     touched: Vec<bool>,
 }
@@ -67,7 +69,7 @@ pub(super) struct RowMoments {
     /// Which rows, ascending, each once.
     pub(super) ids: Vec<usize>,
     /// Of those rows, [ids.len(), H].
-    pub(super) moments: Moments,
+    pub(super) moments: Moments<2>,
 }
 
 impl SparseOptimizer {

@@ -1,8 +1,9 @@
 //! Saving and loading the state of a row optimiser.
 
 use super::optimizer::{Kept, RowMoments, SparseOptimizer, TableState};
-use super::rules::{Moments, Rule};
+use super::rules::Rule;
 use crate::error::{Error, Result};
+use crate::optim::Moments;
 use burn::prelude::*;
 use burn::tensor::Bytes;
 use burn_pack::{Reader, Scalar, Writer};

@@ -2,10 +2,10 @@
 
 #[cfg(feature = "flex")]
 use super::host;
-use super::rules::{Adam, Moments, Step};
 use super::table;
+use crate::optim::{Adam, Moments, Step, computed_in};
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
+use burn::tensor::FloatDType;
 
 /// The table after SGD on rows `ids`, which ascend; `gradient` is [ids.len(), H].
 #[cfg_attr(not(feature = "flex"), expect(unused_mut, reason = "only the host's step changes it in place"))]
@@ -21,7 +21,7 @@ pub(super) fn adam(
     adam: &Adam,
     step: Step,
     mut table: Tensor<2>,
-    moments: &mut Moments,
+    moments: &mut Moments<2>,
     ids: &[usize],
     gradient: Tensor<2>,
 ) -> Tensor<2> {
@@ -41,7 +41,7 @@ fn adam_on_tensors(
     adam: &Adam,
     step: Step,
     table: Tensor<2>,
-    moments: &mut Moments,
+    moments: &mut Moments<2>,
     ids: &[usize],
     gradient: Tensor<2>,
 ) -> Tensor<2> {
@@ -57,18 +57,10 @@ fn adam_on_tensors(
     table::assign(table, ids, adam.descend(rows, step, new).cast::<FloatDType>(narrow))
 }
 
-/// The dtype that an update is computed in, and that moments are kept in.
-pub(super) fn computed_in(dtype: DType) -> FloatDType {
-    match dtype {
-        DType::F16 | DType::BF16 => FloatDType::F32,
-        _ => dtype.into(),
-    }
-}
-
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::sparse::rules::AdamKind;
+    use crate::optim::AdamKind;
     use burn::tensor::Distribution;
 
     const IDS: [usize; 5] = [0, 3, 4, 11, 19];
@@ -93,7 +85,7 @@ mod tests {
 
     #[test]
     fn adam_in_the_hosts_memory_is_adam_on_tensors_bit_for_bit() {
-        for kind in [AdamKind::Sparse, AdamKind::LazyW { weight_decay: 0.01 }] {
+        for kind in [AdamKind::Sparse, AdamKind::W { weight_decay: 0.01 }] {
             let rule = &Adam::new(0.9, 0.999, 1e-8, kind).unwrap();
             let (mut table, mut expected) = (normal(20), Tensor::empty([0, 0], &Device::flex()));
             let zeros = || Tensor::zeros([20, HIDDEN], &Device::flex());

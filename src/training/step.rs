@@ -16,12 +16,11 @@ use burn::train::{InferenceStep, TrainOutput, TrainStep};
 /// is right for the last step of an epoch too, which may have fewer, and for batches of several devices.
 ///
 /// ```no_run
-/// use burn::optim::AdamWConfig;
 /// use burn::prelude::*;
 /// use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 /// use burn::train::{Learner, SupervisedTraining};
 /// use burn_bert::model::{BertForMaskedLm, MaskedLmBatch, PretrainedModel};
-/// use burn_bert::optim::{adamw, linear_warmup_decay};
+/// use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 /// use burn_bert::training::Training;
 /// # use burn::data::dataloader::DataLoader;
 /// # use std::sync::Arc;
@@ -31,7 +30,7 @@ use burn::train::{InferenceStep, TrainOutput, TrainStep};
 /// let device = Device::default().autodiff();
 /// let (model, report) = BertForMaskedLm::from_pretrained("bert-base-uncased", &device)?;
 /// eprint!("{report}");
-/// let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01));
+/// let optimizer = adamw(&AdamWConfig::new());
 /// let schedule = linear_warmup_decay(5e-5, 100, 1000)?;
 /// let result = SupervisedTraining::new("artifacts", train, valid)
 ///     .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))

@@ -7,7 +7,7 @@ use burn::data::dataloader::Progress;
 use burn::module::{ModuleVisitor, Param};
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
-use burn::optim::{AdamWConfig, GradientsAccumulator, SgdConfig};
+use burn::optim::{GradientsAccumulator, SgdConfig};
 use burn::prelude::*;
 use burn::train::metric::{
     AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
@@ -20,7 +20,7 @@ use burn::train::{
 };
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
-use burn_bert::optim::{adamw, linear_warmup_decay};
+use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::training::{
     MaskedLmCollatorConfig, MaskedLmExample, Training, TrainingLoader, ValidationLoader,
 };
@@ -87,7 +87,7 @@ fn train_by(
     let corpus = corpus(dir, 14);
     let valid = ValidationLoader::new(corpus.held_out(8).unwrap(), collator(dir), 4, 1, &device).unwrap();
     let train = TrainingLoader::new(corpus, collator(dir), 4, 20, 7, &device).unwrap().starting_after(from);
-    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01));
+    let optimizer = adamw(&AdamWConfig::new());
     let training = SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .renderer(Box::new(CliMetricsRenderer::new()))

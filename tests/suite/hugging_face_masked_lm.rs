@@ -5,13 +5,13 @@ use crate::transformers::{Python, real_checkpoint};
 use burn::module::Param;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{LayerNorm, Linear};
-use burn::optim::{AdamWConfig, GradientsParams};
+use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType, Gradients};
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModel, LoadReport, PretrainedModel, mean_pooled,
 };
-use burn_bert::optim::adamw;
+use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, cast_module};
 use safetensors::{Dtype, SafeTensors};
@@ -333,8 +333,7 @@ fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
             let (input, padding) = case.batch(&device);
             let (places, labels) = case.labels(&device);
             let places = Tensor::<1, Int>::from_data(places.as_slice(), &device);
-            let config = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01);
-            let mut optimizer = adamw(&config);
+            let mut optimizer = adamw(&AdamWConfig::new());
             let mut losses = Vec::new();
             for _ in 0..10 {
                 let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state.flatten::<2>(0, 1);

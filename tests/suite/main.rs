@@ -11,6 +11,7 @@ mod tolerance;
 #[path = "../support/transformers/mod.rs"]
 mod transformers;
 
+mod adamw;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
 #[cfg(feature = "checkpoint")]

@@ -3,7 +3,7 @@
 use super::functions::Functions;
 use burn::tensor::{Element, bf16, f16};
 use bytemuck::Pod;
-use std::ops::{Add, AddAssign, Mul, Sub};
+use std::ops::{Add, AddAssign, Div, Mul, Sub};
 
 /// What a tensor holds.
 pub(crate) trait Scalar: Element + Pod + Send + Sync {
@@ -25,12 +25,14 @@ pub(crate) trait Wide:
     + Add<Output = Self>
     + Sub<Output = Self>
     + Mul<Output = Self>
+    + Div<Output = Self>
     + AddAssign
 {
     const ZERO: Self;
 
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
+    fn sqrt(self) -> Self;
 }
 
 macro_rules! wide {
@@ -64,6 +66,11 @@ macro_rules! wide {
             #[inline(always)]
             fn to_f64(self) -> f64 {
                 self.into()
+            }
+
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                self.sqrt()
             }
         }
     };

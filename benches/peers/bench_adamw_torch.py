@@ -1,0 +1,37 @@
+"""
+The peer of benches/compare_adamw.rs: AdamW over all parameters of a BERT, whose gradients are there.
+
+    python benches/peers/bench_adamw_torch.py THREADS
+
+A case is `kind layers heads hidden intermediate`, see peer.py. The kind is
+
+    default          AdamW as it comes
+    fused            AdamW(fused=True)
+    clipped          clip_grad_norm_, then AdamW as it comes
+    clipped_fused    clip_grad_norm_, then AdamW(fused=True)
+"""
+
+from peer import optimizer, serve, torch
+from transformers import BertConfig, BertForMaskedLM
+
+
+def make(kind, *sizes):
+    """Does one update."""
+    layers, heads, hidden, intermediate = map(int, sizes)
+    config = BertConfig(
+        hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=intermediate
+    )
+    model = BertForMaskedLM(config)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    adamw = optimizer(model, "fused" in kind)
+
+    def run():
+        if "clipped" in kind:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adamw.step()
+
+    return run
+
+
+serve(make)

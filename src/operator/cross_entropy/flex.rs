@@ -1,0 +1,161 @@
+//! Flex, Burn's CPU backend: one pass over the scores forward, one backward that turns them into their gradient.
+//!
+//! Rows are worked on in parallel, and results do not depend on the number of threads.
+
+use super::input::CrossEntropy;
+use super::ops::CrossEntropyOps;
+use super::reference;
+use crate::operator::flex::functions::Functions;
+use crate::operator::flex::scalar::{Scalar, Wide};
+use crate::operator::flex::sums::{max_of, sum_of};
+use crate::operator::flex::{tensor, with_scalar};
+use crate::operator::parallel;
+use crate::operator::path::Path;
+use burn::backend::Flex;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Shape};
+use pulp::{Arch, Simd, WithSimd};
+
+/// Scores that are widened in one go: two kilobytes in f64.
+const PIECE: usize = 256;
+
+impl CrossEntropyOps for Flex {
+    fn cross_entropy(input: CrossEntropy<Self>) -> FloatTensor<Self> {
+        Self::cross_entropy_with_statistics(input).0
+    }
+
+    fn cross_entropy_with_statistics(
+        input: CrossEntropy<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        with_scalar!(kernel_dtype(&input), T => forward::<T>(input), reference::cross_entropy::<Self>(input))
+    }
+
+    fn cross_entropy_backward(
+        input: CrossEntropy<Self>,
+        largest: FloatTensor<Self>,
+        log_sums: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        with_scalar!(
+            kernel_dtype(&input),
+            T => backward::<T>(input, [&largest, &log_sums], &grad),
+            reference::backward::<Self>(input, largest, log_sums, grad)
+        )
+    }
+}
+
+fn kernel_dtype(input: &CrossEntropy<Flex>) -> Option<DType> {
+    (input.path == Path::Fused).then(|| input.logits.dtype())
+}
+
+fn forward<T: Scalar>(
+    input: CrossEntropy<Flex>,
+) -> (FloatTensor<Flex>, FloatTensor<Flex>, FloatTensor<Flex>) {
+    let CrossEntropy { logits, labels, .. } = input;
+    let [rows, classes] = logits.layout().shape().dims();
+    let labels = checked_labels(labels, classes);
+    let logits = logits.to_contiguous();
+    let scores: &[T] = logits.as_slice().unwrap_or_default();
+    let mut statistics = vec![[T::Wide::ZERO; 2]; rows];
+    let tasks = scores.chunks_exact(classes).zip(&mut statistics);
+    parallel::for_each(scores.len(), tasks, |(scores, statistics)| {
+        *statistics = Arch::new().dispatch(Statistics(scores));
+    });
+    let losses = scores.chunks_exact(classes).zip(&labels).zip(&statistics);
+    let losses = losses.map(|((scores, &label), [largest, log_sum])| {
+        (*log_sum - (scores[label].widen() - *largest)).to_f64()
+    });
+    let loss = T::Wide::from_f64(losses.sum::<f64>() / rows as f64);
+    let column =
+        |i: usize| tensor(statistics.iter().map(|statistics| statistics[i]).collect(), Shape::new([rows, 1]));
+    (tensor(vec![T::narrow(loss)], Shape::new([1])), column(0), column(1))
+}
+
+fn backward<T: Scalar>(
+    input: CrossEntropy<Flex>,
+    statistics: [&FloatTensor<Flex>; 2],
+    grad: &FloatTensor<Flex>,
+) -> FloatTensor<Flex> {
+    let CrossEntropy { logits, labels, .. } = input;
+    let [rows, classes] = logits.layout().shape().dims();
+    let labels = checked_labels(labels, classes);
+    let grad = grad.to_contiguous();
+    let grad = grad.storage::<T>()[0].widen().to_f64();
+    let scale = T::Wide::from_f64(grad / rows as f64);
+    let [largest, log_sums] = statistics.map(|statistic| statistic.to_contiguous());
+    let statistics = largest.storage::<T::Wide>().iter().zip(log_sums.storage::<T::Wide>());
+    let mut gradient = logits.into_data(); // the scores' own memory, or a copy if something else holds them
+    let scores = gradient.as_mut_slice::<T>().unwrap_or_default();
+    let tasks = scores.chunks_exact_mut(classes).zip(&labels).zip(statistics);
+    parallel::for_each(rows * classes, tasks, |((scores, &label), (&largest, &log_sum))| {
+        Arch::new().dispatch(Gradient { scores, label, largest, log_sum, scale });
+    });
+    Flex::float_from_data(gradient, &Default::default())
+}
+
+/// The labels, every one of them below `classes`.
+fn checked_labels(labels: IntTensor<Flex>, classes: usize) -> Vec<usize> {
+    let check = |(row, label): (usize, i64)| match usize::try_from(label) {
+        Ok(label) if label < classes => label,
+        _ => panic!(
+            "labels[{row}] is {label}, but there are {classes} classes (valid labels: 0..={})",
+            classes - 1
+        ),
+    };
+    labels.into_data().iter::<i64>().enumerate().map(check).collect()
+}
+
+/// The largest score m of one row, and log Σ exp(x − m).
+struct Statistics<'a, T>(&'a [T]);
+
+impl<T: Scalar> WithSimd for Statistics<'_, T> {
+    type Output = [T::Wide; 2];
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> [T::Wide; 2] {
+        let mut wide = [T::Wide::ZERO; PIECE];
+        let mut most = T::Wide::from_f64(f64::NEG_INFINITY);
+        for piece in self.0.chunks(PIECE) {
+            let of_piece = max_of(widen(piece, &mut wide));
+            most = if of_piece > most { of_piece } else { most };
+        }
+        let mut sum = T::Wide::ZERO;
+        for piece in self.0.chunks(PIECE) {
+            sum += sum_of(widen(piece, &mut wide), |x| Functions::exp(x - most));
+        }
+        [most, T::Wide::from_f64(sum.to_f64().ln())]
+    }
+}
+
+#[inline(always)]
+fn widen<'a, T: Scalar>(piece: &[T], wide: &'a mut [T::Wide; PIECE]) -> &'a [T::Wide] {
+    let wide = &mut wide[..piece.len()];
+    wide.iter_mut().zip(piece).for_each(|(wide, score)| *wide = score.widen());
+    wide
+}
+
+/// One row of scores, to become its gradient.
+struct Gradient<'a, T: Scalar> {
+    scores: &'a mut [T],
+    label: usize,
+    largest: T::Wide,
+    log_sum: T::Wide,
+    scale: T::Wide,
+}
+
+impl<T: Scalar> WithSimd for Gradient<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { scores, label, largest, log_sum, scale } = self;
+        let softmax = |score: T| Functions::exp(score.widen() - largest - log_sum);
+        let of_label = softmax(scores[label]);
+        for score in &mut *scores {
+            *score = T::narrow(softmax(*score) * scale);
+        }
+        let one = T::Wide::from_f64(1.0);
+        scores[label] = T::narrow((of_label - one) * scale);
+    }
+}

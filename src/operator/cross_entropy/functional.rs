@@ -1,0 +1,69 @@
+//! The operator on tensors.
+
+use super::input::CrossEntropy;
+use super::ops::CrossEntropyOps;
+use super::reference;
+use crate::operator::device::is_listed;
+use crate::operator::path::Path;
+use burn::backend::Dispatch;
+use burn::prelude::*;
+
+/// Mean cross-entropy of scores against labels, with a backward that turns the scores into their gradient.
+///
+/// `loss = Σ_n (log Σ_v exp(logits[n, v]) − logits[n, labels[n]]) / N`, as `torch.nn.functional.cross_entropy`. The
+/// arithmetic and its gradient are those of [`CrossEntropyOps`](crate::ops::CrossEntropyOps). Select the rows that
+/// count before: there is no label to ignore.
+///
+/// The forward reads the scores and keeps them, with two numbers a row. On Flex the backward writes the gradient to the
+/// memory of the scores, if nothing else holds them: drop the tensor before `backward`, and no second [N, V] is
+/// allocated.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::functional::cross_entropy;
+///
+/// let device = Device::default().autodiff();
+/// let logits = Tensor::<2>::from_floats([[0.0, 0.0], [2.0, 2.0]], &device).require_grad();
+/// let labels = Tensor::from_ints([1, 0], &device);
+/// let loss = cross_entropy(logits.clone(), labels);
+/// let gradient = logits.grad(&loss.backward()).unwrap();
+/// assert!((loss.into_scalar::<f32>() - 2f32.ln()).abs() < 1e-6);
+/// let gradient: Vec<f32> = gradient.into_data().try_into_vec().unwrap();
+/// let expected = [0.25, -0.25, -0.25, 0.25]; // (softmax − one hot) / N
+/// assert!(gradient.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6));
+/// ```
+///
+/// # Shapes
+///
+/// - `logits`: [N, V]
+/// - `labels`: `[N]`, each in 0..V
+/// - output: `[1]`
+///
+/// # Panics
+///
+/// If `labels` is not of length N, or N or V is 0. Flex's kernel also if a label is not below V; everything else takes
+/// the nearest label that exists.
+///
+/// # Numerics
+///
+/// f16 and bf16 scores are computed in f32. On Flex, exponentials are right to 2 units in the last place, and the sum
+/// over rows is taken in f64.
+///
+/// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
+pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
+    let ([rows, classes], [count]) = (logits.dims(), labels.dims());
+    assert!(
+        rows == count && rows > 0 && classes > 0,
+        "cross_entropy: logits are [{rows}, {classes}] and labels [{count}], but must be [N, V] and [N], N and V above 0"
+    );
+    let input = CrossEntropy::<Dispatch> {
+        logits: logits.dequantize().into_dispatch(),
+        labels: labels.into_dispatch(),
+        path: Path::current(),
+    };
+    Tensor::from_dispatch(if is_listed(&input.logits.kind) {
+        Dispatch::cross_entropy(input)
+    } else {
+        reference::cross_entropy::<Dispatch>(input).0
+    })
+}

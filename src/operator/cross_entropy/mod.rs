@@ -1,0 +1,11 @@
+//! Mean cross-entropy over the rows of a matrix of scores: one operator with its own backward.
+
+mod autodiff;
+#[cfg(feature = "flex")]
+mod flex;
+pub(crate) mod functional;
+pub(crate) mod input;
+pub(crate) mod ops;
+mod reference;
+#[cfg(all(test, feature = "flex"))]
+mod tests;

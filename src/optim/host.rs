@@ -1,0 +1,188 @@
+//! Tensors that lie in the host's memory: read, scaled and stepped where they are, on all threads.
+//!
+//! Flex gives the memory of a tensor that nothing else holds to the host and takes it back without a copy; one that
+//! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
+//! the number of threads.
+
+use super::adam::{Adam, Moments, Step, computed_in};
+use crate::operator::flex::scalar::{Scalar, Wide};
+use crate::operator::flex::with_scalar;
+use crate::operator::parallel;
+use burn::prelude::*;
+use pulp::{Arch, Simd, WithSimd};
+
+/// Values that are worked on in one go.
+const PIECE: usize = 16 * 1024;
+
+/// Sums that are carried side by side.
+const LANES: usize = 16;
+
+/// Whether a tensor, outside autodiff, is floats in the host's memory.
+pub(crate) fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
+    with_scalar!(Some(tensor.dtype()), _Float => tensor.device() == Device::flex(), false)
+}
+
+/// A tensor whose memory is the host's for a while.
+pub(crate) struct HostTensor {
+    data: TensorData,
+    device: Device,
+}
+
+impl HostTensor {
+    pub(crate) fn take<const D: usize>(tensor: Tensor<D>) -> Self {
+        Self { device: tensor.device(), data: tensor.into_data() }
+    }
+
+    pub(crate) fn values<T: Scalar>(&self) -> Option<&[T]> {
+        self.data.as_slice().ok()
+    }
+
+    pub(crate) fn values_mut<T: Scalar>(&mut self) -> Option<&mut [T]> {
+        self.data.as_mut_slice().ok()
+    }
+
+    pub(crate) fn into_tensor<const D: usize>(self) -> Tensor<D> {
+        let dtype = self.data.dtype();
+        Tensor::from_data(self.data, (&self.device, dtype))
+    }
+}
+
+/// Σ g², and the gradient itself; nothing in the place of the sum if it is not [on the host](is_on_host).
+pub(super) fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> (Option<f64>, Tensor<D>) {
+    if !is_on_host(&gradient) {
+        return (None, gradient);
+    }
+    let gradient = HostTensor::take(gradient);
+    let sum = with_scalar!(Some(gradient.data.dtype()), T => gradient.values::<T>().map(squares), None);
+    (sum, gradient.into_tensor())
+}
+
+fn squares<T: Scalar>(values: &[T]) -> f64 {
+    let mut sums = vec![0.0; values.len().div_ceil(PIECE)];
+    parallel::for_each(values.len(), values.chunks(PIECE).zip(&mut sums), |(values, sum)| {
+        *sum = Arch::new().dispatch(Squares(values));
+    });
+    sums.into_iter().sum()
+}
+
+struct Squares<'a, T>(&'a [T]);
+
+impl<T: Scalar> WithSimd for Squares<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> f64 {
+        let (blocks, rest) = self.0.as_chunks::<LANES>();
+        let mut lanes = [0.0; LANES];
+        for block in blocks {
+            for (lane, value) in lanes.iter_mut().zip(block) {
+                let value = value.widen().to_f64();
+                *lane += value * value;
+            }
+        }
+        for (lane, value) in lanes.iter_mut().zip(rest) {
+            let value = value.widen().to_f64();
+            *lane += value * value;
+        }
+        lanes.into_iter().sum()
+    }
+}
+
+/// A gradient times `factor`; on other devices than the host's too.
+pub(super) fn scale<const D: usize>(gradient: Tensor<D>, factor: f64) -> Tensor<D> {
+    if !is_on_host(&gradient) {
+        return gradient.mul_scalar(factor);
+    }
+    let mut gradient = HostTensor::take(gradient);
+    let scaled = with_scalar!(Some(gradient.data.dtype()), T => {
+        gradient.values_mut::<T>().map(|values| {
+            let factor = <T as Scalar>::Wide::from_f64(factor);
+            parallel::for_each(values.len(), values.chunks_mut(PIECE), |values| {
+                Arch::new().dispatch(Scale { values, factor });
+            });
+        })
+    }, None);
+    let gradient = gradient.into_tensor();
+    if scaled.is_some() { gradient } else { gradient.mul_scalar(factor) }
+}
+
+struct Scale<'a, T: Scalar> {
+    values: &'a mut [T],
+    factor: T::Wide,
+}
+
+impl<T: Scalar> WithSimd for Scale<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        for value in self.values {
+            *value = T::narrow(value.widen() * self.factor);
+        }
+    }
+}
+
+/// What a step reads and changes.
+pub(super) struct Operands<const D: usize> {
+    pub(super) values: Tensor<D>,
+    /// In the dtype that the step is computed in.
+    pub(super) moments: Moments<D>,
+    pub(super) gradient: Tensor<D>,
+}
+
+/// Values and moments after a step of Adam with gradients times `factor`.
+/// Gives the operands back unchanged if they are not all [on the host](is_on_host).
+pub(super) fn adam<const D: usize>(
+    adam: &Adam,
+    step: Step,
+    factor: f64,
+    operands: Operands<D>,
+) -> Result<(Tensor<D>, Moments<D>), Operands<D>> {
+    let Operands { values, moments: Moments { mean, square }, gradient } = operands;
+    let dtype = values.dtype();
+    if !is_on_host(&values) || gradient.dtype() != dtype || mean.dtype() != computed_in(dtype).into() {
+        return Err(Operands { values, moments: Moments { mean, square }, gradient });
+    }
+    let [mut w, mut m, mut v, g] = [values, mean, square, gradient].map(HostTensor::take);
+    let done =
+        with_scalar!(Some(dtype), T => run::<T>(adam, step, factor, [&mut w, &mut m, &mut v], &g), None);
+    let (values, moments) = (w.into_tensor(), Moments { mean: m.into_tensor(), square: v.into_tensor() });
+    match done {
+        Some(()) => Ok((values, moments)),
+        None => Err(Operands { values, moments, gradient: g.into_tensor() }),
+    }
+}
+
+fn run<T: Scalar>(
+    adam: &Adam,
+    step: Step,
+    factor: f64,
+    [w, m, v]: [&mut HostTensor; 3],
+    g: &HostTensor,
+) -> Option<()> {
+    let (w, g) = (w.values_mut::<T>()?, g.values::<T>()?);
+    let (m, v) = (m.values_mut()?, v.values_mut()?);
+    let step = adam.host_step(step, factor);
+    let pieces = w.chunks_mut(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE)).zip(g.chunks(PIECE));
+    parallel::for_each(g.len(), pieces, |(((w, m), v), g)| {
+        Arch::new().dispatch(Piece { step, w, m, v, g });
+    });
+    Some(())
+}
+
+struct Piece<'a, T: Scalar> {
+    step: super::adam::HostStep<T::Wide>,
+    w: &'a mut [T],
+    m: &'a mut [T::Wide],
+    v: &'a mut [T::Wide],
+    g: &'a [T],
+}
+
+impl<T: Scalar> WithSimd for Piece<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        self.step.run(self.w, self.m, self.v, self.g);
+    }
+}

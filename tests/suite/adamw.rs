@@ -1,0 +1,339 @@
+//! AdamW and clipping beside PyTorch, their state, and what they refuse.
+
+use crate::tolerance::{F32, F64, TRAINING, Tolerance, assert_close, values};
+use burn::module::{Module, Param, ParamGroup};
+use burn::optim::lr_scheduler::linear::LinearLrSchedulerConfig;
+use burn::optim::lr_scheduler::module_lr_scheduler::{ModuleLrScheduler, ModuleLrSchedulerConfig};
+use burn::optim::{GradientsParams, ModuleOptimizer};
+use burn::prelude::*;
+use burn::tensor::{DType, Distribution};
+use burn_bert::optim::{AdamWConfig, ClippedAdamW, adamw};
+use burn_bert::{Error, clip_by_global_norm};
+use safetensors::{Dtype, SafeTensors};
+use std::path::Path;
+
+/// The parameters of the fixtures, and of other tests.
+#[derive(Module, Debug)]
+struct Parameters {
+    weight: Param<Tensor<2>>,
+    bias: Param<Tensor<1>>,
+    gamma: Param<Tensor<1>>,
+    beta: Param<Tensor<1>>,
+    table: Param<Tensor<2>>,
+}
+
+impl Parameters {
+    fn new(device: &Device, dtype: DType, data: impl Fn(&str) -> TensorData) -> Self {
+        fn param<const D: usize>(data: TensorData, device: &Device, dtype: DType) -> Param<Tensor<D>> {
+            Param::from_tensor(Tensor::from_data(data, (device, dtype)).require_grad())
+        }
+        Self {
+            weight: param(data("weight"), device, dtype),
+            bias: param(data("bias"), device, dtype),
+            gamma: param(data("gamma"), device, dtype),
+            beta: param(data("beta"), device, dtype),
+            table: param(data("table"), device, dtype),
+        }
+    }
+
+    /// Random ones: a table of more values than one thread works on, and not a multiple of anything.
+    fn random(dtype: DType) -> Self {
+        let shapes: [(&str, Vec<usize>); 5] = [
+            ("weight", vec![3, 7]),
+            ("bias", vec![7]),
+            ("gamma", vec![1]),
+            ("beta", vec![64]),
+            ("table", vec![331, 257]),
+        ];
+        let shape = |name: &str| shapes.iter().find(|(other, _)| *other == name).unwrap().1.clone();
+        Self::new(&Device::default().autodiff(), dtype, |name| random(shape(name)))
+    }
+
+    fn tensors(&self) -> [(&'static str, Vec<f64>); 5] {
+        [
+            ("weight", values(self.weight.val())),
+            ("bias", values(self.bias.val())),
+            ("gamma", values(self.gamma.val())),
+            ("beta", values(self.beta.val())),
+            ("table", values(self.table.val())),
+        ]
+    }
+
+    /// Gradients for all parameters.
+    fn gradients(&self, data: impl Fn(&str, Vec<usize>) -> TensorData) -> GradientsParams {
+        let mut gradients = GradientsParams::new();
+        fn register<const D: usize>(
+            gradients: &mut GradientsParams,
+            param: &Param<Tensor<D>>,
+            data: TensorData,
+        ) {
+            let value = param.val().inner();
+            gradients.register(param.id, Tensor::<D>::from_data(data, (&value.device(), value.dtype())));
+        }
+        register(&mut gradients, &self.weight, data("weight", self.weight.dims().to_vec()));
+        register(&mut gradients, &self.bias, data("bias", self.bias.dims().to_vec()));
+        register(&mut gradients, &self.gamma, data("gamma", self.gamma.dims().to_vec()));
+        register(&mut gradients, &self.beta, data("beta", self.beta.dims().to_vec()));
+        register(&mut gradients, &self.table, data("table", self.table.dims().to_vec()));
+        gradients
+    }
+}
+
+fn random(shape: Vec<usize>) -> TensorData {
+    let count: usize = shape.iter().product();
+    let flat = Tensor::<1>::random([count], Distribution::Normal(0.0, 1.0), &Device::default());
+    TensorData::new(flat.into_data().iter::<f32>().collect(), shape)
+}
+
+/// A fixture of `tests/fixtures/make_adamw.py`.
+struct Fixture {
+    bytes: Vec<u8>,
+    dtype: DType,
+    settings: serde_json::Value,
+}
+
+impl Fixture {
+    fn open(case: &str, dtype: DType) -> Self {
+        let suffix = if dtype == DType::F64 { "f64" } else { "f32" };
+        let path = format!("tests/fixtures/adamw/{case}_{suffix}.safetensors");
+        let bytes = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+        let settings = serde_json::from_str(&metadata.metadata().as_ref().unwrap()["settings"]).unwrap();
+        Self { bytes, dtype, settings }
+    }
+
+    fn data(&self, name: &str) -> TensorData {
+        let tensors = SafeTensors::deserialize(&self.bytes).unwrap();
+        let view = tensors.tensor(name).unwrap();
+        let dtype = if view.dtype() == Dtype::F64 { DType::F64 } else { DType::F32 };
+        TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype)
+    }
+
+    fn values(&self, name: &str) -> Vec<f64> {
+        self.data(name).iter::<f64>().collect()
+    }
+
+    fn module(&self) -> Parameters {
+        Parameters::new(&Device::default().autodiff(), self.dtype, |name| self.data(name))
+    }
+
+    /// The gradients of step `step`.
+    fn gradients(&self, module: &Parameters, step: usize) -> GradientsParams {
+        module.gradients(|name, shape| {
+            let count: usize = shape.iter().product();
+            let all = self.values(&format!("grad.{name}"));
+            TensorData::new(all[step * count..][..count].to_vec(), shape)
+        })
+    }
+
+    /// The learning rates, with one of its own for `table`.
+    fn schedule(&self) -> ModuleLrScheduler {
+        let base = self.settings["rates"][0].as_f64().unwrap();
+        let own = base * self.settings["groups"][2]["rate"].as_f64().unwrap();
+        let falling = |rate: f64| LinearLrSchedulerConfig::new(rate, 0.0, 20);
+        let schedule = ModuleLrSchedulerConfig::new(falling(base).into());
+        schedule.with_group(ParamGroup::from_path("table"), falling(own)).init().unwrap()
+    }
+
+    fn group(&self, index: usize) -> AdamWConfig {
+        let setting = |name: &str| self.settings["groups"][index][name].as_f64().unwrap();
+        AdamWConfig::new().with_epsilon(setting("eps")).with_weight_decay(setting("weight_decay"))
+    }
+
+    fn assert_trained(&self, module: &Parameters, tolerance: Tolerance) {
+        for (name, found) in module.tensors() {
+            assert_close(&found, &self.values(&format!("after.{name}")), tolerance);
+        }
+    }
+}
+
+#[test]
+fn ten_steps_with_parameter_groups_equal_pytorchs() {
+    for (dtype, tolerance) in [(DType::F32, F32), (DType::F64, F64)] {
+        let fixture = Fixture::open("plain", dtype);
+        let (mut module, mut schedule) = (fixture.module(), fixture.schedule());
+        let mut optimizer = adamw(&fixture.group(0)).with_group(
+            ParamGroup::from_path("table"),
+            fixture.group(2).build(),
+            None,
+        );
+        for step in 0..10 {
+            let gradients = fixture.gradients(&module, step);
+            let rate = schedule.step();
+            assert!((rate.base() - fixture.settings["rates"][step].as_f64().unwrap()).abs() < 1e-15);
+            module = optimizer.step(rate, module, gradients);
+        }
+        fixture.assert_trained(&module, tolerance);
+        assert_moments(&optimizer, &module, &fixture, tolerance);
+    }
+}
+
+#[test]
+fn ten_clipped_steps_equal_pytorchs_in_one_pass_and_in_two() {
+    for (dtype, tolerance) in [(DType::F32, F32), (DType::F64, F64)] {
+        let fixture = Fixture::open("clipped", dtype);
+        let max_norm = fixture.settings["max_norm"].as_f64().unwrap();
+        let (mut module, mut schedule) = (fixture.module(), fixture.schedule());
+        let (mut other, table) = (module.clone(), || ParamGroup::from_path("table"));
+        let mut clipped =
+            ClippedAdamW::new(&fixture.group(0), max_norm).with_group(table(), &fixture.group(2));
+        let mut optimizer = adamw(&fixture.group(0)).with_group(table(), fixture.group(2).build(), None);
+        let mut norms = Vec::new();
+        for step in 0..10 {
+            let rate = schedule.step();
+            let gradients = fixture.gradients(&module, step);
+            let norm;
+            (module, norm) = clipped.step(rate.clone(), module, gradients);
+            norms.extend(values(norm.unwrap()));
+
+            let mut gradients = fixture.gradients(&other, step);
+            clip_by_global_norm(&other, &mut gradients, max_norm).unwrap();
+            other = optimizer.step(rate, other, gradients);
+        }
+        assert!(norms.iter().any(|&norm| norm < max_norm) && norms.iter().any(|&norm| norm > max_norm));
+        assert_close(&norms, &fixture.values("norms"), tolerance);
+        fixture.assert_trained(&module, tolerance);
+        assert!(module.tensors() == other.tensors(), "one pass or two: the same bits");
+    }
+}
+
+/// The moments of the parameters, as Burn's record has them.
+fn assert_moments(optimizer: &ModuleOptimizer, module: &Parameters, fixture: &Fixture, tolerance: Tolerance) {
+    let reader = burn_pack::Reader::from_bytes(optimizer.into_bytes().unwrap()).unwrap();
+    let mut compared = 0;
+    for tensor in reader.into_tensors().unwrap() {
+        let (name, dtype, shape, id, bytes) = tensor.into_parts().unwrap();
+        let of = [("weight", module.weight.id), ("table", module.table.id), ("bias", module.bias.id)];
+        let Some((param, _)) = of.iter().find(|(_, param)| Some(param.val()) == id) else { continue };
+        let moment = if name.ends_with("moment_1") { "exp_avg" } else { "exp_avg_sq" };
+        let found: Vec<f64> = TensorData::from_bytes(bytes, shape, dtype).iter().collect();
+        assert_close(&found, &fixture.values(&format!("{moment}.{param}")), tolerance);
+        compared += 1;
+    }
+    assert_eq!(compared, 6);
+}
+
+/// Some steps with gradients that are the same for the same step.
+fn train(mut module: Parameters, steps: std::ops::Range<u64>, optimizer: &mut ModuleOptimizer) -> Parameters {
+    for step in steps {
+        let gradients = module.gradients(|name, shape| {
+            let count: usize = shape.iter().product();
+            let wave = |i: usize| ((i as f64 + name.len() as f64) * (step as f64 + 0.7)).sin() * 0.1;
+            TensorData::new((0..count).map(wave).collect(), shape)
+        });
+        module = optimizer.step(1e-2, module, gradients);
+    }
+    module
+}
+
+#[test]
+fn a_state_that_was_saved_goes_on_as_if_nothing_had_stopped() {
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        let (start, optimizer) = (Parameters::random(dtype), || adamw(&AdamWConfig::new()));
+        let whole = train(start.clone(), 0..6, &mut optimizer());
+        let mut first = optimizer();
+        let halfway = train(start, 0..3, &mut first);
+        let mut second = optimizer().from_bytes(first.into_bytes().unwrap()).unwrap();
+        assert!(train(halfway, 3..6, &mut second).tensors() == whole.tensors(), "{dtype:?}");
+    }
+}
+
+#[test]
+fn burns_adamw_and_this_one_take_each_others_state() {
+    let burns = || burn::optim::AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
+    let ours = || AdamWConfig::new().init();
+    // Burn's takes no f64 state: it reads moments as f32 and then cannot add them to f64 gradients.
+    let in_f64 = vec![(burns(), ours())];
+    let cases = [(DType::F32, vec![(burns(), ours()), (ours(), burns())]), (DType::F64, in_f64)];
+    for (dtype, orders) in cases {
+        let start = Parameters::random(dtype);
+        let expected = train(start.clone(), 0..6, &mut burns());
+        for (mut first, second) in orders {
+            let halfway = train(start.clone(), 0..3, &mut first);
+            let mut second = second.from_bytes(first.into_bytes().unwrap()).unwrap();
+            let found = train(halfway, 3..6, &mut second);
+            for ((_, found), (_, expected)) in found.tensors().iter().zip(&expected.tensors()) {
+                assert_close(found, expected, TRAINING);
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "AMSGrad")]
+fn the_state_of_an_amsgrad_is_refused() {
+    let mut amsgrad = burn::optim::AdamWConfig::new().with_amsgrad(true).init();
+    let module = train(Parameters::random(DType::F32), 0..2, &mut amsgrad);
+    let mut ours = AdamWConfig::new().init().from_bytes(amsgrad.into_bytes().unwrap()).unwrap();
+    train(module, 2..3, &mut ours);
+}
+
+#[test]
+fn a_clone_of_the_module_keeps_its_values() {
+    let module = Parameters::random(DType::F32);
+    let (held, before) = (module.clone(), module.tensors());
+    let mut optimizer = AdamWConfig::new().init();
+    let after = train(module, 0..2, &mut optimizer);
+    assert!(held.tensors() == before);
+    assert!(after.tensors() != before);
+    let alone = train(held, 0..2, &mut AdamWConfig::new().init());
+    assert!(alone.tensors() == after.tensors());
+}
+
+/// Gradients of 1e-4, whose square no f16 holds: in f16 moments v would be 0 and a step η·m/ε.
+#[test]
+fn moments_of_f16_parameters_hold_the_squares_of_small_gradients() {
+    let module = Parameters::random(DType::F16);
+    let before = module.tensors();
+    let gradients = module.gradients(|_, shape| {
+        let count = shape.iter().product::<usize>();
+        TensorData::new(vec![1e-4f32; count], shape)
+    });
+    let after = AdamWConfig::new().with_weight_decay(0.0).init().step(0.125, module, gradients).tensors();
+    for ((_, before), (_, after)) in before.iter().zip(&after) {
+        for (before, after) in before.iter().zip(after) {
+            let step = before - after;
+            assert!((step - 0.125).abs() < 2e-3, "{before} to {after}");
+        }
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_a_number_reaches_every_parameter_when_clipped() {
+    let not_a_number = |module: &Parameters| {
+        module.gradients(|name, shape| {
+            let count = shape.iter().product::<usize>();
+            TensorData::new(vec![if name == "bias" { f32::NAN } else { 0.5 }; count], shape)
+        })
+    };
+    let module = Parameters::random(DType::F32);
+    let mut gradients = not_a_number(&module);
+    assert!(clip_by_global_norm(&module, &mut gradients, 1.0).unwrap().into_scalar::<f32>().is_nan());
+    assert!(values(gradients.get::<2>(module.table.id).unwrap()).iter().all(|g| g.is_nan()));
+    let gradients = not_a_number(&module);
+    let (module, norm) = ClippedAdamW::new(&AdamWConfig::new(), 1.0).step(1e-3, module, gradients);
+    assert!(norm.unwrap().into_scalar::<f32>().is_nan());
+    assert!(module.tensors().iter().all(|(_, values)| values.iter().all(|value| value.is_nan())));
+}
+
+#[test]
+fn without_gradients_nothing_is_stepped() {
+    let module = Parameters::random(DType::F32);
+    let before = module.tensors();
+    let (module, norm) =
+        ClippedAdamW::new(&AdamWConfig::new(), 1.0).step(1e-3, module, GradientsParams::new());
+    assert!(norm.is_none());
+    assert!(module.tensors() == before);
+}
+
+#[test]
+fn settings_out_of_range_are_errors_that_name_the_field() {
+    let field = |config: AdamWConfig| match config.try_build() {
+        Err(Error::Config { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field(AdamWConfig::new().with_beta_1(1.0)), "beta_1");
+    assert_eq!(field(AdamWConfig::new().with_beta_2(f64::NAN)), "beta_2");
+    assert_eq!(field(AdamWConfig::new().with_epsilon(0.0)), "epsilon");
+    assert_eq!(field(AdamWConfig::new().with_weight_decay(-0.1)), "weight_decay");
+}
