@@ -132,6 +132,7 @@ pub(super) struct Operands<const D: usize> {
 
 /// Values and moments after a step of Adam with gradients times `factor`.
 /// Gives the operands back unchanged if they are not all [on the host](is_on_host).
+#[expect(clippy::result_large_err, reason = "the operands go back as they came")]
 pub(super) fn adam<const D: usize>(
     adam: &Adam,
     step: Step,

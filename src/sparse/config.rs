@@ -60,7 +60,7 @@ impl SparseAdamConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], naming the field, if a value is outside the range that its documentation gives.
+    /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its documentation gives.
     pub fn try_init(&self) -> Result<SparseOptimizer> {
         let adam = Adam::new(self.beta_1, self.beta_2, self.epsilon, AdamKind::Sparse)?;
         Ok(SparseOptimizer::new(Rule::Adam(adam)))
@@ -122,7 +122,7 @@ impl LazyAdamWConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], naming the field, if a value is outside the range that its documentation gives.
+    /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its documentation gives.
     pub fn try_init(&self) -> Result<SparseOptimizer> {
         let kind = AdamKind::W { weight_decay: self.weight_decay };
         let adam = Adam::new(self.beta_1, self.beta_2, self.epsilon, kind)?;

@@ -141,7 +141,7 @@ impl TrainingBatches {
             Some(windows) => windows,
             none => {
                 let wanted = if range.len() < source.windows_per_epoch { range.len() } else { usize::MAX };
-                none.insert(source.corpus.training(source.seed).from_to(first, wanted)?)
+                none.insert(source.corpus.training(source.seed).windows_from(first, wanted)?)
             }
         };
         let count = source.batch_size.min(range.len() - self.done);

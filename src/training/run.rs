@@ -55,11 +55,12 @@ struct Beginning<S> {
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let output = dir.path().join("model");
-/// let run = Run::open(&output, &("learning rate", 5e-5), false)?;
-/// run.begin(&("learning rate", 5e-5), 3.2)?; // the loss before training
-/// assert!(Run::open(&output, &("learning rate", 1e-5), true).is_err());
-/// assert_eq!(Run::open(&output, &("learning rate", 5e-5), true)?.finished_epochs(), 0);
-/// # Ok::<(), burn_bert::Error>(())
+/// let (learning_rate, other) = (5e-5, 1e-5); // the settings; usually a struct
+/// let run = Run::open(&output, &learning_rate, false)?;
+/// run.begin(&learning_rate, 3.2)?; // the loss before training
+/// assert!(Run::open(&output, &other, true).is_err());
+/// assert_eq!(Run::open(&output, &learning_rate, true)?.finished_epochs(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Run {

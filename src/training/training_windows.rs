@@ -83,11 +83,11 @@ impl TrainingWindows {
     /// Those of reading and tokenising the text, and [`Error::Config`](crate::Error::Config) if there is no window to
     /// train on.
     pub fn starting_at(self, start: usize) -> Result<Self> {
-        self.from_to(start, usize::MAX)
+        self.windows_from(start, usize::MAX)
     }
 
     /// The windows from number `start` on, of which the next `wanted` will be taken.
-    pub(super) fn from_to(self, start: usize, wanted: usize) -> Result<Self> {
+    pub(super) fn windows_from(self, start: usize, wanted: usize) -> Result<Self> {
         if start == 0 {
             return Ok(Self { passes: 0, pass: None, ..self });
         }

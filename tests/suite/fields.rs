@@ -12,6 +12,9 @@ use burn_bert::{
     TokenEmbeddingConfig, cast_module,
 };
 
+/// What a test does to a module.
+type Change = fn(&mut BertEmbeddings);
+
 fn device() -> Device {
     Device::default()
 }
@@ -50,7 +53,7 @@ fn errors(module: &BertEmbeddings) -> [Error; 3] {
 
 #[test]
 fn a_table_or_layer_norm_of_another_width_is_named_with_both_shapes() {
-    let changes: [(fn(&mut BertEmbeddings), &str); 5] = [
+    let changes: [(Change, &str); 5] = [
         (
             |module| module.token_type_embeddings = TokenEmbeddingConfig::new(2, 5).init(&device()),
             "token_type_embeddings.weight has shape [2, 5], but [T, 4] is needed",
@@ -84,7 +87,7 @@ fn a_table_or_layer_norm_of_another_width_is_named_with_both_shapes() {
 
 #[test]
 fn a_parameter_of_another_dtype_is_named_with_both_dtypes() {
-    let changes: [(fn(&mut BertEmbeddings), &str); 4] = [
+    let changes: [(Change, &str); 4] = [
         (
             |module| {
                 module.token_type_embeddings =

@@ -8,7 +8,7 @@ use super::reference;
 use crate::operator::flex::functions::Functions;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::{max_of, sum_of};
-use crate::operator::flex::{tensor, with_scalar};
+use crate::operator::flex::{slice, tensor, with_scalar};
 use crate::operator::parallel;
 use crate::operator::path::Path;
 use burn::backend::Flex;
@@ -56,7 +56,7 @@ fn forward<T: Scalar>(
     let [rows, classes] = logits.layout().shape().dims();
     let labels = checked_labels(labels, classes);
     let logits = logits.to_contiguous();
-    let scores: &[T] = logits.as_slice().unwrap_or_default();
+    let scores = slice::<T>(&logits);
     let mut statistics = vec![[T::Wide::ZERO; 2]; rows];
     let tasks = scores.chunks_exact(classes).zip(&mut statistics);
     parallel::for_each(scores.len(), tasks, |(scores, statistics)| {
@@ -86,7 +86,7 @@ fn backward<T: Scalar>(
     let [largest, log_sums] = statistics.map(|statistic| statistic.to_contiguous());
     let statistics = largest.storage::<T::Wide>().iter().zip(log_sums.storage::<T::Wide>());
     let mut gradient = logits.into_data(); // the scores' own memory, or a copy if something else holds them
-    let scores = gradient.as_mut_slice::<T>().unwrap_or_default();
+    let scores = gradient.as_mut_slice::<T>().expect("the scores are of the kernel's dtype");
     let tasks = scores.chunks_exact_mut(classes).zip(&labels).zip(statistics);
     parallel::for_each(rows * classes, tasks, |((scores, &label), (&largest, &log_sum))| {
         Arch::new().dispatch(Gradient { scores, label, largest, log_sum, scale });

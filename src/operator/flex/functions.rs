@@ -21,7 +21,7 @@ const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 const LOWEST: f32 = -87.336_54;
 
 /// (eʳ − 1 − r) / r² for |r| ≤ ln 2 / 2, highest power first: a minimax fit, relative error of eʳ 3e-9.
-const EXP: [f32; 5] = [0.001_381_454, 0.008_368_745, 0.041_668_389, 0.166_665_21, 0.499_999_94];
+const EXP: [f32; 5] = [0.001_381_454, 0.008_368_745, 0.041_668_39, 0.166_665_21, 0.499_999_94];
 
 /// Φ(−z) / exp(−z² / 2) for 0 ≤ z ≤ 13.5 in v = 0.33 z / (1 + 0.33 z), highest power first: a minimax fit, relative
 /// error 9e-9. The last is Φ(0), so that errors vanish towards z = 0, where the exponential is 1.

@@ -56,7 +56,7 @@ pub(crate) fn slice<T: Scalar>(tensor: &FloatTensor<Flex>) -> &[T] {
 /// All values, row-major, wide.
 pub(crate) fn widened<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T::Wide> {
     let tensor = tensor.to_contiguous();
-    tensor.as_slice().unwrap_or_default().iter().map(|value: &T| value.widen()).collect()
+    slice::<T>(&tensor).iter().map(|value| value.widen()).collect()
 }
 
 /// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.

@@ -27,7 +27,7 @@ pub struct SequenceBatch {
 /// The labels of a [`SequenceBatch`].
 #[derive(Clone, Debug)]
 pub enum SequenceLabels {
-    /// The id of each text's class, [B].
+    /// The id of each text's class, `[B]`.
     Classes(Tensor<1, Int>),
     /// 1 for each class of a text and 0 for the others, [B, L].
     ManyClasses(Tensor<2>),

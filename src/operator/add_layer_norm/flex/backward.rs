@@ -4,7 +4,7 @@ use super::Block;
 use crate::operator::add_layer_norm::input::{AddLayerNorm, AddLayerNormNeeds};
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
-use crate::operator::flex::{layer_norm, rows_per_task, tensor};
+use crate::operator::flex::{layer_norm, rows_per_task, slice, tensor};
 use crate::operator::parallel;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
@@ -24,9 +24,9 @@ pub(super) fn backward<T: Scalar>(
     let hidden = block.gamma.len();
     let step = rows_per_task(hidden);
     let [x, residual, grad] = [&input.x, &input.residual, grad].map(|rows| rows.to_contiguous());
-    let [x, residual, grad] = [&x, &residual, &grad].map(|rows| rows.as_slice::<T>().unwrap_or_default());
+    let [x, residual, grad] = [&x, &residual, &grad].map(|rows| slice::<T>(rows));
     let [mean, rstd] = [mean, rstd].map(|values| values.to_contiguous());
-    let [mean, rstd] = [&mean, &rstd].map(|values| values.as_slice().unwrap_or_default());
+    let [mean, rstd] = [&mean, &rstd].map(slice::<T::Wide>);
     // Without dropout the two gradients are one.
     let shared = block.mask.is_none();
     let buffer = |needed: bool| vec![T::default(); if needed { x.len() } else { 0 }];

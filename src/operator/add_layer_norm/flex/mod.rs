@@ -11,7 +11,7 @@ use super::ops::AddLayerNormOps;
 use super::reference;
 use crate::operator::flex::mask::factors;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::{kernel_dtype, tensor, widened, with_scalar};
+use crate::operator::flex::{kernel_dtype, slice, tensor, widened, with_scalar};
 use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
@@ -58,7 +58,7 @@ fn dtype(input: &AddLayerNorm<Flex>) -> Option<DType> {
 
 fn forward<T: Scalar>(input: &AddLayerNorm<Flex>) -> (FloatTensor<Flex>, Vec<T::Wide>, Vec<T::Wide>) {
     let (x, residual) = (input.x.to_contiguous(), input.residual.to_contiguous());
-    let (x, residual) = (x.as_slice::<T>().unwrap_or_default(), residual.as_slice().unwrap_or_default());
+    let (x, residual) = (slice::<T>(&x), slice::<T>(&residual));
     let (y, mean, rstd) = forward::forward::<T>(x, residual, &Block::new::<T>(input));
     (tensor(y, input.x.shape()), mean, rstd)
 }

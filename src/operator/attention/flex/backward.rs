@@ -5,7 +5,7 @@ use super::{Head, heads, parts};
 use crate::operator::attention::input::{Attention, AttentionNeeds};
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
-use crate::operator::flex::tensor;
+use crate::operator::flex::{slice, tensor};
 use crate::operator::parallel;
 use crate::operator::philox::Mask;
 use burn::backend::Flex;
@@ -33,9 +33,9 @@ pub(super) fn backward<T: Scalar>(
         grad,
         longest,
         mask: input.dropout.mask(),
-        bias: bias.as_ref().map(|bias| bias.as_slice().unwrap_or_default()),
-        max: max.as_slice().unwrap_or_default(),
-        inverse_sum: inverse_sum.as_slice().unwrap_or_default(),
+        bias: bias.as_ref().map(|bias| slice::<T>(bias)),
+        max: slice::<T::Wide>(&max),
+        inverse_sum: slice::<T::Wide>(&inverse_sum),
     };
     let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
     let [mut query, mut key, mut value] =

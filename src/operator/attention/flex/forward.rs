@@ -4,7 +4,7 @@ use super::rows::{Scores, SoftMax};
 use super::{Head, heads, parts};
 use crate::operator::attention::input::Attention;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::tensor;
+use crate::operator::flex::{slice, tensor};
 use crate::operator::parallel;
 use crate::operator::philox::Mask;
 use burn::backend::Flex;
@@ -23,7 +23,7 @@ pub(super) fn forward<T: Scalar>(input: &Attention<Flex>) -> (FloatTensor<Flex>,
         input,
         longest,
         mask: input.dropout.mask(),
-        bias: bias.as_ref().map(|bias| bias.as_slice().unwrap_or_default()),
+        bias: bias.as_ref().map(|bias| slice::<T>(bias)),
     };
     let mut output = vec![T::default(); shape.num_elements()];
     let mut max = vec![T::Wide::ZERO; heads.len() * longest];

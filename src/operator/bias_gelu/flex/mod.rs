@@ -9,7 +9,7 @@ use super::reference;
 use crate::operator::flex::functions::Functions;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
-use crate::operator::flex::{kernel_dtype, rows_per_task, tensor, widened, with_scalar};
+use crate::operator::flex::{kernel_dtype, rows_per_task, slice, tensor, widened, with_scalar};
 use crate::operator::parallel;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
@@ -42,7 +42,7 @@ fn dtype(input: &BiasGelu<Flex>) -> Option<DType> {
 fn forward<T: Scalar>(input: &BiasGelu<Flex>) -> FloatTensor<Flex> {
     let bias = widened::<T>(&input.bias);
     let x = input.x.to_contiguous();
-    let x = x.as_slice::<T>().unwrap_or_default();
+    let x = slice::<T>(&x);
     let mut y = vec![T::default(); x.len()];
     let size = rows_per_task(bias.len()) * bias.len();
     let tasks = x.chunks(size).zip(y.chunks_mut(size)).map(|(x, y)| Forward { bias: &bias, x, y });
@@ -61,7 +61,7 @@ fn backward<T: Scalar>(
     let bias = widened::<T>(&input.bias);
     let columns = bias.len();
     let (x, grad) = (input.x.to_contiguous(), grad.to_contiguous());
-    let (x, grad) = (x.as_slice::<T>().unwrap_or_default(), grad.as_slice::<T>().unwrap_or_default());
+    let (x, grad) = (slice::<T>(&x), slice::<T>(&grad));
     let mut x_grad = vec![T::default(); x.len()];
     let size = rows_per_task(columns) * columns;
     let mut partials = vec![vec![T::Wide::ZERO; columns]; x.len().div_ceil(size)];
