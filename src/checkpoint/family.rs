@@ -29,8 +29,8 @@ pub(crate) struct HeadKeys {
     pub(crate) layer_norm: &'static str,
     /// The bias of each word's score, under the first of these names that a file has.
     pub(crate) bias: [&'static str; 2],
-    /// The decoder's weight: the word table again, in files whose format does not share tensors.
-    pub(crate) tied: &'static str,
+    /// The decoder's weight. A tied head's is the word table again, in files whose format does not share tensors.
+    pub(crate) decoder: &'static str,
 }
 
 const BERT_HEAD: HeadKeys = HeadKeys {
@@ -38,7 +38,7 @@ const BERT_HEAD: HeadKeys = HeadKeys {
     transform: "cls.predictions.transform.dense",
     layer_norm: "cls.predictions.transform.LayerNorm",
     bias: ["cls.predictions.bias", "cls.predictions.decoder.bias"],
-    tied: "cls.predictions.decoder.weight",
+    decoder: "cls.predictions.decoder.weight",
 };
 
 const ROBERTA_HEAD: HeadKeys = HeadKeys {
@@ -46,7 +46,7 @@ const ROBERTA_HEAD: HeadKeys = HeadKeys {
     transform: "lm_head.dense",
     layer_norm: "lm_head.layer_norm",
     bias: ["lm_head.bias", "lm_head.decoder.bias"],
-    tied: "lm_head.decoder.weight",
+    decoder: "lm_head.decoder.weight",
 };
 
 pub(crate) const BERT: Family = Family {

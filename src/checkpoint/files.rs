@@ -1,6 +1,6 @@
 //! The files that a checkpoint consists of.
 
-use super::formats::entry::Entry;
+use super::formats::entry::{Entry, StoredDType};
 use super::formats::weight_file::WeightFile;
 use super::json::read_json;
 use super::names::WORD;
@@ -24,7 +24,7 @@ pub(super) const WEIGHT_NAMES: [&str; 4] = [
 /// [`read`](Self::read).
 ///
 /// A prefix that a wrapper such as DataParallel gave to all keys of the model is removed.
-pub(crate) struct Checkpoint {
+pub struct Checkpoint {
     /// The path that the user gave, or the weights file in that directory.
     path: PathBuf,
     /// The prefix that a wrapper gave to the keys of the model; mostly empty.
@@ -110,6 +110,18 @@ impl Checkpoint {
             Some(entry) => Ok((entry, path.clone())),
             None => Err(missing(path, key.clone(), "but the index of shards says that it is there")),
         }
+    }
+
+    /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
+    pub(crate) fn are_equal(&mut self, keys: [&str; 2]) -> Result<bool> {
+        for key in keys {
+            if let (Entry { dtype: StoredDType::Other(found), .. }, path) = self.entry(key)? {
+                return Err(Error::CheckpointDType { path, key: key.into(), found });
+            }
+        }
+        let values = self.read(&keys.map(String::from))?;
+        let (left, right) = (&values[0], &values[1]);
+        Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
     /// The values of tensors whose [`entry`](Self::entry) was looked at and is a float, in the order of `keys`.

@@ -239,6 +239,20 @@ impl Fields {
         }
     }
 
+    /// An object, or what is written as null.
+    pub(crate) fn object(&self, field: &'static str) -> Result<Option<&Map<String, Value>>> {
+        match self.fields.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(object)),
+            Some(value) => Err(self.invalid(field, format!("is {}, but must be an object", brief(value)))),
+        }
+    }
+
+    /// Whether a field is missing or null.
+    pub(crate) fn is_null(&self, field: &'static str) -> bool {
+        self.fields.get(field).is_none_or(Value::is_null)
+    }
+
     pub(crate) fn text(&self, field: &'static str) -> Result<Option<&str>> {
         match self.fields.get(field) {
             None => Ok(None),

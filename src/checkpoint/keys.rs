@@ -75,6 +75,11 @@ impl Keys {
         }
     }
 
+    /// The key of the word table.
+    pub(crate) fn word(&self) -> &str {
+        &self.word
+    }
+
     /// The prefix of the whole model's keys: `bert.` or empty; `None` for a file of the layer alone.
     pub(crate) fn model_prefix(&self) -> Option<&str> {
         self.prefix.strip_suffix(MODEL_PREFIX)

@@ -50,6 +50,11 @@ impl VocabularyResize {
         Self { pad_to_multiple_of: Some(multiple), ..self }
     }
 
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn new_rows(&self) -> &NewRows {
+        &self.new_rows
+    }
+
     fn rows(&self) -> Result<usize> {
         let rows = match self.pad_to_multiple_of {
             None => Some(self.vocab_size),
@@ -110,7 +115,7 @@ impl BertEmbeddings {
     /// table is quantised, or there is not enough memory; [`Error::Config`] if the initialiser is not a
     /// distribution. The module is unchanged then.
     pub fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
-        let (rows, old_rows) = (resize.rows()?, self.word_embeddings.num_embeddings());
+        let rows = resize.rows()?;
         if let Some(pad) = self.word_embeddings.padding_idx.filter(|&pad| pad >= rows) {
             return Err(Error::Resize {
                 table: EmbeddingTable::Word,
@@ -120,24 +125,8 @@ impl BertEmbeddings {
                 ),
             });
         }
-        if rows == old_rows {
-            return Ok(());
-        }
-        let old = resizable(&self.word_embeddings, EmbeddingTable::Word)?;
-        check_memory(EmbeddingTable::Word, rows, &old)?;
-        let new = if rows < old_rows {
-            old.narrow(0, 0, rows)
-        } else {
-            let count = rows - old_rows;
-            let added = match &resize.new_rows {
-                NewRows::Initializer => draw(&self.config().initializer, count, &old)?,
-                NewRows::DrawnFrom(initializer) => draw(initializer, count, &old)?,
-                NewRows::MeanCovariance => draw_around_mean(count, &old),
-            };
-            Tensor::cat(vec![old, added], 0)
-        };
-        replace(&mut self.word_embeddings.weight, new);
-        Ok(())
+        let initializer = self.config().initializer;
+        self.word_embeddings.resize(EmbeddingTable::Word, resize, &initializer)
     }
 
     /// Lengthens the position table to `max_position_embeddings` rows, for longer sequences.
@@ -194,6 +183,36 @@ impl BertEmbeddings {
             reserved => Tensor::cat(vec![old.narrow(0, 0, reserved), positions], 0),
         };
         replace(&mut table.weight, new);
+        Ok(())
+    }
+}
+
+impl TokenEmbedding {
+    /// Adds or removes rows at the end, under a new parameter id; a table of that size already is not changed.
+    pub(crate) fn resize(
+        &mut self,
+        name: EmbeddingTable,
+        resize: &VocabularyResize,
+        initializer: &EmbeddingInitializer,
+    ) -> Result<()> {
+        let (rows, old_rows) = (resize.rows()?, self.num_embeddings());
+        if rows == old_rows {
+            return Ok(());
+        }
+        let old = resizable(self, name)?;
+        check_memory(name, rows, &old)?;
+        let new = if rows < old_rows {
+            old.narrow(0, 0, rows)
+        } else {
+            let count = rows - old_rows;
+            let added = match &resize.new_rows {
+                NewRows::Initializer => draw(initializer, count, &old)?,
+                NewRows::DrawnFrom(initializer) => draw(initializer, count, &old)?,
+                NewRows::MeanCovariance => draw_around_mean(count, &old),
+            };
+            Tensor::cat(vec![old, added], 0)
+        };
+        replace(&mut self.weight, new);
         Ok(())
     }
 }

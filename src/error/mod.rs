@@ -48,6 +48,68 @@ pub enum Error {
         rows: usize,
     },
 
+    /// A label is not one of the model's classes.
+    #[error(
+        "labels{} is {label}, but the model has {num_labels} labels (valid: 0..={}); set id2label in the config to \
+         have more",
+        Index(index), num_labels.saturating_sub(1)
+    )]
+    LabelOutOfRange {
+        /// Where in the labels, outermost axis first.
+        index: Vec<usize>,
+        /// The label that was found.
+        label: i64,
+        /// How many labels the model has.
+        num_labels: usize,
+    },
+
+    /// A number that cannot be a label.
+    #[error("labels[{row}][{column}] is {label}, but {allowed}")]
+    InvalidLabel {
+        /// The sequence.
+        row: usize,
+        /// The number's place in the row.
+        column: usize,
+        /// The number that was found.
+        label: f64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+
+    /// A label of a token that the batch does not have.
+    #[error("a label is at [{row}][{column}], but the batch has {} sequences of {} tokens", dims[0], dims[1])]
+    NoSuchToken {
+        /// The sequence.
+        row: usize,
+        /// The token's place in the sequence.
+        column: usize,
+        /// Sequences and their length, [B, S].
+        dims: [usize; 2],
+    },
+
+    /// Two labels of one token.
+    #[error("the token at [{row}][{column}] has two labels; keep one of them")]
+    LabelledTwice {
+        /// The sequence.
+        row: usize,
+        /// The token's place in the sequence.
+        column: usize,
+    },
+
+    /// A head whose size is not that of the word table.
+    #[error(
+        "the head's {part} has {found} rows, but the word table has {words}; resize both with the model's \
+         resize_vocabulary"
+    )]
+    HeadSize {
+        /// The part of the head, such as `bias`.
+        part: &'static str,
+        /// Its rows.
+        found: usize,
+        /// Those of the word table.
+        words: usize,
+    },
+
     /// An id is outside ±2³¹, so no table can have it.
     #[error("{input}{} does not fit a 32-bit signed integer; no table has such a row", Index(index))]
     IdOverflow {
@@ -318,6 +380,19 @@ pub enum Error {
         path: PathBuf,
         /// The keys that compete.
         keys: Vec<String>,
+    },
+
+    /// Two tensors that must be one and the same differ.
+    #[error(
+        "{}: {} and {} differ, but the config ties the head to the word table; set tie_word_embeddings to false \
+         in config.json to give the head a decoder and a bias of its own",
+        path.display(), keys[0], keys[1]
+    )]
+    NotTied {
+        /// The file.
+        path: PathBuf,
+        /// The keys of the two tensors.
+        keys: [String; 2],
     },
 
     /// A tensor of a checkpoint is not of the parameter's shape.

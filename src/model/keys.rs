@@ -10,8 +10,9 @@ pub struct ModelKeys {
     /// What the keys of all but the head start with: `bert.`, or nothing.
     pub(super) prefix: String,
     pub(super) masked_lm: &'static HeadKeys,
-    /// Which of the names of the masked-language-model head's bias is used.
-    pub(super) masked_lm_bias: &'static str,
+    /// Under which names the checkpoint that is read has the biases of a tied and of an untied
+    /// masked-language-model head; `None` of a checkpoint that is written.
+    pub(super) masked_lm_biases: Option<[&'static str; 2]>,
 }
 
 impl ModelKeys {
@@ -28,8 +29,9 @@ impl ModelKeys {
         };
         let [first, second] = masked_lm.bias;
         let has = |name: &str| checkpoint.keys().any(|key| key == name);
-        let masked_lm_bias = if has(second) && !has(first) { second } else { first };
-        Ok(Self { embeddings, prefix, masked_lm, masked_lm_bias })
+        let tied = if has(second) && !has(first) { second } else { first };
+        let untied = if has(second) { second } else { first };
+        Ok(Self { embeddings, prefix, masked_lm, masked_lm_biases: Some([tied, untied]) })
     }
 
     /// The keys that transformers writes, with what the model's start with.
@@ -38,7 +40,7 @@ impl ModelKeys {
             embeddings: Keys::under(&format!("{prefix}embeddings.")),
             prefix,
             masked_lm,
-            masked_lm_bias: masked_lm.bias[0],
+            masked_lm_biases: None,
         }
     }
 

@@ -2,10 +2,10 @@
 
 use super::bert::BertModel;
 use super::config::BertModelConfig;
+use super::loss::{cross_entropy, zero_loss};
 use super::masked_lm_batch::MaskedLmBatch;
 use super::masked_lm_head::MaskedLmHead;
-use crate::error::{EmbeddingTable, Result};
-use crate::operator::functional::cross_entropy;
+use crate::error::{EmbeddingTable, Error, Result};
 use burn::config::Config;
 use burn::module::Module;
 use burn::prelude::*;
@@ -15,6 +15,9 @@ use burn::prelude::*;
 pub struct BertForMaskedLmConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
+    /// Whether the head scores words with the word table, or with a decoder of its own.
+    #[config(default = true)]
+    pub tie_word_embeddings: bool,
     /// Whether the tied head trains the padding row of the word table, as it does in PyTorch. If not, the row
     /// gets no gradient from either end of the model and a zero row stays zero; the scores are the same.
     #[config(default = true)]
@@ -67,12 +70,13 @@ impl BertForMaskedLmConfig {
     /// Those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertForMaskedLm> {
         self.validate()?;
+        let head = MaskedLmHead {
+            train_padding_row: self.train_padding_row,
+            ..MaskedLmHead::new(&self.bert, device)
+        };
         Ok(BertForMaskedLm {
             bert: self.bert.try_init_without_pooler(device)?,
-            head: MaskedLmHead {
-                train_padding_row: self.train_padding_row,
-                ..MaskedLmHead::new(&self.bert, device)
-            },
+            head: if self.tie_word_embeddings { head } else { head.try_untied(&self.bert, device)? },
         })
     }
 }
@@ -100,16 +104,41 @@ pub struct MaskedLmOutput {
 impl BertForMaskedLm {
     /// The config that builds a model of this shape.
     pub fn config(&self) -> BertForMaskedLmConfig {
-        BertForMaskedLmConfig { bert: self.bert.config(), train_padding_row: self.head.train_padding_row }
+        BertForMaskedLmConfig {
+            bert: self.bert.config(),
+            tie_word_embeddings: self.head.decoder.is_none(),
+            train_padding_row: self.head.train_padding_row,
+        }
     }
 
     /// Scores of every word for every vector: [N, H] → [N, V].
     ///
     /// # Panics
     ///
-    /// Panics if the vectors are not of length H.
+    /// Where [`try_logits`](Self::try_logits) returns an error, with the same message.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        self.head.forward(hidden, &self.bert.embeddings.word_embeddings)
+        self.try_logits(hidden).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`logits`](Self::logits), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if the vectors are not of length H, [`Error::HeadSize`] if the word table was resized
+    /// without the head: [`resize_vocabulary`](super::PretrainedModel::resize_vocabulary) resizes both.
+    pub fn try_logits(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {
+        let words = &self.bert.embeddings.word_embeddings;
+        self.head.check(words)?;
+        let [rows, found] = hidden.dims();
+        let hidden_size = self.bert.embeddings.hidden_size();
+        if found != hidden_size {
+            return Err(Error::ShapeMismatch {
+                input: "hidden",
+                found: vec![rows, found],
+                expected: format!("[N, {hidden_size}]"),
+            });
+        }
+        Ok(self.head.forward(hidden, words))
     }
 
     /// Predicts the masked tokens of a batch and returns the loss.
@@ -128,18 +157,26 @@ impl BertForMaskedLm {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`], and [`Error::IdOutOfRange`](crate::Error::IdOutOfRange) if a label is
-    /// not in the vocabulary.
+    /// Those of [`BertModel::try_forward`] and [`try_logits`](Self::try_logits), and [`Error::IdOutOfRange`] if a
+    /// label is not in the vocabulary.
     pub fn try_forward(&self, batch: &MaskedLmBatch) -> Result<MaskedLmOutput> {
         let hidden = self.bert.try_forward_packed(&batch.input, batch.padding.as_ref())?;
         let Some(masked) = &batch.masked else {
             let first = hidden.select(&[0]);
-            return Ok(MaskedLmOutput { loss: self.logits(first).sum().mul_scalar(0.0), logits: None });
+            return Ok(MaskedLmOutput { loss: zero_loss(self.try_logits(first)?), logits: None });
         };
-        masked.labels.check(EmbeddingTable::Word, self.bert.embeddings.word_embeddings.num_embeddings())?;
-        let logits = self.logits(hidden.select(&masked.positions)); // [N, V]
-        let labels = masked.labels.tensor().squeeze_dim::<1>(0); // [N]
-        let loss = cross_entropy(logits.clone(), labels);
+        let rows = self.bert.embeddings.word_embeddings.num_embeddings();
+        if let Some((index, id)) = masked.first_not_below(rows)? {
+            return Err(Error::IdOutOfRange {
+                input: "labels",
+                index,
+                id,
+                table: EmbeddingTable::Word,
+                rows,
+            });
+        }
+        let logits = self.try_logits(hidden.select(masked.places()))?; // [N, V]
+        let loss = cross_entropy(logits.clone(), masked.labels(), None);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })
     }
 }

@@ -1,35 +1,68 @@
 //! A batch with some of its tokens masked.
 
-use crate::embeddings::{BertEmbeddingsInput, Ids, PaddingMask};
+use super::labels::TokenLabels;
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
+use crate::error::Result;
 use burn::prelude::*;
 
-/// A batch for [`BertForMaskedLm`](crate::model::BertForMaskedLm).
+/// A batch for [`BertForMaskedLm`](super::BertForMaskedLm).
+///
+/// [`MaskedLmCollator`](crate::training::MaskedLmCollator) makes them at random; to choose the masked tokens yourself:
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::BertEmbeddingsInput;
+/// use burn_bert::model::MaskedLmBatch;
+///
+/// let device = Device::default();
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 4, 9, 3], [2, 8, 4, 3]], &device)?; // 4 is [MASK]
+/// let batch = MaskedLmBatch::new(input, None, &[[0, 1], [1, 2]], &[7, 5])?;
+/// assert_eq!(batch.num_masked(), 2);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MaskedLmBatch {
-    /// The tokens, some of them masked, padded at the end to one length.
+    /// The tokens, some of them masked, padded to one length.
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    pub(crate) masked: Option<MaskedTokens>,
-}
-
-/// The N > 0 masked tokens of a batch.
-#[derive(Clone, Debug)]
-pub(crate) struct MaskedTokens {
-    /// Where they are, row · S + column.
-    pub positions: Vec<usize>,
-    /// What they were, [1, N].
-    pub labels: Ids,
+    pub(super) masked: Option<TokenLabels>,
 }
 
 impl MaskedLmBatch {
+    /// A batch whose masked tokens are at `positions`, as row and column, and were `labels`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label a position, or `padding` is not
+    /// [B, S]; [`Error::NoSuchToken`](crate::Error::NoSuchToken) if a position is outside the batch,
+    /// [`Error::LabelledTwice`](crate::Error::LabelledTwice) if one is there twice.
+    pub fn new(
+        input: BertEmbeddingsInput,
+        padding: Option<PaddingMask>,
+        positions: &[[usize; 2]],
+        labels: &[u32],
+    ) -> Result<Self> {
+        if let Some(padding) = &padding {
+            padding.check(input.dims())?;
+        }
+        let labels = labels.iter().map(|&label| label.into()).collect();
+        let masked = TokenLabels::new(input.dims(), positions, labels, &input.device())?;
+        Ok(Self { input, padding, masked })
+    }
+
     /// Number of masked tokens, N.
     pub fn num_masked(&self) -> usize {
-        self.masked.as_ref().map_or(0, |masked| masked.labels.dims()[1])
+        self.masked.as_ref().map_or(0, TokenLabels::len)
+    }
+
+    /// Where they are, row · S + column; empty if there are none.
+    pub fn positions(&self) -> &[usize] {
+        self.masked.as_ref().map_or(&[], TokenLabels::places)
     }
 
     /// What the masked tokens were, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.masked.as_ref().map(|masked| masked.labels.tensor().squeeze_dim(0))
+        self.masked.as_ref().map(TokenLabels::labels)
     }
 }

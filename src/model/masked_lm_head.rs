@@ -1,17 +1,18 @@
 //! The output head, tied to the word table.
 
 use super::config::BertModelConfig;
-use crate::embeddings::{BertEmbeddingsConfig, TokenEmbedding};
+use crate::embeddings::{BertEmbeddingsConfig, TokenEmbedding, TokenEmbeddingConfig};
 use crate::encoder::linear_gelu;
+use crate::error::{Error, Result};
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, LayerNorm, LayerNormConfig, Linear};
 use burn::prelude::*;
 
 /// BERT's masked-language-model head: `logits = LayerNorm(GELU(x·A + a)) · Wᵀ + b`.
 ///
-/// W is the word table of the embedding layer. The head does not hold it: it is passed to
-/// [`forward`](Self::forward), so both ends of the model train one table. (A copy in a parameter of its own
-/// would drift away with the first step.)
+/// W is the word table of the embedding layer, or the head's own [`decoder`](Self::decoder). A tied head does not hold
+/// W: it is passed to [`forward`](Self::forward), so both ends of the model train one table. (A copy in a parameter of
+/// its own would drift away with the first step.)
 #[derive(Module, Debug)]
 pub struct MaskedLmHead {
     /// A and a, [H, H].
@@ -20,6 +21,8 @@ pub struct MaskedLmHead {
     pub layer_norm: LayerNorm,
     /// b, one number a word, `[V]`.
     pub bias: Param<Tensor<1>>,
+    /// W of a head that is not tied to the word table, [V, H].
+    pub decoder: Option<TokenEmbedding>,
     /// Whether the scores of the padding id send a gradient to its row of W, as they do in PyTorch.
     pub train_padding_row: bool,
 }
@@ -32,8 +35,28 @@ impl MaskedLmHead {
             transform: config.linear(hidden_size, device),
             layer_norm: LayerNormConfig::new(hidden_size).with_epsilon(layer_norm_eps).init(device),
             bias: Initializer::Zeros.init([vocab_size], device),
+            decoder: None,
             train_padding_row: true,
         }
+    }
+
+    /// The same head with a table of its own.
+    pub(super) fn try_untied(self, config: &BertModelConfig, device: &Device) -> Result<Self> {
+        let BertEmbeddingsConfig { hidden_size, vocab_size, ref initializer, .. } = config.embeddings;
+        let table = TokenEmbeddingConfig::new(vocab_size, hidden_size).with_initializer(initializer.clone());
+        Ok(Self { decoder: Some(table.try_init(device)?), ..self })
+    }
+
+    /// Whether the head scores as many words as the table has.
+    pub(super) fn check(&self, words: &TokenEmbedding) -> Result<()> {
+        let rows = words.num_embeddings();
+        let decoder = self.decoder.as_ref().map(|table| ("decoder", table.num_embeddings()));
+        for (part, found) in decoder.into_iter().chain([("bias", self.bias.lazy_shape()[0])]) {
+            if found != rows {
+                return Err(Error::HeadSize { part, found, words: rows });
+            }
+        }
+        Ok(())
     }
 
     /// Scores every word of the vocabulary for every vector.
@@ -41,7 +64,7 @@ impl MaskedLmHead {
     /// # Shapes
     ///
     /// - `hidden`: [N, H]
-    /// - `words`: W, [V, H]
+    /// - `words`: the word table, [V, H], which a tied head reads
     /// - output: [N, V]
     ///
     /// # Panics
@@ -50,6 +73,7 @@ impl MaskedLmHead {
     pub fn forward(&self, hidden: Tensor<2>, words: &TokenEmbedding) -> Tensor<2> {
         let hidden = linear_gelu(&self.transform, hidden);
         let hidden = self.layer_norm.forward(hidden); // [N, H]
+        let words = self.decoder.as_ref().unwrap_or(words);
         let table = words.weight.val();
         let scores = hidden.clone().matmul(table.clone().transpose()); // [N, V]
         let scores = match words.padding_idx {

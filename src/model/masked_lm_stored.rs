@@ -4,18 +4,59 @@ use super::bert::BertModel;
 use super::config::BertModelConfig;
 use super::keys::ModelKeys;
 use super::masked_lm::{BertForMaskedLm, BertForMaskedLmConfig};
+use super::masked_lm_head::MaskedLmHead;
 use super::stored::{Part, Stored};
-use crate::checkpoint::{Fields, StoredParam};
-use crate::error::Result;
+use crate::checkpoint::{Checkpoint, Fields, StoredParam};
+use crate::embeddings::{EmbeddingInitializer, NewRows, VocabularyResize};
+use crate::error::{EmbeddingTable, Error, Result};
+use burn::module::ParamId;
 use burn::prelude::*;
+use serde_json::{Value, json};
+use std::path::Path;
 
 impl BertForMaskedLmConfig {
-    pub(super) fn from_fields(fields: &Fields) -> Result<Self> {
-        if fields.flag("tie_word_embeddings")? == Some(false) {
-            let problem = "is false, but the head reads the word table and has none of its own";
-            return Err(fields.invalid("tie_word_embeddings", problem.into()));
+    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::from_pretrained`].
+    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
+        Self::from_fields(&Fields::at(path.as_ref())?)
+    }
+
+    fn from_fields(fields: &Fields) -> Result<Self> {
+        let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+        Ok(Self::new(BertModelConfig::from_fields(fields)?).with_tie_word_embeddings(tie_word_embeddings))
+    }
+}
+
+impl MaskedLmHead {
+    /// Makes bias and decoder fit a vocabulary of `words` rows.
+    fn resize(
+        &mut self,
+        resize: &VocabularyResize,
+        initializer: &EmbeddingInitializer,
+        words: usize,
+    ) -> Result<()> {
+        if let Some(decoder) = &mut self.decoder {
+            decoder.resize(EmbeddingTable::Embedding, resize, initializer)?;
         }
-        BertModelConfig::from_fields(fields).map(Self::new)
+        let old = self.bias.val().detach();
+        let [rows] = old.dims();
+        if rows == words {
+            return Ok(());
+        }
+        let new = if words < rows {
+            old.narrow(0, 0, words)
+        } else {
+            let mean = match resize.new_rows() {
+                NewRows::MeanCovariance => old.clone().mean(),
+                NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
+            };
+            Tensor::cat(vec![old, mean.expand([words - rows])], 0)
+        };
+        self.bias = self.bias.clone().transform_for_load(new.detach(), ParamId::new());
+        Ok(())
     }
 }
 
@@ -43,15 +84,56 @@ impl Stored for BertForMaskedLm {
         &self.bert
     }
 
+    fn bert_mut(&mut self) -> &mut BertModel {
+        &mut self.bert
+    }
+
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
         let names = keys.masked_lm;
         let mut params = Vec::from(StoredParam::linear(names.transform, &self.head.transform));
         params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
-        params.push(StoredParam::vector(keys.masked_lm_bias, &self.head.bias));
+        let decoder = self.head.decoder.as_ref();
+        params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
+        // transformers has two biases, which are one where the head is tied.
+        let biases = match keys.masked_lm_biases {
+            Some([bias, decoder_bias]) => vec![if decoder.is_some() { decoder_bias } else { bias }],
+            None if decoder.is_some() => names.bias.into(),
+            None => vec![names.bias[0]],
+        };
+        params.extend(biases.into_iter().map(|name| StoredParam::vector(name, &self.head.bias)));
         vec![Part { namespace: names.prefix.into(), params }]
     }
 
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        vec![("tie_word_embeddings", json!(self.head.decoder.is_none()))]
+    }
+
+    fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {
+        let initializer = self.bert.embeddings.config().initializer;
+        self.head.resize(resize, &initializer, self.bert.embeddings.word_embeddings.num_embeddings())
+    }
+
+    /// A tied head has one table and one bias, so what a file has under two names must be the same twice.
+    fn check_checkpoint(
+        config: &BertForMaskedLmConfig,
+        keys: &ModelKeys,
+        checkpoint: &mut Checkpoint,
+    ) -> Result<()> {
+        if !config.tie_word_embeddings {
+            return Ok(());
+        }
+        let [bias, decoder_bias] = keys.masked_lm.bias;
+        for names in [[keys.embeddings.word(), keys.masked_lm.decoder], [bias, decoder_bias]] {
+            let has = |name: &str| checkpoint.keys().any(|key| key == name);
+            if names.iter().all(|name| has(name)) && !checkpoint.are_equal(names)? {
+                let path = checkpoint.path().to_path_buf();
+                return Err(Error::NotTied { path, keys: names.map(String::from) });
+            }
+        }
+        Ok(())
+    }
+
     fn is_copy(keys: &ModelKeys, key: &str) -> bool {
-        key == keys.masked_lm.tied || keys.masked_lm.bias.contains(&key)
+        key == keys.masked_lm.decoder || keys.masked_lm.bias.contains(&key)
     }
 }

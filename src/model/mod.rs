@@ -1,9 +1,14 @@
 //! BERT and its heads, from Hugging Face checkpoints and back.
 
 mod bert;
+mod classification_batch;
+#[cfg(feature = "checkpoint")]
+mod classification_stored;
 mod config;
 #[cfg(feature = "checkpoint")]
 mod keys;
+mod labels;
+mod loss;
 mod masked_lm;
 mod masked_lm_batch;
 mod masked_lm_head;
@@ -14,17 +19,26 @@ mod pooling;
 mod pretrained;
 #[cfg(feature = "checkpoint")]
 mod report;
+mod sequence_classification;
 #[cfg(feature = "checkpoint")]
 mod stored;
+mod token_classification;
 
 pub use bert::{BertModel, BertModelOutput, BertPooler};
+pub use classification_batch::{SequenceClassificationBatch, TokenClassificationBatch};
 pub use config::BertModelConfig;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput};
 pub use masked_lm_batch::MaskedLmBatch;
-pub(crate) use masked_lm_batch::MaskedTokens;
 pub use masked_lm_head::MaskedLmHead;
 pub use pooling::mean_pooled;
 #[cfg(feature = "checkpoint")]
 pub use pretrained::PretrainedModel;
 #[cfg(feature = "checkpoint")]
 pub use report::LoadReport;
+pub use sequence_classification::{
+    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
+    SequenceClassificationHead, SequenceClassifierOutput,
+};
+pub use token_classification::{
+    BertForTokenClassification, BertForTokenClassificationConfig, TokenClassifierOutput,
+};

@@ -2,12 +2,12 @@
 
 use super::config::BertModelConfig;
 use super::keys::{ModelKeys, masked_lm_head_of};
-use super::masked_lm::BertForMaskedLmConfig;
 use super::report::LoadReport;
 use super::stored::Stored;
 use crate::checkpoint::{
     Checkpoint, Directory, Family, Fields, agree, check_pair, filled, tensors, torch_name,
 };
+use crate::embeddings::{PositionFill, VocabularyResize};
 use crate::error::Result;
 use burn::prelude::*;
 use serde_json::json;
@@ -99,6 +99,37 @@ pub trait PretrainedModel: Stored {
         Ok(report)
     }
 
+    /// Grows or shrinks the vocabulary: the word table, and what the head has a row a word of.
+    ///
+    /// A masked-language-model head's bias grows by the mean of the old ones with
+    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and by zeros otherwise; a
+    /// decoder of its own grows as the word table does. Every resized parameter has a new id: an optimiser starts
+    /// afresh with it and goes on with all others, as after
+    /// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary). The model is
+    /// unchanged then.
+    fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
+        let mut resized = self.clone();
+        resized.bert_mut().embeddings.resize_vocabulary(resize)?;
+        resized.resize_head(resize)?;
+        *self = resized;
+        Ok(())
+    }
+
+    /// Lengthens the position table, see
+    /// [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions). The model is unchanged
+    /// then.
+    fn extend_positions(&mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<()> {
+        self.bert_mut().embeddings.extend_positions(max_position_embeddings, fill)
+    }
+
     /// Writes `config.json` and `model.safetensors` into `dir`; Python reads them with the `from_pretrained` of
     /// transformers' class, such as `AutoModelForMaskedLM`.
     ///
@@ -139,18 +170,6 @@ impl BertModelConfig {
     }
 }
 
-impl BertForMaskedLmConfig {
-    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModelConfig::from_pretrained`]; [`Error::ConfigFile`](crate::Error::ConfigFile) if the head is
-    /// not tied to the word table.
-    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        Self::from_fields(&Fields::at(path.as_ref())?)
-    }
-}
-
 /// A new model with the values of a checkpoint.
 fn build<M: Stored>(
     config: &M::Config,
@@ -169,10 +188,11 @@ fn read<M: Stored>(
     model: &M,
     config: &M::Config,
     fields: &Fields,
-    checkpoint: Checkpoint,
+    mut checkpoint: Checkpoint,
 ) -> Result<(M, LoadReport)> {
     let head = masked_lm_head_of(fields.family()?, fields.path())?;
     let keys = ModelKeys::locate(&checkpoint, head)?;
+    M::check_checkpoint(config, &keys, &mut checkpoint)?;
     agree(&keys.embeddings, &M::bert_config(config).embeddings, fields)?;
     let stored: BTreeSet<&str> = checkpoint.keys().collect();
     let mut params = model.bert().body_params(&keys);
@@ -232,10 +252,8 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let is_unprefixed = old_prefix == Some("");
     directory.replace(fields, tensors, |key| {
         let is_of_model = ["embeddings.", "encoder.", "pooler."].iter().any(|part| key.starts_with(part));
-        let name = match is_unprefixed && is_of_model {
-            true => format!("{}{key}", keys.prefix),
-            false => key.to_string(),
-        };
+        let name =
+            if is_unprefixed && is_of_model { format!("{}{key}", keys.prefix) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
             || keys.embeddings.is_of_layer(&name, true)
             || name.starts_with(&keys.encoder())

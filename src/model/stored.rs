@@ -3,7 +3,8 @@
 use super::bert::BertModel;
 use super::config::BertModelConfig;
 use super::keys::{ModelKeys, masked_lm_head_of};
-use crate::checkpoint::{Fields, StoredParam};
+use crate::checkpoint::{Checkpoint, Fields, StoredParam};
+use crate::embeddings::VocabularyResize;
 use crate::error::{Error, Result};
 use burn::module::Module;
 use burn::prelude::*;
@@ -32,12 +33,29 @@ pub trait Stored: Module {
     /// The model below the head.
     fn bert(&self) -> &BertModel;
 
+    /// The model below the head.
+    fn bert_mut(&mut self) -> &mut BertModel;
+
     /// What lies above the encoder: each part is in a checkpoint as a whole or not at all.
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>>;
 
     /// The fields of `config.json` that the head decides.
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
+    }
+
+    /// Makes the head's parts that have a row a word fit the word table, which was resized.
+    fn resize_head(&mut self, _resize: &VocabularyResize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Refuses a checkpoint that contradicts itself or the config.
+    fn check_checkpoint(
+        _config: &Self::Config,
+        _keys: &ModelKeys,
+        _checkpoint: &mut Checkpoint,
+    ) -> Result<()> {
+        Ok(())
     }
 
     /// Whether a key that is not read holds nothing but a copy of a parameter.
@@ -157,6 +175,10 @@ impl Stored for BertModel {
     }
 
     fn bert(&self) -> &BertModel {
+        self
+    }
+
+    fn bert_mut(&mut self) -> &mut BertModel {
         self
     }
 

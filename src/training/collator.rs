@@ -2,10 +2,9 @@
 
 use super::example::MaskedLmExample;
 use crate::embeddings::BertEmbeddingsInput;
-use crate::embeddings::Ids;
 use crate::embeddings::{padded_length, padding_mask};
 use crate::error::{Error, Result};
-use crate::model::{MaskedLmBatch, MaskedTokens};
+use crate::model::MaskedLmBatch;
 use burn::config::Config;
 use burn::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -216,7 +215,7 @@ impl MaskedLmCollator {
             let mut ids = example.input_ids().to_vec();
             let words = if self.config.whole_word_masking { Some(word_ids(row, example)?) } else { None };
             for (column, label) in self.mask_with(&mut ids, words, &mut rng) {
-                positions.push(row * seq + column);
+                positions.push([row, column]);
                 labels.push(label);
             }
             ids.resize(seq, self.pad_token_id);
@@ -232,11 +231,7 @@ impl MaskedLmCollator {
         if let Some(rows) = position_ids {
             input = input.with_position_ids(&rows)?;
         }
-        let masked = match labels.len() {
-            0 => None,
-            _ => Some(MaskedTokens { positions, labels: Ids::from_rows("labels", &[labels], device)? }),
-        };
-        Ok(MaskedLmBatch { input, padding: padding_mask(&lengths, seq), masked })
+        MaskedLmBatch::new(input, padding_mask(&lengths, seq), &positions, &labels)
     }
 }
 

@@ -2,23 +2,25 @@
 
 use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, TRAINING, Tolerance, assert_close, values};
 use crate::transformers::{Python, real_checkpoint};
-use burn::module::Param;
+use crate::whole_model::{self, File, Slot, linear, norm, places};
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::nn::{LayerNorm, Linear};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType, Gradients};
+use burn::tensor::FloatDType;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModel, LoadReport, PretrainedModel, mean_pooled,
 };
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, cast_module};
-use safetensors::{Dtype, SafeTensors};
+use burn_bert::{BertEmbeddings, cast_module};
 use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm")
+}
+
+fn file(name: &str) -> File {
+    File::at(&folder().join(name))
 }
 
 /// How a family names what is in the fixtures.
@@ -61,54 +63,11 @@ const ROBERTA: Family = Family {
     tensors: 42,
 };
 
-/// One of the model's parameters. PyTorch keeps a linear layer's weight as [out, in], Burn as [in, out].
-enum Slot<'a> {
-    Table(&'a mut Param<Tensor<2>>),
-    Linear(&'a mut Param<Tensor<2>>),
-    Vector(&'a mut Param<Tensor<1>>),
-}
-
-fn linear<'a>(name: String, linear: &'a mut Linear) -> [(String, Slot<'a>); 2] {
-    let bias = linear.bias.as_mut().expect("BERT's linear layers have a bias");
-    [
-        (format!("{name}.weight"), Slot::Linear(&mut linear.weight)),
-        (format!("{name}.bias"), Slot::Vector(bias)),
-    ]
-}
-
-fn norm<'a>(name: String, norm: &'a mut LayerNorm) -> [(String, Slot<'a>); 2] {
-    let beta = norm.beta.as_mut().expect("BERT's LayerNorm has a bias");
-    [(format!("{name}.weight"), Slot::Vector(&mut norm.gamma)), (format!("{name}.bias"), Slot::Vector(beta))]
-}
-
 impl Family {
     /// Every parameter by its Hugging Face name.
     fn slots<'a>(&self, model: &'a mut BertForMaskedLm) -> Vec<(String, Slot<'a>)> {
-        let BertForMaskedLm { bert: BertModel { embeddings, encoder, pooler: _ }, head } = model;
-        let name = |part: &str| format!("{}.embeddings.{part}", self.prefix);
-        let mut slots = vec![
-            (name("word_embeddings.weight"), Slot::Table(&mut embeddings.word_embeddings.weight)),
-            (name("token_type_embeddings.weight"), Slot::Table(&mut embeddings.token_type_embeddings.weight)),
-        ];
-        if let Some(table) = &mut embeddings.position_embeddings {
-            slots.push((name("position_embeddings.weight"), Slot::Table(&mut table.weight)));
-        }
-        slots.extend(norm(name("LayerNorm"), &mut embeddings.layer_norm));
-        for (i, layer) in encoder.layers.iter_mut().enumerate() {
-            let name = |part: &str| format!("{}.encoder.layer.{i}.{part}", self.prefix);
-            slots.extend(linear(name("attention.self.query"), &mut layer.attention.query));
-            slots.extend(linear(name("attention.self.key"), &mut layer.attention.key));
-            slots.extend(linear(name("attention.self.value"), &mut layer.attention.value));
-            if let Some(positions) = &mut layer.attention.relative_positions {
-                let table = &mut positions.distance_embedding.weight;
-                slots.push((name("attention.self.distance_embedding.weight"), Slot::Table(table)));
-            }
-            slots.extend(linear(name("attention.output.dense"), &mut layer.attention_output));
-            slots.extend(norm(name("attention.output.LayerNorm"), &mut layer.attention_layer_norm));
-            slots.extend(linear(name("intermediate.dense"), &mut layer.intermediate));
-            slots.extend(linear(name("output.dense"), &mut layer.output));
-            slots.extend(norm(name("output.LayerNorm"), &mut layer.output_layer_norm));
-        }
+        let BertForMaskedLm { bert, head } = model;
+        let mut slots = whole_model::bert(bert, self.prefix);
         slots.extend(linear(self.transform.into(), &mut head.transform));
         slots.extend(norm(self.transform_norm.into(), &mut head.layer_norm));
         slots.push((self.bias.into(), Slot::Vector(&mut head.bias)));
@@ -123,7 +82,7 @@ impl Family {
                 .unwrap();
         assert_eq!(report, LoadReport::default());
         let mut model = cast_module(model, dtype);
-        let weights = File::read(format!("{}/model.safetensors", self.model));
+        let weights = file(&format!("{}/model.safetensors", self.model));
         let slots = self.slots(&mut model);
         assert_eq!(slots.len(), self.tensors);
         for (name, slot) in slots {
@@ -136,7 +95,7 @@ impl Family {
         let device = Device::default().autodiff();
         let mut model = self.load(dtype, &device);
         let suffix = if dtype == FloatDType::F64 { "f64" } else { "f32" };
-        let case = File::read(format!("{}_{suffix}.safetensors", self.cases));
+        let case = file(&format!("{}_{suffix}.safetensors", self.cases));
 
         let (input, padding) = case.batch(&device);
         let [batch, seq] = input.dims();
@@ -181,85 +140,6 @@ impl Family {
     }
 }
 
-impl Slot<'_> {
-    /// The values as PyTorch keeps them.
-    fn values(&self) -> Vec<f64> {
-        match self {
-            Self::Table(param) => values(param.val()),
-            Self::Linear(param) => values(param.val().transpose()),
-            Self::Vector(param) => values(param.val()),
-        }
-    }
-
-    fn gradient(&self, gradients: &Gradients) -> Vec<f64> {
-        match self {
-            Self::Table(param) => values(param.grad(gradients).unwrap()),
-            Self::Linear(param) => values(param.grad(gradients).unwrap().transpose()),
-            Self::Vector(param) => values(param.grad(gradients).unwrap()),
-        }
-    }
-}
-
-/// Where a tensor of the batch has what is looked for.
-fn places(case: &File, name: &str, wanted: impl Fn(i64) -> bool) -> Vec<i32> {
-    let all = case.data(name).iter::<i64>().collect::<Vec<_>>();
-    (0..).zip(all).filter(|&(_, value)| wanted(value)).map(|(place, _)| place).collect()
-}
-
-/// A safetensors file, all of it.
-struct File {
-    bytes: Vec<u8>,
-}
-
-impl File {
-    fn read(name: String) -> Self {
-        Self::at(&folder().join(name))
-    }
-
-    fn at(path: &Path) -> Self {
-        Self { bytes: std::fs::read(path).unwrap() }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        SafeTensors::deserialize(&self.bytes).unwrap().tensor(name).is_ok()
-    }
-
-    fn data(&self, name: &str) -> TensorData {
-        let file = SafeTensors::deserialize(&self.bytes).unwrap();
-        let view = file.tensor(name).unwrap_or_else(|_| panic!("no {name}"));
-        let dtype = match view.dtype() {
-            Dtype::F64 => DType::F64,
-            Dtype::F32 => DType::F32,
-            Dtype::I64 => DType::I64,
-            other => panic!("{name} is of {other}"),
-        };
-        TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype)
-    }
-
-    fn values(&self, name: &str) -> Vec<f64> {
-        self.data(name).iter::<f64>().collect()
-    }
-
-    /// Where a word is to be guessed, and which.
-    fn labels(&self, device: &Device) -> (Vec<i32>, Tensor<1, Int>) {
-        let labels: Vec<i32> = self.data("labels").iter::<i32>().filter(|&label| label >= 0).collect();
-        let labels = Tensor::from_data(labels.as_slice(), device);
-        (places(self, "labels", |label| label >= 0), labels)
-    }
-
-    /// The case's tokens, and where there are none.
-    fn batch(&self, device: &Device) -> (BertEmbeddingsInput, PaddingMask) {
-        let ids = |name: &str| Tensor::<2, Int>::from_data(self.data(name), device);
-        let input = BertEmbeddingsInput::from_ids(ids("input_ids")).unwrap();
-        let input = if self.has("token_type_ids") {
-            input.with_token_type_ids(ids("token_type_ids")).unwrap()
-        } else {
-            input
-        };
-        (input, ids("attention_mask").equal_elem(0).into())
-    }
-}
-
 fn undropped(mut config: BertForMaskedLmConfig) -> BertForMaskedLmConfig {
     config.bert.embeddings.hidden_dropout_prob = 0.0;
     config.bert.attention_probs_dropout_prob = 0.0;
@@ -291,7 +171,7 @@ fn attention_weights_equal_transformers_wherever_there_is_a_token() {
     for family in [RELATIVE_KEY, RELATIVE_KEY_QUERY] {
         let device = Device::default();
         let model = family.load(FloatDType::F64, &device);
-        let case = File::read(format!("{}_f64.safetensors", family.cases));
+        let case = file(&format!("{}_f64.safetensors", family.cases));
         let (input, padding) = case.batch(&device);
         let attentions = model.bert.forward_all(&input, Some(&padding)).attentions.unwrap();
         assert_eq!(attentions.len(), 2);
@@ -329,7 +209,7 @@ fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
         for (dtype, suffix) in [(FloatDType::F32, "f32"), (FloatDType::F64, "f64")] {
             let device = Device::default().autodiff();
             let mut model = family.load(dtype, &device);
-            let case = File::read(format!("{}_{suffix}.safetensors", family.cases));
+            let case = file(&format!("{}_{suffix}.safetensors", family.cases));
             let (input, padding) = case.batch(&device);
             let (places, labels) = case.labels(&device);
             let places = Tensor::<1, Int>::from_data(places.as_slice(), &device);
@@ -378,7 +258,7 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_new_head() {
     assert_eq!(report, LoadReport::default());
     for (dtype, suffix, tolerance) in [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)] {
         let model = cast_module(model.clone(), dtype);
-        let case = File::read(format!("cases_{suffix}.safetensors"));
+        let case = file(&format!("cases_{suffix}.safetensors"));
         let (input, padding) = case.batch(&device);
         let output = model.forward(&input, Some(&padding));
         // The third sequence is padded on the left: transformers pools what padding looked at.
@@ -399,7 +279,7 @@ fn a_pickled_model_is_the_same_and_its_tied_copies_are_accounted_for() {
     let dir = folder().join("tiny_bert_bin");
     let (mut model, report) = BertForMaskedLm::from_pretrained(dir, &device).unwrap();
     assert_eq!(report, LoadReport::default());
-    let weights = File::read("tiny_bert/model.safetensors".into());
+    let weights = file("tiny_bert/model.safetensors");
     for (name, slot) in BERT.slots(&mut model) {
         assert_eq!(slot.values(), weights.values(&name), "{name}");
     }
@@ -410,8 +290,7 @@ fn the_input_layer_of_a_whole_model_is_found_in_either_format() {
     let device = Device::default();
     let load = |name: &str| BertEmbeddings::from_pretrained(folder().join(name), &device).unwrap();
     let words = |name: &str| values(load(name).word_embeddings.weight.val());
-    let expected =
-        File::read("tiny_bert/model.safetensors".into()).values("bert.embeddings.word_embeddings.weight");
+    let expected = file("tiny_bert/model.safetensors").values("bert.embeddings.word_embeddings.weight");
     assert_eq!(words("tiny_bert"), expected);
     assert_eq!(words("tiny_bert_bin"), expected);
     assert_eq!(words("tiny_bert_encoder_only").len(), expected.len());

@@ -10,12 +10,17 @@ mod golden;
 mod tolerance;
 #[path = "../support/transformers/mod.rs"]
 mod transformers;
+#[cfg(feature = "checkpoint")]
+#[path = "../support/whole_model/mod.rs"]
+mod whole_model;
 
 mod adamw;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
 #[cfg(feature = "checkpoint")]
 mod checkpoint_config;
+#[cfg(feature = "checkpoint")]
+mod classifiers;
 mod config;
 #[cfg(feature = "checkpoint")]
 mod corrupt_checkpoint;
@@ -25,8 +30,11 @@ mod encoder;
 mod fields;
 mod forward;
 mod gradients;
+mod gradients_models;
 #[cfg(feature = "checkpoint")]
 mod hugging_face;
+#[cfg(feature = "checkpoint")]
+mod hugging_face_classifiers;
 #[cfg(feature = "checkpoint")]
 mod hugging_face_masked_lm;
 mod input;
@@ -42,6 +50,8 @@ mod metrics;
 mod odd_files;
 mod resize;
 #[cfg(feature = "checkpoint")]
+mod resize_model;
+#[cfg(feature = "checkpoint")]
 mod save_masked_lm;
 #[cfg(feature = "checkpoint")]
 mod save_pretrained;
@@ -52,4 +62,6 @@ mod sparse_training;
 #[cfg(feature = "tokenizers")]
 mod text;
 mod training;
+#[cfg(feature = "checkpoint")]
+mod untied_head;
 mod whole_word_masking;

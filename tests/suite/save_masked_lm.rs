@@ -149,7 +149,6 @@ fn what_else_a_directory_holds_is_kept() {
     let nsp = "cls.seq_relationship.weight";
     let dir = with_tensors("tiny_bert", |tensors| {
         tensors.push(Stored::f32(nsp, &[2, 12]));
-        tensors.push(Stored::f32("cls.predictions.decoder.bias", &[40]));
     });
     fs::write(dir.path().join("tokenizer.json"), "{}").unwrap();
     let mut config = config_json(dir.path());
@@ -252,7 +251,6 @@ fn a_layer_that_stands_alone_is_no_model() {
 fn a_config_that_no_such_model_has_is_refused_by_its_field() {
     for (field, value) in [
         ("hidden_act", json!("gelu_new")),
-        ("tie_word_embeddings", json!(false)),
         ("is_decoder", json!(true)),
         ("add_cross_attention", json!(true)),
         ("num_attention_heads", json!(5)),

@@ -1,0 +1,63 @@
+//! The losses of the heads.
+
+use crate::operator::functional;
+use burn::prelude::*;
+use burn::tensor::activation::{log_sigmoid, log_softmax};
+
+/// Mean cross-entropy of the rows: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1.
+///
+/// # Shapes
+///
+/// - `logits`: [N, C]
+/// - `labels`: `[N]`
+/// - output: `[1]`
+///
+/// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
+pub(super) fn cross_entropy(
+    logits: Tensor<2>,
+    labels: Tensor<1, Int>,
+    class_weights: Option<&[f64]>,
+) -> Tensor<1> {
+    let Some(weights) = class_weights else { return functional::cross_entropy(logits, labels) };
+    let costs = log_softmax(logits, 1).gather(1, labels.clone().unsqueeze_dim(1)).neg().squeeze_dim::<1>(1);
+    let weights = vector(weights, &costs).select(0, labels); // [N]
+    (costs * weights.clone()).sum() / weights.sum()
+}
+
+/// Mean binary cross-entropy of every entry: −(y·log σ(x) + (1 − y)·log σ(−x)), times its class's weight.
+///
+/// # Shapes
+///
+/// - `logits`, `targets`: [B, C]
+/// - output: `[1]`
+///
+/// Source: `torch.nn.functional.binary_cross_entropy_with_logits` of PyTorch 2.15.
+pub(super) fn binary_cross_entropy(
+    logits: Tensor<2>,
+    targets: Tensor<2>,
+    class_weights: Option<&[f64]>,
+) -> Tensor<1> {
+    let absent = targets.clone().neg().add_scalar(1.0);
+    let costs = (targets * log_sigmoid(logits.clone()) + absent * log_sigmoid(logits.neg())).neg();
+    match class_weights {
+        Some(weights) => (costs.clone() * vector(weights, &costs).unsqueeze()).mean(),
+        None => costs.mean(),
+    }
+}
+
+/// Mean squared error of every entry: [B, C] twice → `[1]`.
+pub(super) fn mean_squared_error(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
+    (logits - targets).square().mean()
+}
+
+/// Zero, in every dtype and whatever the values, that depends on `scores`: its gradients are zeros, and not missing.
+pub(super) fn zero_loss<const D: usize>(scores: Tensor<D>) -> Tensor<1> {
+    // Not a product with 0: an infinity would become NaN.
+    let everywhere = Tensor::<D, Bool>::full(scores.dims(), true, &scores.device());
+    scores.mask_fill(everywhere, 0.0).sum()
+}
+
+/// Numbers in the dtype and on the device of a tensor.
+fn vector<const D: usize>(values: &[f64], like: &Tensor<D>) -> Tensor<1> {
+    Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), (&like.device(), like.dtype()))
+}

@@ -1,0 +1,336 @@
+//! `BertForSequenceClassification`: the model.
+
+use super::bert::{BertModel, BertModelOutput};
+use super::classification_batch::{SequenceClassificationBatch, SequenceLabels};
+use super::config::BertModelConfig;
+use super::labels::{check_classifier_dropout, check_names, check_weights, first_not_below, numbered};
+use super::loss::{binary_cross_entropy, cross_entropy, mean_squared_error};
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, PositionEmbeddingType};
+use crate::error::{Error, Result};
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear};
+use burn::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// What the labels of sequences are, and so what they cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemType {
+    /// Numbers; mean squared error.
+    Regression,
+    /// One class a sequence; cross-entropy.
+    SingleLabelClassification,
+    /// Any number of classes a sequence; binary cross-entropy of each.
+    MultiLabelClassification,
+}
+
+/// Configuration of [`BertForSequenceClassification`].
+#[derive(Config, Debug, PartialEq)]
+pub struct BertForSequenceClassificationConfig {
+    /// The model below the head.
+    pub bert: BertModelConfig,
+    /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
+    #[config(default = "numbered(2)")]
+    pub id2label: Vec<String>,
+    /// What the labels are. By default the batch says so, but for a single label, which is a regression.
+    pub problem_type: Option<ProblemType>,
+    /// Probability that dropout zeroes what the classifier reads, in [0, 1); by default `hidden_dropout_prob`.
+    pub classifier_dropout: Option<f64>,
+    /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
+    pub class_weights: Option<Vec<f64>>,
+}
+
+impl BertForSequenceClassificationConfig {
+    /// `count` labels called `LABEL_0`, `LABEL_1`, ….
+    pub fn with_num_labels(self, count: usize) -> Self {
+        Self { id2label: numbered(count), ..self }
+    }
+
+    /// Number of labels, C.
+    pub fn num_labels(&self) -> usize {
+        self.id2label.len()
+    }
+
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if there is no label, two have one name, a single
+    /// label is to be a class, the dropout is not in [0, 1), or the weights are not one finite number of at least 0 a
+    /// class or those of a regression.
+    pub fn validate(&self) -> Result<()> {
+        self.bert.validate()?;
+        check_names(&self.id2label)?;
+        check_classifier_dropout(self.dropout_prob())?;
+        check_weights(self.class_weights.as_deref(), self.num_labels())?;
+        let invalid = |field, problem: &str| Err(Error::Config { field, problem: problem.into() });
+        match self.problem_type {
+            Some(ProblemType::SingleLabelClassification) if self.num_labels() == 1 => invalid(
+                "problem_type",
+                "is SingleLabelClassification, but with one label there is nothing to choose; use two labels, or \
+                 Regression",
+            ),
+            Some(ProblemType::Regression) if self.class_weights.is_some() => {
+                invalid("class_weights", "are given, but a regression has no classes")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Builds the model on `device`.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self, device: &Device) -> BertForSequenceClassification {
+        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the model on `device`, or says what is wrong with the config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<BertForSequenceClassification> {
+        self.validate()?;
+        let linear = |outputs| self.bert.linear(outputs, device);
+        let hidden_size = self.bert.embeddings.hidden_size;
+        let (bert, dense) = match self.bert.embeddings.position_embedding_type {
+            PositionEmbeddingType::AfterPadding => {
+                (self.bert.try_init_without_pooler(device)?, Some(linear(hidden_size)))
+            }
+            _ => (self.bert.try_init(device)?, None),
+        };
+        Ok(BertForSequenceClassification {
+            bert,
+            classifier: SequenceClassificationHead {
+                dense,
+                dropout: DropoutConfig::new(self.dropout_prob()).init(),
+                out_proj: linear(self.num_labels()),
+            },
+            id2label: self.id2label.clone(),
+            problem_type: self.problem_type,
+            class_weights: self.class_weights.clone(),
+        })
+    }
+
+    fn dropout_prob(&self) -> f64 {
+        self.classifier_dropout.unwrap_or(self.bert.embeddings.hidden_dropout_prob)
+    }
+}
+
+/// Scores classes for sequences.
+///
+/// ```text
+/// BERT:    logits = Dropout(pooler_output)·W + b
+/// RoBERTa: logits = Dropout(tanh(Dropout(x₀)·P + p))·W + b
+/// ```
+///
+/// Source: `BertForSequenceClassification` and `RobertaClassificationHead` of transformers 5.23.
+#[derive(Module, Debug)]
+pub struct SequenceClassificationHead {
+    /// P and p, [H, H]; `None` in the BERT family, where the pooler takes this part.
+    pub dense: Option<Linear>,
+    /// Dropout of what W and P read.
+    pub dropout: Dropout,
+    /// W and b, [H, C].
+    pub out_proj: Linear,
+}
+
+impl SequenceClassificationHead {
+    /// Scores of each class: [B, C].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if there is no [`dense`](Self::dense) and no `pooler_output`.
+    pub fn try_forward(&self, output: BertModelOutput) -> Result<Tensor<2>> {
+        let pooled = match (&self.dense, output.pooler_output) {
+            (Some(dense), _) => {
+                let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
+                dense.forward(self.dropout.forward(first)).tanh()
+            }
+            (None, Some(pooled)) => pooled,
+            (None, None) => {
+                let problem = "is missing, but the classifier reads its output; set bert.pooler".into();
+                return Err(Error::Config { field: "pooler", problem });
+            }
+        };
+        Ok(self.out_proj.forward(self.dropout.forward(pooled)))
+    }
+}
+
+/// BERT or RoBERTa with a classifier of sequences.
+///
+/// Made by [`BertForSequenceClassificationConfig::init`], or read by
+/// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory with any head or none.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig, SequenceClassificationBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = BertForSequenceClassificationConfig::new(bert)
+///     .with_id2label(["negative", "neutral", "positive"].map(String::from).into())
+///     .init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 5, 3]], &device)?;
+/// let batch = SequenceClassificationBatch::single_label(input, None, &[0, 2])?;
+/// let output = model.forward(&batch);
+/// assert_eq!(output.logits.dims(), [2, 3]);
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Module, Debug)]
+pub struct BertForSequenceClassification {
+    /// The model below the head; with a pooler in the BERT family.
+    pub bert: BertModel,
+    /// Scores classes.
+    pub classifier: SequenceClassificationHead,
+    #[module(skip)]
+    id2label: Vec<String>,
+    #[module(skip)]
+    problem_type: Option<ProblemType>,
+    #[module(skip)]
+    class_weights: Option<Vec<f64>>,
+}
+
+/// What [`BertForSequenceClassification::forward`] returns.
+#[derive(Debug)]
+pub struct SequenceClassifierOutput {
+    /// The loss, `[1]`.
+    pub loss: Tensor<1>,
+    /// Scores of each class, [B, C].
+    pub logits: Tensor<2>,
+}
+
+impl BertForSequenceClassification {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertForSequenceClassificationConfig {
+        let bert = self.bert.config();
+        let prob = self.classifier.dropout.prob;
+        BertForSequenceClassificationConfig {
+            classifier_dropout: (prob != bert.embeddings.hidden_dropout_prob).then_some(prob),
+            bert,
+            id2label: self.id2label.clone(),
+            problem_type: self.problem_type,
+            class_weights: self.class_weights.clone(),
+        }
+    }
+
+    /// The name of each label, by id.
+    pub fn id2label(&self) -> &[String] {
+        &self.id2label
+    }
+
+    /// The id of a label.
+    pub fn label2id(&self, label: &str) -> Option<usize> {
+        self.id2label.iter().position(|name| name == label)
+    }
+
+    /// Scores of each class for every sequence, [B, C].
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_logits`](Self::try_logits) returns an error, with the same message.
+    pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Tensor<2> {
+        self.try_logits(input, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`logits`](Self::logits), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModel::try_forward`] and [`SequenceClassificationHead::try_forward`].
+    pub fn try_logits(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+    ) -> Result<Tensor<2>> {
+        self.classifier.try_forward(self.bert.try_forward(input, padding)?)
+    }
+
+    /// Classifies the sequences of a batch and returns the loss.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, batch: &SequenceClassificationBatch) -> SequenceClassifierOutput {
+        self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad input as an error.
+    ///
+    /// The loss is that of the labels: cross-entropy of one class a sequence, binary cross-entropy of any number of
+    /// classes, mean squared error of numbers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_logits`](Self::try_logits); [`Error::LabelOutOfRange`] if a class is not one of C,
+    /// [`Error::ShapeMismatch`] if the numbers of a sequence are not C, and [`Error::Config`] if the labels are not
+    /// those of the model's `problem_type`, or classes although there is a single label.
+    pub fn try_forward(&self, batch: &SequenceClassificationBatch) -> Result<SequenceClassifierOutput> {
+        let num_labels = self.id2label.len();
+        self.check_problem_type(&batch.labels)?;
+        match &batch.labels {
+            SequenceLabels::Classes(labels) => {
+                if let Some((row, label)) = first_not_below(labels, num_labels)? {
+                    return Err(Error::LabelOutOfRange { index: vec![row], label, num_labels });
+                }
+            }
+            SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => {
+                let [rows, columns] = labels.dims();
+                if columns != num_labels {
+                    return Err(Error::ShapeMismatch {
+                        input: "labels",
+                        found: vec![rows, columns],
+                        expected: format!("[{rows}, {num_labels}], one number a label,"),
+                    });
+                }
+            }
+        }
+        let logits = self.try_logits(&batch.input, batch.padding.as_ref())?;
+        let weights = self.class_weights.as_deref();
+        let scores = logits.clone();
+        let loss = match &batch.labels {
+            SequenceLabels::Classes(labels) => cross_entropy(scores, labels.tensor().squeeze_dim(0), weights),
+            SequenceLabels::Targets(labels) => {
+                let labels = labels.clone().cast(scores.dtype());
+                binary_cross_entropy(scores, labels, weights)
+            }
+            SequenceLabels::Values(labels) => {
+                let labels = labels.clone().cast(scores.dtype());
+                mean_squared_error(scores, labels)
+            }
+        };
+        Ok(SequenceClassifierOutput { loss, logits })
+    }
+
+    fn check_problem_type(&self, labels: &SequenceLabels) -> Result<()> {
+        let found = match labels {
+            SequenceLabels::Classes(_) => ProblemType::SingleLabelClassification,
+            SequenceLabels::Targets(_) => ProblemType::MultiLabelClassification,
+            SequenceLabels::Values(_) => ProblemType::Regression,
+        };
+        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        match self.problem_type {
+            Some(expected) if expected != found => {
+                invalid("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
+            }
+            None if found == ProblemType::SingleLabelClassification && self.id2label.len() == 1 => invalid(
+                "id2label",
+                "has one label, but the batch has labels of SingleLabelClassification, which needs two"
+                    .into(),
+            ),
+            _ if found == ProblemType::Regression && self.class_weights.is_some() => {
+                invalid("class_weights", "are given, but the batch has labels of Regression".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Classifiers: labels that do not fit, batches without labels, directories in and out.
+
+use crate::tolerance::values;
+use crate::transformers::Python;
+use burn::module::{Lora, Module, ParamGroup};
+use burn::optim::{AdamWConfig, GradientsParams};
+use burn::prelude::*;
+use burn::tensor::FloatDType;
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
+    BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
+    BertModel, BertModelConfig, LoadReport, MaskedLmBatch, PretrainedModel, ProblemType,
+    SequenceClassificationBatch, TokenClassificationBatch,
+};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, cast_module};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn bert() -> BertModelConfig {
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(20)
+        .with_hidden_size(8)
+        .with_max_position_embeddings(16)
+        .with_hidden_dropout_prob(0.0);
+    BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(12)
+        .with_attention_probs_dropout_prob(0.0)
+}
+
+fn roberta() -> BertModelConfig {
+    let embeddings = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
+    BertModelConfig { embeddings: embeddings.with_max_position_embeddings(18), ..bert() }
+}
+
+fn sequence(bert: BertModelConfig) -> BertForSequenceClassificationConfig {
+    let names = ["negative", "neutral", "positive"].map(String::from);
+    BertForSequenceClassificationConfig::new(bert).with_id2label(names.into())
+}
+
+fn input() -> BertEmbeddingsInput {
+    BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 5, 3]], &Device::default().autodiff()).unwrap()
+}
+
+fn config_json(dir: &Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join("config.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_label_that_the_model_does_not_have_is_named() {
+    let model = sequence(bert()).init(&Device::default().autodiff());
+    let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 3]).unwrap();
+    let message = model.try_forward(&batch).unwrap_err().to_string();
+    assert!(message.starts_with("labels[1] is 3, but the model has 3 labels (valid: 0..=2)"), "{message}");
+
+    let model = BertForTokenClassificationConfig::new(bert()).init(&Device::default().autodiff());
+    for label in [2, -1, -101] {
+        let batch =
+            TokenClassificationBatch::new(input(), None, &[[-100, 1, 0, 1], [0, 0, label, 0]]).unwrap();
+        let error = model.try_forward(&batch).unwrap_err();
+        assert!(
+            matches!(&error, Error::LabelOutOfRange { index, label: found, .. } if *index == [1, 2] && *found == label),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn labels_of_another_shape_are_refused() {
+    let mismatch = |result: Result<(), Error>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::ShapeMismatch { input: "labels", .. }), "{error}");
+    };
+    mismatch(SequenceClassificationBatch::single_label(input(), None, &[1]).map(drop));
+    mismatch(SequenceClassificationBatch::regression(input(), None, &[[1.0]]).map(drop));
+    mismatch(SequenceClassificationBatch::regression(input(), None, &[vec![1.0], vec![1.0, 2.0]]).map(drop));
+    mismatch(TokenClassificationBatch::new(input(), None, &[[0; 4]]).map(drop));
+    mismatch(TokenClassificationBatch::new(input(), None, &[vec![0; 4], vec![0; 3]]).map(drop));
+    let two = SequenceClassificationBatch::regression(input(), None, &[[1.0, 2.0]; 2]).unwrap();
+    mismatch(sequence(bert()).init(&Device::default().autodiff()).try_forward(&two).map(drop));
+    let invalid = SequenceClassificationBatch::multi_label(input(), None, &[[0.0, 1.5], [0.0, 1.0]]);
+    assert!(matches!(invalid, Err(Error::InvalidLabel { row: 0, column: 1, .. })));
+    let infinite = SequenceClassificationBatch::regression(input(), None, &[[f64::NAN], [0.0]]);
+    assert!(matches!(infinite, Err(Error::InvalidLabel { row: 0, column: 0, .. })));
+}
+
+#[test]
+fn labels_of_another_problem_type_are_refused() {
+    let device = Device::default().autodiff();
+    let regression = sequence(bert()).with_problem_type(Some(ProblemType::Regression)).init(&device);
+    let classes = SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap();
+    let error = regression.try_forward(&classes).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "problem_type", .. }), "{error}");
+    let one = sequence(bert()).with_num_labels(1);
+    let error = one.init(&device).try_forward(&classes).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "id2label", .. }), "{error}");
+}
+
+#[test]
+fn an_invalid_classifier_config_names_the_field() {
+    let cases = [
+        ("id2label", sequence(bert()).with_num_labels(0)),
+        ("id2label", sequence(bert()).with_id2label(vec!["a".into(), "a".into()])),
+        ("classifier_dropout", sequence(bert()).with_classifier_dropout(Some(1.0))),
+        ("class_weights", sequence(bert()).with_class_weights(Some(vec![1.0]))),
+        ("class_weights", sequence(bert()).with_class_weights(Some(vec![1.0, f64::NAN, 1.0]))),
+        (
+            "problem_type",
+            sequence(bert())
+                .with_num_labels(1)
+                .with_problem_type(Some(ProblemType::SingleLabelClassification)),
+        ),
+        ("num_hidden_layers", sequence(bert().with_num_hidden_layers(0))),
+    ];
+    for (field, config) in cases {
+        let error = config.try_init(&device()).unwrap_err();
+        assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{field}: {error}");
+    }
+}
+
+#[test]
+fn a_batch_without_labels_costs_exactly_zero_in_f16_too() {
+    let device = Device::default().autodiff();
+    // 20 scores of 6e4 each: their sum is beyond f16, whose largest number is 65504.
+    let mut model = BertForMaskedLmConfig::new(bert()).init(&device);
+    model.head.bias = model.head.bias.map(|bias| bias.add_scalar(6e4).detach().require_grad());
+    let model = cast_module(model, FloatDType::F16);
+    let output = model.forward(&MaskedLmBatch::new(input(), None, &[], &[]).unwrap());
+    assert_eq!(values(output.loss.clone()), [0.0]);
+    let gradients = output.loss.backward();
+    let words = values(model.bert.embeddings.word_embeddings.weight.grad(&gradients).unwrap());
+    assert!(words.iter().all(|&value| value == 0.0));
+
+    let model = cast_module(BertForTokenClassificationConfig::new(bert()).init(&device), FloatDType::F16);
+    let output = model.forward(&TokenClassificationBatch::new(input(), None, &[[-100; 4]; 2]).unwrap());
+    assert_eq!(values(output.loss.clone()), [0.0]);
+    let gradients = output.loss.backward();
+    let weight = values(model.classifier.weight.grad(&gradients).unwrap());
+    assert!(weight.iter().all(|&value| value == 0.0));
+}
+
+#[test]
+fn a_masked_lm_batch_of_ones_own_is_checked() {
+    let batch =
+        |positions: &[[usize; 2]], labels: &[u32]| MaskedLmBatch::new(input(), None, positions, labels);
+    let good = batch(&[[0, 1], [1, 2]], &[7, 5]).unwrap();
+    assert_eq!(good.positions(), [1, 6]);
+    assert_eq!(values(good.labels().unwrap().float()), [7.0, 5.0]);
+    assert!(matches!(batch(&[[0, 1]], &[7, 5]), Err(Error::ShapeMismatch { input: "labels", .. })));
+    assert!(matches!(batch(&[[2, 0]], &[7]), Err(Error::NoSuchToken { row: 2, .. })));
+    assert!(matches!(batch(&[[0, 4]], &[7]), Err(Error::NoSuchToken { column: 4, .. })));
+    assert!(matches!(batch(&[[0, 1], [0, 1]], &[7, 5]), Err(Error::LabelledTwice { row: 0, column: 1 })));
+}
+
+#[test]
+fn a_saved_classifier_is_read_back_with_its_labels() {
+    for bert in [bert(), roberta()] {
+        let config = sequence(bert.clone())
+            .with_problem_type(Some(ProblemType::MultiLabelClassification))
+            .with_classifier_dropout(Some(0.25));
+        let dir = tempfile::tempdir().unwrap();
+        let model = config.init(&device());
+        model.save_pretrained(dir.path()).unwrap();
+        let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device()).unwrap();
+        assert_eq!((read.config(), report), (config, LoadReport::default()));
+        let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device()).unwrap();
+        assert_eq!(values(read.logits(&input, None)), values(model.logits(&input, None)));
+        let written = config_json(dir.path());
+        assert_eq!(written["id2label"], json!({"0": "negative", "1": "neutral", "2": "positive"}));
+        assert_eq!(written["label2id"], json!({"negative": 0, "neutral": 1, "positive": 2}));
+        assert_eq!(written["problem_type"], "multi_label_classification");
+
+        let config = BertForTokenClassificationConfig::new(bert).with_num_labels(5);
+        let dir = tempfile::tempdir().unwrap();
+        config.init(&device()).save_pretrained(dir.path()).unwrap();
+        let (read, report) = BertForTokenClassification::from_pretrained(dir.path(), &device()).unwrap();
+        assert_eq!((read.config(), report), (config, LoadReport::default()));
+    }
+}
+
+#[test]
+fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    BertForMaskedLmConfig::new(bert()).init(&device()).save_pretrained(dir.path()).unwrap();
+    let (mut model, report) =
+        BertForSequenceClassification::from_pretrained_with(&sequence(bert()), dir.path(), &device())
+            .unwrap();
+    let new = ["bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"];
+    assert_eq!(report.missing, new);
+    assert_eq!(report.unused.len(), 5);
+    model.save_pretrained(dir.path()).unwrap();
+    assert_eq!(config_json(dir.path())["architectures"], json!(["BertForSequenceClassification"]));
+
+    let (_, report) = BertForMaskedLm::from_pretrained(dir.path(), &device()).unwrap();
+    assert!(report.is_complete(), "the masked-language-model head is kept");
+    let (_, report) = BertModel::from_pretrained(dir.path(), &device()).unwrap();
+    assert!(report.is_complete());
+    assert_eq!(report.unused.len(), 7);
+    // Loading in place: a head that is not there stays.
+    let alone = tempfile::tempdir().unwrap();
+    BertModelConfig::init(&bert(), &device()).save_pretrained(alone.path()).unwrap();
+    let before = values(model.classifier.out_proj.weight.val());
+    let words = values(model.bert.embeddings.word_embeddings.weight.val());
+    let report = model.load(alone.path()).unwrap();
+    assert_eq!(report.missing, ["classifier.weight", "classifier.bias"]);
+    assert_eq!(values(model.classifier.out_proj.weight.val()), before);
+    assert_ne!(values(model.bert.embeddings.word_embeddings.weight.val()), words);
+    let other = sequence(bert()).with_num_labels(2);
+    let error = BertForSequenceClassification::from_pretrained_with(&other, dir.path(), &device());
+    assert!(matches!(error, Err(Error::CheckpointShape { key, .. }) if key == "classifier.weight"));
+}
+
+#[test]
+fn frozen_and_lora_models_train_what_is_left() {
+    let device = Device::default().autodiff();
+    let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 2]).unwrap();
+    let step = |model: BertForSequenceClassification| {
+        let gradients = model.forward(&batch).loss.backward();
+        let gradients = GradientsParams::from_grads(gradients, &model);
+        AdamWConfig::new().init().step(1e-2, model, gradients)
+    };
+    let model = sequence(bert()).init(&device);
+    let words = values(model.bert.embeddings.word_embeddings.weight.val());
+    let head = values(model.classifier.out_proj.weight.val());
+    let frozen = step(model.clone().freeze_group(ParamGroup::from_predicate("bert.embeddings")));
+    assert_eq!(values(frozen.bert.embeddings.word_embeddings.weight.val()), words);
+    assert_ne!(values(frozen.classifier.out_proj.weight.val()), head);
+
+    let group = ParamGroup::from_predicate("attention.query.weight");
+    let query = values(model.bert.encoder.layers[0].attention.query.weight.val());
+    let adapted = step(model.apply_lora(Lora::new(2, 2.0).set_param_group(group)));
+    assert_eq!(values(adapted.bert.encoder.layers[0].attention.query.weight.base()), query);
+}
+
+#[test]
+#[ignore = "needs Python with torch and transformers, named by BURN_BERT_PYTHON"]
+fn transformers_gives_the_same_logits_without_a_missing_key() {
+    let python = Python::named();
+    for bert in [bert(), roberta()] {
+        let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let model = sequence(bert.clone()).init(&device());
+        model.save_pretrained(dir.path()).unwrap();
+        python.check("sequence_logits", dir.path(), out.path());
+        let case = crate::whole_model::File::at(&out.path().join("f32.safetensors"));
+        let (input, padding) = case.batch(&device());
+        let found = values(model.logits(&input, Some(&padding)));
+        crate::tolerance::assert_close(&found, &case.values("logits"), crate::tolerance::LOGITS_F32);
+
+        let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let model = BertForTokenClassificationConfig::new(bert).with_num_labels(4).init(&device());
+        model.save_pretrained(dir.path()).unwrap();
+        python.check("token_logits", dir.path(), out.path());
+        let case = crate::whole_model::File::at(&out.path().join("f32.safetensors"));
+        let (input, padding) = case.batch(&device());
+        let found = values(model.logits(&input, Some(&padding)).narrow(0, 0, 1));
+        let expected = case.values("logits");
+        crate::tolerance::assert_close(&found, &expected[..found.len()], crate::tolerance::LOGITS_F32);
+    }
+}

@@ -1,0 +1,126 @@
+//! A whole model whose vocabulary or position table is resized.
+
+use crate::tolerance::values;
+use burn::optim::{AdamWConfig, GradientsParams};
+use burn::prelude::*;
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassificationConfig, BertModelConfig, MaskedLmBatch,
+    PretrainedModel,
+};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, NewRows, PositionFill, VocabularyResize};
+
+fn config() -> BertForMaskedLmConfig {
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(20)
+        .with_hidden_size(8)
+        .with_max_position_embeddings(6)
+        .with_hidden_dropout_prob(0.0);
+    let bert = BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(12)
+        .with_attention_probs_dropout_prob(0.0);
+    BertForMaskedLmConfig::new(bert)
+}
+
+fn model(config: &BertForMaskedLmConfig, device: &Device) -> BertForMaskedLm {
+    let mut model = config.init(device);
+    let bias: Vec<f32> = (0..20).map(|word| word as f32).collect();
+    let bias = Tensor::from_data(bias.as_slice(), device);
+    model.head.bias =
+        model.head.bias.map(|old| if old.device().is_autodiff() { bias.require_grad() } else { bias });
+    model
+}
+
+fn batch(last: u32, device: &Device) -> MaskedLmBatch {
+    let input = BertEmbeddingsInput::from_rows(&[[2, 7, last, 3]], device).unwrap();
+    MaskedLmBatch::new(input, None, &[[0, 1], [0, 2]], &[5, last]).unwrap()
+}
+
+#[test]
+fn a_head_that_was_not_resized_with_its_table_is_an_error() {
+    let device = Device::default();
+    let mut model = model(&config(), &device);
+    model.bert.embeddings.resize_vocabulary(&VocabularyResize::new(24)).unwrap();
+    let error = model.try_forward(&batch(9, &device)).unwrap_err();
+    assert!(matches!(error, Error::HeadSize { part: "bias", found: 20, words: 24 }), "{error}");
+    assert!(error.to_string().contains("resize_vocabulary"), "{error}");
+    let nothing = MaskedLmBatch::new(batch(9, &device).input, None, &[], &[]).unwrap();
+    assert!(matches!(model.try_forward(&nothing), Err(Error::HeadSize { .. })));
+}
+
+#[test]
+fn table_bias_and_decoder_grow_and_shrink_together() {
+    let device = Device::default();
+    for tied in [true, false] {
+        for (new_rows, expected) in [(NewRows::MeanCovariance, 9.5), (NewRows::Initializer, 0.0)] {
+            let mut model = model(&config().with_tie_word_embeddings(tied), &device);
+            let before = values(model.bert.embeddings.word_embeddings.weight.val());
+            model.resize_vocabulary(&VocabularyResize::new(24).with_new_rows(new_rows)).unwrap();
+            let bias = values(model.head.bias.val());
+            assert_eq!(bias[..20], (0..20).map(f64::from).collect::<Vec<_>>());
+            assert_eq!(bias[20..], [expected; 4]);
+            let words = values(model.bert.embeddings.word_embeddings.weight.val());
+            assert_eq!((&words[..160], words.len()), (&before[..], 24 * 8));
+            assert_eq!(
+                model.head.decoder.as_ref().map(|table| table.num_embeddings()),
+                (!tied).then_some(24)
+            );
+            assert_eq!(model.config().bert.embeddings.vocab_size, 24);
+            assert_eq!(model.forward(&batch(23, &device)).logits.unwrap().dims(), [2, 24]);
+
+            let dir = tempfile::tempdir().unwrap();
+            model.save_pretrained(dir.path()).unwrap();
+            let (read, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
+            assert!(report.is_complete());
+            assert_eq!(read.config(), model.config());
+            assert_eq!(values(read.head.bias.val()), bias);
+
+            model.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
+            assert_eq!(values(model.head.bias.val()), bias[..12]);
+            assert_eq!(model.forward(&batch(11, &device)).logits.unwrap().dims(), [2, 12]);
+        }
+    }
+}
+
+#[test]
+fn a_resize_that_fails_changes_nothing() {
+    let device = Device::default();
+    let mut model = model(&config(), &device);
+    let resize = VocabularyResize::new(0);
+    assert!(matches!(model.resize_vocabulary(&resize), Err(Error::Resize { .. })));
+    assert!(matches!(model.extend_positions(3, PositionFill::Tile), Err(Error::Resize { .. })));
+    assert_eq!(model.config(), config());
+}
+
+#[test]
+fn an_optimizer_goes_on_after_a_resize_and_starts_afresh_with_what_was_resized() {
+    let device = Device::default().autodiff();
+    let mut optimizer = AdamWConfig::new().init();
+    let mut step = |model: BertForMaskedLm, last| {
+        let gradients = model.forward(&batch(last, &device)).loss.backward();
+        let gradients = GradientsParams::from_grads(gradients, &model);
+        optimizer.step(1e-2, model, gradients)
+    };
+    let mut model = step(model(&config(), &device), 9);
+    let (bias_id, words_id) = (model.head.bias.id, model.bert.embeddings.word_embeddings.weight.id);
+    let transform_id = model.head.transform.weight.id;
+    model.resize_vocabulary(&VocabularyResize::new(24)).unwrap();
+    assert_ne!((model.head.bias.id, model.bert.embeddings.word_embeddings.weight.id), (bias_id, words_id));
+    assert_eq!(model.head.transform.weight.id, transform_id);
+    let before = values(model.head.bias.val());
+    let model = step(model, 23);
+    let after = values(model.head.bias.val());
+    assert!(after[23] != before[23], "the new row is trained");
+}
+
+#[test]
+fn positions_of_a_whole_model_are_extended() {
+    let device = Device::default();
+    let mut model = BertForTokenClassificationConfig::new(config().bert).init(&device);
+    let long = BertEmbeddingsInput::from_rows(&[[5; 10]], &device).unwrap();
+    assert!(matches!(model.try_logits(&long, None), Err(Error::SequenceTooLong { .. })));
+    model.extend_positions(12, PositionFill::Tile).unwrap();
+    assert_eq!(model.logits(&long, None).dims(), [1, 10, 2]);
+    assert_eq!(model.config().bert.embeddings.max_position_embeddings, 12);
+}
