@@ -33,6 +33,8 @@
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
 
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod classification;
 mod collator;
 #[cfg(feature = "tokenizers")]
 mod corpus;
@@ -68,6 +70,8 @@ mod window_index;
 #[cfg(feature = "tokenizers")]
 mod windows;
 
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+pub use classification::SequenceClassificationItem;
 pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
 #[cfg(feature = "tokenizers")]
 pub use corpus::Corpus;
@@ -75,8 +79,7 @@ pub use example::MaskedLmExample;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use labelled::{
     Column, IGNORED_LABEL, Label, LabelKind, LabelNames, LabelledLoader, LabelledSentences, LabelledText,
-    LabelledTexts, LabelledTokens, SequenceBatch, SequenceBatcher, SequenceLabels, TextColumns, TokenBatch,
-    TokenBatcher, TryBatcher,
+    LabelledTexts, LabelledTokens, SequenceBatcher, TextColumns, TokenBatcher, TryBatcher,
 };
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use loader::{TrainingLoader, ValidationLoader};

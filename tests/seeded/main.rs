@@ -6,6 +6,8 @@ mod devices;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod classifiers;
 mod dropout;
 #[cfg(feature = "flex")]
 mod encoder_operators;

@@ -4,10 +4,11 @@ use burn::data::dataloader::DataLoader;
 use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::*;
 use burn_bert::Error;
+use burn_bert::model::{SequenceClassificationBatch, TokenClassificationBatch};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
     Label, LabelKind, LabelNames, LabelledLoader, LabelledSentences, LabelledText, LabelledTexts,
-    LabelledTokens, SequenceBatch, SequenceBatcher, SequenceLabels, TextColumns, TokenBatcher, TryBatcher,
+    LabelledTokens, SequenceBatcher, TextColumns, TokenBatcher, TryBatcher,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -161,6 +162,13 @@ fn sentences_come_from_conll_and_from_json_lines() {
     }
 }
 
+/// Where the labelled pieces are, and their labels.
+fn tagged(batch: &TokenClassificationBatch) -> Vec<(i64, i64)> {
+    let labels = batch.labels().unwrap().into_data();
+    let places = batch.positions().iter().map(|&place| place as i64);
+    places.zip(labels.iter::<i64>()).collect()
+}
+
 #[test]
 fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
     let dir = tempfile::tempdir().unwrap();
@@ -175,14 +183,13 @@ fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
     let batch = TokenBatcher::new(tokenizer.clone(), 3).try_batch(items.clone(), &device).unwrap();
     let ids = batch.input.input_ids().unwrap().into_data().iter::<i64>().collect::<Vec<_>>();
     assert_eq!(ids, [2, 6, 7, 6, 6, 3, 2, 1, 10, 11, 1, 3]);
-    let labels = batch.labels.into_data().iter::<i64>().collect::<Vec<_>>();
-    assert_eq!(labels, [-100, 2, -100, 1, 0, -100, -100, 1, 2, -100, 0, -100]);
+    assert_eq!(tagged(&batch), [(1, 2), (3, 1), (4, 0), (7, 1), (8, 2), (10, 0)]);
 
     // Cut after four pieces, padded, and a tag that the model lacks.
     let short = TokenBatcher::new(tokenizer.clone().with_model_max_length(4), 3);
     let cut = short.try_batch(vec![items[0].clone(), item(&["the"], &[0])], &device).unwrap();
-    let labels = cut.labels.into_data().iter::<i64>().collect::<Vec<_>>();
-    assert_eq!(labels, [-100, 2, -100, -100, -100, 0, -100, -100]);
+    assert_eq!(cut.input.dims(), [2, 4]);
+    assert_eq!(tagged(&cut), [(1, 2), (5, 0)]);
     let error = TokenBatcher::new(tokenizer, 2).try_batch(items, &device).unwrap_err();
     assert!(matches!(error, Error::Config { field: "tags", .. }), "{error}");
 }
@@ -208,14 +215,16 @@ fn labels_become_ids_marks_or_numbers() {
     let classes = batch([Label::Class(2), Label::Class(0)]).unwrap();
     assert_eq!(classes.input.dims(), [2, 5]);
     assert!(classes.padding.is_some());
-    let SequenceLabels::Classes(ids) = classes.labels else { panic!("classes") };
-    assert_eq!(ids.into_data().iter::<i64>().collect::<Vec<_>>(), [2, 0]);
+    let ids = classes.classes().unwrap().into_data();
+    assert_eq!(ids.iter::<i64>().collect::<Vec<_>>(), [2, 0]);
     let many = batch([Label::Classes(vec![0, 2]), Label::Classes(vec![])]).unwrap();
-    let SequenceLabels::ManyClasses(marks) = many.labels else { panic!("many classes") };
-    assert_eq!(marks.into_data(), TensorData::from([[1.0_f32, 0.0, 1.0], [0.0, 0.0, 0.0]]));
+    assert!(many.classes().is_none());
+    let marks = many.targets().unwrap().into_data();
+    assert_eq!(marks.iter::<f64>().collect::<Vec<_>>(), [1.0, 0.0, 1.0, 0.0, 0.0, 0.0]);
     let values = batch([Label::Value(0.5), Label::Value(-2.0)]).unwrap();
-    let SequenceLabels::Values(values) = values.labels else { panic!("values") };
-    assert_eq!(values.into_data(), TensorData::from([[0.5_f32], [-2.0]]));
+    let values = values.targets().unwrap();
+    assert_eq!(values.dims(), [2, 1]);
+    assert_eq!(values.into_data().iter::<f64>().collect::<Vec<_>>(), [0.5, -2.0]);
     for labels in [[Label::Class(3), Label::Class(0)], [Label::Class(0), Label::Value(1.0)]] {
         assert!(matches!(batch(labels), Err(Error::Config { field: "label", .. })));
     }
@@ -233,15 +242,14 @@ fn hundred() -> (Vec<LabelledText>, Vec<usize>) {
 }
 
 /// Which texts the batches of an epoch hold, and the places that are padded.
-fn epoch(loader: &dyn DataLoader<SequenceBatch>) -> (Vec<Vec<usize>>, usize) {
+fn epoch(loader: &dyn DataLoader<SequenceClassificationBatch>) -> (Vec<Vec<usize>>, usize) {
     let mut padded = 0;
     let batches = loader.iter().map(|batch| {
         let batch = batch.unwrap();
-        padded += batch
-            .padding
-            .map_or(0, |padding| padding.rows().flatten().filter(|is_padding| **is_padding).count());
-        let SequenceLabels::Values(values) = batch.labels else { panic!("values") };
-        values.into_data().iter::<f32>().map(|value| value as usize).collect()
+        let ids = batch.input.input_ids().unwrap().into_data();
+        padded += ids.iter::<i64>().filter(|&id| id == 0).count();
+        let values = batch.targets().unwrap().into_data();
+        values.iter::<f64>().map(|value| value as usize).collect()
     });
     (batches.collect(), padded)
 }

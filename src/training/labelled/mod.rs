@@ -8,9 +8,7 @@ mod table;
 mod texts;
 mod tokens;
 
-pub use batcher::{
-    IGNORED_LABEL, SequenceBatch, SequenceBatcher, SequenceLabels, TokenBatch, TokenBatcher, TryBatcher,
-};
+pub use batcher::{IGNORED_LABEL, SequenceBatcher, TokenBatcher, TryBatcher};
 pub use label::{Label, LabelKind, LabelNames};
 pub use loader::LabelledLoader;
 pub use texts::{Column, LabelledText, LabelledTexts, TextColumns};

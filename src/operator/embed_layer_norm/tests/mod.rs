@@ -260,6 +260,7 @@ kernels!(
 #[cfg(feature = "_cubecl")]
 mod on_cube {
     use super::*;
+    use crate::operator::embed_layer_norm::ops::EmbeddingOps;
     use burn::backend::Cube;
 
     kernels!(cube, Cube, crate::operator::embed_layer_norm::cube::takes, 32);

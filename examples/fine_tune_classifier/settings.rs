@@ -1,0 +1,106 @@
+//! What a run depends on.
+
+use crate::TextColumns;
+use anyhow::{Result, ensure};
+use burn_bert::training::{Column, LabelKind};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+/// A resumed run must have the same.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Passes over the texts; each is followed by a validation.
+    #[arg(long, default_value_t = 3)]
+    pub epochs: usize,
+
+    /// Texts in a batch.
+    #[arg(long, default_value_t = 16)]
+    pub batch_size: usize,
+
+    /// Batches in an optimiser step.
+    #[arg(long, default_value_t = 1)]
+    pub accumulation: usize,
+
+    /// Tokens of a text, [CLS] and [SEP] included; what is longer is cut.
+    #[arg(long, default_value_t = 128)]
+    pub max_length: usize,
+
+    /// The highest learning rate; it grows to it over the first tenth of the steps and falls to 0.
+    #[arg(long, default_value_t = 5e-5)]
+    pub learning_rate: f64,
+
+    /// AdamW's decay, which biases and LayerNorm are spared.
+    #[arg(long, default_value_t = 0.01)]
+    pub weight_decay: f32,
+
+    /// What keeps its values.
+    #[arg(long, value_enum)]
+    pub freeze: Option<Part>,
+
+    /// Trains adapters of this rank in the layers, and the head, instead of everything.
+    #[arg(long, value_name = "RANK")]
+    pub lora: Option<usize>,
+
+    /// Stop when the validation loss has not fallen for so many epochs.
+    #[arg(long, value_name = "EPOCHS")]
+    pub patience: Option<usize>,
+
+    /// The seed of everything random.
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+
+    /// The column of the text, by name or by place from 0 on.
+    #[arg(long, default_value = "text")]
+    pub text: String,
+
+    /// The column of the second text of a pair.
+    #[arg(long)]
+    pub pair: Option<String>,
+
+    /// The column of the label.
+    #[arg(long, default_value = "label")]
+    pub label: String,
+
+    /// The first row of a table is data.
+    #[arg(long)]
+    pub no_header: bool,
+}
+
+/// A part of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub enum Part {
+    /// Word, position and token-type tables, and their LayerNorm.
+    Embeddings,
+}
+
+impl Settings {
+    /// Where texts and labels are.
+    pub fn columns(&self) -> TextColumns {
+        let columns = TextColumns::default()
+            .with_text(column(&self.text))
+            .with_label(column(&self.label), LabelKind::Class);
+        let columns = if self.no_header { columns.without_header() } else { columns };
+        match &self.pair {
+            Some(pair) => columns.with_pair(column(pair)),
+            None => columns,
+        }
+    }
+
+    pub fn validate(&self) -> Result<()> {
+        for (name, value) in [
+            ("--epochs", self.epochs),
+            ("--batch-size", self.batch_size),
+            ("--accumulation", self.accumulation),
+            ("--max-length", self.max_length),
+            ("--lora", self.lora.unwrap_or(1)),
+            ("--patience", self.patience.unwrap_or(1)),
+        ] {
+            ensure!(value > 0, "{name} is 0, but must be at least 1");
+        }
+        Ok(())
+    }
+}
+
+fn column(name: &str) -> Column {
+    name.parse().map_or_else(|_| Column::Name(name.into()), Column::Index)
+}

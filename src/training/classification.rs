@@ -1,0 +1,182 @@
+//! The classifiers in Burn's trainer.
+
+use super::metrics::SpearmanInput;
+use crate::model::{
+    BertForSequenceClassification, BertForTokenClassification, SequenceClassificationBatch,
+    TokenClassificationBatch,
+};
+use burn::backend::ExecutionError;
+use burn::prelude::*;
+use burn::train::metric::{
+    AccuracyInput, Adaptor, ConfusionStatsInput, HammingScoreInput, LossInput, TopKAccuracyInput,
+};
+use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, TrainOutput, TrainStep};
+
+/// What the metrics of a [`BertForSequenceClassification`] are computed from.
+///
+/// `LossMetric` always; with one class a sequence `AccuracyMetric`, `TopKAccuracyMetric` and
+/// [`ConfusionMetric`](super::ConfusionMetric); with several `HammingScore`; with numbers
+/// [`SpearmanMetric`](super::SpearmanMetric). For the others it is an empty batch, which counts nowhere. The mean loss
+/// of an epoch is over sequences, as transformers' `eval_loss` is.
+#[derive(Clone, Debug)]
+pub struct SequenceClassificationItem {
+    /// The mean loss, `[1]`.
+    pub loss: Tensor<1>,
+    /// Scores of each class, [B, C].
+    pub logits: Tensor<2>,
+    /// The class of each sequence, `[B]`; `None` if it has not one.
+    pub classes: Option<Tensor<1, Int>>,
+    /// Marks of the classes of each sequence, or numbers, [B, C]; `None` if it has one class.
+    pub targets: Option<Tensor<2>>,
+}
+
+impl SequenceClassificationItem {
+    fn new(loss: Tensor<1>, logits: Tensor<2>, batch: &SequenceClassificationBatch) -> Self {
+        Self { loss, logits, classes: batch.classes(), targets: batch.targets() }
+    }
+
+    /// Scores and the class of each row; no row if there is not one class.
+    fn with_classes(&self) -> (Tensor<2>, Tensor<1, Int>) {
+        let (device, [_, columns]) = (self.logits.device(), self.logits.dims());
+        let nothing = || (Tensor::zeros([0, columns], &device), Tensor::zeros([0], &device));
+        self.classes.clone().map_or_else(nothing, |classes| (self.logits.clone(), classes))
+    }
+
+    /// Scores and the numbers of each row; no row if there is one class.
+    fn with_targets(&self) -> (Tensor<2>, Tensor<2>) {
+        let (device, [_, columns]) = (self.logits.device(), self.logits.dims());
+        let nothing = || (Tensor::zeros([0, columns], &device), Tensor::zeros([0, columns], &device));
+        self.targets.clone().map_or_else(nothing, |targets| (self.logits.clone(), targets))
+    }
+}
+
+impl ItemLazy for SequenceClassificationItem {
+    fn sync(self) -> Result<Self, ExecutionError> {
+        // As Burn's own outputs: nothing is read back here.
+        self.loss.device().flush()?;
+        Ok(Self {
+            loss: self.loss.without_autodiff(),
+            logits: self.logits.without_autodiff(),
+            classes: self.classes.map(Tensor::without_autodiff),
+            targets: self.targets.map(Tensor::without_autodiff),
+        })
+    }
+}
+
+impl Adaptor<LossInput> for SequenceClassificationItem {
+    fn adapt(&self) -> LossInput {
+        let [batch, _] = self.logits.dims();
+        LossInput::new(self.loss.clone().expand([batch]))
+    }
+}
+
+impl Adaptor<AccuracyInput> for SequenceClassificationItem {
+    fn adapt(&self) -> AccuracyInput {
+        let (logits, classes) = self.with_classes();
+        AccuracyInput::new(logits, classes)
+    }
+}
+
+impl Adaptor<TopKAccuracyInput> for SequenceClassificationItem {
+    fn adapt(&self) -> TopKAccuracyInput {
+        let (logits, classes) = self.with_classes();
+        TopKAccuracyInput::new(logits, classes)
+    }
+}
+
+impl Adaptor<ConfusionStatsInput> for SequenceClassificationItem {
+    fn adapt(&self) -> ConfusionStatsInput {
+        let [_, columns] = self.logits.dims();
+        let (logits, classes) = self.with_classes();
+        let targets = match classes.dims() {
+            [0] => Tensor::<2>::zeros([0, columns], &logits.device()).bool(),
+            _ => classes.one_hot::<2>(columns).bool(),
+        };
+        ConfusionStatsInput::new(logits, targets)
+    }
+}
+
+impl Adaptor<HammingScoreInput> for SequenceClassificationItem {
+    fn adapt(&self) -> HammingScoreInput {
+        let (logits, targets) = self.with_targets();
+        HammingScoreInput::new(logits, targets.int())
+    }
+}
+
+impl Adaptor<SpearmanInput> for SequenceClassificationItem {
+    fn adapt(&self) -> SpearmanInput {
+        let (predicted, truth) = self.with_targets();
+        SpearmanInput { predicted, truth }
+    }
+}
+
+/// One batch forward and backward, for Burn's `Learner`.
+impl TrainStep for BertForSequenceClassification {
+    type Input = SequenceClassificationBatch;
+    type Output = SequenceClassificationItem;
+
+    fn step(&self, batch: SequenceClassificationBatch) -> TrainOutput<SequenceClassificationItem> {
+        let output = self.forward(&batch);
+        let item = SequenceClassificationItem::new(output.loss.clone(), output.logits, &batch);
+        TrainOutput::new(self, output.loss.backward(), item)
+    }
+}
+
+/// The loss and the scores of one batch.
+impl InferenceStep for BertForSequenceClassification {
+    type Input = SequenceClassificationBatch;
+    type Output = SequenceClassificationItem;
+
+    fn step(&self, batch: SequenceClassificationBatch) -> SequenceClassificationItem {
+        let output = self.forward(&batch);
+        SequenceClassificationItem::new(output.loss, output.logits, &batch)
+    }
+}
+
+/// One batch forward and backward, for Burn's `Learner`.
+///
+/// The output has a row for each token that has a label and serves `LossMetric`, `AccuracyMetric` and
+/// [`ConfusionMetric`](super::ConfusionMetric); a batch without such a token counts in none of them.
+impl TrainStep for BertForTokenClassification {
+    type Input = TokenClassificationBatch;
+    type Output = ClassificationOutput;
+
+    fn step(&self, batch: TokenClassificationBatch) -> TrainOutput<ClassificationOutput> {
+        let (loss, output) = self.classify(&batch);
+        TrainOutput::new(self, loss.backward(), output)
+    }
+}
+
+/// The loss and the scores of one batch.
+impl InferenceStep for BertForTokenClassification {
+    type Input = TokenClassificationBatch;
+    type Output = ClassificationOutput;
+
+    fn step(&self, batch: TokenClassificationBatch) -> ClassificationOutput {
+        self.classify(&batch).1
+    }
+}
+
+impl BertForTokenClassification {
+    /// The loss, and what the metrics are computed from.
+    fn classify(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
+        let output = self.forward(batch);
+        let [batch_size, seq, classes] = output.logits.dims();
+        let device = output.loss.device();
+        let metrics = match batch.labels() {
+            Some(labels) => {
+                let positions: Vec<i64> = batch.positions().iter().map(|&position| position as i64).collect();
+                let count = positions.len();
+                let positions = Tensor::from_data(TensorData::new(positions, [count]), &device);
+                let logits = output.logits.reshape([batch_size * seq, classes]).select(0, positions);
+                ClassificationOutput::new(output.loss.clone(), logits, labels)
+            }
+            None => ClassificationOutput::new(
+                Tensor::zeros([0], &device),
+                Tensor::zeros([0, classes], &device),
+                Tensor::zeros([0], &device),
+            ),
+        };
+        (output.loss, metrics)
+    }
+}
