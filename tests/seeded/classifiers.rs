@@ -3,9 +3,9 @@
 use crate::turn;
 use burn::data::dataset::InMemDataset;
 use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup};
+use burn::optim::SgdConfig;
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
-use burn::optim::{AdamWConfig, SgdConfig};
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::{InferenceStep, Learner, SupervisedTraining, TrainStep};
@@ -14,7 +14,7 @@ use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
     BertForTokenClassificationConfig, BertModelConfig, PretrainedModel, SequenceClassificationBatch,
 };
-use burn_bert::optim::adamw;
+use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
     ConfusionMetric, Label, LabelledLoader, LabelledText, LabelledTokens, ProgressLines, SequenceBatcher,
