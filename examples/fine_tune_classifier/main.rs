@@ -17,7 +17,6 @@ use anyhow::{Context, Result, bail};
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::Dataset;
 use burn::module::{Lora, Module, ParamGroup};
-use burn::optim::AdamWConfig;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining};
@@ -25,7 +24,7 @@ use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
     SequenceClassificationBatch,
 };
-use burn_bert::optim::{adamw, linear_warmup_decay};
+use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
     ConfusionMatrix, ConfusionMetric, LabelledLoader, LabelledTexts, Patience, Run, SequenceBatcher,
@@ -127,7 +126,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let batches = texts.div_ceil(settings.batch_size);
     let steps = batches.div_ceil(settings.accumulation) * settings.epochs;
     let schedule = linear_warmup_decay(settings.learning_rate, steps / 10, steps)?;
-    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(settings.weight_decay));
+    let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
     let interrupter = Interrupter::new();
     let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((

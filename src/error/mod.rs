@@ -565,6 +565,7 @@ impl Error {
     }
 
     /// A file that could not be written.
+    #[cfg(any(feature = "checkpoint", feature = "train"))]
     pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
         Self::Io { action: "write", path: path.to_path_buf(), source }
     }
