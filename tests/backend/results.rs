@@ -203,6 +203,10 @@ pub fn ids_of_every_int_dtype_give_the_same_values_and_gradients(case: &Case) {
     let expected = run(DType::I32);
     let others = [DType::I8, DType::U8, DType::I16, DType::U16, DType::U32, DType::I64, DType::U64];
     for dtype in others.into_iter().filter(|&dtype| case.device.supports_dtype(dtype)) {
-        assert_eq!(run(dtype), expected, "{dtype:?}");
+        println!("{dtype:?}");
+        // A GPU device may fuse the conversion of the ids with what follows, and rounds otherwise then.
+        for (found, expected) in run(dtype).iter().zip(&expected) {
+            tolerance::assert_close(found, expected, case.tolerance);
+        }
     }
 }
