@@ -31,7 +31,7 @@ pub struct Settings {
 
     /// AdamW's decay, which biases and LayerNorm are spared.
     #[arg(long, default_value_t = 0.01)]
-    pub weight_decay: f32,
+    pub weight_decay: f64,
 
     /// What keeps its values.
     #[arg(long, value_enum)]
