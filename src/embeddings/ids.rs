@@ -169,7 +169,7 @@ impl Ids {
         if valid(host.smallest) && valid(host.largest) {
             return Ok(());
         }
-        let first = host.values.iter().position(|&id| !valid(id)).unwrap_or(0);
+        let first = host.values.iter().position(|&id| !valid(id)).expect("an extreme is among the ids");
         Err(Error::IdOutOfRange {
             input: self.name,
             index: unravel(first, &self.dims()),

@@ -117,9 +117,11 @@ impl Packing {
         let device = rows.device();
         let Some(tokens) = &self.tokens else { return rows.select(0, indices(places, &device)) };
         let found: Vec<usize> = places.iter().map(|&place| tokens.rows[place]).collect();
-        let rows = match found.contains(&num_rows) {
-            true => Tensor::cat(vec![rows.clone(), Tensor::zeros([1, width], (&device, rows.dtype()))], 0),
-            false => rows,
+        let rows = if found.contains(&num_rows) {
+            let zero = Tensor::zeros([1, width], (&device, rows.dtype()));
+            Tensor::cat(vec![rows, zero], 0)
+        } else {
+            rows
         };
         rows.select(0, indices(&found, &device))
     }

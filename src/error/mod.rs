@@ -1,10 +1,10 @@
 //! The crate's one error type.
 
+mod embedding_table;
+
 use burn::backend::ExecutionError;
 use burn::prelude::Device;
 use burn::tensor::DType;
-mod embedding_table;
-
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -500,7 +500,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// Whole words are to be hidden, but a sequence does not say which tokens make a word.
+    /// Whole words are to be masked, but a sequence does not say which tokens make a word.
     #[error(
         "examples[{example}] has no word ids, which whole_word_masking needs; set them with with_word_ids or turn \
          whole_word_masking off"

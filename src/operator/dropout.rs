@@ -84,9 +84,9 @@ impl<B: Backend> Dropout<B> {
     pub(crate) fn apply(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         let Some(mask) = self.mask() else { return tensor };
         let shape = tensor.shape();
-        let columns = shape.last().copied().unwrap_or(1);
+        let columns = shape[shape.num_dims() - 1];
         let mut factors = Vec::with_capacity(shape.num_elements());
-        for token in 0..shape.num_elements().checked_div(columns).unwrap_or(0) as u64 {
+        for token in 0..(shape.num_elements() / columns.max(1)) as u64 {
             for group in 0..columns.div_ceil(GROUP) {
                 let columns = GROUP.min(columns - group * GROUP);
                 let words = mask.words(token, group as u32);

@@ -48,9 +48,8 @@ pub(crate) fn total<B: Backend>(tensor: FloatTensor<B>, of: &FloatTensor<B>) -> 
 
 /// A vector `[H]` as [1, .., 1, H], of as many axes as `like` and in its dtype.
 pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, like: &FloatTensor<B>) -> FloatTensor<B> {
-    let mut shape = vec![1; like.shape().num_dims()];
-    if let Some(last) = shape.last_mut() {
-        *last = vector.shape()[0];
-    }
+    let rank = like.shape().num_dims();
+    let mut shape = vec![1; rank];
+    shape[rank - 1] = vector.shape()[0];
     B::float_reshape(narrow::<B>(vector.clone(), like.dtype()), Shape::from(shape))
 }

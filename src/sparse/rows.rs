@@ -163,8 +163,10 @@ impl LookedUp {
         let pads = rows.len();
         rows.retain(|&row| Some(row) != pad);
         let has_pad = rows.len() < pads;
-        // `rows` is sorted and has every id but the padding one, which is the row after them.
-        let renumber = |&id: &i64| rows.binary_search(&(id as usize)).unwrap_or(rows.len()) as i64;
+        let renumber = |&id: &i64| match id as usize {
+            id if Some(id) == pad => rows.len() as i64,
+            id => rows.binary_search(&id).expect("rows has every id but the padding one") as i64,
+        };
         let renumbered = ids.iter().map(renumber).collect();
 
         let weight = table.weight.val();

@@ -137,18 +137,20 @@ impl Lines {
         let ends_line = self.pending.ends_with(b"\n");
         let is_cut = !ends_line && self.pending.len() == self.max_bytes;
 
-        let valid = match str::from_utf8(&self.pending) {
-            Ok(text) => text.len(),
-            Err(error) if is_cut && error.error_len().is_none() => error.valid_up_to(),
+        let text = match str::from_utf8(&self.pending) {
+            Ok(text) => text,
+            Err(error) if is_cut && error.error_len().is_none() => {
+                let valid = &self.pending[..error.valid_up_to()];
+                str::from_utf8(valid).expect("bytes up to valid_up_to are UTF-8")
+            }
             Err(error) => {
                 let offset = self.offset + error.valid_up_to() as u64;
                 return Err(Error::NotUtf8 { path: self.path.clone(), line: self.line, offset });
             }
         };
-        let text = str::from_utf8(&self.pending[..valid]).unwrap_or_default();
         let end = match text.trim_end_matches(|c: char| !c.is_whitespace()).len() {
             after_space if is_cut && after_space > 0 => after_space,
-            _ => valid,
+            _ => text.len(),
         };
         let text = &text[..end];
         let text = if self.offset == 0 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };

@@ -42,6 +42,7 @@ mod input;
 mod interrupted_save;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod labelled;
+mod layout;
 mod lines;
 mod masked_lm;
 #[cfg(all(feature = "tokenizers", feature = "train"))]

@@ -26,12 +26,11 @@ impl Table {
             builder.delimiter(b'\t').quoting(false);
         }
         let mut reader = builder.from_reader(file);
-        let header = match has_header {
-            true => {
-                let header = reader.headers().map_err(|error| failed(path, START.line, error))?;
-                Some(header.iter().map(|name| name.trim().to_string()).collect())
-            }
-            false => None,
+        let header = if has_header {
+            let header = reader.headers().map_err(|error| failed(path, START.line, error))?;
+            Some(header.iter().map(|name| name.trim().to_string()).collect())
+        } else {
+            None
         };
         Ok(Self { path: path.to_path_buf(), reader: Mutex::new(reader), header })
     }
@@ -66,10 +65,10 @@ impl Table {
         position.set_byte(start.byte).set_line(start.line);
         let mut record = StringRecord::new();
         let found = reader.seek(position).and_then(|()| reader.read_record(&mut record));
-        match found.map_err(|error| failed(&self.path, start.line, error))? {
-            true => Ok(record),
-            false => Err(bad_row(&self.path, start.line, "is not there any more: the file changed")),
+        if !found.map_err(|error| failed(&self.path, start.line, error))? {
+            return Err(bad_row(&self.path, start.line, "is not there any more: the file changed"));
         }
+        Ok(record)
     }
 }
 

@@ -1,0 +1,102 @@
+//! The encoder: padding that takes no part, relative positions, what is frozen or adapted.
+
+mod padding;
+mod training;
+
+use crate::tolerance::values;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::prelude::*;
+use burn::tensor::{FloatDType, Gradients};
+use burn_bert::encoder::{BertEncoder, BertEncoderConfig};
+use burn_bert::{Error, PaddingMask, PositionEmbeddingType, cast_module};
+
+const SCHEMES: [PositionEmbeddingType; 3] = [
+    PositionEmbeddingType::Absolute,
+    PositionEmbeddingType::RelativeKey,
+    PositionEmbeddingType::RelativeKeyQuery,
+];
+
+const H: usize = 6;
+
+fn config(scheme: PositionEmbeddingType) -> BertEncoderConfig {
+    BertEncoderConfig::new()
+        .with_hidden_size(H)
+        .with_num_hidden_layers(2)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(7)
+        .with_hidden_dropout_prob(0.0)
+        .with_attention_probs_dropout_prob(0.0)
+        .with_initializer_range(0.5)
+        .with_position_embedding_type(scheme)
+        .with_max_position_embeddings(12)
+}
+
+fn device() -> Device {
+    Device::default().autodiff()
+}
+
+/// In f64, trainable.
+fn encoder(scheme: PositionEmbeddingType) -> BertEncoder {
+    cast_module(config(scheme).init(&device()), FloatDType::F64)
+}
+
+/// Numbers that differ, in f64, trainable.
+fn hidden([batch, seq]: [usize; 2]) -> Tensor<3> {
+    let data = (0..batch * seq * H).map(|i| (i as f64 * 0.7).sin() * 1.5).collect();
+    let data = TensorData::new::<f64, _>(data, [batch, seq, H]);
+    Tensor::from_data(data, (&device(), burn::tensor::DType::F64)).require_grad()
+}
+
+/// The gradient of every parameter, in visiting order; empty where there is none.
+fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<Vec<f64>> {
+    struct Collect<'a>(&'a Gradients, Vec<Vec<f64>>);
+    impl ModuleVisitor for Collect<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.1.push(param.grad(self.0).map_or_else(Vec::new, values));
+        }
+    }
+    let mut collect = Collect(gradients, Vec::new());
+    module.visit(&mut collect);
+    collect.1
+}
+
+/// Numbers of order 1, another one for each value.
+fn weights(dims: [usize; 3]) -> Tensor<3> {
+    let data = (0..dims.iter().product()).map(|i| (i as f64 * 1.3).cos()).collect();
+    Tensor::from_data(TensorData::new::<f64, _>(data, dims), (&device(), burn::tensor::DType::F64))
+}
+
+/// Padding nowhere, at the end, at the start, in the middle, nearly everywhere and everywhere.
+fn every_kind() -> Vec<Vec<bool>> {
+    ["TTTTTTTT", "TTTTT...", "...TTTTT", "TT..T.TT", "...T....", "TTTTT...", "........"]
+        .map(|row| row.chars().map(|place| place == '.').collect())
+        .into()
+}
+
+#[test]
+fn bad_input_is_an_error() {
+    let encoder = encoder(PositionEmbeddingType::RelativeKey);
+    let error = encoder.try_forward(hidden([2, 3]), Some(&PaddingMask::from_lengths(&[3], 3))).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
+    let error = encoder.try_forward_all(hidden([1, 13]), None).unwrap_err();
+    assert!(matches!(error, Error::SequenceTooLong { needed: 12, rows: 12, .. }), "{error}");
+    encoder.try_forward(hidden([1, 12]), None).unwrap();
+    let error = PaddingMask::from_rows(&[vec![true], vec![]]).unwrap_err();
+    assert!(matches!(error, Error::RaggedRows { row: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_config_that_no_encoder_has_names_the_field() {
+    let valid = || config(PositionEmbeddingType::Absolute);
+    let relative = config(PositionEmbeddingType::RelativeKey);
+    for (field, config) in [
+        ("num_attention_heads", valid().with_num_attention_heads(4)),
+        ("intermediate_size", valid().with_intermediate_size(0)),
+        ("hidden_dropout_prob", valid().with_hidden_dropout_prob(1.0)),
+        ("max_position_embeddings", relative.with_max_position_embeddings(0)),
+    ] {
+        let error = config.try_init(&Device::default()).unwrap_err();
+        assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{error}");
+    }
+    valid().with_max_position_embeddings(0).validate().unwrap();
+}

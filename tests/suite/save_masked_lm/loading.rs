@@ -1,0 +1,124 @@
+//! What is read and what is refused.
+
+use super::{all_values, device, fixture, load, refused, with_fields, with_tensors};
+use burn_bert::Error;
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertModel, BertModelConfig, LoadReport, PretrainedModel,
+};
+use serde_json::json;
+use std::fs;
+
+#[test]
+fn norms_called_gamma_and_beta_are_read_as_well() {
+    let dir = with_tensors("tiny_bert", |tensors| {
+        for tensor in tensors.iter_mut().filter(|tensor| tensor.key.contains("LayerNorm")) {
+            tensor.key = tensor.key.replace("weight", "gamma").replace("bias", "beta");
+        }
+    });
+    let (read, report) = load(dir.path());
+    assert_eq!(report, LoadReport::default());
+    assert_eq!(all_values(&read), all_values(&load(&fixture("tiny_bert")).0));
+}
+
+#[test]
+fn a_head_whose_bias_has_the_decoders_name_is_whole() {
+    let dir = with_tensors("tiny_bert", |tensors| {
+        let bias = tensors.iter_mut().find(|tensor| tensor.key == "cls.predictions.bias").unwrap();
+        bias.key = "cls.predictions.decoder.bias".into();
+    });
+    let (read, report) = load(dir.path());
+    assert_eq!(report, LoadReport::default());
+    assert_eq!(all_values(&read), all_values(&load(&fixture("tiny_bert")).0));
+}
+
+#[test]
+fn a_model_that_lacks_a_tensor_is_refused_by_the_tensors_name() {
+    for key in [
+        "cls.predictions.transform.dense.weight",
+        "cls.predictions.bias",
+        "bert.encoder.layer.1.attention.self.key.bias",
+        "bert.embeddings.LayerNorm.weight",
+    ] {
+        let dir = with_tensors("tiny_bert", |tensors| tensors.retain(|tensor| tensor.key != key));
+        match refused(dir.path()) {
+            Error::MissingKey { key: missing, .. } => assert_eq!(missing, key),
+            other => panic!("{other}"),
+        }
+    }
+    let pooler = "pooler.dense.bias";
+    let dir = with_tensors("tiny_bert_encoder_only", |tensors| tensors.retain(|tensor| tensor.key != pooler));
+    let error = BertModel::from_pretrained(dir.path(), &device()).map(|(_, report)| report).unwrap_err();
+    assert!(matches!(error, Error::MissingKey { key, .. } if key == pooler));
+}
+
+#[test]
+fn a_layer_that_stands_alone_is_no_model() {
+    let dir = with_tensors("tiny_bert", |tensors| {
+        tensors.retain(|tensor| tensor.key.contains("embeddings."));
+        for tensor in tensors {
+            tensor.key = tensor.key.replace("bert.embeddings.", "");
+        }
+    });
+    let message = refused(dir.path()).to_string();
+    assert!(message.contains("encoder.layer.0") && message.contains("BertEmbeddings"), "{message}");
+}
+
+#[test]
+fn a_config_that_no_such_model_has_is_refused_by_its_field() {
+    for (field, value) in [
+        ("hidden_act", json!("gelu_new")),
+        ("is_decoder", json!(true)),
+        ("add_cross_attention", json!(true)),
+        ("num_attention_heads", json!(5)),
+        ("num_hidden_layers", json!(0)),
+        ("num_hidden_layers", json!("two")),
+        ("attention_probs_dropout_prob", json!(1.5)),
+        ("tie_word_embeddings", json!("yes")),
+    ] {
+        match refused(with_fields("tiny_bert", &[(field, value)]).path()) {
+            Error::ConfigFile { field: named, .. } => assert_eq!(named, field),
+            other => panic!("{field}: {other}"),
+        }
+    }
+    let error = refused(with_fields("tiny_bert", &[("num_hidden_layers", json!(3))]).path());
+    assert!(matches!(error, Error::MissingKey { key, .. } if key.starts_with("bert.encoder.layer.2.")));
+    let error = refused(with_fields("tiny_bert", &[("intermediate_size", json!(21))]).path());
+    assert!(
+        matches!(error, Error::CheckpointShape { found, expected, .. } if found == [20, 12] && expected == [21, 12])
+    );
+}
+
+#[test]
+fn families_with_another_encoder_are_refused_and_the_message_lists_those_that_are_not() {
+    for model_type in ["electra", "splinter", "longformer", "luke", "xmod", "roberta-prelayernorm"] {
+        let fields = [("model_type", json!(model_type)), ("embedding_size", json!(12))];
+        let message = match refused(with_fields("tiny_bert", &fields).path()) {
+            error @ Error::UnsupportedModel { .. } => error.to_string(),
+            other => panic!("{model_type}: {other}"),
+        };
+        let listed = "supported: bert, ernie, roberta, xlm-roberta, camembert, data2vec-text";
+        assert!(message.contains(model_type) && message.contains(listed), "{message}");
+    }
+}
+
+#[test]
+fn a_config_of_ones_own_takes_the_place_of_the_files() {
+    let bert = BertModelConfig::from_pretrained(fixture("tiny_bert")).unwrap();
+    let bert = bert.with_attention_probs_dropout_prob(0.3);
+    let config = BertForMaskedLmConfig::new(bert.clone()).with_train_padding_row(false);
+    let (model, _) = BertForMaskedLm::from_pretrained_with(&config, fixture("tiny_bert"), &device()).unwrap();
+    assert_eq!(model.config(), config);
+    let wrong = BertForMaskedLmConfig::new(bert.with_intermediate_size(7));
+    let error = BertForMaskedLm::from_pretrained_with(&wrong, fixture("tiny_bert"), &device());
+    assert!(matches!(error, Err(Error::CheckpointShape { .. })));
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_named_and_not_its_neighbour() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(fixture("tiny_bert").join("config.json"), dir.path().join("config.json")).unwrap();
+    for missing in [dir.path().join("nothing"), dir.path().join("model.safetensors")] {
+        let error = refused(&missing);
+        assert!(matches!(&error, Error::Io { action: "read", path, .. } if *path == missing), "{error}");
+    }
+}

@@ -1,0 +1,113 @@
+//! What is saved is read back, by this crate and by transformers.
+
+use super::{all_values, config_json, device, fixture, keys, load, tiny, with_embeddings, with_fields};
+use crate::transformers::Python;
+use burn::prelude::*;
+use burn::tensor::FloatDType;
+use burn_bert::model::{BertForMaskedLmConfig, LoadReport, PretrainedModel};
+use burn_bert::{BertEmbeddingsConfig, cast_module};
+use serde_json::json;
+use std::fs;
+
+#[test]
+fn a_saved_model_is_read_back_bit_for_bit_in_every_dtype() {
+    let roberta = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
+    for config in [tiny(), with_embeddings(roberta)] {
+        for dtype in [FloatDType::F32, FloatDType::F64, FloatDType::F16, FloatDType::BF16] {
+            let model = cast_module(config.init(&device()), dtype);
+            let dir = tempfile::tempdir().unwrap();
+            model.save_pretrained(dir.path()).unwrap();
+            let (read, report) = load(dir.path());
+            assert_eq!(report, LoadReport::default());
+            assert_eq!(read.config(), config);
+            // The device's own dtype is f32, which loses some of f64 and nothing of the others.
+            let model = cast_module(model, FloatDType::F32);
+            assert_eq!(all_values(&read), all_values(&model), "{dtype:?}");
+        }
+    }
+}
+
+#[test]
+fn a_new_directory_has_the_keys_and_fields_that_transformers_writes() {
+    for name in ["tiny_bert", "tiny_roberta"] {
+        let (model, _) = load(&fixture(name));
+        let dir = tempfile::tempdir().unwrap();
+        model.save_pretrained(dir.path()).unwrap();
+        assert_eq!(keys(dir.path()), keys(&fixture(name)));
+        let (written, theirs) = (config_json(dir.path()), config_json(&fixture(name)));
+        for (field, value) in written.as_object().unwrap() {
+            assert_eq!(*value, theirs[field], "{field}");
+        }
+        for field in ["num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"] {
+            assert!(written.get(field).is_some(), "{field}");
+        }
+    }
+}
+
+#[test]
+fn the_config_names_the_dtype_that_the_weights_have() {
+    let half = json!("float16");
+    let dir = with_fields("tiny_bert", &[("dtype", half.clone()), ("torch_dtype", half)]);
+    let (model, _) = load(dir.path());
+    for (dtype, name) in [
+        (FloatDType::F32, "float32"),
+        (FloatDType::F64, "float64"),
+        (FloatDType::F16, "float16"),
+        (FloatDType::BF16, "bfloat16"),
+    ] {
+        let model = cast_module(model.clone(), dtype);
+        model.save_pretrained(dir.path()).unwrap();
+        let config = config_json(dir.path());
+        assert_eq!([&config["dtype"], &config["torch_dtype"]], [name, name]);
+        let fresh = tempfile::tempdir().unwrap();
+        model.save_pretrained(fresh.path()).unwrap();
+        let config = config_json(fresh.path());
+        assert_eq!((&config["dtype"], config.get("torch_dtype")), (&json!(name), None));
+    }
+}
+
+#[test]
+fn presets_have_as_many_parameters_as_transformers_models() {
+    for (config, count) in [
+        (BertForMaskedLmConfig::bert_base_uncased(), 109_514_298),
+        (BertForMaskedLmConfig::bert_base_chinese(), 102_290_312),
+        (BertForMaskedLmConfig::bert_large_uncased(), 335_174_458),
+        (BertForMaskedLmConfig::roberta_base(), 124_697_433),
+    ] {
+        assert_eq!(config.init(&device()).num_params(), count);
+    }
+}
+
+#[test]
+#[ignore = "needs Python with transformers: BURN_BERT_PYTHON"]
+fn transformers_reads_whole_models_and_gives_them_back_bit_for_bit() {
+    let python = Python::named();
+    let roberta = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
+    let roberta = with_embeddings(roberta);
+    let families = [
+        (tiny(), None),
+        (tiny(), Some("ernie")),
+        (roberta.clone(), None),
+        (roberta.clone(), Some("xlm-roberta")),
+        (roberta.clone(), Some("camembert")),
+        (roberta, Some("data2vec-text")),
+    ];
+    for (config, model_type) in families {
+        for dtype in [FloatDType::F32, FloatDType::BF16] {
+            let (dir, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let model = cast_module(config.init(&device()), dtype);
+            model.save_pretrained(dir.path()).unwrap();
+            if let Some(model_type) = model_type {
+                let mut fields = config_json(dir.path());
+                fields["model_type"] = json!(model_type);
+                fs::remove_file(dir.path().join("model.safetensors")).unwrap();
+                fs::write(dir.path().join("config.json"), fields.to_string()).unwrap();
+                model.save_pretrained(dir.path()).unwrap();
+            }
+            python.check("saved_model", dir.path(), back.path());
+            let (read, report) = load(back.path());
+            assert_eq!(report, LoadReport::default());
+            assert_eq!(all_values(&read), all_values(&cast_module(model, FloatDType::F32)));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What is refused.
+
+use super::{
+    HIDDEN, LEARNING_RATE, config, device, gradients, inputs, loss_weights, module, parameters, positions,
+};
+use burn_bert::sparse::{LazyAdamWConfig, RowGradients, SparseAdamConfig, TouchedRows};
+use burn_bert::{EmbeddingTable, Error};
+
+#[test]
+fn a_head_tied_to_the_word_table_is_refused() {
+    let module = module();
+    let touched: TouchedRows = module.touched_rows(&inputs()[0]).unwrap();
+    let hidden = touched.forward().reshape([-1, HIDDEN as i32]);
+    let scores = hidden.matmul(module.word_embeddings.weight.val().transpose());
+    let mut gradients = scores.powi_scalar(2).mean().backward();
+    let error = RowGradients::from_grads(&mut gradients, touched, &module).unwrap_err();
+    assert!(matches!(error, Error::DenseGradient { table: EmbeddingTable::Word }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "the word table got a dense gradient beside that of its rows: another part of the model reads the whole \
+         table (a tied output head does); train the table densely with BertEmbeddings::forward, or untie the head"
+    );
+    assert!(module.word_embeddings.weight.grad(&gradients).is_some(), "nothing is taken out");
+}
+
+#[test]
+fn a_dense_gradient_of_the_position_table_is_refused() {
+    let module = module();
+    let touched = module.touched_rows(&inputs()[0]).unwrap();
+    let loss = touched.forward().sum() + positions(&module).val().square().sum();
+    let error = RowGradients::from_grads(&mut loss.backward(), touched, &module).unwrap_err();
+    assert!(matches!(error, Error::DenseGradient { table: EmbeddingTable::Position }), "{error}");
+}
+
+#[test]
+fn gradients_of_another_table_are_refused_and_nothing_changes() {
+    let (mut module, weights) = (module(), loss_weights());
+    let larger = config().with_vocab_size(21).init(&device());
+    let (_, theirs, _) = gradients(&larger, &inputs()[0], &weights);
+    let (_, ours, _) = gradients(&module, &inputs()[0], &weights);
+    let error = ours.clone().accumulate(theirs.clone()).unwrap_err();
+    assert!(matches!(error, Error::RowsOfOtherTable { table: EmbeddingTable::Word, .. }), "{error}");
+    let before = parameters(&module);
+    let mut rows = SparseAdamConfig::new().init();
+    let error = rows.step(LEARNING_RATE, &mut module, theirs).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the row gradient is for a word table of shape [21, 8], but this one has shape [20, 8]; \
+         was the model resized or another one passed?"
+    );
+    assert_eq!(parameters(&module), before);
+
+    // The same with a loaded state of another shape.
+    rows.step(LEARNING_RATE, &mut module, ours).unwrap();
+    let mut rows = SparseAdamConfig::new().init().from_bytes(rows.to_bytes().unwrap(), &device()).unwrap();
+    let mut larger = larger;
+    let (_, theirs, _) = gradients(&larger, &inputs()[0], &weights);
+    let error = rows.step(LEARNING_RATE, &mut larger, theirs).unwrap_err();
+    assert!(error.to_string().starts_with("the state of the optimiser is for a word table"), "{error}");
+}
+
+#[test]
+fn values_outside_their_range_are_config_errors() {
+    let field = |error: Error| match error {
+        Error::Config { field, .. } => field,
+        other => panic!("{other}"),
+    };
+    assert_eq!(field(SparseAdamConfig::new().with_beta_1(1.0).try_init().unwrap_err()), "beta_1");
+    assert_eq!(field(SparseAdamConfig::new().with_beta_2(-0.1).try_init().unwrap_err()), "beta_2");
+    assert_eq!(field(SparseAdamConfig::new().with_epsilon(0.0).try_init().unwrap_err()), "epsilon");
+    assert_eq!(field(LazyAdamWConfig::new().with_beta_2(f64::NAN).try_init().unwrap_err()), "beta_2");
+    assert_eq!(field(LazyAdamWConfig::new().with_weight_decay(-1.0).try_init().unwrap_err()), "weight_decay");
+}

@@ -1,0 +1,48 @@
+//! Text to batches.
+
+mod bad_files;
+mod lengths;
+mod special_tokens;
+mod transformers;
+
+use burn_bert::text::BertTokenizer;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+}
+
+fn bert() -> BertTokenizer {
+    BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap()
+}
+
+fn roberta() -> BertTokenizer {
+    BertTokenizer::from_pretrained(fixture("roberta_tokenizer")).unwrap()
+}
+
+fn cases(folder: &str) -> Value {
+    serde_json::from_slice(&fs::read(fixture(folder).join("cases.json")).unwrap()).unwrap()
+}
+
+/// The fixture's `vocab.txt` alone in a directory, with other files beside it.
+fn vocabulary_with(files: &[(&str, Value)]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(fixture("tokenizer/vocab.txt"), dir.path().join("vocab.txt")).unwrap();
+    for (name, content) in files {
+        fs::write(dir.path().join(name), content.to_string()).unwrap();
+    }
+    dir
+}
+
+/// A fixture's `tokenizer.json`, changed, alone in a directory.
+fn changed(folder: &str, change: impl Fn(&mut Value)) -> TempDir {
+    let mut tokenizer =
+        serde_json::from_slice(&fs::read(fixture(folder).join("tokenizer.json")).unwrap()).unwrap();
+    change(&mut tokenizer);
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    dir
+}

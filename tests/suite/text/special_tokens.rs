@@ -1,0 +1,151 @@
+//! Special and added tokens: their names, their ids, and what they are for.
+
+use super::{bert, changed, fixture, vocabulary_with};
+use burn::prelude::*;
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
+use burn_bert::{BertEmbeddingsConfig, Error};
+use serde_json::json;
+use std::fs;
+
+#[test]
+fn special_tokens_are_found_by_the_names_that_the_files_give_them() {
+    let renamed =
+        |from: &str, to: &str| fs::read_to_string(fixture("tokenizer/vocab.txt")).unwrap().replace(from, to);
+    let dir = vocabulary_with(&[]);
+    fs::write(dir.path().join("vocab.txt"), renamed("[MASK]", "<hide>").replace("[PAD]", "<fill>")).unwrap();
+    let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(&error, Error::MissingToken { token: "pad_token", .. }), "{error:?}");
+
+    let as_text = json!({"mask_token": "<hide>", "pad_token": "<fill>"});
+    let in_full =
+        json!({"mask_token": {"content": "<hide>", "lstrip": false}, "pad_token": {"content": "<fill>"}});
+    for name in ["tokenizer_config.json", "special_tokens_map.json"] {
+        for content in [&as_text, &in_full] {
+            fs::write(dir.path().join(name), content.to_string()).unwrap();
+            let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
+            assert_eq!((tokenizer.mask_token_id(), tokenizer.pad_token_id()), (8, 0));
+            // In a text it is one token.
+            assert_eq!(tokenizer.encode("<hide>").unwrap().input_ids(), [6, 8, 7]);
+            fs::remove_file(dir.path().join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn special_tokens_without_a_role_are_not_split_and_not_masked() {
+    let config =
+        json!({"additional_special_tokens": ["[unused1]"], "extra_special_tokens": {"x": "[unused2]"}});
+    let dir = vocabulary_with(&[("tokenizer_config.json", config)]);
+    let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
+    assert_eq!(tokenizer.special_token_ids(), [0, 2, 3, 5, 6, 7, 8]);
+    assert_eq!(tokenizer.encode("[unused1]").unwrap().input_ids(), [6, 2, 7]);
+}
+
+#[test]
+fn tokens_added_to_a_vocabulary_keep_their_ids() {
+    let decoder = json!({
+        "8": {"content": "[MASK]", "special": true},
+        "486": {"content": "[speaker]", "special": true},
+        "487": {"content": "zebra", "special": false, "normalized": true},
+    });
+    let files = [
+        ("tokenizer_config.json", json!({"added_tokens_decoder": decoder})),
+        ("added_tokens.json", json!({"[speaker]": 486, "zebra": 487})),
+    ];
+    for file in files {
+        let dir = vocabulary_with(std::slice::from_ref(&file));
+        let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
+        assert_eq!(tokenizer.vocab_size(), 488);
+        assert_eq!(tokenizer.encode("[speaker] the Zebra").unwrap().input_ids(), [6, 486, 192, 487, 7]);
+        let is_special = file.0 == "tokenizer_config.json";
+        assert_eq!(tokenizer.special_token_ids().contains(&486), is_special);
+    }
+
+    let dir = vocabulary_with(&[("added_tokens.json", json!({"zebra": 500}))]);
+    let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(&error, Error::CorruptTokenizer { .. }), "{error:?}");
+    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    assert!(cause.contains("zebra is an added token of id 500"), "{cause}");
+}
+
+#[test]
+fn a_tokenizer_of_another_model_is_refused() {
+    let config = BertEmbeddingsConfig::new().with_vocab_size(485);
+    let error = bert().for_model(&config).unwrap_err();
+    assert!(matches!(error, Error::VocabularyTooLarge { tokenizer: 486, model: 485 }), "{error:?}");
+    let message = error.to_string();
+    assert!(message.contains("486 tokens") && message.contains("485 rows"), "{message}");
+    assert!(bert().check_vocabulary(486).is_ok());
+    assert!(bert().check_vocabulary(485).is_err());
+
+    // RoBERTa's positions count from the padding id.
+    let error = bert().for_model(&BertEmbeddingsConfig::roberta_base()).unwrap_err();
+    assert!(matches!(&error, Error::Config { field: "pad_token_id", .. }), "{error:?}");
+}
+
+#[test]
+fn a_vocabulary_with_gaps_counts_up_to_its_largest_id() {
+    let dir = changed("tokenizer", |tokenizer| tokenizer["model"]["vocab"]["cat"] = json!(999));
+    assert_eq!(BertTokenizer::from_pretrained(dir).unwrap().vocab_size(), 1000);
+}
+
+#[test]
+fn every_special_token_that_is_missing_is_named() {
+    for (token, name) in [
+        ("pad_token", "[PAD]"),
+        ("unk_token", "[UNK]"),
+        ("cls_token", "[CLS]"),
+        ("sep_token", "[SEP]"),
+        ("mask_token", "[MASK]"),
+    ] {
+        let dir = vocabulary_with(&[]);
+        let path = dir.path().join("vocab.txt");
+        let text = fs::read_to_string(&path).unwrap().replace(name, "[other]");
+        fs::write(&path, text).unwrap();
+        let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
+        let Error::MissingToken { token: found, looked_for, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*found, token);
+        assert!(looked_for.contains(&name.to_string()));
+        let message = error.to_string();
+        assert!(message.contains(token) && message.contains("tokenizer_config.json"), "{message}");
+    }
+
+    // The unknown token of a tokenizer.json is the model's own.
+    let dir = changed("tokenizer", |tokenizer| tokenizer["model"]["unk_token"] = json!("[NEW]"));
+    let error = BertTokenizer::from_pretrained(dir).unwrap_err();
+    assert!(matches!(&error, Error::MissingToken { token: "unk_token", .. }), "{error:?}");
+
+    // A name that the vocabulary does not have is an error although the usual one is there.
+    let dir = vocabulary_with(&[("tokenizer_config.json", json!({"mask_token": "<mask>"}))]);
+    let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(&error, Error::MissingToken { token: "mask_token", .. }), "{error:?}");
+}
+
+#[test]
+fn texts_become_examples_of_which_whole_words_are_masked() {
+    let tokenizer = bert().with_pad_to_multiple_of(8).unwrap();
+    let config = MaskedLmCollatorConfig::for_tokenizer(&tokenizer);
+    assert_eq!((config.vocab_size, config.mask_token_id), (486, 8));
+    assert_eq!(config.special_token_ids, [0, 5, 6, 7, 8]);
+    assert_eq!(config.pad_to_multiple_of, Some(8));
+
+    let encoding = tokenizer.encode_pair("unthinkable playing", "catless [MASK] dogs. \u{1F389}").unwrap();
+    let example = MaskedLmExample::from(encoding.clone());
+    assert_eq!(example.input_ids(), encoding.input_ids());
+    assert_eq!(example.token_type_ids(), Some(encoding.token_type_ids()));
+    assert_eq!(example.word_ids(), Some(encoding.word_ids()));
+
+    let config = config.with_whole_word_masking(true).with_mlm_probability(1.0);
+    let collator = config.with_mask_replace_prob(1.0).with_random_replace_prob(0.0).init();
+    let batch = collator.collate(&[example], 1, &Device::default()).unwrap();
+    let special = |id: &u32| tokenizer.special_token_ids().contains(id);
+    let words: Vec<u32> = encoding.input_ids().iter().copied().filter(|id| !special(id)).collect();
+    assert_eq!(batch.labels().unwrap().into_data().iter::<u32>().collect::<Vec<_>>(), words);
+    let masked: Vec<u32> = batch.input.input_ids().unwrap().into_data().iter().collect();
+    let mut expected: Vec<u32> =
+        encoding.input_ids().iter().map(|id| if special(id) { *id } else { 8 }).collect();
+    assert!(expected.contains(&5), "an unknown word is a special token and stays");
+    expected.resize(expected.len().next_multiple_of(8), 0);
+    assert_eq!(masked, expected);
+}
