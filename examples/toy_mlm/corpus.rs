@@ -166,8 +166,12 @@ impl Task for Corpus {
         "each word as often as in training"
     }
 
-    fn position_order(&self) -> Vec<usize> {
-        (0..2 * SENTENCE + 3).collect()
+    fn labelled_positions(&self) -> Vec<(usize, String)> {
+        (0..2 * SENTENCE + 3).map(|position| (position, position.to_string())).collect()
+    }
+
+    fn position_axis(&self) -> &'static str {
+        "position"
     }
 
     fn lesson(&self) -> &'static str {

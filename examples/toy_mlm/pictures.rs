@@ -4,11 +4,20 @@ use crate::run::Run;
 use anyhow::{Context, Result};
 use burn::prelude::*;
 use burn_bert::{BertEmbeddings, TokenEmbedding};
+use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::path::Path;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Steps that one point of a loss curve averages over.
 const SMOOTHING: usize = 10;
+/// Side of a heat map and its distance from the top, in pixels.
+const SIDE: i32 = 384;
+const TOP: i32 = 36;
+/// Most labels at an axis of a heat map.
+const TICKS: usize = 16;
 
 pub fn draw(run: &Run, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
@@ -45,25 +54,73 @@ fn draw_losses(run: &Run, path: &Path) -> Result<()> {
 }
 
 fn draw_similarities(run: &Run, path: &Path) -> Result<()> {
-    let root = SVGBackend::new(path, (840, 440)).into_drawing_area();
+    let root = SVGBackend::new(path, (980, 470)).into_drawing_area();
     root.fill(&WHITE)?;
-    let panels = root.split_evenly((1, 2));
+    let (positions, labels): (Vec<usize>, Vec<String>) = run.task.labelled_positions().into_iter().unzip();
     let stages = [("before training", &run.initial), ("after training", &run.learned.model.bert.embeddings)];
-    for (panel, (stage, embeddings)) in panels.iter().zip(stages) {
-        let order = run.task.position_order();
-        let size = order.len();
-        let similarities = similarities(position_table(embeddings)?, &order);
-        let mut chart = ChartBuilder::on(panel)
-            .caption(format!("Cosine of position vectors, {stage}"), ("sans-serif", 16))
-            .margin(12)
-            .build_cartesian_2d(0..size, 0..size)?;
-        chart.configure_mesh().disable_mesh().disable_axes().draw()?;
-        chart.draw_series(similarities.iter().enumerate().map(|(i, &cosine)| {
-            let (x, y) = (i % size, size - 1 - i / size);
-            Rectangle::new([(x, y), (x + 1, y + 1)], shade(cosine).filled())
-        }))?;
+    for (left, (stage, embeddings)) in [60, 504].into_iter().zip(stages) {
+        let similarities = similarities(position_table(embeddings)?, &positions);
+        draw_heat_map(&root, left, &similarities, positions.len())?;
+        draw_ticks(&root, left, &labels)?;
+        let middle = left + SIDE / 2;
+        let caption = format!("Cosine of position vectors, {stage}");
+        root.draw(&Text::new(caption, (middle, TOP - 18), centred(16)))?;
+        root.draw(&Text::new(run.task.position_axis(), (middle, TOP + SIDE + 34), centred(13)))?;
+        let upwards = centred(13).transform(FontTransform::Rotate270);
+        root.draw(&Text::new(run.task.position_axis(), (left - 34, TOP + SIDE / 2), upwards))?;
     }
+    draw_color_bar(&root, 912)?;
     root.present().context("cannot write the picture")
+}
+
+/// One square a pair of positions, the first position at the top left.
+fn draw_heat_map(area: &Area<'_>, left: i32, similarities: &[f64], size: usize) -> Result<()> {
+    let edge = |index: usize| (SIDE as usize * index / size) as i32;
+    for (i, &cosine) in similarities.iter().enumerate() {
+        let (row, column) = (i / size, i % size);
+        let corners =
+            [(left + edge(column), TOP + edge(row)), (left + edge(column + 1), TOP + edge(row + 1))];
+        area.draw(&Rectangle::new(corners, shade(cosine).filled()))?;
+    }
+    area.draw(&Rectangle::new([(left, TOP), (left + SIDE, TOP + SIDE)], BLACK.stroke_width(1)))?;
+    Ok(())
+}
+
+/// Labels at the left and below, one for neighbours of the same label, and as many as there is room for.
+fn draw_ticks(area: &Area<'_>, left: i32, labels: &[String]) -> Result<()> {
+    let groups: Vec<&[String]> = labels.chunk_by(|a, b| a == b).collect();
+    let every = groups.len().div_ceil(TICKS);
+    let mut start = 0;
+    for (i, group) in groups.iter().enumerate() {
+        let middle = SIDE * (2 * start + group.len()) as i32 / (2 * labels.len()) as i32;
+        start += group.len();
+        if i % every == 0 {
+            area.draw(&Text::new(group[0].clone(), (left + middle, TOP + SIDE + 12), centred(12)))?;
+            area.draw(&Text::new(group[0].clone(), (left - 12, TOP + middle), centred(12)))?;
+        }
+    }
+    Ok(())
+}
+
+fn draw_color_bar(area: &Area<'_>, left: i32) -> Result<()> {
+    const STEPS: i32 = 64;
+    let height = |step: i32| TOP + SIDE - SIDE * step / STEPS;
+    for step in 0..STEPS {
+        let cosine = (2 * step + 1) as f64 / STEPS as f64 - 1.0;
+        let corners = [(left, height(step + 1)), (left + 16, height(step))];
+        area.draw(&Rectangle::new(corners, shade(cosine).filled()))?;
+    }
+    area.draw(&Rectangle::new([(left, TOP), (left + 16, TOP + SIDE)], BLACK.stroke_width(1)))?;
+    for (step, label) in
+        [(0, "−1"), (STEPS / 4, "−0.5"), (STEPS / 2, "0"), (3 * STEPS / 4, "0.5"), (STEPS, "1")]
+    {
+        area.draw(&Text::new(label, (left + 36, height(step)), centred(12)))?;
+    }
+    Ok(())
+}
+
+fn centred(size: i32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Center))
 }
 
 fn position_table(embeddings: &BertEmbeddings) -> Result<&TokenEmbedding> {

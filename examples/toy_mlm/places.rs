@@ -98,10 +98,15 @@ impl Task for Places {
         "any letter"
     }
 
-    fn position_order(&self) -> Vec<usize> {
+    fn labelled_positions(&self) -> Vec<(usize, String)> {
         let mut places: Vec<usize> = (0..PLACES).collect();
         places.sort_by_key(|&place| self.letters[place]);
-        places.into_iter().map(|place| place + 1).collect()
+        let label = |place: usize| char::from(b'a' + self.letters[place] as u8).to_string();
+        places.into_iter().map(|place| (place + 1, label(place))).collect()
+    }
+
+    fn position_axis(&self) -> &'static str {
+        "position, sorted by its letter"
     }
 
     fn lesson(&self) -> &'static str {

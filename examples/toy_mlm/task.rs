@@ -36,8 +36,11 @@ pub trait Task {
     /// What `blind_guess` knows.
     fn blind_guess_name(&self) -> &'static str;
 
-    /// In which order a picture shows the positions that are used.
-    fn position_order(&self) -> Vec<usize>;
+    /// The positions that are used, in the order in which a picture shows them, each with the label of its tick.
+    fn labelled_positions(&self) -> Vec<(usize, String)>;
+
+    /// The title of that axis.
+    fn position_axis(&self) -> &'static str;
 
     /// What the task is there to show.
     fn lesson(&self) -> &'static str;
