@@ -1,15 +1,11 @@
-//! BERT's input layer as a [Burn](https://burn.dev) module that people train.
+//! BERT for [Burn](https://burn.dev): embeddings, encoder and heads that train, with the values and gradients of Hugging
+//! Face transformers, and with its checkpoints in and out.
 //!
-//! [`BertEmbeddings`] turns token ids into the vectors that a transformer reads:
+//! [`BertEmbeddings`] is the input layer:
 //!
 //! ```text
 //! y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))
 //! ```
-//!
-//! It equals Hugging Face's `BertEmbeddings` (and `RobertaEmbeddings`, with
-//! [`PositionEmbeddingType::AfterPadding`]) in values and gradients: the padding row gets a gradient of exactly
-//! 0.0, dropout is active in training alone, and bad input is an [`Error`] that says what was found, where, what
-//! is allowed, and the way out.
 //!
 //! ```
 //! use burn::prelude::*;
@@ -30,27 +26,64 @@
 //!
 //! # Generic over backend
 //!
-//! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter.
-//! So [`BertEmbeddings`] names none: one compiled type runs on every device that a cargo feature compiled in
-//! (`flex`, `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu`), chosen at run time, several
-//! side by side in one process if need be.
+//! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter, so the
+//! types of this crate name none. One compiled model runs on every device that a cargo feature compiles in (`flex`,
+//! `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu`), chosen at run time, also on several side by
+//! side in one process.
 //!
-//! # What is here
+//! # From a checkpoint to vectors
 //!
-//! - [`BertEmbeddingsConfig`] → [`BertEmbeddings`], fed with a [`BertEmbeddingsInput`];
-//! - [`TokenEmbedding`], a lookup table with a padding index, of use by itself;
-//! - [`text`]: UTF-8 files line by line, and with the feature `tokenizers` text to batches as transformers makes them;
-//! - [`model`] and [`training`]: BERT with its masked-language-model head, and what trains it;
-//! - [`BertEmbeddings::from_pretrained`], [`load`](BertEmbeddings::load) and
-//!   [`save_pretrained`](BertEmbeddings::save_pretrained): Hugging Face checkpoints, in and out;
-//! - [`resize_vocabulary`](BertEmbeddings::resize_vocabulary) and
-//!   [`extend_positions`](BertEmbeddings::extend_positions): more tokens, longer sequences;
-//! - [`sparse`]: training steps whose cost follows the batch, not the vocabulary;
-//! - [`gradcheck`]: any Burn module's gradient against central differences;
-//! - [`functional`] and [`ops`]: the layer as one operator, for tensors and for backends;
-//! - [`clip_by_global_norm`]: gradient clipping as PyTorch has it;
-//! - [`cast_module`]: any Burn module in another float dtype.
+#![cfg_attr(all(feature = "checkpoint", feature = "tokenizers"), doc = "```no_run")]
+#![cfg_attr(not(all(feature = "checkpoint", feature = "tokenizers")), doc = "```ignore")]
+//! use burn::prelude::*;
+//! use burn_bert::model::{BertModel, PretrainedModel, mean_pooled};
+//! use burn_bert::text::BertTokenizer;
+//!
+//! let device = Device::default();
+//! let (model, report) = BertModel::from_pretrained("path/to/bert", &device)?;
+//! eprint!("{report}"); // keys that were missing or not used
+//! let tokenizer = BertTokenizer::from_pretrained("path/to/bert")?.for_model(&model.config().embeddings)?;
+//!
+//! let encodings = tokenizer.encode_batch(&["How long is the coast of Britain?", "It depends."])?;
+//! let batch = tokenizer.batch(&encodings, &device)?;
+//! let output = model.try_forward(&batch.input, batch.padding.as_ref())?;
+//! let vectors = mean_pooled(output.last_hidden_state, batch.padding.as_ref()); // [2, H]
+//! # Ok::<(), burn_bert::Error>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | | |
+//! |---|---|
+//! | this page | the input layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
+//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification |
+//! | [`encoder`] | the transformer layers |
+//! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
+//! | [`training`] | collators, datasets, loaders, metrics, and what trains a model in Burn's `Learner` |
+//! | [`optim`] | AdamW, clipping by the global norm, warm-up |
+//! | [`sparse`] | training steps whose cost follows the batch, not the vocabulary |
+//! | [`functional`], [`ops`] | the fused operators, for tensors and for backends |
+//! | [`gradcheck`] | the gradient of any Burn module against central differences |
+//!
+//! # Features
+//!
+//! | | |
+//! |---|---|
+//! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
+//! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
+//! | `tokenizers` | text to batches, as transformers' tokenizers |
+//! | `train` | Burn's trainer |
+//! | `x86-v4` | matrix products of Flex with AVX-512 |
+//!
+//! # Errors
+//!
+//! A function `try_x` returns an [`Error`], `x` panics with the same message. The message names what was found and
+//! where, what is allowed, and how to get there.
+//!
+//! The repository's `docs` folder has guides: training, checkpoints and parity, positions and padding, devices,
+//! performance, and coming from transformers, candle or Burn's `Embedding`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -80,7 +113,26 @@ pub use operator::cpu::matrix_kernel;
 pub use operator::{functional, ops};
 pub use optim::clip_by_global_norm;
 
-/// The README's examples, compiled and run as documentation tests.
+/// The examples of the README and of the guides, compiled and run as documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod guides {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/from-burn.md")]
+    #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
+    mod from_burn {}
+    #[doc = include_str!("../docs/from-candle.md")]
+    #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
+    mod from_candle {}
+    #[doc = include_str!("../docs/from-transformers.md")]
+    #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+    mod from_transformers {}
+    #[doc = include_str!("../docs/checkpoints-and-parity.md")]
+    #[cfg(feature = "checkpoint")]
+    mod checkpoints_and_parity {}
+    #[doc = include_str!("../docs/positions-and-padding.md")]
+    mod positions_and_padding {}
+    #[doc = include_str!("../docs/training.md")]
+    #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+    mod training {}
+}

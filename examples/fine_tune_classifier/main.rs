@@ -38,7 +38,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The system's allocator gives large tensors back page by page; see "Speed" in the README.
+/// An allocator that keeps its pages makes training faster; see docs/performance.md.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -35,7 +35,7 @@ use std::time::Instant;
 /// Where the windows of the text start, as the run writes it down so that a resumed one does not look for them again.
 const INDEX: &str = "windows.json";
 
-/// The system's allocator gives large tensors back page by page; see "Speed" in the README.
+/// An allocator that keeps its pages makes training faster; see docs/performance.md.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
