@@ -46,9 +46,9 @@ impl BertEmbeddingsConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON,
-    /// [`Error::UnsupportedModel`] if the family's input layer is another one, and [`Error::ConfigFile`],
-    /// naming the field, if a field has the wrong type or no module can be built from its value.
+    /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] if the
+    /// family has another input layer, and [`Error::ConfigFile`], naming the field, if a field has the wrong type or no
+    /// module can be built from its value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Fields::at(path.as_ref())?.config()
     }

@@ -15,11 +15,11 @@ impl BertEmbeddings {
     /// Reads the embedding layer of a Hugging Face checkpoint onto `device`.
     ///
     /// `path` is a directory or a weights file. A directory has a `config.json`, read by
-    /// [`BertEmbeddingsConfig::from_pretrained`], and the first of `model.safetensors`,
-    /// `model.safetensors.index.json`, `pytorch_model.bin` and `pytorch_model.bin.index.json`. For a
-    /// file, the `config.json` beside it is read. Without one, its shapes give the sizes and BERT's defaults the rest
-    /// ([`BertEmbeddingsConfig::new`]). No shape tells the position scheme, so a file of RoBERTa's family
-    /// needs a config: its own, or one given to [`from_pretrained_with`](Self::from_pretrained_with).
+    /// [`BertEmbeddingsConfig::from_pretrained`], and the first of `model.safetensors`, `model.safetensors.index.json`,
+    /// `pytorch_model.bin` and `pytorch_model.bin.index.json`. For a file, the `config.json` beside it is read. Without
+    /// one, its shapes give the sizes and BERT's defaults the rest ([`BertEmbeddingsConfig::new`]). Shapes do not
+    /// determine the position scheme, so a file of RoBERTa's family needs a config: its own, or one given to
+    /// [`from_pretrained_with`](Self::from_pretrained_with).
     ///
     /// Values are cast to the device's default float dtype; for another, see
     /// [`load`](Self::load) and [`cast_module`](crate::cast_module).
@@ -78,7 +78,8 @@ impl BertEmbeddings {
         filled(&module, checkpoint, module.stored_params(&keys))
     }
 
-    /// Replaces the values of all parameters with those of a checkpoint.
+    /// Replaces the values of all parameters with those of a checkpoint. [`from_pretrained`](Self::from_pretrained) has
+    /// an example.
     ///
     /// `path` is a directory, a weights file or an index of shards, in safetensors or PyTorch's format; the content
     /// decides, not the extension. No code in a pickle is executed. Keys may have no prefix, `embeddings.`, or a model's
@@ -96,7 +97,7 @@ impl BertEmbeddings {
     ///   [`Error::GitLfsPointer`] if it is one, [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if
     ///   it is truncated, damaged, of another format, describes more than it holds, or has negative views;
     /// - [`Error::ConfigFile`] if the `config.json` beside the weights is of another save;
-    /// - [`Error::MissingKey`], [`Error::AmbiguousKeys`] if the layer's keys are not there, or there twice;
+    /// - [`Error::MissingKey`], [`Error::AmbiguousKeys`] if the layer's keys are missing or ambiguous;
     /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the
     ///   module's shape;
     /// - [`Error::QuantizedModule`] if a parameter is quantised.

@@ -18,14 +18,14 @@ impl BertEmbeddings {
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding)), with a class that has a head, such as
     /// `BertForMaskedLM`, or with plain `safetensors`. Values are stored in the module's dtype.
     ///
-    /// **Into an empty or new directory** go the layer's five tensors and a config that has the layer's fields;
-    /// `num_attention_heads` and `intermediate_size` are chosen to fit the hidden size, and whatever else a
-    /// model has is missing: transformers warns about it and initialises it.
+    /// **Into an empty or new directory** the layer's five tensors and a config with the layer's fields are written;
+    /// `num_attention_heads` and `intermediate_size` are chosen to fit the hidden size, and whatever else a model has
+    /// is missing: transformers warns about it and initialises it.
     ///
-    /// **Into a directory that holds a model** (`config.json` and `model.safetensors`, as a copy of the one
-    /// that the layer was loaded from) the layer's tensors and fields are replaced, under the names that the file
-    /// uses, and everything else is kept: encoder, heads, `num_hidden_layers`. After the vocabulary was
-    /// resized, an output head that is stored there still has the old size, and transformers will say so.
+    /// **Into a directory that holds a model** (`config.json` and `model.safetensors`, as a copy of the one that the
+    /// layer was loaded from) the layer's tensors and fields are replaced, under the names that the file uses, and
+    /// everything else is kept: encoder, heads, `num_hidden_layers`. After the vocabulary was resized, an output head
+    /// that is stored there still has the old size, and transformers reports that.
     ///
     /// # Atomicity
     ///

@@ -1,4 +1,4 @@
-//! What a `BertEmbeddings` is made of.
+//! Configuration of `BertEmbeddings`.
 
 use super::epsilon::check_epsilon;
 use super::initializer::EmbeddingInitializer;
@@ -6,17 +6,18 @@ use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::tensor::DType;
 
-/// How positions enter the sum.
+/// How positions enter the sum; a field of [`BertEmbeddingsConfig`].
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 pub enum PositionEmbeddingType {
     /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
     Absolute,
-    /// Attention owns the positions (Shaw et al. 2018); this layer adds nothing and has no position table.
+    /// Relative positions in the attention (Shaw et al. 2018); this layer adds nothing and has no position table.
     RelativeKey,
-    /// Attention owns the positions (Huang et al. 2020, method 4); this layer adds nothing and has no position table.
+    /// Relative positions in the attention (Huang et al. 2020, method 4); this layer adds nothing and has no position
+    /// table.
     RelativeKeyQuery,
-    /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding sits at `pad_token_id`,
-    /// whose row gets no gradient (RoBERTa, and everything made from fairseq).
+    /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding has position
+    /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
     AfterPadding,
 }
 
@@ -51,7 +52,7 @@ pub struct BertEmbeddingsConfig {
     /// Rows of the token-type (segment) table.
     #[config(default = 2)]
     pub type_vocab_size: usize,
-    /// The word id whose row starts at zero and gets no gradient through the lookup; `None` for no such row.
+    /// The word id whose row is initialised to zero and gets no gradient through the lookup; `None` for no such row.
     #[config(default = "Some(0)")]
     pub pad_token_id: Option<usize>,
     /// ε under the root of LayerNorm.
@@ -101,7 +102,7 @@ impl BertEmbeddingsConfig {
             .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
     }
 
-    /// Number of trainable values: every table that there is, γ and β.
+    /// Number of trainable values: all tables, γ and β.
     pub fn num_params(&self) -> usize {
         let positions =
             if self.position_embedding_type.has_table() { self.max_position_embeddings } else { 0 };
@@ -110,8 +111,8 @@ impl BertEmbeddingsConfig {
 
     /// Tokens that the longest sequence can have; `None` if no position table limits it.
     ///
-    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) leaves the rows up to that of the padding unused: 514
-    /// rows of a RoBERTa are 512 tokens.
+    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
+    /// 514 rows are 512 tokens.
     pub fn max_sequence_length(&self) -> Option<usize> {
         match self.position_embedding_type {
             PositionEmbeddingType::Absolute => Some(self.max_position_embeddings),
@@ -190,7 +191,7 @@ impl BertEmbeddingsConfig {
     }
 }
 
-/// Whether dropout can be taken with this probability.
+/// Checks a dropout probability.
 pub(crate) fn check_dropout(prob: f64) -> Result<()> {
     if (0.0..1.0).contains(&prob) {
         return Ok(());

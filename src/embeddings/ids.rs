@@ -87,7 +87,7 @@ impl HostIds {
 impl Ids {
     /// Ids in a tensor. Nothing is read until [`check`](Self::check).
     ///
-    /// Ids of 8 and 16 bits are widened: a padding id or a number of rows may be more than they count to.
+    /// Ids of 8 and 16 bits are widened: a padding id or a number of rows may exceed their range.
     pub(crate) fn from_tensor(name: &'static str, tensor: Tensor<2, Int>) -> Self {
         let tensor = match tensor.dtype() {
             DType::I8 | DType::U8 | DType::I16 | DType::U16 => tensor.cast(IntDType::I32),
@@ -150,7 +150,7 @@ impl Ids {
         Self { host: Host::Unchecked, ..self }
     }
 
-    /// The same ids, checked from here on even if they were unchecked: for code that reads them anyway.
+    /// The same ids, checked from now on even if they were unchecked: for code that reads them anyway.
     pub(crate) fn checked(&self) -> Self {
         match &self.host {
             Host::Copy(_) => self.clone(),

@@ -1,4 +1,4 @@
-//! What the rows of a lookup table are before training.
+//! Initial values of lookup tables.
 
 use crate::error::{Error, Result};
 use burn::config::Config;
@@ -6,10 +6,11 @@ use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, Distribution};
 
-/// The distribution that the rows of a lookup table are drawn from.
+/// The distribution that the rows of a lookup table are initialised from; a field of
+/// [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig).
 ///
-/// Draws come from the device's own generator, so [`Device::seed`] makes them reproducible. As with every
-/// Burn module they are made when a table is first used, not when it is built.
+/// Draws come from the device's own generator, so [`Device::seed`] makes them reproducible. As in every Burn module, a
+/// table is initialised on first use.
 #[derive(Config, Debug, PartialEq)]
 pub enum EmbeddingInitializer {
     /// N(0, `std`²), as Hugging Face's `BertEmbeddings` with `initializer_range = std`.
@@ -64,7 +65,7 @@ impl EmbeddingInitializer {
         Ok(())
     }
 
-    /// A trainable table, drawn at first use; row `zero_row`, if any, is zero.
+    /// A trainable table, initialised on first use; row `zero_row`, if any, is zero.
     pub(crate) fn init_table(
         &self,
         [rows, columns]: [usize; 2],

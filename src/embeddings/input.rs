@@ -6,8 +6,8 @@ use burn::prelude::*;
 
 /// The input of [`BertEmbeddings`](crate::BertEmbeddings): a batch of B sequences of S tokens.
 ///
-/// A batch holds either token ids or vectors that take the word table's place, never both and never neither.
-/// Token types and positions are optional, in any order:
+/// A batch holds either token ids or vectors that replace the rows of the word table. Token types and positions are
+/// optional, in any order:
 ///
 /// ```
 /// use burn::prelude::*;
@@ -22,10 +22,9 @@ use burn::prelude::*;
 ///
 /// # Checks
 ///
-/// Shapes and devices are checked here. Whether a table has a row for every id is checked by
-/// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward), which alone knows the tables: for ids
-/// that came from the host against the extremes recorded as they came, without touching the device; for ids
-/// that came as tensors by reading them back, once for all clones of this input.
+/// Shapes and devices are checked here. [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward) checks that
+/// its tables have a row for every id: ids from the host by the smallest and largest, which were recorded with them,
+/// without touching the device; ids from tensors by reading them back, once for all clones of this input.
 /// [`unchecked_ids`](Self::unchecked_ids) skips the check.
 #[derive(Clone, Debug)]
 pub struct BertEmbeddingsInput {
@@ -40,12 +39,12 @@ pub struct BertEmbeddingsInput {
 pub(crate) enum Words {
     /// Rows of the word table.
     Ids(Ids),
-    /// The caller's own vectors, [B, S, H].
+    /// Vectors of the caller, [B, S, H].
     Embeds(Tensor<3>),
 }
 
 impl Words {
-    /// What a message calls it.
+    /// The name in messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Ids(_) => "input_ids",
@@ -78,9 +77,9 @@ impl BertEmbeddingsInput {
         Ok(Self::new(Words::Ids(Ids::from_tensor("input_ids", input_ids))))
     }
 
-    /// Vectors in the place of the word table's rows, [B, S, H]: Hugging Face's `inputs_embeds`.
+    /// Vectors instead of rows of the word table, [B, S, H]: Hugging Face's `inputs_embeds`.
     ///
-    /// Their gradient is theirs alone: no padding position is held at zero.
+    /// Their gradient is that of every vector: none is held at zero for padding.
     ///
     /// # Errors
     ///
@@ -187,7 +186,7 @@ impl BertEmbeddingsInput {
         }
     }
 
-    /// Moves the batch to another device. What is known of its ids stays known.
+    /// Moves the batch to another device. Ids that were read or checked are not read again.
     pub fn to_device(self, device: &Device) -> Self {
         Self {
             words: match self.words {

@@ -1,4 +1,4 @@
-//! BERT's input layer: its config, its input, the module, and the tables that it is made of.
+//! BERT's input layer: config, input, module and lookup tables.
 
 mod check;
 mod config;

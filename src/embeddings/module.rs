@@ -100,13 +100,13 @@ impl BertEmbeddingsConfig {
 pub struct BertEmbeddings {
     /// W, looked up by `input_ids`. An output head is tied to it by reading it at forward time.
     pub word_embeddings: TokenEmbedding,
-    /// P, looked up by `position_ids`; `None` where attention owns the positions.
+    /// P, looked up by `position_ids`; `None` with relative positions, which are part of the attention.
     pub position_embeddings: Option<TokenEmbedding>,
     /// S, looked up by `token_type_ids`.
     pub token_type_embeddings: TokenEmbedding,
     /// γ, β and ε.
     pub layer_norm: LayerNorm,
-    /// Active in training alone: on an autodiff device, and neither frozen nor in validation.
+    /// Active in training only: on an autodiff device, and neither frozen nor in validation.
     pub dropout: Dropout,
     /// What the module was built from. Sizes, padding, ε and dropout are read off the fields above, which may
     /// have changed since.
@@ -150,7 +150,7 @@ impl BertEmbeddings {
         epsilon(&self.layer_norm)
     }
 
-    /// The config that builds a module like this one.
+    /// The config that builds a module of this shape.
     ///
     /// Sizes, padding index, ε and dropout are those that the module has now; `max_position_embeddings` is the
     /// number it was built with if it has no position table. With
@@ -289,7 +289,7 @@ pub(crate) fn first_position(table: &TokenEmbedding, input: &BertEmbeddingsInput
     Ok(first)
 }
 
-/// RoBERTa's positions: each token that is not padding counts on from `pad + 1 + past`, padding sits at `pad`.
+/// RoBERTa's positions: tokens that are not padding count from `pad + 1 + past`, padding has position `pad`.
 ///
 /// With m = (ids ≠ pad) the positions are (cumsum(m) + past)·m + pad along each sequence, as
 /// `create_position_ids_from_input_ids` of transformers' `RobertaEmbeddings`.

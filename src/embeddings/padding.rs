@@ -9,10 +9,10 @@ pub(crate) fn padded_length(longest: usize, multiple_of: Option<usize>) -> usize
     longest.next_multiple_of(multiple_of.unwrap_or(1))
 }
 
-/// Which places of a batch are padding: at the end, at the start or anywhere.
+/// The padding of a batch [B, S]: at the end, at the start or anywhere.
 ///
-/// The mask lies on the host, because the number of tokens decides the shapes of what the encoder computes.
-/// A clone shares it. Transformers' `attention_mask` is the opposite: 1 where there is a token.
+/// The mask is on the host, because the number of tokens determines the shapes in the encoder. Clones share it.
+/// Transformers' `attention_mask` is the opposite: 1 where there is a token.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -33,13 +33,13 @@ pub struct PaddingMask {
 }
 
 impl PaddingMask {
-    /// Sequences of these lengths, padded at the end to `seq` places. A longer sequence counts as one of `seq`.
+    /// Sequences of these lengths, padded at the end to length `seq`. A longer sequence counts as one of length `seq`.
     pub fn from_lengths(lengths: &[usize], seq: usize) -> Self {
         let is_padding = lengths.iter().flat_map(|&length| (0..seq).map(move |column| column >= length));
         Self::new(is_padding.collect(), [lengths.len(), seq])
     }
 
-    /// A mask from rows of one length, true where there is no token.
+    /// A mask from rows of one length, true at padding.
     ///
     /// # Errors
     ///
@@ -66,17 +66,17 @@ impl PaddingMask {
         self.dims
     }
 
-    /// Number of places that hold a token, N.
+    /// Number of tokens that are not padding, N.
     pub fn num_tokens(&self) -> usize {
         self.num_tokens
     }
 
-    /// Whether every place holds a token.
+    /// Whether there is no padding.
     pub fn is_full(&self) -> bool {
         self.num_tokens == self.is_padding.len()
     }
 
-    /// The sequences, each with one value a place, true where there is no token.
+    /// The rows of the mask, one a sequence; true at padding.
     pub fn rows(&self) -> impl Iterator<Item = &[bool]> {
         let [batch, seq] = self.dims;
         (0..batch).map(move |row| &self.is_padding[row * seq..][..seq])

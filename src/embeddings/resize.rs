@@ -9,13 +9,14 @@ use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, Distribution, FloatDType};
 
-/// Where the rows of a grown vocabulary come from.
+/// How new rows of a resized vocabulary are initialised; set by [`VocabularyResize::with_new_rows`].
+/// [`BertEmbeddings::resize_vocabulary`] has an example.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NewRows {
     /// The module's own initialiser: `resize_token_embeddings(…, mean_resizing=False)` of transformers.
     Initializer,
-    /// An initialiser of the caller's choice.
+    /// Another initialiser.
     DrawnFrom(EmbeddingInitializer),
     /// N(μ, 10⁻⁹·Σ) with the mean μ and covariance Σ of the old rows: `mean_resizing=True` of transformers.
     ///
@@ -40,12 +41,12 @@ impl VocabularyResize {
         Self { vocab_size, new_rows: NewRows::MeanCovariance, pad_to_multiple_of: None }
     }
 
-    /// Where new rows come from.
+    /// How new rows are initialised.
     pub fn with_new_rows(self, new_rows: NewRows) -> Self {
         Self { new_rows, ..self }
     }
 
-    /// Rounds the number of rows up to a multiple, such as the 8 or 64 that tensor cores like.
+    /// Rounds the number of rows up to a multiple, such as 8 or 64 for tensor cores.
     pub fn with_pad_to_multiple_of(self, multiple: usize) -> Self {
         Self { pad_to_multiple_of: Some(multiple), ..self }
     }
@@ -74,12 +75,12 @@ impl VocabularyResize {
     }
 }
 
-/// What the rows of an extended position table hold.
+/// How [`BertEmbeddings::extend_positions`] fills a longer position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionFill {
     /// The learned rows over and over: row i is the old row i mod P, and the first P rows stay bit for bit.
     ///
-    /// The start of Longformer (Beltagy et al. 2020, section 5): local order is right everywhere at once.
+    /// The start of Longformer (Beltagy et al. 2020, section 5): local order is right everywhere from the start.
     Tile,
     /// The learned rows stretched over the new length, linearly interpolated: new row i is the old table read at
     /// i·(P − 1)/(P′ − 1). The first and last rows stay bit for bit.
@@ -92,10 +93,10 @@ impl BertEmbeddings {
     /// Rows that are kept, the padding row among them, are bit-equal; rows are added and removed at the end.
     /// The padding index, the device, the dtype and whether the table is trained stay.
     ///
-    /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so
-    /// its state for this table starts from zero, and that of all others is kept; the same holds for a
-    /// [`SparseOptimizer`](crate::sparse::SparseOptimizer). A table that has the size already is not changed. An
-    /// output head that reads the table at forward time uses the new one.
+    /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so its
+    /// state for this table starts from zero, and that of all others is kept; the same holds for a
+    /// [`SparseOptimizer`](crate::sparse::SparseOptimizer). A table that has the size already is not changed. A tied
+    /// output head reads the table at forward time and uses the new one.
     ///
     /// ```
     /// use burn::prelude::*;

@@ -8,14 +8,14 @@ use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::prelude::*;
 
-/// Configuration of a [`TokenEmbedding`].
+/// Configuration of a [`TokenEmbedding`], which has an example.
 #[derive(Config, Debug, PartialEq)]
 pub struct TokenEmbeddingConfig {
     /// Rows of the table, V.
     pub num_embeddings: usize,
     /// Length of every row, H.
     pub embedding_dim: usize,
-    /// The row that starts at zero and gets no gradient through the lookup.
+    /// The row that is initialised to zero and gets no gradient through the lookup.
     pub padding_idx: Option<usize>,
     /// Distribution of the rows before training; by default N(0, 1), as `torch.nn.Embedding`.
     #[config(default = "EmbeddingInitializer::Normal { std: 1.0 }")]
@@ -57,10 +57,9 @@ impl TokenEmbeddingConfig {
 
 /// A lookup table whose padding row gets no gradient: `torch.nn.Embedding(V, H, padding_idx)`.
 ///
-/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after
-/// [`init`](TokenEmbeddingConfig::init). What a lookup returns for it is the row itself, whatever it holds, and the
-/// gradient that comes back through the lookup is exactly 0.0 in that row. A gradient that takes another way
-/// to `weight`, such as an output head that reads the same table, does reach the row, as it does in PyTorch.
+/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after [`init`](TokenEmbeddingConfig::init). What a
+/// lookup returns for it is the row itself, whatever it holds, and the gradient that comes back through the lookup is
+/// exactly 0.0 in that row. An output head that reads the same table does send a gradient to the row, as in PyTorch.
 ///
 /// ```
 /// use burn::prelude::*;

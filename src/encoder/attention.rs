@@ -16,8 +16,8 @@ use burn::tensor::activation::softmax;
 ///
 /// # Numerics
 ///
-/// 1 / √d is taken in f64 and multiplied with in the tensor's dtype (Burn's `MultiHeadAttention` takes √d in f32,
-/// and the gradient of Burn's division by a scalar is f32, too).
+/// 1 / √d is computed in f64 and applied in the tensor's dtype (Burn's `MultiHeadAttention` computes √d in f32, and the
+/// gradient of Burn's division by a scalar is f32).
 ///
 /// Without relative positions it is the operator [`attention`](crate::functional::attention).
 ///
@@ -30,7 +30,7 @@ pub struct BertSelfAttention {
     pub key: Linear,
     /// [H, H].
     pub value: Linear,
-    /// Relative positions; `None` where the embeddings own the positions.
+    /// Relative positions; `None` if the embeddings add the positions.
     pub relative_positions: Option<RelativePositions>,
     /// Dropout of the attention weights.
     pub dropout: Dropout,
@@ -51,7 +51,7 @@ impl BertSelfAttention {
         })
     }
 
-    /// What each token takes from the tokens of its sequence.
+    /// The attention of every token over the tokens of its sequence.
     ///
     /// # Shapes
     ///
@@ -72,8 +72,8 @@ impl BertSelfAttention {
 
     /// As [`forward`](Self::forward), with the attention weights before dropout: [N, H] and [B, A, S, S].
     ///
-    /// Row l of a sequence's weights is what its place l takes from every place. A place without a token takes
-    /// and gives 0.
+    /// Row l of a sequence's weights is the attention of position l over all positions; rows and columns of padding are
+    /// 0.
     pub fn forward_with_weights(&self, rows: Tensor<2>, packing: &Packing) -> (Tensor<2>, Tensor<4>) {
         let device = rows.device();
         let (context, mut weights) = self.attend(rows, &packing.one_rectangle(&device));

@@ -33,8 +33,8 @@ pub struct BertEncoderConfig {
     /// Standard deviation of the weights before training.
     #[config(default = 0.02)]
     pub initializer_range: f64,
-    /// How attention learns of positions. Of its variants `RelativeKey` and `RelativeKeyQuery` concern the
-    /// encoder; with the others the embeddings own the positions.
+    /// The position scheme. `RelativeKey` and `RelativeKeyQuery` concern the encoder; the others are implemented by the
+    /// embeddings.
     #[config(default = "PositionEmbeddingType::Absolute")]
     pub position_embedding_type: PositionEmbeddingType,
     /// Length of the longest sequence, M, with relative positions: a layer has a vector for each of the

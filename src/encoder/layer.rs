@@ -16,7 +16,7 @@ use burn::prelude::*;
 /// y  = LayerNorm(x' + Dropout(GELU(x'·U + u)·D + d))
 /// ```
 ///
-/// Source: `BertLayer` of transformers 5.23, with the exact GELU.
+/// A layer of [`BertEncoder`](super::BertEncoder). Source: `BertLayer` of transformers 5.23, with the exact GELU.
 #[derive(Module, Debug)]
 pub struct BertLayer {
     /// Attention.
@@ -74,7 +74,7 @@ impl BertLayer {
         (self.feed_forward(rows, context), weights)
     }
 
-    /// All that follows attention.
+    /// Everything after attention.
     fn feed_forward(&self, rows: Tensor<2>, context: Tensor<2>) -> Tensor<2> {
         let rows = self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm);
         let inner = linear_gelu(&self.intermediate, rows.clone());

@@ -6,11 +6,11 @@ use burn::prelude::*;
 use burn::tensor::IndexingUpdateOp;
 use std::sync::Arc;
 
-/// Where the N tokens of a batch of [B, S] places lie as rows [N, ..]: in the order of the batch, padding left out.
+/// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
+/// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
 ///
-/// All that treats each token by itself works on these rows, and so does attention. Where it has to know places
-/// (relative positions, weights on request), it puts the rows into *slots*, a few rectangles of sequences of similar
-/// length.
+/// Token-wise layers and attention work on these rows. Attention that needs a rectangle (relative positions, attention
+/// weights) copies the rows into *slots*: a few rectangles of sequences of similar length.
 #[derive(Clone, Debug)]
 pub struct Packing {
     dims: [usize; 2],

@@ -10,7 +10,8 @@ use burn::prelude::*;
 /// `RelativeKey` (Shaw et al. 2018) adds `qₗ·e(l − r)` to the score of query l and key r, and `RelativeKeyQuery`
 /// (Huang et al. 2020, method 4) `qₗ·e(l − r) + kᵣ·e(l − r)`.
 ///
-/// Source: `BertSelfAttention` of transformers 4.49 (5.0 removed it), whose `distance_embedding` this is.
+/// Built by [`BertEncoder`](super::BertEncoder) with a relative position scheme. Source: `BertSelfAttention` of
+/// transformers 4.49 (5.0 removed it), whose `distance_embedding` this is.
 #[derive(Module, Debug)]
 pub struct RelativePositions {
     /// e, [2M − 1, d]: row i is that of the distance i − (M − 1).
@@ -20,7 +21,7 @@ pub struct RelativePositions {
 }
 
 impl RelativePositions {
-    /// `None` where the embeddings own the positions.
+    /// `None` if the embeddings add the positions.
     pub(super) fn new(config: &BertEncoderConfig, device: &Device) -> Result<Option<Self>> {
         let with_keys = match config.position_embedding_type {
             PositionEmbeddingType::Absolute | PositionEmbeddingType::AfterPadding => return Ok(None),

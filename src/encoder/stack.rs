@@ -40,7 +40,7 @@ pub struct BertEncoder {
     pub layers: Vec<BertLayer>,
 }
 
-/// What every layer computed.
+/// The output of [`BertEncoder::forward_all`].
 #[derive(Clone, Debug)]
 pub struct BertEncoderOutput {
     /// The input and the output of each layer, [B, S, H]: one more than there are layers. Zero in padding.
@@ -50,7 +50,7 @@ pub struct BertEncoderOutput {
     pub attentions: Vec<Tensor<4>>,
 }
 
-/// The vectors of the N tokens of a batch, without padding.
+/// The vectors of the N tokens of a batch, without padding. Returned by [`BertEncoder::forward_packed`].
 #[derive(Clone, Debug)]
 pub struct PackedHidden {
     rows: Tensor<2>,

@@ -11,13 +11,26 @@ use std::path::{Path, PathBuf};
 
 pub use embedding_table::EmbeddingTable;
 
-/// What a function of this crate returns when it can fail.
+/// The result of a function that can fail with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can be wrong with a config, an input, a checkpoint or a text.
 ///
 /// Every message says what was found, where, what is allowed, and the way out. What another library or the
 /// operating system said is the [`source`](std::error::Error::source), and not in the message as well.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error};
+///
+/// let device = Device::default();
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 10]], &device)?;
+/// let error = embeddings.try_forward(&input).unwrap_err();
+/// assert!(matches!(error, Error::IdOutOfRange { id: 10, rows: 10, .. }));
+/// assert!(error.to_string().starts_with("input_ids[0][2] is 10, but the word table has 10 rows (valid ids: 0..=9)"));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

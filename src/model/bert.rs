@@ -40,15 +40,15 @@ pub struct BertModel {
     pub pooler: Option<BertPooler>,
 }
 
-/// One vector a sequence, from its first place: `tanh(x₀·P + p)`. Where that is padding (a sequence padded on the
-/// left), x₀ is zero; transformers takes a vector there that means nothing.
+/// The pooler of [`BertModel`]: one vector a sequence from its first position, `tanh(x₀·P + p)`. If that is padding (a
+/// sequence padded on the left), x₀ is zero; transformers uses the meaningless vector of the padding.
 #[derive(Module, Debug)]
 pub struct BertPooler {
     /// P and p, [H, H].
     pub dense: Linear,
 }
 
-/// What [`BertModel::forward`] returns, under transformers' names.
+/// The output of [`BertModel::forward`], with transformers' names.
 #[derive(Clone, Debug)]
 pub struct BertModelOutput {
     /// The output of the last layer, [B, S, H]; zero in padding.

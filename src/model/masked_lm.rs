@@ -81,9 +81,28 @@ impl BertForMaskedLmConfig {
     }
 }
 
-/// BERT with its masked-language-model head, which is tied to the word table by reading it.
+/// BERT with a masked-language-model head, which is tied to the word table by reading it.
 ///
 /// Made by [`BertForMaskedLmConfig::init`].
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = BertForMaskedLmConfig::new(bert).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 4, 9, 3]], &device)?; // 4 is [MASK]
+/// let output = model.forward(&MaskedLmBatch::new(input, None, &[[0, 1]], &[7])?); // and was 7
+/// assert_eq!(output.logits.unwrap().dims(), [1, 20]);
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
 #[derive(Module, Debug)]
 pub struct BertForMaskedLm {
     /// The model below the head; without a pooler.
@@ -92,7 +111,7 @@ pub struct BertForMaskedLm {
     pub head: MaskedLmHead,
 }
 
-/// What [`BertForMaskedLm::forward`] returns.
+/// The output of [`BertForMaskedLm::forward`].
 #[derive(Debug)]
 pub struct MaskedLmOutput {
     /// Mean cross-entropy over the masked tokens in nats, `[1]`; 0 for a batch without any.
@@ -152,8 +171,8 @@ impl BertForMaskedLm {
 
     /// As [`forward`](Self::forward), with bad input as an error.
     ///
-    /// The head runs on the N masked tokens alone. A batch without any costs 0: the loss is then a zero
-    /// that still depends on the model, so that its gradients are zeros and not missing.
+    /// The head runs on the N masked tokens alone. Without any, the loss is a zero that depends on the model, so that
+    /// its gradients are zeros and not missing.
     ///
     /// # Errors
     ///

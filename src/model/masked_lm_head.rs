@@ -8,11 +8,12 @@ use burn::module::{Module, Param};
 use burn::nn::{Initializer, LayerNorm, LayerNormConfig, Linear};
 use burn::prelude::*;
 
-/// BERT's masked-language-model head: `logits = LayerNorm(GELU(x·A + a)) · Wᵀ + b`.
+/// BERT's masked-language-model head, part of [`BertForMaskedLm`](super::BertForMaskedLm): `logits = LayerNorm(GELU(x·A
+/// + a)) · Wᵀ + b`.
 ///
 /// W is the word table of the embedding layer, or the head's own [`decoder`](Self::decoder). A tied head does not hold
 /// W: it is passed to [`forward`](Self::forward), so both ends of the model train one table. (A copy in a parameter of
-/// its own would drift away with the first step.)
+/// its own would differ after the first step.)
 #[derive(Module, Debug)]
 pub struct MaskedLmHead {
     /// A and a, [H, H].

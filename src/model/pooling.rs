@@ -3,9 +3,20 @@
 use crate::embeddings::PaddingMask;
 use burn::prelude::*;
 
-/// One vector a sequence: the mean of its tokens' vectors, padding left out.
+/// One vector a sequence: the mean of its tokens' vectors, without padding.
 ///
-/// What sentence-transformers calls mean pooling. A sequence of nothing but padding gets zeros.
+/// This is the mean pooling of sentence-transformers. A sequence of padding only gets zeros.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::PaddingMask;
+/// use burn_bert::model::mean_pooled;
+///
+/// let hidden = Tensor::from_floats([[[1.0], [3.0], [0.0]], [[1.0], [3.0], [5.0]]], &Device::default());
+/// let padding = PaddingMask::from_lengths(&[2, 3], 3);
+/// let pooled: Vec<f32> = mean_pooled(hidden, Some(&padding)).into_data().try_into_vec().unwrap();
+/// assert_eq!(pooled, [2.0, 3.0]);
+/// ```
 ///
 /// # Shapes
 ///

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// What a checkpoint and the model that was read from it do not have in common.
+/// The differences between a checkpoint and the model that was read from it.
 ///
-/// Printed, it says so in words; an empty report prints nothing.
+/// It prints them in words; an empty report prints nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a newly initialised head predicts nothing before it is trained"]
 pub struct LoadReport {

@@ -13,7 +13,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// What the labels of sequences are, and so what they cost.
+/// The labels of a [`BertForSequenceClassification`], and its loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemType {
@@ -33,7 +33,7 @@ pub struct BertForSequenceClassificationConfig {
     /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
     #[config(default = "numbered(2)")]
     pub id2label: Vec<String>,
-    /// What the labels are. By default the batch says so, but for a single label, which is a regression.
+    /// The kind of labels. By default the batch decides, except with a single label, which is a regression.
     pub problem_type: Option<ProblemType>,
     /// Probability that dropout zeroes what the classifier reads, in [0, 1); by default `hidden_dropout_prob`.
     pub classifier_dropout: Option<f64>,
@@ -120,7 +120,7 @@ impl BertForSequenceClassificationConfig {
     }
 }
 
-/// Scores classes for sequences.
+/// The head of [`BertForSequenceClassification`]: class scores of sequences.
 ///
 /// ```text
 /// BERT:    logits = Dropout(pooler_output)·W + b

@@ -12,7 +12,8 @@ use burn::backend::{
 use burn::prelude::*;
 use burn::tensor::Distribution;
 
-/// Which elements dropout keeps.
+/// The elements that dropout keeps; a field of the operators' inputs in [`ops`](crate::ops). On tensors see
+/// [`add_layer_norm`](crate::functional::add_layer_norm).
 #[derive(Clone, Debug, ExtensionType)]
 pub enum Dropout<B: Backend> {
     /// All of them.

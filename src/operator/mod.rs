@@ -1,4 +1,4 @@
-//! Fused operators: one trait each, generic over the backend, with a reference and a backward of its own.
+//! Fused operators. Each is a trait, generic over the backend, with a reference implementation and its own backward.
 
 mod add_layer_norm;
 mod attention;
@@ -21,7 +21,7 @@ mod path;
 mod philox;
 mod rows;
 
-/// The layers' arithmetic on tensors, without a module.
+/// The fused operators on tensors, without a module.
 pub mod functional {
     pub use super::add_layer_norm::functional::add_layer_norm;
     pub use super::attention::functional::attention;

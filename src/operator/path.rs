@@ -1,4 +1,4 @@
-//! What computes an operator: a kernel, or the reference.
+//! The choice between kernels and the reference.
 
 use std::cell::Cell;
 
@@ -16,7 +16,7 @@ thread_local! {
     static PATH: Cell<Path> = const { Cell::new(Path::Fused) };
 }
 
-/// Runs `f` with the reference in the place of every kernel, on this thread.
+/// Runs `f` with the reference instead of every kernel, on this thread.
 ///
 /// A forward in `f` runs the default bodies of [the operators' traits](crate::ops), made of Burn's own operations, and so will its
 /// backward, wherever that is called. Results are those of the kernels up to rounding, for ids that are in range,

@@ -83,8 +83,8 @@ impl AdamWConfig {
 
 /// AdamW that decays no bias and no LayerNorm, as BERT is trained, for Burn's `Learner` and training loops.
 ///
-/// `config` holds for all other parameters, and except for the decay for these too. The parameters without decay are
-/// those whose path ends in `bias`, `gamma` or `beta`, in any module.
+/// `config` applies to all parameters, except for the decay of these. The parameters without decay are those whose path
+/// ends in `bias`, `gamma` or `beta`, in any module.
 ///
 /// ```
 /// use burn_bert::optim::{AdamWConfig, adamw};
@@ -125,9 +125,9 @@ pub(super) fn without_decay() -> ParamGroup {
 ///
 /// # Devices
 ///
-/// On Flex a step is one pass over a parameter, its moments and its gradient, on all threads, which changes them in
-/// place. A parameter that a clone of the module shares is copied first and the clone keeps the old values. Burn's
-/// `Learner` holds such a clone during a step. Other devices run the same arithmetic as tensor operations.
+/// On Flex a step is one pass over a parameter, its moments and its gradient, in place and on all threads. A parameter
+/// that a clone of the module shares is copied first and the clone keeps the old values. Burn's `Learner` holds such a
+/// clone during a step. Other devices run the same arithmetic as tensor operations.
 ///
 /// # Panics
 ///
@@ -165,7 +165,7 @@ impl AdamW {
     }
 }
 
-/// The state of one parameter: Burn's, of the same form in a record.
+/// The state of one parameter, in the same form as Burn's in a record; see [`AdamWConfig`].
 ///
 /// Burn's own reads the moments as f32, whatever they were saved as.
 #[derive(Clone, Debug)]

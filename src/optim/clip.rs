@@ -13,8 +13,9 @@ use std::collections::HashSet;
 /// it was before, `[1]`; `None` if no parameter has a gradient.
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
-/// Burn's `GradientClipping::Norm` takes the norm of each parameter by itself, which turns the step; this
-/// shortens it. A parameter that several fields share counts once. Nothing is read back from the device.
+/// Burn's `GradientClipping::Norm` takes the norm of each parameter separately, which changes the direction of the
+/// step; this changes its length only. A parameter that several fields share counts once. Nothing is read back from the
+/// device.
 ///
 /// ```
 /// use burn::nn::LinearConfig;

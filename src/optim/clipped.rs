@@ -10,7 +10,7 @@ use burn::prelude::*;
 /// [`adamw`](super::adamw()) and [`clip_by_global_norm`](crate::clip_by_global_norm) in one pass.
 ///
 /// A step equals clipping followed by AdamW. On Flex, where the norm is known to the host, the gradients are multiplied
-/// with the clip factor as they are read and never written; on other devices they are clipped first.
+/// by the clip factor as they are read and never written; on other devices they are clipped first.
 ///
 /// ```
 /// use burn::nn::LinearConfig;

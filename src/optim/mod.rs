@@ -1,4 +1,4 @@
-//! The optimiser that BERT is trained with, gradient clipping and the learning-rate schedule.
+//! AdamW, gradient clipping by the global norm, and the learning-rate schedule of BERT.
 
 mod adam;
 mod adamw;

@@ -1,4 +1,4 @@
-//! The learning rate that BERT is trained with.
+//! The learning-rate schedule of BERT.
 
 use crate::error::{Error, Result};
 use burn::optim::lr_scheduler::linear::LinearLrSchedulerConfig;
@@ -7,9 +7,9 @@ use burn::optim::lr_scheduler::sequential::SequentialLrSchedulerConfig;
 
 /// A learning rate that grows linearly to `peak` over `warmup` steps and falls linearly to 0 at step `total`.
 ///
-/// At step t = 0, 1, … it is `peak` · (t + 1) / (`warmup` + 1) for t ≤ `warmup`, and from there
-/// `peak` · (`total` − t) / (`total` − `warmup`). transformers' `get_linear_schedule_with_warmup` differs in the
-/// growing part alone: there the first step has a rate of 0 and teaches nothing.
+/// At step t = 0, 1, … it is `peak` · (t + 1) / (`warmup` + 1) for t ≤ `warmup`, and from there `peak` · (`total` − t)
+/// / (`total` − `warmup`). transformers' `get_linear_schedule_with_warmup` differs in the warm-up only: its first step
+/// has a rate of 0 and changes nothing.
 ///
 /// ```
 /// use burn_bert::optim::linear_warmup_decay;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::optim::{Adam, AdamKind};
 use burn::config::Config;
 
-/// Plain gradient descent on rows: `w ← w − η·g`.
+/// Plain gradient descent on rows: `w ← w − η·g`. [The module's example](super) works with it too.
 ///
 /// Equal to dense SGD without momentum and decay, to rounding: rows without a gradient do not move there either.
 #[derive(Config, Debug, PartialEq)]
@@ -19,7 +19,8 @@ impl RowSgdConfig {
     }
 }
 
-/// Adam on rows, equal to `torch.optim.SparseAdam` on `nn.Embedding(sparse=True)`.
+/// Adam on rows, equal to `torch.optim.SparseAdam` on `nn.Embedding(sparse=True)`; used in [the module's
+/// example](super).
 ///
 /// For each touched row, with t counted per table (not per row, as in PyTorch):
 ///
@@ -67,7 +68,7 @@ impl SparseAdamConfig {
     }
 }
 
-/// AdamW on rows, whose decay touches touched rows only.
+/// AdamW on rows, whose decay touches touched rows only. [The module's example](super) works with it too.
 ///
 /// For each touched row, with t counted per table:
 ///
@@ -86,10 +87,10 @@ impl SparseAdamConfig {
 /// the momentum of its last gradient goes on moving it while m and v decay. Frequent rows see little of it; a
 /// row that comes once in a thousand steps is decayed once, where dense AdamW decays it a thousand times.
 ///
-/// By way of example: η = 0.1, λ = 0.5, one row w = 1 that gets the gradient 1 in step 1 and is not touched in
-/// step 2. Step 1 is the same in both: m/(1 − β₁) = 1 and √(v/(1 − β₂)) = 1, so w = 0.95·1 − 0.1·1 = 0.85. In step 2
-/// the lazy row stays at 0.85. The dense one has m = 0.09, v = 0.000999 and becomes
-/// 0.95·0.85 − 0.1·(0.09/0.19)/√(0.000999/0.001999) = 0.8075 − 0.0670 = 0.7405.
+/// Example: η = 0.1, λ = 0.5, one row w = 1 that gets the gradient 1 in step 1 and is not touched in step 2. Step 1 is
+/// the same in both: m/(1 − β₁) = 1 and √(v/(1 − β₂)) = 1, so w = 0.95·1 − 0.1·1 = 0.85. In step 2 the lazy row stays
+/// at 0.85. The dense one has m = 0.09, v = 0.000999 and becomes 0.95·0.85 − 0.1·(0.09/0.19)/√(0.000999/0.001999) =
+/// 0.8075 − 0.0670 = 0.7405.
 ///
 /// Source of the update: `torch.optim.AdamW` of PyTorch 2.15.
 #[derive(Config, Debug, PartialEq)]

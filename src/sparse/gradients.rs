@@ -1,4 +1,4 @@
-//! `RowGradients`: what a loss says about the rows that its batches touched.
+//! `RowGradients`: gradients of the rows that batches touched.
 
 use super::rows::TouchedRows;
 use super::table_gradient::{TableGradient, merge};
@@ -10,7 +10,7 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Gradients;
 
-/// Gradients of the rows that one or several batches touched, to be given to
+/// Gradients of the rows that one or several batches touched, for
 /// [`SparseOptimizer::step`](super::SparseOptimizer::step).
 ///
 /// An id that is looked up several times has one row, the sum. The padding row has none.

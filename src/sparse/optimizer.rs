@@ -21,8 +21,8 @@ use burn::tensor::{DType, FloatDType};
 ///
 /// # State
 ///
-/// Adam's moments are two tables of the shape of the one they belong to, made at its first step. On a CPU their
-/// memory is taken up as rows are touched, because the operating system gives zero pages out lazily.
+/// Adam's moments are two tables of the shape of the one they belong to, made at its first step. On a CPU their memory
+/// is committed as rows are touched, because the operating system provides zero pages lazily.
 ///
 /// As in Burn's optimisers they belong to a parameter id: a table of another id, one that was
 /// [resized](BertEmbeddings::resize_vocabulary) for example, starts from zero. A state that was [loaded](Self::load) is
@@ -34,7 +34,7 @@ pub struct SparseOptimizer {
     pub(super) positions: TableState,
 }
 
-/// What an optimiser remembers of one table.
+/// The state of one table.
 #[derive(Debug, Default)]
 pub(super) struct TableState {
     /// The parameter that it is of; `None` for a new state and one that was loaded, which take the next.

@@ -16,9 +16,8 @@ const RULE: &str = "row_optimizer";
 impl SparseOptimizer {
     /// Saves the state as a burnpack file, which is what Burn's optimisers save.
     ///
-    /// It holds, for each table, the step count, the moments of the rows that were ever touched, and which those
-    /// are. Learning rate, β and ε are the program's and not in it. As in Burn, `.bpk` is appended to a path
-    /// without an extension.
+    /// It holds, for each table, the step count, the moments of the rows that were ever touched, and which those are.
+    /// Learning rate, β and ε are not in it. As in Burn, `.bpk` is appended to a path without an extension.
     ///
     /// # Errors
     ///

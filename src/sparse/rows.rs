@@ -13,8 +13,8 @@ use burn::tensor::Gradients;
 
 /// The rows of the word and position tables that one batch looks up, as small trainable tables of their own.
 ///
-/// Made by [`BertEmbeddings::touched_rows`]; see [the module](super) for what to do with it. It holds copies:
-/// a step of the optimiser makes them stale, so take a batch's rows again in every step.
+/// Made by [`BertEmbeddings::touched_rows`]; see [the module](super) for what to do with it. It holds copies, which a
+/// step of the optimiser makes stale: take the rows of a batch again in every step.
 #[derive(Debug)]
 pub struct TouchedRows {
     embeddings: BertEmbeddings,
@@ -106,7 +106,7 @@ impl TouchedRows {
         self.embeddings.try_forward(&self.input)
     }
 
-    /// The layer with small tables in the place of the word and position table; the rest is the original's.
+    /// The layer with small tables instead of the word and position table, and the other parameters of the original.
     ///
     /// Use it with [`input`](Self::input) in a model that calls the layer itself.
     pub fn embeddings(&self) -> &BertEmbeddings {

@@ -1,8 +1,9 @@
-//! What a tokenizer makes of text.
+//! Tokenised text.
 
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 
-/// The tokens of one text or of a pair, special tokens included, not padded.
+/// The tokens of one text or of a pair, special tokens included, not padded. Made by
+/// [`BertTokenizer`](super::BertTokenizer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
     input_ids: Vec<u32>,
@@ -17,17 +18,18 @@ impl Encoding {
         &self.input_ids
     }
 
-    /// The token types (segments): with BERT 1 in the second text of a pair, else 0.
+    /// The token types (segments): 1 in the second text of a pair with BERT, else 0.
     pub fn token_type_ids(&self) -> &[u32] {
         &self.token_type_ids
     }
 
-    /// True at tokens that the tokenizer added. One that was written in the text, such as `[MASK]`, is of the text.
+    /// True at tokens that the tokenizer added. A special token in the text itself, such as `[MASK]`, is not one of
+    /// them.
     pub fn special_tokens_mask(&self) -> &[bool] {
         &self.special_tokens_mask
     }
 
-    /// Which word of its text each token is of, counted from 0 in each text of a pair; `None` for added tokens.
+    /// The word that each token belongs to, counted from 0 in each text of a pair; `None` for added tokens.
     pub fn word_ids(&self) -> &[Option<u32>] {
         &self.word_ids
     }
@@ -59,12 +61,13 @@ impl From<tokenizers::Encoding> for Encoding {
     }
 }
 
-/// Texts as a batch for [`BertEmbeddings`](crate::BertEmbeddings) and what stands on it.
+/// Texts as a batch for [`BertEmbeddings`](crate::BertEmbeddings) and the models. Made by
+/// [`BertTokenizer::batch`](super::BertTokenizer::batch).
 #[derive(Clone, Debug)]
 pub struct TextBatch {
     /// The tokens and their types, padded at the end.
     pub input: BertEmbeddingsInput,
-    /// Where a text is padded, [B, S]; `None` if none is. What
-    /// [`BertModel::forward`](crate::model::BertModel::forward) takes.
+    /// The padding, [B, S]; `None` if there is none. What [`BertModel::forward`](crate::model::BertModel::forward)
+    /// takes.
     pub padding: Option<PaddingMask>,
 }

@@ -1,4 +1,4 @@
-//! What the files beside a tokenizer say of it.
+//! Settings in the files beside a tokenizer.
 
 use crate::error::{Error, Result};
 use crate::regular_file;

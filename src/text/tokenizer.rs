@@ -15,9 +15,8 @@ use tokenizers::{PostProcessor, Tokenizer};
 
 /// The tokenizer of a BERT or RoBERTa, as transformers' `BertTokenizer` and `RobertaTokenizer` are.
 ///
-/// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a
-/// pair the longer text gives way first (transformers' `truncation="longest_first"`). Nothing is cut if there is
-/// no limit.
+/// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
+/// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut.
 ///
 /// ```
 /// use burn_bert::text::BertTokenizer;
@@ -47,18 +46,17 @@ pub struct BertTokenizer {
 }
 
 impl BertTokenizer {
-    /// Reads the tokenizer that lies beside a Hugging Face checkpoint.
+    /// Reads the tokenizer of a Hugging Face checkpoint.
     ///
     /// `path` is a directory with a `tokenizer.json` (preferred) or BERT's `vocab.txt`, or one of those files.
-    /// Of `tokenizer_config.json` beside it count `do_lower_case`, `strip_accents` and `tokenize_chinese_chars`
-    /// (also over a BERT normaliser of `tokenizer.json`, as in transformers), `model_max_length` and the special
-    /// tokens; of `special_tokens_map.json` the special tokens that are not named there. A special token that no
-    /// file names goes by BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Tokens added to a `vocab.txt`
-    /// come from `added_tokens_decoder` or `added_tokens.json`.
+    /// `tokenizer_config.json` beside it gives `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` (which
+    /// override a BERT normaliser of `tokenizer.json`, as in transformers), `model_max_length` and the special tokens;
+    /// `special_tokens_map.json` gives special tokens that are not named there. A special token that no file names has
+    /// BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Tokens added to a `vocab.txt` come from
+    /// `added_tokens_decoder` or `added_tokens.json`.
     ///
-    /// Padding goes to the end and texts are cut at the end, whatever `padding_side` and `truncation_side` say. A
-    /// special token that is named but not in the vocabulary is an error, where transformers adds it: the model
-    /// has no row for it.
+    /// Texts are padded and cut at the end, whatever `padding_side` and `truncation_side` say. A special token that is
+    /// named but not in the vocabulary is an error, where transformers adds it: the model has no row for it.
     ///
     /// # Errors
     ///
@@ -79,15 +77,15 @@ impl BertTokenizer {
         })
     }
 
-    /// Adapts to a model: no text becomes longer than it can read.
+    /// Limits texts to the length that a model can read.
     ///
     /// [`model_max_length`](Self::model_max_length) becomes the smaller of this tokenizer's and the model's
     /// [`max_sequence_length`](BertEmbeddingsConfig::max_sequence_length).
     ///
     /// # Errors
     ///
-    /// [`Error::VocabularyTooLarge`] if the model lacks words, and [`Error::Config`] if it counts positions from
-    /// another padding id than this tokenizer's.
+    /// [`Error::VocabularyTooLarge`] if the model has fewer rows than the vocabulary, and [`Error::Config`] if it
+    /// counts positions from another padding id than this tokenizer's.
     pub fn for_model(self, config: &BertEmbeddingsConfig) -> Result<Self> {
         self.check_vocabulary(config.vocab_size)?;
         let pad_token_id = self.pad_token_id();
@@ -110,7 +108,7 @@ impl BertTokenizer {
         Self { model_max_length: Some(model_max_length), ..self }
     }
 
-    /// Has [`batch`](Self::batch) pad to a multiple of this many tokens, so that batches have fewer shapes.
+    /// Makes [`batch`](Self::batch) pad to a multiple of this many tokens, so that batches have fewer shapes.
     ///
     /// # Errors
     ///
@@ -143,8 +141,7 @@ impl BertTokenizer {
     /// The number of tokens, special ones included, beyond which texts are cut or split; `None` if any length is
     /// allowed.
     ///
-    /// From the files: `model_max_length` of `tokenizer_config.json`, or if that is silent the truncation of
-    /// `tokenizer.json`.
+    /// It is read from `model_max_length` of `tokenizer_config.json`, or else from the truncation of `tokenizer.json`.
     pub fn model_max_length(&self) -> Option<usize> {
         self.model_max_length
     }
@@ -218,8 +215,8 @@ impl BertTokenizer {
         self.encode_truncated(text, Some(pair))
     }
 
-    /// Encodes words that are cut already: `[CLS] pieces [SEP]`, of which [`Encoding::word_ids`] says which word each
-    /// is of (transformers' `is_split_into_words=True`).
+    /// Encodes text that is split into words: `[CLS] pieces [SEP]`. [`Encoding::word_ids`] gives the word of each piece
+    /// (transformers' `is_split_into_words=True`).
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use burn::train::metric::{
 };
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
-/// What the metrics of a [`BertForSequenceClassification`] are computed from.
+/// The output of a [`BertForSequenceClassification`] that metrics are computed from.
 ///
 /// `LossMetric` always; with one class a sequence `AccuracyMetric`, `TopKAccuracyMetric` and
 /// [`ConfusionMetric`](super::ConfusionMetric); with several `HammingScore`; with numbers
@@ -24,7 +24,7 @@ pub struct SequenceClassificationItem {
     pub loss: Tensor<1>,
     /// Scores of each class, [B, C].
     pub logits: Tensor<2>,
-    /// The class of each sequence, `[B]`; `None` if it has not one.
+    /// The class of each sequence, `[B]`; `None` without one class a sequence.
     pub classes: Option<Tensor<1, Int>>,
     /// Marks of the classes of each sequence, or numbers, [B, C]; `None` if it has one class.
     pub targets: Option<Tensor<2>>,
@@ -35,7 +35,7 @@ impl SequenceClassificationItem {
         Self { loss, logits, classes: batch.classes(), targets: batch.targets() }
     }
 
-    /// Scores and the class of each row; no row if there is not one class.
+    /// Scores and the class of each row; no rows without one class a sequence.
     fn with_classes(&self) -> (Tensor<2>, Tensor<1, Int>) {
         let (device, [_, columns]) = (self.logits.device(), self.logits.dims());
         let nothing = || (Tensor::zeros([0, columns], &device), Tensor::zeros([0], &device));
@@ -52,7 +52,7 @@ impl SequenceClassificationItem {
 
 impl ItemLazy for SequenceClassificationItem {
     fn sync(self) -> Result<Self, ExecutionError> {
-        // As Burn's own outputs: nothing is read back here.
+        // Like Burn's own outputs: nothing is read back here.
         self.loss.device().flush()?;
         Ok(Self {
             loss: self.loss.without_autodiff(),

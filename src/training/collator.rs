@@ -1,4 +1,4 @@
-//! From token ids to a batch with some of them masked.
+//! Token ids to batches with masked tokens.
 
 use super::example::MaskedLmExample;
 use crate::embeddings::BertEmbeddingsInput;
@@ -13,19 +13,19 @@ use rand_chacha::ChaCha8Rng;
 /// Configuration of a [`MaskedLmCollator`].
 #[derive(Config, Debug, PartialEq)]
 pub struct MaskedLmCollatorConfig {
-    /// Words in the vocabulary; random replacements are drawn from all of them.
+    /// Size of the vocabulary; random replacements are drawn from all of it.
     pub vocab_size: usize,
     /// The id of `[MASK]`.
     pub mask_token_id: u32,
     /// Ids that are never masked: padding, `[CLS]`, `[SEP]`, `[MASK]`, … The first is the padding id.
     pub special_token_ids: Vec<u32>,
-    /// Probability that a token which is not special is masked.
+    /// Probability that a token that is not special is masked.
     #[config(default = 0.15)]
     pub mlm_probability: f64,
     /// Of the masked tokens, the share that becomes `[MASK]`.
     #[config(default = 0.8)]
     pub mask_replace_prob: f64,
-    /// Of the masked tokens, the share that becomes a random word. The rest stays as it is.
+    /// Of the masked tokens, the share that becomes a random word. The rest is unchanged.
     #[config(default = 0.1)]
     pub random_replace_prob: f64,
     /// Whether the tokens of a word are masked together. Then [`mlm_probability`](Self::mlm_probability) is that
@@ -39,8 +39,7 @@ pub struct MaskedLmCollatorConfig {
 impl MaskedLmCollatorConfig {
     /// The collator of a tokenizer's vocabulary, special tokens and padding.
     ///
-    /// Of what `tokenizer` calls special nothing is masked, so no `[UNK]` either: as in transformers, where the
-    /// collator looks the special ids up itself.
+    /// No special token of `tokenizer` is masked, `[UNK]` included, as in transformers.
     #[cfg(feature = "tokenizers")]
     pub fn for_tokenizer(tokenizer: &crate::text::BertTokenizer) -> Self {
         let special_token_ids = tokenizer.special_token_ids().to_vec();
@@ -99,17 +98,17 @@ impl MaskedLmCollatorConfig {
 ///
 /// Each token that is not special is masked with probability 0.15, independently; of the masked ones 80 % become
 /// `[MASK]`, 10 % a random word and 10 % stay (Devlin et al. 2019, appendix A.1; transformers'
-/// `DataCollatorForLanguageModeling`). The draws follow from the seed alone, whatever the device.
+/// `DataCollatorForLanguageModeling`). The random choices depend on the seed only, not on the device.
 ///
 /// # Whole words
 ///
-/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) a word is masked with probability 0.15,
-/// all of its tokens or none; which of the three each token becomes is drawn for it alone, as in BERT's own
-/// whole-word models. A word is a run of tokens with one word id, so a mark is a word, and of a word that a window
-/// cuts in two each part is one. transformers' `whole_word_mask=True` (5.23) differs in two ways: it sets
-/// `mask_replace_prob` to 1, which [`with_mask_replace_prob`](MaskedLmCollatorConfig::with_mask_replace_prob) does
-/// here (with `random_replace_prob` 0), and it takes all tokens between two spaces for one word, so a mark goes
-/// with the word before it and a Chinese sentence is masked as a whole; here each ideograph is a word.
+/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) a word is masked with probability 0.15, all
+/// of its tokens or none; the replacement is chosen for each token separately, as in BERT's own whole-word models. A
+/// word is a run of tokens with the same word id, so a punctuation mark is a word, and so is each part of a word that a
+/// window cuts in two. transformers' `whole_word_mask=True` (5.23) differs in two ways: it sets `mask_replace_prob` to
+/// 1, which [`with_mask_replace_prob`](MaskedLmCollatorConfig::with_mask_replace_prob) does here (with
+/// `random_replace_prob` 0), and it takes all tokens between two spaces for one word, so a punctuation mark belongs to
+/// the word before it and a Chinese sentence is masked as a whole; here each ideograph is a word.
 #[derive(Clone, Debug)]
 pub struct MaskedLmCollator {
     config: MaskedLmCollatorConfig,
@@ -117,7 +116,7 @@ pub struct MaskedLmCollator {
 }
 
 impl MaskedLmCollator {
-    /// Masks tokens of one sequence in place, each by itself; gives place and former id of each, in order.
+    /// Masks tokens of one sequence in place, independently; returns the position and former id of each, in order.
     ///
     /// ```
     /// use burn_bert::training::MaskedLmCollatorConfig;
@@ -131,8 +130,8 @@ impl MaskedLmCollator {
         self.mask_with(input_ids, None, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// Masks words of one sequence in place, all tokens of a word or none; gives place and former id of each
-    /// token, in order. A token without a word stands for itself.
+    /// Masks words of one sequence in place, all tokens of a word or none; returns the position and former id of each
+    /// token, in order. A token without a word is a word of its own.
     ///
     /// ```
     /// use burn_bert::training::MaskedLmCollatorConfig;

@@ -1,4 +1,4 @@
-//! A text file as sequences to train on.
+//! A text file as sequences.
 
 use super::example::MaskedLmExample;
 use super::order;
@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 /// is read in a stream, once for every pass over it; beside the [index](WindowIndex), memory does not grow with it.
 ///
 /// One window in twenty, the first included, is held out and never trained on.
+/// [`TrainingLoader`](super::TrainingLoader) has an example.
 #[derive(Clone, Debug)]
 pub struct Corpus {
     text: Arc<WindowedText>,
@@ -45,7 +46,7 @@ impl Corpus {
         Ok(Self { text: Arc::new(WindowedText { path, tokenizer, seq_len, index: OnceLock::new() }) })
     }
 
-    /// Takes the index that [`index`](Self::index) gave earlier for the same file, instead of making it again.
+    /// Uses an index that [`index`](Self::index) returned earlier for the same file, instead of building it again.
     ///
     /// # Errors
     ///
@@ -77,10 +78,10 @@ impl Corpus {
         self.text.index()
     }
 
-    /// Of the windows that are held out, `limit` at most, drawn from all over the file.
+    /// At most `limit` of the windows that are held out, from all over the file.
     ///
-    /// Needs the [index](Self::index), so that a text that cannot be read to its end is refused before anything is
-    /// trained on it. The draw is the same each time.
+    /// Needs the [index](Self::index), so a text that cannot be read to its end is refused before training. The choice
+    /// is the same each time.
     ///
     /// # Errors
     ///
@@ -101,10 +102,10 @@ impl Corpus {
         Ok(examples.into_iter().map(|(_, example)| example).collect())
     }
 
-    /// The windows to train on, pass after pass over the file without end, shuffled by `seed`.
+    /// The training windows, shuffled by `seed`, in an endless sequence of passes over the file.
     ///
-    /// Each pass draws at random from the next 1,024 windows of the file; the order follows from file and seed
-    /// alone. An item is [`Error::Config`] if the whole file is but one window, which is held out.
+    /// Each pass draws at random from the next 1,024 windows of the file; the order depends on the file and the seed
+    /// only. An item is [`Error::Config`] if the whole file is but one window, which is held out.
     pub fn training(&self, seed: u64) -> TrainingWindows {
         TrainingWindows::new(self.text.clone(), seed)
     }

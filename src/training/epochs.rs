@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Batches that wait to be trained on.
+/// Batches that are prepared ahead.
 const AHEAD: usize = 4;
 
 /// What an [`EpochLoader`] takes its batches from.

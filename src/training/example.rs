@@ -1,6 +1,6 @@
-//! What a collator packs into batches.
+//! The sequences of a batch.
 
-/// One sequence, not yet padded.
+/// One sequence, not yet padded; a [`MaskedLmCollator`](super::MaskedLmCollator) makes batches of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaskedLmExample {
     input_ids: Vec<u32>,
@@ -10,24 +10,24 @@ pub struct MaskedLmExample {
 }
 
 impl MaskedLmExample {
-    /// A sequence of token ids, special tokens included: of type 0 and at default positions.
+    /// A sequence of token ids, special tokens included, of type 0 and at default positions.
     pub fn new(input_ids: Vec<u32>) -> Self {
         Self { input_ids, token_type_ids: None, position_ids: None, word_ids: None }
     }
 
-    /// Gives every token its type (segment).
+    /// Sets the type (segment) of each token.
     pub fn with_token_type_ids(self, token_type_ids: Vec<u32>) -> Self {
         Self { token_type_ids: Some(token_type_ids), ..self }
     }
 
-    /// Gives every token its position.
+    /// Sets the position of each token.
     pub fn with_position_ids(self, position_ids: Vec<u32>) -> Self {
         Self { position_ids: Some(position_ids), ..self }
     }
 
-    /// Says which word each token is of; `None` for a token that is of no word, such as `[CLS]`.
+    /// Sets the word of each token; `None` for a token of no word, such as `[CLS]`.
     ///
-    /// Only neighbours are one word: the same number further on is another.
+    /// Only neighbours with the same number are one word.
     pub fn with_word_ids(self, word_ids: Vec<Option<u32>>) -> Self {
         Self { word_ids: Some(word_ids), ..self }
     }

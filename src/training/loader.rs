@@ -16,15 +16,37 @@ use std::sync::Arc;
 
 /// Batches of a [`Corpus`] to train on, for Burn's `SupervisedTraining`.
 ///
-/// What the trainer calls an epoch is here a fixed number of batches, after which it validates and saves; the
-/// passes over the text go on behind it. All that is random follows from the seed and the number of the epoch:
-/// the order of the windows, which tokens are masked, and (because each epoch seeds the device) dropout. So a
-/// run that is resumed after epoch N with [`starting_after`](Self::starting_after) is the run that was not stopped.
+/// An epoch of the trainer is a fixed number of batches here, after which it validates and saves; passes over the text
+/// are independent of it. Everything random depends on the seed and the number of the epoch only: the order of the
+/// windows, the masked tokens, and (because each epoch seeds the device) dropout. So a run that is resumed after epoch
+/// N with [`starting_after`](Self::starting_after) continues exactly as if it had not been stopped.
 ///
-/// A thread reads, tokenises and collates a few batches ahead; it ends when the loader is dropped. A loader that
-/// does not begin at the start of the text seeks there, which needs the corpus's [index](Corpus::index): one that
-/// is resumed, or of which several devices share the epochs. Each device then reads its own part; which one's
-/// dropout draws first is up to the threads.
+/// A thread reads, tokenises and collates a few batches ahead; it ends when the loader is dropped. A loader that is
+/// resumed, or whose epochs several devices share, seeks in the text, which needs the corpus's [index](Corpus::index).
+/// Each device then reads its own part; the order in which they draw dropout's seeds depends on the threads.
+///
+/// ```
+/// use burn::data::dataloader::DataLoader;
+/// use burn::prelude::*;
+/// use burn_bert::text::BertTokenizer;
+/// use burn_bert::training::{Corpus, MaskedLmCollatorConfig, TrainingLoader, ValidationLoader};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path();
+/// std::fs::write(dir.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")?;
+/// std::fs::write(dir.join("corpus.txt"), "a b b a b a\n".repeat(20))?;
+/// let tokenizer = BertTokenizer::from_pretrained(dir)?;
+/// let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
+/// let corpus = Corpus::open(dir.join("corpus.txt"), tokenizer, 8)?; // [CLS], six tokens, [SEP]
+///
+/// let device = Device::default();
+/// let held_out = corpus.held_out(64)?;
+/// let valid = ValidationLoader::new(held_out, collator.clone(), 4, 42, &device)?;
+/// let train = TrainingLoader::new(corpus, collator, 4, 10, 42, &device)?; // ten batches an epoch
+/// assert_eq!(train.iter().count(), 10);
+/// assert_eq!(valid.iter().count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TrainingLoader {
     loader: EpochLoader<TrainingSource>,
@@ -159,7 +181,7 @@ impl Iterator for TrainingBatches {
     }
 }
 
-/// Windows that the trainer validates on, with the same tokens masked every time.
+/// Batches for validation, with the same tokens masked every time; [`TrainingLoader`] has an example.
 #[derive(Clone, Debug)]
 pub struct ValidationLoader {
     examples: Vec<MaskedLmExample>,
@@ -236,7 +258,7 @@ impl DataLoaderIterator<MaskedLmBatch> for ValidationBatches<'_> {
     }
 }
 
-/// Masks tokens until at least one is masked, as BERT's own data has it; gives up where chance allows none.
+/// Masks tokens until at least one is masked, as in BERT's own data; gives up if the probability allows none.
 fn collate(
     collator: &MaskedLmCollator,
     examples: &[MaskedLmExample],

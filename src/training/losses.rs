@@ -4,10 +4,11 @@ use crate::error::{Error, Result};
 use std::fs;
 use std::path::Path;
 
-/// The losses of a run: of all batches it was trained on, and after each epoch that of the validation.
+/// The losses of a run: of all training batches, and of the validation after each epoch. Returned by
+/// [`Run::losses`](super::Run::losses).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Losses {
-    /// The loss of each batch; without those that had none.
+    /// The loss of each batch that has one.
     pub train: Vec<f64>,
     /// The mean loss of each validation.
     pub valid: Vec<f64>,
@@ -35,7 +36,7 @@ impl Losses {
         Ok(losses)
     }
 
-    /// The epoch, from 1 on, after which the validation's loss was lowest.
+    /// The epoch, counted from 1, with the lowest validation loss.
     pub fn best_epoch(&self) -> Option<usize> {
         (1..).zip(&self.valid).min_by(|a, b| a.1.total_cmp(b.1)).map(|(epoch, _)| epoch)
     }

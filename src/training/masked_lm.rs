@@ -7,9 +7,8 @@ use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
 
 /// One batch forward and backward, for Burn's `Learner`.
 ///
-/// The output serves `LossMetric`, `AccuracyMetric` (the share of masked tokens predicted), `PerplexityMetric`
-/// and `TopKAccuracyMetric`. A batch without masked tokens has no row there, so that it counts in none of them; its
-/// gradients are zeros.
+/// The output serves `LossMetric`, `AccuracyMetric` (the share of masked tokens predicted), `PerplexityMetric` and
+/// `TopKAccuracyMetric`. A batch without masked tokens has no rows and counts in none of them; its gradients are zeros.
 impl TrainStep for BertForMaskedLm {
     type Input = MaskedLmBatch;
     type Output = ClassificationOutput;

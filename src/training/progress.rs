@@ -12,7 +12,7 @@ use std::io::IsTerminal;
 use std::thread;
 use std::time::Duration;
 
-/// The renderer that suits the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
+/// The renderer for the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
 ///
 /// Give the `interrupter` to the training too: the keys `q`, then `s` of the dashboard stop it, and after the
 /// training it says so. `finished_epochs` are those of a run that is resumed.
@@ -52,7 +52,8 @@ fn dashboard(trainer: Interrupter, finished_epochs: usize) -> TuiMetricsRenderer
 /// Lines that a split prints, the last included.
 const LINES: usize = 5;
 
-/// Prints the metrics five times an epoch, one line each: `2/3 train 160/800 | Loss: epoch 0.41 - batch 0.38 | …`.
+/// Prints the metrics five times an epoch, one line each; see [`progress()`]: `2/3 train 160/800 | Loss: epoch 0.41 -
+/// batch 0.38 | …`.
 ///
 /// Burn's own renderer for where there is no terminal prints a `ProgressSnapshot { … }` for each batch.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The folder of a training run, in which it can be resumed.
+//! The folder of a training run.
 
 use super::losses::Losses;
 use crate::error::{Error, Result};
@@ -45,10 +45,10 @@ struct Beginning<S> {
     loss: f64,
 }
 
-/// An output directory with a model that is trained, and in its folder `training` the checkpoints and logs of Burn's
-/// trainer, by which the training is resumed.
+/// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
+/// trainer, from which the run is resumed.
 ///
-/// `S` is what the run depends on; a run is only resumed with the settings that it began with.
+/// A run is resumed only with the settings that it began with.
 ///
 /// ```
 /// use burn_bert::training::Run;
@@ -72,12 +72,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// A new run, or with `resume` the one that is there. Writes nothing.
+    /// A new run, or with `resume` the existing one. Writes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if a new run would go into a directory that is not empty, there is none to resume, or it began
-    /// with other settings; [`Error::Io`].
+    /// [`Error::Run`] if the directory of a new run is not empty, there is no run to resume, or it began with other
+    /// settings; [`Error::Io`].
     pub fn open<S>(output: impl AsRef<Path>, settings: &S, resume: bool) -> Result<Self>
     where
         S: PartialEq + Debug + Serialize + DeserializeOwned,
@@ -116,20 +116,20 @@ impl Run {
         &self.output
     }
 
-    /// Where checkpoints and logs are: what `SupervisedTraining` is given.
+    /// The folder of checkpoints and logs, for `SupervisedTraining::new`.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Epochs that were finished before the run was stopped: what `SupervisedTraining::checkpoint` is given, unless
-    /// it is 0, and a loader's `starting_after`.
+    /// Epochs that were finished before the run was stopped, for `SupervisedTraining::checkpoint` (unless it is 0) and
+    /// a loader's `starting_after`.
     pub fn finished_epochs(&self) -> usize {
         self.finished_epochs
     }
 
-    /// Writes down how a new run begins; one that is resumed must begin as it did.
+    /// Records how a new run begins; a resumed run must begin in the same way.
     ///
-    /// `loss` is that of the model before training: it tells another checkpoint or other data from those of the run.
+    /// `loss` is that of the model before training: it detects another checkpoint or other data.
     ///
     /// # Errors
     ///
@@ -148,8 +148,8 @@ impl Run {
         Ok(())
     }
 
-    /// Copies config, tokenizer and what else lies beside the weights into the output directory, as far as it is not
-    /// there yet.
+    /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist
+    /// there.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Run {
         Ok(())
     }
 
-    /// What [`write`](Self::write) wrote under a name; `None` if it wrote nothing.
+    /// Reads what [`write`](Self::write) wrote under a name; `None` if there is nothing.
     ///
     /// # Errors
     ///
@@ -203,8 +203,8 @@ impl Run {
         Losses::read(&self.folder)
     }
 
-    /// The last epoch of which model, optimiser and schedule can all be read; one that was cut short by a kill can
-    /// not. 0 if there is none.
+    /// The last epoch whose model, optimiser and schedule can all be read, which excludes one that was interrupted
+    /// while it was saved; 0 if there is none.
     ///
     /// # Errors
     ///
@@ -230,11 +230,11 @@ impl Run {
         Ok(epochs.into_iter().rev().find(is_whole).unwrap_or(0))
     }
 
-    /// The model as it was after an epoch.
+    /// The model after an epoch.
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if its checkpoint is not there any more, cannot be read, or is of another model.
+    /// [`Error::Run`] if its checkpoint is missing, cannot be read, or is of another model.
     pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let path = self.checkpoint("model", epoch);
         let failed = |problem: String| Error::Run { path: path.clone(), problem };
@@ -259,8 +259,8 @@ fn is_empty(path: &Path) -> Result<bool> {
     }
 }
 
-/// Stops a training when the validation loss has not fallen for so many epochs, by the logs of all epochs: those
-/// before a resume count too, which Burn's `MetricEarlyStoppingStrategy` forgets.
+/// Early stopping when the validation loss has not fallen for a number of epochs. Epochs before a resume count too,
+/// unlike with Burn's `MetricEarlyStoppingStrategy`. Given to `SupervisedTraining::early_stopping`; see [`Run`].
 #[derive(Clone, Debug)]
 pub struct Patience {
     /// Epochs without a lower loss.

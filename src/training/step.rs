@@ -1,4 +1,4 @@
-//! What a `Learner` trains: any model with a training step, its gradients averaged and clipped.
+//! A model for Burn's `Learner`, with averaged and clipped gradients.
 
 use crate::optim::{average_and_clip, average_and_clip_on_all_devices};
 use burn::module::{Module, ModuleDisplay, Param};
@@ -8,12 +8,12 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
 
-/// A model as a `Learner` trains it with gradients accumulated and clipped.
+/// A model for Burn's `Learner`, with the gradients of accumulated batches averaged and clipped.
 ///
-/// Burn's trainer adds up the gradients of accumulated batches and clips each parameter by itself. This takes
-/// the mean over the batches, as PyTorch users do, and clips by the norm of all gradients together
-/// ([`clip_by_global_norm`](crate::clip_by_global_norm)). The batches are counted with their gradients, so the mean
-/// is right for the last step of an epoch too, which may have fewer, and for batches of several devices.
+/// Burn's trainer adds up the gradients of accumulated batches and clips each parameter by itself. This takes the mean
+/// over the batches, as PyTorch users do, and clips by the norm of all gradients together
+/// ([`clip_by_global_norm`](crate::clip_by_global_norm)). The batches of a step are counted, so the mean is right for
+/// the last step of an epoch, which may have fewer, and for several devices.
 ///
 /// ```no_run
 /// use burn::prelude::*;

@@ -1,4 +1,4 @@
-//! The windows of a text that are trained on, in a random order.
+//! The training windows of a text, in a random order.
 
 use super::example::MaskedLmExample;
 use super::order::{Order, is_held_out, num_training_windows};
@@ -7,7 +7,8 @@ use crate::error::Result;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What [`Corpus::training`](super::Corpus::training) gives: an iterator that ends with an error or not at all.
+/// The iterator of [`Corpus::training`](super::Corpus::training), which ends with an error or not at all. A
+/// [`TrainingLoader`](super::TrainingLoader) makes batches of it.
 #[derive(Debug)]
 pub struct TrainingWindows {
     text: Arc<WindowedText>,
@@ -22,7 +23,7 @@ pub struct TrainingWindows {
 struct Pass {
     order: Order,
     reader: WindowReader,
-    /// Windows that were read and wait to be drawn, by number.
+    /// Windows that were read and not yet drawn, by number.
     waiting: HashMap<usize, MaskedLmExample>,
 }
 

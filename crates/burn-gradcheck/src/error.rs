@@ -1,8 +1,9 @@
-//! Why a check could not be made.
+//! Errors.
 
 use burn::tensor::DType;
 
-/// What keeps a gradient from being checked. A gradient that is wrong is no error: the report says so.
+/// The reasons why a [`GradCheck`](crate::GradCheck) cannot be made. A wrong gradient is not an error; the report shows
+/// it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GradCheckError {

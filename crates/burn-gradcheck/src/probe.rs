@@ -3,7 +3,7 @@
 use burn::prelude::*;
 use burn::tensor::DType;
 
-/// What a loss needs to run in the check's dtype: passed to it beside the module.
+/// Passed to the loss of a [`GradCheck`](crate::GradCheck) beside the module, to compute in the check's dtype.
 #[derive(Debug, Clone)]
 pub struct Probe {
     pub(super) device: Device,

@@ -4,7 +4,7 @@ use super::tolerance::Tolerance;
 use burn::tensor::DType;
 use std::fmt;
 
-/// What [`GradCheck`](crate::GradCheck) found, parameter by parameter.
+/// The result of a [`GradCheck`](crate::GradCheck), parameter by parameter.
 ///
 /// Printed, it is a table with one line a parameter and one for each excluded row.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ pub struct GradCheckReport {
     pub excluded_rows: Vec<ExcludedRowReport>,
 }
 
-/// What was found for one parameter.
+/// The result of one parameter in a [`GradCheck`](crate::GradCheck).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ParameterReport {
@@ -48,7 +48,7 @@ pub struct ParameterReport {
     pub passed: bool,
 }
 
-/// How much of a parameter was compared.
+/// How much of a parameter a [`GradCheck`](crate::GradCheck) compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
     /// This many entries one by one: all of them, less the excluded rows.
@@ -59,7 +59,7 @@ pub enum Coverage {
     Frozen,
 }
 
-/// One comparison.
+/// One comparison of a [`GradCheck`](crate::GradCheck).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worst {
     /// Where.
@@ -70,7 +70,7 @@ pub struct Worst {
     pub numeric: f64,
 }
 
-/// What was varied to get a difference.
+/// What a [`GradCheck`](crate::GradCheck) varied for a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// One entry, by its index on every axis.
@@ -79,7 +79,8 @@ pub enum Place {
     Direction(usize),
 }
 
-/// What was found for a row that is compared with an expected gradient.
+/// The result of a row that is compared with an expected gradient: see
+/// [`GradCheck::exclude_row`](crate::GradCheck::exclude_row).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ExcludedRowReport {

@@ -9,14 +9,15 @@ use crate::operator::path::Path;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType};
 
-/// The inputs of [`AddLayerNormOps`](crate::ops::AddLayerNormOps).
+/// The inputs of [`AddLayerNormOps`](crate::ops::AddLayerNormOps). On tensors:
+/// [`functional::add_layer_norm`](crate::functional::add_layer_norm).
 #[derive(Clone, Debug, ExtensionType)]
 pub struct AddLayerNorm<B: Backend> {
-    /// What a linear layer computed without its bias, [N, H].
+    /// The output of a linear layer without its bias, [N, H].
     pub x: FloatTensor<B>,
     /// The bias of the linear layer, `[H]`.
     pub bias: FloatTensor<B>,
-    /// What went into the linear layer's block, [N, H].
+    /// The residual, [N, H]: the input of the linear layer's block.
     pub residual: FloatTensor<B>,
     /// LayerNorm's scale γ, `[H]`.
     pub gamma: FloatTensor<B>,
@@ -31,7 +32,8 @@ pub struct AddLayerNorm<B: Backend> {
     pub path: Path,
 }
 
-/// For x, bias, residual, gamma and beta, in order, whether the gradient is asked for.
+/// For x, bias, residual, gamma and beta of [`functional::add_layer_norm`](crate::functional::add_layer_norm), in
+/// order, whether the gradient is needed.
 pub type AddLayerNormNeeds = [bool; 5];
 
 impl<B: Backend> AddLayerNorm<B> {

@@ -7,7 +7,8 @@ use super::reference;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
 
-/// The end of a transformer block, `y = LayerNorm(residual + Dropout(x + bias))`, and its gradient.
+/// The end of a transformer block, `y = LayerNorm(residual + Dropout(x + bias))`, and its gradient. On tensors:
+/// [`functional::add_layer_norm`](crate::functional::add_layer_norm).
 ///
 /// ```text
 /// s    = residual + mask · (x + bias)

@@ -9,7 +9,7 @@ use crate::operator::path::Path;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType};
 
-/// What is added to the scaled scores.
+/// The summand of the scaled scores, the `bias` of [`functional::attention`](crate::functional::attention).
 #[derive(Clone, Debug, ExtensionType)]
 pub enum ScoreBias<B: Backend> {
     /// Nothing.
@@ -18,7 +18,8 @@ pub enum ScoreBias<B: Backend> {
     Added(FloatTensor<B>),
 }
 
-/// The inputs of [`AttentionOps`](crate::ops::AttentionOps).
+/// The inputs of [`AttentionOps`](crate::ops::AttentionOps). On tensors:
+/// [`functional::attention`](crate::functional::attention).
 #[derive(Clone, Debug, ExtensionType)]
 pub struct Attention<B: Backend> {
     /// Q, [N, H]: the sequences one after the other, without padding.
@@ -43,7 +44,8 @@ pub struct Attention<B: Backend> {
     pub path: Path,
 }
 
-/// For query, key, value and bias, in order, whether the gradient is asked for.
+/// For query, key, value and bias of [`functional::attention`](crate::functional::attention), in order, whether the
+/// gradient is needed.
 pub type AttentionNeeds = [bool; 4];
 
 impl<B: Backend> ScoreBias<B> {

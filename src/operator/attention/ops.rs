@@ -7,7 +7,8 @@ use super::reference;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
 
-/// Multi-head attention of each sequence to itself, and its gradient. For each sequence and head:
+/// Multi-head attention of each sequence to itself, and its gradient. On tensors:
+/// [`functional::attention`](crate::functional::attention). For each sequence and head:
 ///
 /// ```text
 /// S = scale · Q · Kᵀ + bias

@@ -8,10 +8,11 @@ use crate::operator::path::Path;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType};
 
-/// The inputs of [`BiasGeluOps`](crate::ops::BiasGeluOps).
+/// The inputs of [`BiasGeluOps`](crate::ops::BiasGeluOps). On tensors:
+/// [`functional::bias_gelu`](crate::functional::bias_gelu).
 #[derive(Clone, Debug, ExtensionType)]
 pub struct BiasGelu<B: Backend> {
-    /// What a linear layer computed without its bias, [N, I].
+    /// The output of a linear layer without its bias, [N, I].
     pub x: FloatTensor<B>,
     /// The bias of the linear layer, `[I]`.
     pub bias: FloatTensor<B>,
@@ -19,5 +20,5 @@ pub struct BiasGelu<B: Backend> {
     pub path: Path,
 }
 
-/// For x and bias, in order, whether the gradient is asked for.
+/// For x and bias of [`functional::bias_gelu`](crate::functional::bias_gelu), in order, whether the gradient is needed.
 pub type BiasGeluNeeds = [bool; 2];

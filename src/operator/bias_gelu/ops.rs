@@ -7,7 +7,8 @@ use super::reference;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
 
-/// The activation of a transformer's feed-forward network, `y = GELU(x + bias)`, and its gradient.
+/// The activation of a transformer's feed-forward network, `y = GELU(x + bias)`, and its gradient. On tensors:
+/// [`functional::bias_gelu`](crate::functional::bias_gelu).
 ///
 /// The exact GELU (Hendrycks and Gimpel, 2016, arXiv:1606.08415), not its tanh approximation, and the exact
 /// derivative (that of Burn's `gelu` is the derivative of the approximation on some backends): with z = x + bias, Φ

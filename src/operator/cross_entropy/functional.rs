@@ -11,8 +11,8 @@ use burn::prelude::*;
 /// Mean cross-entropy of scores against labels, with a backward that turns the scores into their gradient.
 ///
 /// `loss = Σ_n (log Σ_v exp(logits[n, v]) − logits[n, labels[n]]) / N`, as `torch.nn.functional.cross_entropy`. The
-/// arithmetic and its gradient are those of [`CrossEntropyOps`](crate::ops::CrossEntropyOps). Select the rows that
-/// count before: there is no label to ignore.
+/// arithmetic and its gradient are those of [`CrossEntropyOps`](crate::ops::CrossEntropyOps). No label is ignored:
+/// select the rows with labels first.
 ///
 /// The forward reads the scores and keeps them, with two numbers a row. On Flex the backward writes the gradient to the
 /// memory of the scores, if nothing else holds them: drop the tensor before `backward`, and no second [N, V] is

@@ -6,7 +6,8 @@ use crate::operator::path::Path;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, ExtensionType};
 
-/// The inputs of [`CrossEntropyOps`](crate::ops::CrossEntropyOps): N rows of V scores, N and V above 0.
+/// The inputs of [`CrossEntropyOps`](crate::ops::CrossEntropyOps): N rows of V scores, N and V above 0. On tensors:
+/// [`functional::cross_entropy`](crate::functional::cross_entropy).
 #[derive(Clone, Debug, ExtensionType)]
 pub struct CrossEntropy<B: Backend> {
     /// The scores x, [N, V].

@@ -7,7 +7,8 @@ use super::reference;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
 
-/// Mean cross-entropy of N rows of V scores, and its gradient.
+/// Mean cross-entropy of N rows of V scores, and its gradient. On tensors:
+/// [`functional::cross_entropy`](crate::functional::cross_entropy).
 ///
 /// With m_n = max_v x_nv and l_n = log Σ_v exp(x_nv − m_n):
 ///

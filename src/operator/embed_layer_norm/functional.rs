@@ -44,7 +44,8 @@ pub enum Rows {
     Values(Tensor<3>),
 }
 
-/// LayerNorm over the last axis.
+/// LayerNorm over the last axis; an argument of [`embed_layer_norm`] and
+/// [`add_layer_norm`](crate::functional::add_layer_norm).
 #[derive(Clone, Debug)]
 pub struct Norm {
     /// The scale, `[H]`.

@@ -9,7 +9,8 @@ use crate::operator::path::Path;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, ExtensionType};
 
-/// One of the three summands: where each token's vector comes from.
+/// One of the three summands of [`EmbedLayerNorm`]: where each token's vector comes from. On tensors:
+/// [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
 #[derive(Clone, Debug, ExtensionType)]
 pub enum Rows<B: Backend> {
     /// Nothing is added.
@@ -37,7 +38,7 @@ pub enum Rows<B: Backend> {
         /// The row, below V.
         row: usize,
     },
-    /// The caller's own vectors, [B, S, H].
+    /// Vectors of the caller, [B, S, H].
     Values(FloatTensor<B>),
 }
 
@@ -69,7 +70,8 @@ impl<B: Backend> Rows<B> {
     }
 }
 
-/// The operator's inputs.
+/// The inputs of [`EmbeddingOps`](crate::ops::EmbeddingOps). On tensors:
+/// [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
 #[derive(Clone, Debug, ExtensionType)]
 pub struct EmbedLayerNorm<B: Backend> {
     /// B and S.
@@ -129,7 +131,8 @@ impl<B: Backend> EmbedLayerNorm<B> {
     }
 }
 
-/// The five inputs that can need a gradient, in the order of [`EmbeddingOps`](super::ops::EmbeddingOps)(super::ops::EmbeddingOps).
+/// The five inputs of [`functional::embed_layer_norm`](crate::functional::embed_layer_norm) that can need a gradient,
+/// in the order of [`EmbeddingOps`](super::ops::EmbeddingOps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// [`EmbedLayerNorm::words`].
@@ -149,5 +152,6 @@ impl Operand {
     pub const ALL: [Self; 5] = [Self::Words, Self::TokenTypes, Self::Positions, Self::Gamma, Self::Beta];
 }
 
-/// For each [`Operand`], in order, whether its gradient is asked for.
+/// For each [`Operand`], in order, whether its gradient is needed. On tensors:
+/// [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
 pub type Needs = [bool; 5];

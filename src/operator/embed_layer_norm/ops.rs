@@ -7,7 +7,8 @@ use super::reference;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
 
-/// Gather, sum, normalise, drop: `y = Dropout(LayerNorm(words + token_types + positions))`, and its gradient.
+/// Gather, sum, normalise, drop: `y = Dropout(LayerNorm(words + token_types + positions))`, and its gradient. On
+/// tensors: [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
 ///
 /// With x the sum of a token's three vectors, rounded to the tables' dtype after each addition:
 ///

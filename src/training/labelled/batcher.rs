@@ -10,21 +10,22 @@ use burn::data::dataloader::batcher::Batcher;
 use burn::prelude::*;
 use std::sync::Arc;
 
-/// The label of a word piece that counts in no loss, as in PyTorch and transformers.
+/// The label of a word piece that the loss ignores, as in PyTorch, transformers and [`TokenClassificationBatch`].
+/// [`TokenBatcher`] sets it.
 pub const IGNORED_LABEL: i64 = -100;
 
-/// What a [`LabelledLoader`](super::LabelledLoader) makes its batches with: a [`Batcher`] whose errors are values.
+/// Makes the batches of a [`LabelledLoader`](super::LabelledLoader): a [`Batcher`] that returns errors.
 pub trait TryBatcher: Send + Sync + 'static {
-    /// What a dataset holds.
+    /// An item of the dataset.
     type Item: Send + Sync + 'static;
-    /// What a model is trained on.
+    /// A batch of the model.
     type Batch: Send + 'static;
 
     /// Makes a batch of items on a device.
     ///
     /// # Errors
     ///
-    /// What is wrong with an item.
+    /// The error of an item.
     fn try_batch(&self, items: Vec<Self::Item>, device: &Device) -> Result<Self::Batch>;
 }
 
@@ -39,7 +40,7 @@ pub struct SequenceBatcher {
 }
 
 impl SequenceBatcher {
-    /// Batches for a model of so many labels (1 for regression).
+    /// Batches for a model with `num_labels` labels (1 for regression).
     pub fn new(tokenizer: BertTokenizer, num_labels: usize) -> Self {
         Self { tokenizer: Arc::new(tokenizer), num_labels }
     }
@@ -120,8 +121,9 @@ impl Batcher<LabelledText, SequenceClassificationBatch> for SequenceBatcher {
     }
 }
 
-/// Cuts words into pieces and aligns their tags: the first piece of a word has its tag, all others have
-/// [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23).
+/// Splits words into pieces and aligns their tags: the first piece of a word has its tag, all others have
+/// [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23). Used like a [`SequenceBatcher`] in a
+/// [`LabelledLoader`](super::LabelledLoader).
 #[derive(Clone, Debug)]
 pub struct TokenBatcher {
     tokenizer: Arc<BertTokenizer>,

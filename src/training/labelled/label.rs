@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What a text is labelled with.
+/// The label of a text; [`LabelledTexts`](super::LabelledTexts) reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
     /// One class of several, by its id.
@@ -15,7 +15,8 @@ pub enum Label {
     Value(f32),
 }
 
-/// How the labels of a file are to be read; transformers' `problem_type`.
+/// How the labels of a file are read; transformers' `problem_type`. An argument of
+/// [`TextColumns::with_label`](super::TextColumns::with_label).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
     /// One class a text: a name or an id.
@@ -28,6 +29,14 @@ pub enum LabelKind {
 }
 
 /// The names of the classes, by id (transformers' `id2label`).
+///
+/// ```
+/// use burn_bert::training::LabelNames;
+///
+/// let names = LabelNames::new(["negative", "positive"])?;
+/// assert_eq!(names.name(1), Some("positive"));
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelNames {
     names: Vec<String>,
@@ -38,7 +47,7 @@ impl LabelNames {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if a name is there twice.
+    /// [`Error::Config`] if a name occurs twice.
     pub fn new<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Result<Self> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
         let mut seen = BTreeSet::new();
@@ -93,8 +102,8 @@ impl FoundNames {
         }
     }
 
-    /// Sorted names, as transformers' example scripts have them. Where all are integers they are the ids, and the
-    /// names are those that transformers makes up: `LABEL_0`, `LABEL_1`, …
+    /// Sorted names, as transformers' example scripts have them. If all are integers, they are the ids, and the names
+    /// are transformers' default ones: `LABEL_0`, `LABEL_1`, …
     pub(super) fn finish(self) -> LabelNames {
         let ids: Option<Vec<usize>> = self.names.iter().map(|name| name.parse().ok()).collect();
         let largest = ids.and_then(|ids| ids.into_iter().max());

@@ -19,10 +19,32 @@ const BUCKET: usize = 50;
 
 /// Batches of a dataset, for Burn's `SupervisedTraining`.
 ///
-/// Each iteration is one epoch over the whole dataset, in its order, or in one that follows from the seed and the
-/// number of the epoch; with a seed each epoch also seeds the device, so that dropout follows too, and a run that is
-/// resumed with [`starting_after`](Self::starting_after) is the run that was not stopped. A thread reads, tokenises
-/// and packs a few batches ahead; errors come out at their place.
+/// Each iteration is one epoch over the whole dataset, in its order, or in a random order that depends on the seed and
+/// the number of the epoch only. With a seed each epoch also seeds the device, for dropout, so that a run that is
+/// resumed with [`starting_after`](Self::starting_after) continues exactly as if it had not been stopped. A thread
+/// reads, tokenises and collates a few batches ahead; an error is returned in place of its batch.
+///
+/// ```
+/// use burn::data::dataloader::DataLoader;
+/// use burn::prelude::*;
+/// use burn_bert::text::BertTokenizer;
+/// use burn_bert::training::{LabelledLoader, LabelledTexts, SequenceBatcher, TextColumns};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path();
+/// std::fs::write(dir.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nno\n")?;
+/// std::fs::write(dir.join("train.csv"), "text,label\ngood,positive\nno good,negative\n")?;
+/// let texts = LabelledTexts::open(dir.join("train.csv"), &TextColumns::default())?;
+/// let batcher = SequenceBatcher::new(BertTokenizer::from_pretrained(dir)?, texts.names().len());
+/// let lengths = texts.sizes();
+/// let loader = LabelledLoader::new(texts, batcher, 2, &Device::default())?
+///     .with_shuffling(42)
+///     .with_length_bucketing(lengths)?;
+/// for batch in loader.iter() {
+///     assert_eq!(batch?.input.dims(), [2, 4]); // [CLS] no good [SEP]
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct LabelledLoader<B: TryBatcher> {
     loader: EpochLoader<LabelledSource<B>>,
 }
@@ -66,8 +88,8 @@ impl<B: TryBatcher> LabelledLoader<B> {
         self.with_source(|source| LabelledSource { seed: Some(seed), ..source })
     }
 
-    /// Puts items of like lengths into a batch, so that less of it is padding. `lengths` has one for each item, in
-    /// whatever unit. Only within fifty batches, and only when shuffled: the order stays random.
+    /// Groups items of similar lengths into batches, to reduce padding. `lengths` has one for each item, in whatever
+    /// unit. Items are grouped within fifty batches, and only if they are shuffled, so the order stays random.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A text, or a pair of them, and its label.
+/// A text, or a pair of texts, and its label: an item of [`LabelledTexts`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledText {
     /// The text.
@@ -20,7 +20,7 @@ pub struct LabelledText {
     pub label: Label,
 }
 
-/// A column of a table, or a field of a JSON object.
+/// A column of a table, or a field of a JSON object, for [`TextColumns`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
     /// By its name in the header.
@@ -41,7 +41,7 @@ impl From<usize> for Column {
     }
 }
 
-/// Where a file of labelled texts has what.
+/// The columns of a file of labelled texts.
 ///
 /// ```
 /// use burn_bert::training::{LabelKind, TextColumns};
@@ -89,12 +89,12 @@ impl TextColumns {
     }
 }
 
-/// A file of labelled texts, read lazily: in memory are 16 bytes a row, whatever its length.
+/// A file of labelled texts, read lazily: 16 bytes a row are kept in memory, whatever its length.
 ///
-/// The format goes by the extension:
+/// The extension decides the format:
 ///
 /// - `.csv`: fields in double quotes may hold commas and line breaks;
-/// - `.tsv`: separated by tabs, quotes mean nothing (as in GLUE's files);
+/// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
 /// - `.jsonl`, `.ndjson`, `.json`: one JSON object a line; blank lines are skipped.
 ///
 /// As a [`Dataset`] it goes into Burn's `DataLoaderBuilder`, or into a [`LabelledLoader`](super::LabelledLoader).

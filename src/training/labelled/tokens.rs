@@ -7,7 +7,7 @@ use burn::data::dataset::{Dataset, DatasetError};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// The words of a sentence, each with its tag.
+/// The words of a sentence, each with its tag: an item of [`LabelledSentences`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelledTokens {
     /// The words.
@@ -16,13 +16,13 @@ pub struct LabelledTokens {
     pub tags: Vec<usize>,
 }
 
-/// A file of sentences whose words are tagged, read lazily: in memory are 16 bytes a sentence.
+/// A file of sentences whose words are tagged, read lazily: 16 bytes a sentence are kept in memory.
 ///
-/// The format goes by the extension:
+/// The extension decides the format:
 ///
 /// - `.jsonl`, `.ndjson`, `.json`: one object a line with the lists `tokens` and `tags` (or `ner_tags`), of names or
 ///   ids;
-/// - any other: CoNLL's columns, one word a line with its tag in the last column, sentences parted by blank lines;
+/// - any other: CoNLL's columns, one word a line with its tag in the last column, sentences separated by blank lines;
 ///   lines that start with `-DOCSTART-` are skipped.
 ///
 /// ```

@@ -3,7 +3,7 @@
 use super::super::labelled::LabelNames;
 use std::fmt::Write;
 
-/// How often each class was predicted for each class.
+/// The confusion matrix: how often each class was predicted for each true class.
 ///
 /// ```
 /// use burn_bert::training::ConfusionMatrix;
@@ -115,8 +115,8 @@ impl ConfusionMatrix {
     }
 }
 
-/// The rank correlation of two lists of numbers, equal numbers sharing the mean of their ranks; NaN if one of them is
-/// constant (SciPy's `spearmanr`, 1.17).
+/// Spearman's rank correlation of two lists of numbers, where equal numbers share the mean of their ranks; NaN if one
+/// of them is constant (SciPy's `spearmanr`, 1.17).
 ///
 /// ```
 /// assert_eq!(burn_bert::training::spearman(&[1.0, 2.0, 3.0], &[0.1, 0.2, 10.0]), 1.0);

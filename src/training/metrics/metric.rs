@@ -132,7 +132,7 @@ impl SpearmanMetric {
     }
 }
 
-/// What [`SpearmanMetric`] is computed from.
+/// The input of [`SpearmanMetric`], for [`spearman`].
 #[derive(Clone, Debug)]
 pub struct SpearmanInput {
     /// The predicted numbers.
