@@ -1,4 +1,4 @@
-//! A training step of a whole BERT by masked-language modelling, here and in PyTorch, as one table.
+//! A training step of a whole BERT by masked language modelling, here and in PyTorch, as one table.
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --features x86-v4 --bench compare_masked_lm
 //!

@@ -11,10 +11,12 @@
 //! use burn::prelude::*;
 //! use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 //!
-//! let device = Device::default().autodiff(); // any of Burn's devices; drop `.autodiff()` for inference
-//! let embeddings = BertEmbeddingsConfig::bert_base_uncased().with_vocab_size(1000).init(&device);
+//! let device = Device::default().autodiff(); // for inference, without `.autodiff()`
+//! let config = BertEmbeddingsConfig::bert_base_uncased().with_vocab_size(1000);
+//! let embeddings = config.init(&device);
 //!
-//! let input = BertEmbeddingsInput::from_rows(&[[101, 592, 102, 0], [101, 88, 999, 102]], &device)?;
+//! let ids = [[101, 592, 102, 0], [101, 88, 999, 102]];
+//! let input = BertEmbeddingsInput::from_rows(&ids, &device)?;
 //! let vectors = embeddings.forward(&input);
 //! assert_eq!(vectors.dims(), [2, 4, 768]);
 //!
@@ -42,9 +44,10 @@
 //! let device = Device::default();
 //! let (model, report) = BertModel::from_pretrained("path/to/bert", &device)?;
 //! eprint!("{report}"); // keys that were missing or not used
-//! let tokenizer = BertTokenizer::from_pretrained("path/to/bert")?.for_model(&model.config().embeddings)?;
+//! let tokenizer = BertTokenizer::from_pretrained("path/to/bert")?;
+//! let tokenizer = tokenizer.for_model(&model.config().embeddings)?; // cuts texts that are too long
 //!
-//! let encodings = tokenizer.encode_batch(&["How long is the coast of Britain?", "It depends."])?;
+//! let encodings = tokenizer.encode_batch(&["A first sentence.", "And a second one."])?;
 //! let batch = tokenizer.batch(&encodings, &device)?;
 //! let output = model.try_forward(&batch.input, batch.padding.as_ref())?;
 //! let vectors = mean_pooled(output.last_hidden_state, batch.padding.as_ref()); // [2, H]
@@ -53,9 +56,9 @@
 //!
 //! # Modules
 //!
-//! | | |
+//! | module | contents |
 //! |---|---|
-//! | this page | the input layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
+//! | the crate itself | the input layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
 //! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification |
 //! | [`encoder`] | the transformer layers |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
@@ -67,7 +70,7 @@
 //!
 //! # Features
 //!
-//! | | |
+//! | feature | enables |
 //! |---|---|
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
 //! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |

@@ -1,7 +1,7 @@
 //! Trains a BERT on your own text: `cargo run --release --features tokenizers,train --example fine_tune_mlm --
 //! --checkpoint DIR --text FILE --output DIR`.
 //!
-//! Takes a Hugging Face directory and a UTF-8 text, trains by masked-language modelling with Burn's own trainer,
+//! Takes a Hugging Face directory and a UTF-8 text, trains by masked language modelling with Burn's own trainer,
 //! and writes a Hugging Face directory. Beside it, in `OUTPUT/training`, lie the trainer's checkpoints and logs
 //! and a picture of the loss. Ctrl-C, in the dashboard `q` and then `s`, stops after the present batch and saves;
 //! `--resume` goes on from the last validation.
@@ -40,7 +40,7 @@ const INDEX: &str = "windows.json";
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[derive(Parser)]
-#[command(about = "Fine-tunes a BERT on a text by masked-language modelling")]
+#[command(about = "Fine-tunes a BERT on a text by masked language modelling")]
 struct Args {
     /// A Hugging Face directory: config.json, weights, and a tokenizer.json or vocab.txt.
     #[arg(long, value_name = "DIR")]

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use task::Task;
 
-/// Train a small BERT by masked-language modelling and show what its position embeddings learn.
+/// Train a small BERT by masked language modelling and show what its position embeddings learn.
 #[derive(Parser)]
 struct Args {
     /// Seed of the data, of the first weights and of dropout.

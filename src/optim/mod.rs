@@ -1,4 +1,12 @@
 //! AdamW, gradient clipping by the global norm, and the learning-rate schedule of BERT.
+//!
+//! | PyTorch, transformers | here |
+//! |---|---|
+//! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
+//! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`], or [`ClippedAdamW`] in the same pass |
+//! | `get_linear_schedule_with_warmup` | [`linear_warmup_decay`] |
+//!
+//! They work with Burn's `ModuleOptimizer`, parameter groups and records.
 
 mod adam;
 mod adamw;

@@ -1,7 +1,7 @@
 //! From text to batches.
 //!
-//! [`Lines`] reads a corpus, however large, line by line. With the feature `tokenizers`, `BertTokenizer` reads the
-//! tokenizer that lies beside a Hugging Face checkpoint and gives what transformers' gives, id for id:
+//! [`Lines`] reads a corpus of any size line by line. With the feature `tokenizers`, `BertTokenizer` reads the
+//! tokenizer of a Hugging Face checkpoint, and returns the same ids as transformers' tokenizers:
 //!
 #![cfg_attr(feature = "tokenizers", doc = "```")]
 #![cfg_attr(not(feature = "tokenizers"), doc = "```ignore")]
@@ -28,7 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For masked-language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
+//! For masked language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
 //! and an `Encoding` turns into a [`MaskedLmExample`](crate::training::MaskedLmExample) with token types and words.
 
 #[cfg(feature = "tokenizers")]

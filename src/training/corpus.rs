@@ -10,7 +10,7 @@ use crate::text::{BertTokenizer, Lines};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// A UTF-8 text file, cut into windows of one length for masked-language modelling.
+/// A UTF-8 text file, cut into windows of one length for masked language modelling.
 ///
 /// The lines are tokenised one after another and joined, and every `seq_len` − 2 tokens become
 /// `[CLS] … [SEP]`, all of type 0 (the full sentences of Liu et al. 2019, without separators in between). The file

@@ -1,14 +1,15 @@
 //! Training: data, batches and Burn's trainer.
 //!
-//! In masked-language modelling a [`MaskedLmCollator`] masks some tokens of a batch,
+//! In masked language modelling a [`MaskedLmCollator`] masks some tokens of a batch,
 //! [`BertForMaskedLm`](crate::model::BertForMaskedLm) predicts them, and the loss is the mean cross-entropy over the
 //! masked tokens (Devlin et al. 2019, section 3.1).
 //!
 //! ```
-//! use burn::optim::{AdamWConfig, GradientsParams};
+//! use burn::optim::GradientsParams;
 //! use burn::prelude::*;
 //! use burn_bert::BertEmbeddingsConfig;
 //! use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
+//! use burn_bert::optim::{AdamWConfig, adamw};
 //! use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 //!
 //! let device = Device::default().autodiff();
@@ -19,7 +20,7 @@
 //!     .with_num_attention_heads(2)
 //!     .with_intermediate_size(32);
 //! let mut model = BertForMaskedLmConfig::new(bert).init(&device);
-//! let mut optimizer = AdamWConfig::new().init();
+//! let mut optimizer = adamw(&AdamWConfig::new()); // no decay on biases and LayerNorm
 //!
 //! // Ids: 0 [PAD], 1 [CLS], 2 [SEP], 3 [MASK], words from 4 on.
 //! let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).init();
@@ -32,6 +33,17 @@
 //! }
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
+//!
+//! For Burn's `SupervisedTraining` (features `tokenizers` and `train`):
+//!
+//! | | masked language modelling | classification |
+//! |---|---|---|
+//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` |
+//! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` |
+//! | loaders | `TrainingLoader`, `ValidationLoader` | `LabelledLoader` |
+//! | metrics beside Burn's | | `ConfusionMetric`, `SpearmanMetric` |
+//! | model | `Training` | `Training` |
+//! | run | `Run`, `Patience`, `progress` | `Run`, `Patience`, `progress` |
 
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod classification;

@@ -1,4 +1,4 @@
-//! Masked-language modelling: the collator's statistics, the tied head, the loss.
+//! Masked language modelling: the collator's statistics, the tied head, the loss.
 
 use crate::tolerance::{F32, assert_close, values};
 use burn::module::{Module, ModuleMapper, Param};
