@@ -57,7 +57,7 @@ pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What a name stands for that is no regular file.
+/// The kind of a file that is not a regular one.
 fn kind(metadata: &Metadata) -> &'static str {
     if metadata.is_dir() {
         return "a directory";

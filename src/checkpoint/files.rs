@@ -20,8 +20,7 @@ pub(super) const WEIGHT_NAMES: [&str; 4] = [
     "pytorch_model.bin.index.json",
 ];
 
-/// A checkpoint whose tensors lie in one file or several. Nothing but headers is read until
-/// [`read`](Self::read).
+/// A checkpoint in one file or several. Only headers are read until [`read`](Self::read).
 ///
 /// A prefix that a wrapper such as DataParallel gave to all keys of the model is removed.
 pub struct Checkpoint {
@@ -124,7 +123,7 @@ impl Checkpoint {
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
-    /// The values of tensors whose [`entry`](Self::entry) was looked at and is a float, in the order of `keys`.
+    /// The values of tensors whose [`entry`](Self::entry) was checked to be a float, in the order of `keys`.
     pub(super) fn read(&self, keys: &[String]) -> Result<Vec<TensorData>> {
         for (path, file) in &self.open {
             let here = keys.iter().filter_map(|key| self.places.get(key)).filter(|place| place.path == *path);

@@ -19,8 +19,8 @@ impl BertEmbeddings {
     /// `BertForMaskedLM`, or with plain `safetensors`. Values are stored in the module's dtype.
     ///
     /// **Into an empty or new directory** the layer's five tensors and a config with the layer's fields are written;
-    /// `num_attention_heads` and `intermediate_size` are chosen to fit the hidden size, and whatever else a model has
-    /// is missing: transformers warns about it and initialises it.
+    /// `num_attention_heads` and `intermediate_size` are chosen to fit the hidden size. Other parts of a model are
+    /// missing: transformers warns about them and initialises them.
     ///
     /// **Into a directory that holds a model** (`config.json` and `model.safetensors`, as a copy of the one that the
     /// layer was loaded from) the layer's tensors and fields are replaced, under the names that the file uses, and

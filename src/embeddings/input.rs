@@ -1,4 +1,4 @@
-//! The input of a `BertEmbeddings`, checked as far as possible without the tables.
+//! The input of a `BertEmbeddings`.
 
 use super::ids::{Ids, IntoIds};
 use crate::error::{Error, Result};

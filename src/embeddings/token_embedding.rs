@@ -57,9 +57,9 @@ impl TokenEmbeddingConfig {
 
 /// A lookup table whose padding row gets no gradient: `torch.nn.Embedding(V, H, padding_idx)`.
 ///
-/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after [`init`](TokenEmbeddingConfig::init). What a
-/// lookup returns for it is the row itself, whatever it holds, and the gradient that comes back through the lookup is
-/// exactly 0.0 in that row. An output head that reads the same table does send a gradient to the row, as in PyTorch.
+/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after [`init`](TokenEmbeddingConfig::init). A
+/// lookup returns the row as it is, also a non-zero one, and the gradient through the lookup is exactly 0.0 in that
+/// row. An output head that reads the same table does send a gradient to the row, as in PyTorch.
 ///
 /// ```
 /// use burn::prelude::*;

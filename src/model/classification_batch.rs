@@ -173,7 +173,7 @@ pub struct TokenClassificationBatch {
 }
 
 impl TokenClassificationBatch {
-    /// One label a token, one row a sequence. A label of −100 is none: that token costs nothing, as in transformers.
+    /// One label a token, one row a sequence. Tokens with the label −100 are ignored, as in transformers.
     ///
     /// # Errors
     ///

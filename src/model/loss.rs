@@ -50,7 +50,7 @@ pub(super) fn mean_squared_error(logits: Tensor<2>, targets: Tensor<2>) -> Tenso
     (logits - targets).square().mean()
 }
 
-/// Zero, in every dtype and whatever the values, that depends on `scores`: its gradients are zeros, and not missing.
+/// Zero in every dtype, for any values, that depends on `scores`: its gradients are zeros and not missing.
 pub(super) fn zero_loss<const D: usize>(scores: Tensor<D>) -> Tensor<1> {
     // Not a product with 0: an infinity would become NaN.
     let everywhere = Tensor::<D, Bool>::full(scores.dims(), true, &scores.device());

@@ -47,9 +47,8 @@ pub trait PretrainedModel: Stored {
     /// weights file with a `config.json` beside it. Keys start with the model's name, as in `bert.encoder.…`,
     /// or with nothing, as in a checkpoint of the encoder alone.
     ///
-    /// Embeddings and encoder must be there to the last tensor. The pooler and the head must each be there whole
-    /// or not at all: then they are newly initialised, and the report says so. Whatever else the checkpoint holds
-    /// is listed there too.
+    /// Embeddings and encoder must be there to the last tensor. The pooler and the head must each be complete or
+    /// absent; absent ones are newly initialised and reported, as are tensors that were not used.
     ///
     /// # Errors
     ///
@@ -64,9 +63,9 @@ pub trait PretrainedModel: Stored {
         build(&config, &fields, checkpoint, device)
     }
 
-    /// Reads a checkpoint for a config of the caller's own, say with other dropout.
+    /// Reads a checkpoint with another config, for example with other dropout.
     ///
-    /// `config.json` tells the family alone.
+    /// `config.json` determines the family only.
     ///
     /// # Errors
     ///
@@ -103,8 +102,8 @@ pub trait PretrainedModel: Stored {
     ///
     /// A masked-language-model head's bias grows by the mean of the old ones with
     /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and by zeros otherwise; a
-    /// decoder of its own grows as the word table does. Every resized parameter has a new id: an optimiser starts
-    /// afresh with it and goes on with all others, as after
+    /// decoder of its own grows as the word table does. Every resized parameter has a new id: the optimiser's state for
+    /// it starts from zero, and that of all others is kept, as after
     /// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary).
     ///
     /// # Errors

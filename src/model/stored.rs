@@ -36,7 +36,7 @@ pub trait Stored: Module {
     /// The model below the head.
     fn bert_mut(&mut self) -> &mut BertModel;
 
-    /// What lies above the encoder: each part is in a checkpoint as a whole or not at all.
+    /// The parts above the encoder, each of which is in a checkpoint completely or not at all.
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>>;
 
     /// The fields of `config.json` that the head decides.

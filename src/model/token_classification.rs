@@ -186,7 +186,7 @@ impl BertForTokenClassification {
 
     /// As [`forward`](Self::forward), with bad input as an error.
     ///
-    /// A batch in which no token has a label costs 0, and its gradients are zeros.
+    /// The loss of a batch without labels is 0, and its gradients are zeros.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@
 /// `"scalar"`.
 ///
 /// Burn's Flex multiplies with the crate `gemm`, which chooses when it first runs: AVX-512 if the CPU has it and the
-/// feature `x86-v4` is on, otherwise AVX2 with FMA. This crate's own kernels use what the CPU has, whatever the
+/// feature `x86-v4` is on, otherwise AVX2 with FMA. This crate's own kernels use what the CPU has, with and without the
 /// feature.
 ///
 /// ```

@@ -167,7 +167,7 @@ impl AdamW {
 
 /// The state of one parameter, in the same form as Burn's in a record; see [`AdamWConfig`].
 ///
-/// Burn's own reads the moments as f32, whatever they were saved as.
+/// Burn's own state reads the moments as f32, in any stored dtype.
 #[derive(Clone, Debug)]
 pub struct AdamWState<const D: usize> {
     time: usize,

@@ -50,7 +50,7 @@ pub fn clip_by_global_norm<M: Module>(
     Some(clip.norm)
 }
 
-/// [`average_and_clip`] for gradients that lie on several devices, each added up where it lies.
+/// [`average_and_clip`] for gradients on several devices, each added up on its own device.
 #[cfg(feature = "train")]
 pub(crate) fn average_and_clip_on_all_devices<M: Module>(
     model: &M,
@@ -88,7 +88,7 @@ pub(crate) fn average_and_clip<M: Module>(
     Factor::of_mean(squares, batches, max_norm).apply_to_all(model, gradients);
 }
 
-/// Adds up the squares of gradients: on the host those that lie there, and the others where they lie.
+/// Adds up the squares of gradients, each on its own device.
 #[derive(Default)]
 pub(crate) struct SumOfSquares {
     host: Option<HostSum>,
@@ -179,7 +179,7 @@ fn clip_on_device(norm: Tensor<1>, max_norm: f64) -> Tensor<1> {
     norm.add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0)
 }
 
-/// What gradients are multiplied with.
+/// The factor that gradients are multiplied by.
 #[allow(clippy::large_enum_variant)] // one a step; how large depends on the devices that are compiled in
 pub(crate) enum Factor {
     /// One that is known.

@@ -1,4 +1,4 @@
-//! Tensors that lie in the host's memory: read, scaled and stepped where they are, on all threads.
+//! Tensors in host memory: read, scaled and updated in place, on all threads.
 //!
 //! Flex gives the memory of a tensor that nothing else holds to the host and takes it back without a copy; one that
 //! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
@@ -11,10 +11,10 @@ use crate::operator::parallel;
 use burn::prelude::*;
 use pulp::{Arch, Simd, WithSimd};
 
-/// Values that are worked on in one go.
+/// Values of a task.
 const PIECE: usize = 16 * 1024;
 
-/// Sums that are carried side by side.
+/// Partial sums.
 const LANES: usize = 16;
 
 /// Whether a tensor, outside autodiff, is floats in the host's memory.
@@ -22,7 +22,7 @@ pub(crate) fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
     with_scalar!(Some(tensor.dtype()), _Float => tensor.device() == Device::flex(), false)
 }
 
-/// A tensor whose memory is the host's for a while.
+/// A tensor whose memory the host has taken temporarily.
 pub(crate) struct HostTensor {
     data: TensorData,
     device: Device,

@@ -1,4 +1,4 @@
-//! A step on tables that lie in the host's memory: one pass over the touched rows, where they are.
+//! A step on tables in host memory: one pass over the touched rows, in place.
 //!
 //! As tensor operations a step goes through some fifteen temporaries of the size of the touched rows, and fresh
 //! memory for them costs a CPU more than the arithmetic does. Flex gives the memory of a tensor that nothing else
@@ -10,7 +10,7 @@ use crate::optim::{Adam, HostTensor, Moments, Step, is_on_host};
 use burn::prelude::*;
 use burn::tensor::DType;
 
-/// Rows that are updated in one go.
+/// Rows of a task.
 const ROWS_A_TASK: usize = 64;
 
 /// Whether a table, outside autodiff, is f32 in the host's memory.

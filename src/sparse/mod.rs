@@ -1,8 +1,8 @@
 //! Row-sparse training: a step whose cost follows the batch, not the vocabulary.
 //!
-//! A batch looks up some hundreds of the tens of thousands of rows of the word table. Its gradient is dense all the
-//! same, 94 MB at BERT-base, and a dense optimiser rewrites every row and all of its state in every step. Here the
-//! rows that a batch touches are copied into a small table, the layer runs on that, and a row optimiser updates
+//! A batch looks up some hundreds of the tens of thousands of rows of the word table. Its gradient is dense
+//! nevertheless, 94 MB for BERT-base, and a dense optimiser rewrites every row and all of its state in every step. Here
+//! the rows that a batch touches are copied into a small table, the layer runs on that, and a row optimiser updates
 //! those rows and their state in place. The cost does not depend on the size of the vocabulary.
 //!
 //! Dense training is the default. Switching to this one takes the lines marked below:
@@ -52,17 +52,17 @@
 //!
 //! # Several batches a step
 //!
-//! Gradients of micro-batches are added by [`RowGradients::accumulate`], whatever rows they have; those of the rest
-//! by Burn's `GradientsAccumulator`. [`RowGradients::clip_by_global_norm`] clips rows and rest together.
+//! [`RowGradients::accumulate`] adds the gradients of micro-batches with any rows, Burn's `GradientsAccumulator` those
+//! of the other parameters. [`RowGradients::clip_by_global_norm`] clips rows and rest together.
 //!
 //! # Memory
 //!
-//! No step copies a table. Clones of the layer are values of their own, so one that is kept (the best model so
-//! far, for example) makes the next step copy the tables, once.
+//! No step copies a table. A clone of the layer that is kept, for example the best model so far, makes the next step
+//! copy the tables once.
 //!
 //! # Devices
 //!
-//! All of them. Rows are copied by `select` and written by `select_assign`, which works in place on every backend of
+//! Every device. Rows are copied by `select` and written by `select_assign`, which works in place on every backend of
 //! Burn. On Flex, whose memory is the host's, f32 rows are updated by one pass over them, with the same results.
 
 mod config;

@@ -25,8 +25,8 @@ use burn::tensor::{DType, FloatDType};
 /// is committed as rows are touched, because the operating system provides zero pages lazily.
 ///
 /// As in Burn's optimisers they belong to a parameter id: a table of another id, one that was
-/// [resized](BertEmbeddings::resize_vocabulary) for example, starts from zero. A state that was [loaded](Self::load) is
-/// of the first layer that is stepped with it, whatever its ids, but its tables must be of the same shape.
+/// [resized](BertEmbeddings::resize_vocabulary) for example, starts from zero. A [loaded](Self::load) state belongs to
+/// the first layer that is stepped with it, with any ids, whose tables must have the same shape.
 #[derive(Debug)]
 pub struct SparseOptimizer {
     pub(super) rule: Rule,

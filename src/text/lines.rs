@@ -33,7 +33,7 @@ pub struct Lines {
     path: PathBuf,
     reader: BufReader<File>,
     max_bytes: usize,
-    /// What was read and not yet given out, of one line.
+    /// What was read of a line and not yet returned.
     pending: Vec<u8>,
     /// Where in the file `pending` starts.
     offset: u64,
@@ -45,7 +45,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The longest line that is given out whole, its line break included: 1 MiB.
+    /// The longest line that is returned whole, its line break included: 1 MiB.
     pub const DEFAULT_MAX_BYTES: usize = 1 << 20;
 
     /// Opens a file.

@@ -35,7 +35,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The files that lie beside `path`, as far as there are any.
+    /// The files beside `path`, if they exist.
     pub(super) fn beside(path: &Path) -> Result<Self> {
         let mut settings: Self = parse_beside(path, CONFIG_NAME)?.unwrap_or_default();
         if let Some(map) = parse_beside::<Self>(path, SPECIAL_TOKENS_NAME)? {

@@ -49,7 +49,7 @@ struct Log {
     mean: Option<f64>,
 }
 
-/// One number a line, followed by how many it stands for; the last is the mean, marked `final`.
+/// One number a line, followed by its count; the last is the mean, marked `final`.
 fn read_log(path: &Path) -> Result<Log> {
     let text = fs::read_to_string(path).map_err(|source| Error::reading(path, source))?;
     let values = text.lines().filter_map(|line| line.split_once(','));

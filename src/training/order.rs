@@ -4,10 +4,10 @@ use crate::error::Result;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Every so many windows one is held out.
+/// One window out of this many is held out.
 const HELD_OUT_EVERY: usize = 20;
 
-/// Windows that wait to be drawn: the memory that shuffling takes, whatever the size of the file.
+/// Windows in the shuffle buffer, which bounds its memory.
 const SHUFFLE_BUFFER: usize = 1024;
 
 /// Whether a window is held out and never trained on.
@@ -15,7 +15,7 @@ pub(super) fn is_held_out(window: usize) -> bool {
     window.is_multiple_of(HELD_OUT_EVERY)
 }
 
-/// How many of the first so many windows are trained on.
+/// The number of training windows among the first `windows`.
 pub(super) fn num_training_windows(windows: usize) -> usize {
     windows - windows.div_ceil(HELD_OUT_EVERY)
 }

@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// An iterator that runs on a thread of its own, at most so many items ahead of the one who takes them.
+/// An iterator that runs in a thread, a bounded number of items ahead.
 ///
 /// The thread ends with the iterator, or when this is dropped. If it panics, so does the taker.
 #[derive(Debug)]

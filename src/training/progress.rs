@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// The renderer for the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
 ///
-/// Give the `interrupter` to the training too: the keys `q`, then `s` of the dashboard stop it, and after the
-/// training it says so. `finished_epochs` are those of a run that is resumed.
+/// Pass the `interrupter` to the training too: the keys `q`, then `s` of the dashboard stop it, and it records that.
+/// `finished_epochs` are those of a run that is resumed.
 ///
 /// ```no_run
 /// # use burn::train::{Interrupter, SupervisedTraining};

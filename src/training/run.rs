@@ -16,7 +16,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// What lies beside the weights of a Hugging Face model and is needed to use it.
+/// The files beside the weights that are needed to use a Hugging Face model.
 const COMPANIONS: [&str; 13] = [
     "config.json",
     "tokenizer.json",

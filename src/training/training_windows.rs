@@ -49,7 +49,7 @@ impl Pass {
         }
     }
 
-    /// Passes over so many draws without reading their windows, and reads what the next `wanted` need of them.
+    /// Skips a number of draws without reading their windows, except those that the next `wanted` need.
     fn skip(&mut self, draws: usize, wanted: usize, text: &WindowedText) -> Result<()> {
         let windows = text.index()?.num_windows();
         let exists = |window| Ok(window < windows);

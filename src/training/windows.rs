@@ -68,7 +68,7 @@ impl WindowedText {
     }
 }
 
-/// Reads windows in the order of the file, and passes over some on request.
+/// Reads windows in the order of the file, and can skip some.
 #[derive(Debug)]
 pub(super) struct WindowReader {
     /// The number of the next window.
@@ -111,7 +111,7 @@ impl WindowReader {
         Ok(Some(MaskedLmExample::new(ids).with_word_ids(words)))
     }
 
-    /// Passes over the next window and says where it starts.
+    /// Skips the next window and returns where it starts.
     fn skip(&mut self, text: &WindowedText) -> Result<Option<Place>> {
         let Some((pieces, length, place)) = self.fill(text)? else { return Ok(None) };
         pieces.tokens.drain(..length);

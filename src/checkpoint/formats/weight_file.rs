@@ -19,7 +19,7 @@ pub(in crate::checkpoint) enum WeightFile {
 }
 
 impl WeightFile {
-    /// Opens a file of the format that its first bytes tell, whatever its extension.
+    /// Opens a file. Its first bytes determine the format, not its extension.
     ///
     /// # Errors
     ///

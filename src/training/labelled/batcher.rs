@@ -131,7 +131,7 @@ pub struct TokenBatcher {
 }
 
 impl TokenBatcher {
-    /// Batches for a model of so many labels.
+    /// Batches for a model with `num_labels` labels.
     pub fn new(tokenizer: BertTokenizer, num_labels: usize) -> Self {
         Self { tokenizer: Arc::new(tokenizer), num_labels }
     }

@@ -88,8 +88,8 @@ impl<B: TryBatcher> LabelledLoader<B> {
         self.with_source(|source| LabelledSource { seed: Some(seed), ..source })
     }
 
-    /// Groups items of similar lengths into batches, to reduce padding. `lengths` has one for each item, in whatever
-    /// unit. Items are grouped within fifty batches, and only if they are shuffled, so the order stays random.
+    /// Groups items of similar lengths into batches, to reduce padding. `lengths` has one for each item, in any unit.
+    /// Items are grouped within fifty batches, and only if they are shuffled, so the order stays random.
     ///
     /// # Errors
     ///

@@ -173,8 +173,8 @@ impl LabelledTexts {
         &self.names
     }
 
-    /// The size of each row in bytes, which stands for the length of its text in
-    /// [length bucketing](super::LabelledLoader::with_length_bucketing).
+    /// The size of each row in bytes, an estimate of the length of its text for [length
+    /// bucketing](super::LabelledLoader::with_length_bucketing).
     pub fn sizes(&self) -> Vec<usize> {
         self.index.sizes()
     }

@@ -95,8 +95,8 @@ impl LabelledSentences {
         &self.names
     }
 
-    /// The size of each sentence in bytes, which stands for its length in
-    /// [length bucketing](super::LabelledLoader::with_length_bucketing).
+    /// The size of each sentence in bytes, an estimate of its length for [length
+    /// bucketing](super::LabelledLoader::with_length_bucketing).
     pub fn sizes(&self) -> Vec<usize> {
         self.index.sizes()
     }
