@@ -14,7 +14,7 @@ impl BertEmbeddings {
     /// Everything that can be checked without the ids. Initialises no table.
     pub(crate) fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
         let device = self.word_embeddings.weight.lazy_device();
-        check_dropout(self.dropout.prob)?;
+        check_dropout("hidden_dropout_prob", self.dropout.prob)?;
         let tables = [&self.word_embeddings, &self.token_type_embeddings];
         for table in tables.into_iter().chain(&self.position_embeddings) {
             table.check_padding_idx()?;

@@ -164,7 +164,7 @@ impl BertEmbeddingsConfig {
             );
         }
         check_epsilon(self.layer_norm_eps, DType::F64)?;
-        check_dropout(self.hidden_dropout_prob)?;
+        check_dropout("hidden_dropout_prob", self.hidden_dropout_prob)?;
         self.initializer.validate()?;
         if self.position_embedding_type == PositionEmbeddingType::AfterPadding {
             match self.pad_token_id {
@@ -191,10 +191,10 @@ impl BertEmbeddingsConfig {
     }
 }
 
-/// Checks a dropout probability.
-pub(crate) fn check_dropout(prob: f64) -> Result<()> {
+/// Checks the dropout probability in `field`.
+pub(crate) fn check_dropout(field: &'static str, prob: f64) -> Result<()> {
     if (0.0..1.0).contains(&prob) {
         return Ok(());
     }
-    Err(Error::Config { field: "hidden_dropout_prob", problem: format!("is {prob}, but must lie in [0, 1)") })
+    Err(Error::Config { field, problem: format!("is {prob}, but must lie in [0, 1)") })
 }

@@ -16,7 +16,7 @@ pub(super) fn statistics_dtype(dtype: DType) -> DType {
 /// Whether ε is above 0 in the dtype that the statistics over tables of `dtype` are computed in.
 ///
 /// Were it 0, a constant row would be divided by 0.
-pub(super) fn check_epsilon(epsilon: f64, dtype: DType) -> Result<()> {
+pub(crate) fn check_epsilon(epsilon: f64, dtype: DType) -> Result<()> {
     let invalid = |problem| Err(Error::Config { field: "layer_norm_eps", problem });
     if !(epsilon.is_finite() && epsilon > 0.0) {
         return invalid(format!("is {epsilon}, but must be finite and above 0"));
@@ -37,7 +37,7 @@ pub(super) fn check_epsilon(epsilon: f64, dtype: DType) -> Result<()> {
 /// # Panics
 ///
 /// If Burn's LayerNorm no longer displays its `epsilon`.
-pub(super) fn epsilon(norm: &LayerNorm) -> f64 {
+pub(crate) fn layer_norm_epsilon(norm: &LayerNorm) -> f64 {
     let content = norm.custom_content(Content::new(DisplaySettings::new()));
     let attributes = content.map(|content| content.attributes).unwrap_or_default();
     let epsilon = attributes.into_iter().find(|attribute| attribute.name == "epsilon");

@@ -13,7 +13,9 @@ mod resize;
 mod token_embedding;
 
 pub(crate) use check::dtype;
+pub(crate) use config::check_dropout;
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
+pub(crate) use epsilon::{check_epsilon, layer_norm_epsilon};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;

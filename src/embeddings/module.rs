@@ -1,7 +1,7 @@
 //! `BertEmbeddings`: the module.
 
 use super::config::{BertEmbeddingsConfig, PositionEmbeddingType};
-use super::epsilon::{check_epsilon, epsilon};
+use super::epsilon::{check_epsilon, layer_norm_epsilon};
 use super::ids::Ids;
 use super::input::{BertEmbeddingsInput, Words};
 use super::token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
@@ -147,7 +147,7 @@ impl BertEmbeddings {
 
     /// ε under the root of LayerNorm: that of the field [`layer_norm`](Self::layer_norm).
     pub fn layer_norm_eps(&self) -> f64 {
-        epsilon(&self.layer_norm)
+        layer_norm_epsilon(&self.layer_norm)
     }
 
     /// The config that builds a module of this shape.

@@ -1,10 +1,11 @@
 //! The configuration of the encoder.
 
-use crate::embeddings::PositionEmbeddingType;
+use crate::embeddings::{PositionEmbeddingType, check_dropout, check_epsilon};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::prelude::*;
+use burn::tensor::DType;
 
 /// Configuration of a [`BertEncoder`](super::BertEncoder); the defaults are BERT-base's.
 #[derive(Config, Debug, PartialEq)]
@@ -48,8 +49,9 @@ impl BertEncoderConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], naming the field, if a size is 0, the heads do not divide the hidden size, or a
-    /// dropout probability is not in [0, 1). `max_position_embeddings` matters with relative positions only.
+    /// [`Error::Config`], naming the field, if a size is 0, the heads do not divide the hidden size, a dropout
+    /// probability is not in [0, 1), `initializer_range` is not finite or negative, or `layer_norm_eps` is not finite
+    /// and above 0. `max_position_embeddings` matters with relative positions only.
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         for (field, size) in [
@@ -74,15 +76,19 @@ impl BertEncoderConfig {
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
         ] {
-            if !(0.0..1.0).contains(&prob) {
-                return invalid(field, format!("is {prob}, but must lie in [0, 1)"));
-            }
+            check_dropout(field, prob)?;
         }
-        Ok(())
+        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
+            return invalid(
+                "initializer_range",
+                format!("is {}, but must be finite and not negative", self.initializer_range),
+            );
+        }
+        check_epsilon(self.layer_norm_eps, DType::F64)
     }
 
     /// A linear layer whose weights come from N(0, `initializer_range`²) and whose bias starts at zero.
-    pub(super) fn linear(&self, inputs: usize, outputs: usize, device: &Device) -> Linear {
+    pub(crate) fn linear(&self, inputs: usize, outputs: usize, device: &Device) -> Linear {
         let initializer = Initializer::Normal { mean: 0.0, std: self.initializer_range };
         let mut linear = LinearConfig::new(inputs, outputs).with_initializer(initializer).init(device);
         // Burn draws a bias from the weight's initialiser.

@@ -3,6 +3,7 @@
 use super::attention::{BertSelfAttention, active_prob};
 use super::config::BertEncoderConfig;
 use super::packing::Packing;
+use crate::embeddings::layer_norm_epsilon;
 use crate::error::Result;
 use crate::operator::functional::{Norm, add_layer_norm, bias_gelu};
 use burn::module::Module;
@@ -33,8 +34,6 @@ pub struct BertLayer {
     pub output_layer_norm: LayerNorm,
     /// Dropout of both outputs.
     pub dropout: Dropout,
-    /// ε of both LayerNorms, whose own Burn does not show.
-    pub layer_norm_eps: f64,
 }
 
 impl BertLayer {
@@ -49,7 +48,6 @@ impl BertLayer {
             output: config.linear(intermediate, hidden, device),
             output_layer_norm: norm(),
             dropout: DropoutConfig::new(config.hidden_dropout_prob).init(),
-            layer_norm_eps: config.layer_norm_eps,
         })
     }
 
@@ -84,7 +82,7 @@ impl BertLayer {
     /// `LayerNorm(residual + Dropout(x·W + b))`.
     fn add_norm(&self, linear: &Linear, x: Tensor<2>, residual: Tensor<2>, norm: &LayerNorm) -> Tensor<2> {
         let beta = norm.beta.as_ref().map(|beta| beta.val());
-        let norm = Norm { gamma: norm.gamma.val(), beta, epsilon: self.layer_norm_eps };
+        let norm = Norm { gamma: norm.gamma.val(), beta, epsilon: layer_norm_epsilon(norm) };
         let bias = linear.bias.as_ref().map(|bias| bias.val());
         add_layer_norm(product(linear, x), bias, residual, norm, active_prob(&self.dropout))
     }

@@ -3,7 +3,7 @@
 use super::config::BertEncoderConfig;
 use super::layer::BertLayer;
 use super::packing::Packing;
-use crate::embeddings::PaddingMask;
+use crate::embeddings::{PaddingMask, check_epsilon};
 use crate::error::Result;
 use burn::module::Module;
 use burn::prelude::*;
@@ -98,9 +98,11 @@ impl BertEncoderConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`validate`](Self::validate).
+    /// Those of [`validate`](Self::validate), and [`Error::Config`](crate::Error::Config) if `layer_norm_eps` is 0 in
+    /// the dtype that the device computes statistics in.
     pub fn try_init(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
+        check_epsilon(self.layer_norm_eps, device.settings().float_dtype.into())?;
         let layers =
             (0..self.num_hidden_layers).map(|_| BertLayer::new(self, device)).collect::<Result<_>>()?;
         Ok(BertEncoder { layers })

@@ -4,7 +4,7 @@ use crate::embeddings::{BertEmbeddingsConfig, EmbeddingInitializer};
 use crate::encoder::BertEncoderConfig;
 use crate::error::Result;
 use burn::config::Config;
-use burn::nn::{Initializer, Linear, LinearConfig};
+use burn::nn::Linear;
 use burn::prelude::*;
 
 /// Configuration of a [`BertModel`](super::BertModel); the defaults are BERT-base's.
@@ -89,9 +89,6 @@ impl BertModelConfig {
 
     /// A linear layer from H to `outputs` whose bias starts at zero.
     pub(super) fn linear(&self, outputs: usize, device: &Device) -> Linear {
-        let initializer = Initializer::Normal { mean: 0.0, std: self.initializer_range() };
-        let linear = LinearConfig::new(self.embeddings.hidden_size, outputs).with_initializer(initializer);
-        // Burn draws a bias from the weight's initialiser.
-        Linear { bias: Some(Initializer::Zeros.init([outputs], device)), ..linear.init(device) }
+        self.encoder().linear(self.embeddings.hidden_size, outputs, device)
     }
 }

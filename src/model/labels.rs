@@ -23,14 +23,6 @@ pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     }
 }
 
-/// Whether a classifier's dropout is a probability below 1.
-pub(super) fn check_classifier_dropout(prob: f64) -> Result<()> {
-    if (0.0..1.0).contains(&prob) {
-        return Ok(());
-    }
-    Err(Error::Config { field: "classifier_dropout", problem: format!("is {prob}, but must lie in [0, 1)") })
-}
-
 /// Whether there is one weight of at least 0 a class.
 pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) -> Result<()> {
     let invalid = |problem| Err(Error::Config { field: "class_weights", problem });

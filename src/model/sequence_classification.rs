@@ -3,9 +3,9 @@
 use super::bert::{BertModel, BertModelOutput};
 use super::classification_batch::{SequenceClassificationBatch, SequenceLabels};
 use super::config::BertModelConfig;
-use super::labels::{check_classifier_dropout, check_names, check_weights, first_not_below, numbered};
+use super::labels::{check_names, check_weights, first_not_below, numbered};
 use super::loss::{binary_cross_entropy, cross_entropy, mean_squared_error};
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask, PositionEmbeddingType};
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, PositionEmbeddingType, check_dropout};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -62,7 +62,7 @@ impl BertForSequenceClassificationConfig {
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
-        check_classifier_dropout(self.dropout_prob())?;
+        check_dropout("classifier_dropout", self.dropout_prob())?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
         let invalid = |field, problem: &str| Err(Error::Config { field, problem: problem.into() });
         match self.problem_type {

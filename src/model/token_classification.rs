@@ -3,9 +3,9 @@
 use super::bert::BertModel;
 use super::classification_batch::TokenClassificationBatch;
 use super::config::BertModelConfig;
-use super::labels::{check_classifier_dropout, check_names, check_weights, numbered};
+use super::labels::{check_names, check_weights, numbered};
 use super::loss::{cross_entropy, zero_loss};
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -46,7 +46,7 @@ impl BertForTokenClassificationConfig {
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
-        check_classifier_dropout(self.dropout_prob())?;
+        check_dropout("classifier_dropout", self.dropout_prob())?;
         check_weights(self.class_weights.as_deref(), self.num_labels())
     }
 

@@ -50,11 +50,11 @@ fn larger_weights(model: BertForMaskedLm) -> BertForMaskedLm {
 }
 
 #[test]
-fn tokens_are_hidden_at_the_rates_of_bert() {
+fn tokens_are_masked_at_the_rates_of_bert() {
     let collator = collator().init();
     let ids: Vec<u32> = (0..200_000).map(|i| 4 + i % 20).collect();
-    let mut hidden = ids.clone();
-    let masked = collator.mask(&mut hidden, 1);
+    let mut after = ids.clone();
+    let masked = collator.mask(&mut after, 1);
     let share = |count: usize, of: usize| count as f64 / of as f64;
     // Four standard errors of a share p of n.
     let near = |found: f64, p: f64, n: usize| {
@@ -63,13 +63,13 @@ fn tokens_are_hidden_at_the_rates_of_bert() {
     };
     let n = masked.len();
     near(share(n, ids.len()), 0.15, ids.len());
-    let masks = masked.iter().filter(|&&(place, _)| hidden[place] == MASK).count();
-    let same = masked.iter().filter(|&&(place, label)| hidden[place] == label).count();
+    let masks = masked.iter().filter(|&&(place, _)| after[place] == MASK).count();
+    let same = masked.iter().filter(|&&(place, label)| after[place] == label).count();
     // A random word is [MASK] or the word itself in one of 24 draws each.
     near(share(masks, n), 0.8 + 0.1 / WORDS as f64, n);
     near(share(same, n), 0.1 + 0.1 / WORDS as f64, n);
     for word in 0..WORDS as u32 {
-        let drawn = masked.iter().filter(|&&(place, label)| hidden[place] == word && label != word).count();
+        let drawn = masked.iter().filter(|&&(place, label)| after[place] == word && label != word).count();
         if word != MASK {
             near(share(drawn, n), 0.1 / WORDS as f64, n);
         }
@@ -77,14 +77,14 @@ fn tokens_are_hidden_at_the_rates_of_bert() {
 }
 
 #[test]
-fn what_is_not_hidden_stays_and_labels_are_what_was_there() {
+fn what_is_not_masked_stays_and_labels_are_what_was_there() {
     let collator = collator().with_mlm_probability(0.5).init();
     let ids: Vec<u32> = (0..1000).map(|i| i % WORDS as u32).collect();
-    let mut hidden = ids.clone();
-    let masked = collator.mask(&mut hidden, 2);
+    let mut after = ids.clone();
+    let masked = collator.mask(&mut after, 2);
     let places: Vec<usize> = masked.iter().map(|&(place, _)| place).collect();
     assert!(places.is_sorted());
-    for (place, (&before, &after)) in ids.iter().zip(&hidden).enumerate() {
+    for (place, (&before, &after)) in ids.iter().zip(&after).enumerate() {
         match masked.iter().find(|&&(masked, _)| masked == place) {
             Some(&(_, label)) => assert_eq!(label, before),
             None => assert_eq!(after, before),
@@ -93,7 +93,7 @@ fn what_is_not_hidden_stays_and_labels_are_what_was_there() {
 }
 
 #[test]
-fn special_tokens_are_never_hidden() {
+fn special_tokens_are_never_masked() {
     let collator = collator().with_mlm_probability(1.0).init();
     let mut ids = [PAD, 1, 2, MASK, 4];
     assert_eq!(collator.mask(&mut ids, 3), [(4, 4)]);
@@ -101,7 +101,7 @@ fn special_tokens_are_never_hidden() {
 }
 
 #[test]
-fn the_seed_decides_what_is_hidden() {
+fn the_seed_decides_what_is_masked() {
     let collator = collator().init();
     let mask = |seed| {
         let mut ids: Vec<u32> = (0..500).map(|i| 4 + i % 20).collect();
@@ -142,17 +142,17 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
 }
 
 #[test]
-fn the_loss_is_the_mean_cross_entropy_of_the_hidden_tokens() {
+fn the_loss_is_the_mean_cross_entropy_of_the_masked_tokens() {
     let device = Device::default();
     let model = larger_weights(config().init(&device.clone().autodiff())).valid();
     let collator = collator().with_mlm_probability(0.5).init();
     let text = [1, 7, 8, 9, 10, 11, 12, 13, 14, 2];
     let batch = collator.collate(&[MaskedLmExample::new(text.into())], 11, &device).unwrap();
 
-    // The same draw says which tokens are hidden; from there on it is the definition, in f64.
+    // The same draw says which tokens are masked; from there on it is the definition, in f64.
     let mut ids = text;
     let masked = collator.mask(&mut ids, 11);
-    assert!(masked.len() > 2 && masked.len() < 8, "some tokens are hidden and some are not");
+    assert!(masked.len() > 2 && masked.len() < 8, "some tokens are masked and some are not");
     assert_eq!(batch.num_masked(), masked.len());
     let input = BertEmbeddingsInput::from_rows(&[ids], &device).unwrap();
     let hidden = model.bert.forward(&input, None).last_hidden_state.squeeze_dim::<2>(0);
@@ -248,4 +248,26 @@ fn biases_start_at_zero_and_dropout_is_where_bert_has_it() {
         }
     }
     assert!(values(model.head.bias.val()).iter().all(|&value| value == 0.0));
+}
+
+#[test]
+fn the_configs_epsilon_is_that_of_every_layer_norm() {
+    let device = Device::default();
+    let mut config = config();
+    config.bert.embeddings.layer_norm_eps = 0.75;
+    let model = config.init(&device);
+    let mut norms = vec![&model.bert.embeddings.layer_norm, &model.head.layer_norm];
+    norms.extend(
+        model
+            .bert
+            .encoder
+            .layers
+            .iter()
+            .flat_map(|layer| [&layer.attention_layer_norm, &layer.output_layer_norm]),
+    );
+    let rstd = 1.0 / 1.75f64.sqrt(); // of numbers whose mean is 0 and whose variance is 1
+    for norm in norms {
+        let row = Tensor::<2>::from_floats([[1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0]], &device);
+        assert_close(&values(norm.forward(row)), &[rstd, -rstd].repeat(4), F32);
+    }
 }

@@ -1,4 +1,4 @@
-//! Words hidden as a whole, and batches of fewer shapes.
+//! Words masked as a whole, and batches of fewer shapes.
 
 use burn::prelude::*;
 use burn_bert::Error;
@@ -32,41 +32,41 @@ fn input_ids(batch: &MaskedLmBatch) -> Vec<u32> {
 }
 
 #[test]
-fn a_word_is_hidden_as_a_whole_or_not_at_all_at_the_rate_of_bert() {
+fn a_word_is_masked_as_a_whole_or_not_at_all_at_the_rate_of_bert() {
     let (ids, words) = words(60_000);
-    let mut hidden = ids.clone();
-    let masked = config().init().mask_words(&mut hidden, &words, 1);
+    let mut after = ids.clone();
+    let masked = config().init().mask_words(&mut after, &words, 1);
 
     let mut is_masked = vec![false; ids.len()];
     for &(place, label) in &masked {
         is_masked[place] = true;
         assert_eq!(label, ids[place]);
     }
-    let mut hidden_words = [0; 3];
+    let mut masked_words = [0; 3];
     for (word, same) in words.chunk_by(|a, b| a == b).scan(0, |start, word| {
         let same = &is_masked[*start..*start + word.len()];
         *start += word.len();
         Some((word, same))
     }) {
-        assert!(same.iter().all(|&masked| masked == same[0]), "{word:?} is hidden in part");
-        hidden_words[word.len() - 1] += usize::from(same[0]);
+        assert!(same.iter().all(|&masked| masked == same[0]), "{word:?} is masked in part");
+        masked_words[word.len() - 1] += usize::from(same[0]);
     }
     // Each word counts once, however long it is.
-    hidden_words.into_iter().for_each(|count| assert_share(count, 20_000, 0.15));
+    masked_words.into_iter().for_each(|count| assert_share(count, 20_000, 0.15));
 
     // Within a word each token is drawn for by itself. A random id is any of 1000.
-    let masks = masked.iter().filter(|&&(place, _)| hidden[place] == MASK).count();
-    let kept = masked.iter().filter(|&&(place, label)| hidden[place] == label).count();
+    let masks = masked.iter().filter(|&&(place, _)| after[place] == MASK).count();
+    let kept = masked.iter().filter(|&&(place, label)| after[place] == label).count();
     assert_share(masks, masked.len(), 0.8 + 0.1 / VOCAB as f64);
     assert_share(kept, masked.len(), 0.1 + 0.1 / VOCAB as f64);
     let pairs = masked.chunk_by(|a, b| words[a.0] == words[b.0]).filter(|word| word.len() == 2);
-    let pairs: Vec<_> = pairs.map(|word| (hidden[word[0].0] == MASK, hidden[word[1].0] == MASK)).collect();
+    let pairs: Vec<_> = pairs.map(|word| (after[word[0].0] == MASK, after[word[1].0] == MASK)).collect();
     let both = pairs.iter().filter(|&&(a, b)| a && b).count();
     assert_share(both, pairs.len(), 0.64);
 }
 
 #[test]
-fn special_tokens_are_never_hidden_and_end_a_word() {
+fn special_tokens_are_never_masked_and_end_a_word() {
     let collator = config().with_mlm_probability(0.5).init();
     let mut together = 0;
     for seed in 0..200 {

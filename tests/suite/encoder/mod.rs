@@ -3,11 +3,13 @@
 mod padding;
 mod training;
 
-use crate::tolerance::values;
+use crate::tolerance::{F64, assert_close, values};
 use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::{LayerNormConfig, Linear};
 use burn::prelude::*;
+use burn::tensor::activation::softmax;
 use burn::tensor::{FloatDType, Gradients};
-use burn_bert::encoder::{BertEncoder, BertEncoderConfig};
+use burn_bert::encoder::{BertEncoder, BertEncoderConfig, BertLayer};
 use burn_bert::{Error, PaddingMask, PositionEmbeddingType, cast_module};
 
 const SCHEMES: [PositionEmbeddingType; 3] = [
@@ -45,6 +47,47 @@ fn hidden([batch, seq]: [usize; 2]) -> Tensor<3> {
     let data = (0..batch * seq * H).map(|i| (i as f64 * 0.7).sin() * 1.5).collect();
     let data = TensorData::new::<f64, _>(data, [batch, seq, H]);
     Tensor::from_data(data, (&device(), burn::tensor::DType::F64)).require_grad()
+}
+
+/// What an encoder is by its formula: the whole rectangle, padding included, position by position.
+fn rectangle(encoder: &BertEncoder, hidden: Tensor<3>, padding: &Tensor<2, Bool>) -> Tensor<3> {
+    encoder.layers.iter().fold(hidden, |hidden, layer| rectangle_layer(layer, hidden, padding))
+}
+
+fn rectangle_layer(layer: &BertLayer, hidden: Tensor<3>, padding: &Tensor<2, Bool>) -> Tensor<3> {
+    let [batch, seq, width] = hidden.dims();
+    let attention = &layer.attention;
+    let heads = attention.num_attention_heads;
+    let split = |linear: &Linear| {
+        let all = linear.forward(hidden.clone());
+        all.reshape([batch, seq, heads, width / heads]).swap_dims(1, 2)
+    };
+    let [query, key, value] = [&attention.query, &attention.key, &attention.value].map(split);
+    let mut scores = query.clone().matmul(key.clone().transpose());
+    if let Some(positions) = &attention.relative_positions {
+        let table = positions.distance_embedding.weight.val();
+        let middle = positions.max_position_embeddings() - 1;
+        for l in 0..seq {
+            for r in 0..seq {
+                let mut of = query.clone().narrow(2, l, 1);
+                if positions.with_keys {
+                    of = of + key.clone().narrow(2, r, 1);
+                }
+                let vector = table.clone().narrow(0, l + middle - r, 1).reshape([1, 1, 1, width / heads]);
+                let added = (of * vector).sum_dim(3);
+                let place = [0..batch, 0..heads, l..l + 1, r..r + 1];
+                let old = scores.clone().slice(place.clone());
+                scores = scores.slice_assign(place, old + added);
+            }
+        }
+    }
+    let scores = scores.mul_scalar(1.0 / ((width / heads) as f64).sqrt());
+    let scores = scores.mask_fill(padding.clone().reshape([batch, 1, 1, seq]), -1e300);
+    let context = softmax(scores, 3).matmul(value).swap_dims(1, 2).reshape([batch, seq, width]);
+    let hidden = layer.attention_layer_norm.forward(hidden + layer.attention_output.forward(context));
+    let inner = layer.intermediate.forward(hidden.clone());
+    let active = inner.clone() * (inner.mul_scalar(0.5f64.sqrt()).erf() + 1.0).mul_scalar(0.5);
+    layer.output_layer_norm.forward(hidden + layer.output.forward(active))
 }
 
 /// The gradient of every parameter, in visiting order; empty where there is none.
@@ -93,10 +136,28 @@ fn a_config_that_no_encoder_has_names_the_field() {
         ("num_attention_heads", valid().with_num_attention_heads(4)),
         ("intermediate_size", valid().with_intermediate_size(0)),
         ("hidden_dropout_prob", valid().with_hidden_dropout_prob(1.0)),
+        ("initializer_range", valid().with_initializer_range(-0.1)),
+        ("initializer_range", valid().with_initializer_range(f64::NAN)),
+        ("layer_norm_eps", valid().with_layer_norm_eps(0.0)),
+        ("layer_norm_eps", valid().with_layer_norm_eps(1e-300)), // 0 in f32
         ("max_position_embeddings", relative.with_max_position_embeddings(0)),
     ] {
         let error = config.try_init(&Device::default()).unwrap_err();
         assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{error}");
     }
     valid().with_max_position_embeddings(0).validate().unwrap();
+}
+
+#[test]
+fn the_epsilon_of_each_layer_norm_counts() {
+    let mut encoder = encoder(PositionEmbeddingType::Absolute);
+    let norm =
+        |epsilon| cast_module(LayerNormConfig::new(H).with_epsilon(epsilon).init(&device()), FloatDType::F64);
+    for layer in &mut encoder.layers {
+        layer.attention_layer_norm = norm(0.5);
+        layer.output_layer_norm = norm(1.5);
+    }
+    let no_padding = PaddingMask::from_lengths(&[3, 3], 3).tensor(&device());
+    let expected = rectangle(&encoder, hidden([2, 3]), &no_padding);
+    assert_close(&values(encoder.forward(hidden([2, 3]), None)), &values(expected), F64);
 }

@@ -1,55 +1,11 @@
 //! Padding takes no part.
 
-use super::{H, SCHEMES, device, encoder, every_kind, gradients, hidden, weights};
+use super::{H, SCHEMES, device, encoder, every_kind, gradients, hidden, rectangle, weights};
 use crate::tolerance::{F64, Tolerance, assert_close, values};
-use burn::nn::Linear;
 use burn::prelude::*;
-use burn::tensor::activation::softmax;
-use burn_bert::encoder::{BertEncoder, BertLayer};
 use burn_bert::model::mean_pooled;
 use burn_bert::{PaddingMask, PositionEmbeddingType};
 use proptest::prelude::*;
-
-/// What an encoder is by its formula: the whole rectangle, padding included, position by position.
-fn rectangle(encoder: &BertEncoder, hidden: Tensor<3>, padding: &Tensor<2, Bool>) -> Tensor<3> {
-    encoder.layers.iter().fold(hidden, |hidden, layer| rectangle_layer(layer, hidden, padding))
-}
-
-fn rectangle_layer(layer: &BertLayer, hidden: Tensor<3>, padding: &Tensor<2, Bool>) -> Tensor<3> {
-    let [batch, seq, width] = hidden.dims();
-    let attention = &layer.attention;
-    let heads = attention.num_attention_heads;
-    let split = |linear: &Linear| {
-        let all = linear.forward(hidden.clone());
-        all.reshape([batch, seq, heads, width / heads]).swap_dims(1, 2)
-    };
-    let [query, key, value] = [&attention.query, &attention.key, &attention.value].map(split);
-    let mut scores = query.clone().matmul(key.clone().transpose());
-    if let Some(positions) = &attention.relative_positions {
-        let table = positions.distance_embedding.weight.val();
-        let middle = positions.max_position_embeddings() - 1;
-        for l in 0..seq {
-            for r in 0..seq {
-                let mut of = query.clone().narrow(2, l, 1);
-                if positions.with_keys {
-                    of = of + key.clone().narrow(2, r, 1);
-                }
-                let vector = table.clone().narrow(0, l + middle - r, 1).reshape([1, 1, 1, width / heads]);
-                let added = (of * vector).sum_dim(3);
-                let place = [0..batch, 0..heads, l..l + 1, r..r + 1];
-                let old = scores.clone().slice(place.clone());
-                scores = scores.slice_assign(place, old + added);
-            }
-        }
-    }
-    let scores = scores.mul_scalar(1.0 / ((width / heads) as f64).sqrt());
-    let scores = scores.mask_fill(padding.clone().reshape([batch, 1, 1, seq]), -1e300);
-    let context = softmax(scores, 3).matmul(value).swap_dims(1, 2).reshape([batch, seq, width]);
-    let hidden = layer.attention_layer_norm.forward(hidden + layer.attention_output.forward(context));
-    let inner = layer.intermediate.forward(hidden.clone());
-    let active = inner.clone() * (inner.mul_scalar(0.5f64.sqrt()).erf() + 1.0).mul_scalar(0.5);
-    layer.output_layer_norm.forward(hidden + layer.output.forward(active))
-}
 
 /// Places that hold a token, row · S + column.
 fn tokens(mask: &PaddingMask) -> Vec<usize> {
