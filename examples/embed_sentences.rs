@@ -2,12 +2,12 @@
 //! <lines.txt`.
 //!
 //! Reads sentences from the standard input, one a line, and prints the vector of each as a JSON list; with `--query`
-//! the most similar lines to it and their cosines instead. Vectors are the means of a sentence's token vectors,
-//! scaled to length 1, as sentence-transformers' MiniLM has them.
+//! the most similar lines to it and their cosines instead. The directory says how a sentence's token vectors become
+//! one, as sentence-transformers writes it; without, it is their mean.
 
 use anyhow::{Result, ensure};
 use burn::prelude::*;
-use burn_bert::model::{BertModel, PretrainedModel, mean_pooled};
+use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
 use burn_bert::text::{BertTokenizer, TextBatch};
 use clap::Parser;
 use std::io::{BufRead, Write, stdin, stdout};
@@ -19,7 +19,7 @@ const BATCH_SIZE: usize = 16;
 #[derive(Parser)]
 #[command(about = "Embeds the lines of the standard input")]
 struct Args {
-    /// A Hugging Face directory, such as that of all-MiniLM-L6-v2.
+    /// A directory of sentence-transformers, such as that of all-MiniLM-L6-v2, or of transformers.
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
 
@@ -34,31 +34,38 @@ struct Args {
 
 /// A model and its tokenizer.
 struct Embedder {
-    model: BertModel,
+    model: BertForSentenceEmbedding,
     tokenizer: BertTokenizer,
     device: Device,
 }
 
 impl Embedder {
-    /// One vector of length 1 for each sentence.
+    /// One vector for each sentence.
     fn embed(&self, sentences: &[String]) -> Result<Vec<Vec<f32>>> {
         let encodings = self.tokenizer.encode_batch(sentences)?;
         let TextBatch { input, padding } = self.tokenizer.batch(&encodings, &self.device)?;
-        let output = self.model.try_forward(&input, padding.as_ref())?;
-        let vectors = mean_pooled(output.last_hidden_state, padding.as_ref()); // [B, H]
-        let lengths = vectors.clone().square().sum_dim(1).sqrt().clamp_min(1e-12);
+        let vectors = self.model.try_embed(&input, padding.as_ref())?; // [B, H]
         let [_, hidden_size] = vectors.dims();
-        let values: Vec<f32> = (vectors / lengths).into_data().iter().collect();
+        let values: Vec<f32> = vectors.into_data().iter().collect();
         Ok(values.chunks(hidden_size).map(<[f32]>::to_vec).collect())
     }
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(1e-12)
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
     let device = Device::default();
-    let (model, _) = BertModel::from_pretrained(&args.checkpoint, &device)?;
-    let tokenizer =
-        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.config().embeddings)?;
+    let (model, _) = BertForSentenceEmbedding::from_pretrained(&args.checkpoint, &device)?;
+    let tokenizer = BertTokenizer::from_pretrained(&args.checkpoint)?;
+    let tokenizer = match model.max_seq_length() {
+        Some(longest) => tokenizer.with_model_max_length(longest),
+        None => tokenizer,
+    };
+    let tokenizer = tokenizer.for_model(&model.bert.config().embeddings)?;
     let embedder = Embedder { model, tokenizer, device };
     let query = args.query.as_ref().map(|query| embedder.embed(std::slice::from_ref(query))).transpose()?;
 
@@ -78,8 +85,7 @@ fn main() -> Result<()> {
                 }
             }
             Some(query) => {
-                let cosine = |vector: &[f32]| vector.iter().zip(&query[0]).map(|(a, b)| a * b).sum::<f32>();
-                found.extend(vectors.iter().map(|vector| cosine(vector)).zip(sentences));
+                found.extend(vectors.iter().map(|vector| cosine(vector, &query[0])).zip(sentences));
                 found.sort_by(|a, b| b.0.total_cmp(&a.0));
                 found.truncate(args.top);
             }

@@ -38,19 +38,19 @@
 #![cfg_attr(all(feature = "checkpoint", feature = "tokenizers"), doc = "```no_run")]
 #![cfg_attr(not(all(feature = "checkpoint", feature = "tokenizers")), doc = "```ignore")]
 //! use burn::prelude::*;
-//! use burn_bert::model::{BertModel, PretrainedModel, mean_pooled};
+//! use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
 //! use burn_bert::text::BertTokenizer;
 //!
 //! let device = Device::default();
-//! let (model, report) = BertModel::from_pretrained("path/to/bert", &device)?;
+//! let (model, report) = BertForSentenceEmbedding::from_pretrained("path/to/bert", &device)?;
 //! eprint!("{report}"); // keys that were missing or not used
 //! let tokenizer = BertTokenizer::from_pretrained("path/to/bert")?;
-//! let tokenizer = tokenizer.for_model(&model.config().embeddings)?; // cuts texts that are too long
+//! let tokenizer = tokenizer.for_model(&model.bert.config().embeddings)?; // cuts texts that are too long
 //!
 //! let encodings = tokenizer.encode_batch(&["A first sentence.", "And a second one."])?;
 //! let batch = tokenizer.batch(&encodings, &device)?;
-//! let output = model.try_forward(&batch.input, batch.padding.as_ref())?;
-//! let vectors = mean_pooled(output.last_hidden_state, batch.padding.as_ref()); // [2, H]
+//! let vectors = model.try_embed(&batch.input, batch.padding.as_ref())?; // [2, H]
+//! # let _ = vectors;
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
 //!
@@ -59,11 +59,11 @@
 //! | module | contents |
 //! |---|---|
 //! | the crate itself | the input layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
-//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification |
+//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, sentence embeddings |
 //! | [`encoder`] | the transformer layers |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
 //! | [`training`] | collators, datasets, loaders, metrics, and what trains a model in Burn's `Learner` |
-//! | [`optim`] | AdamW, clipping by the global norm, warm-up |
+//! | [`optim`] | AdamW, clipping by the global norm, warm-up, a learning rate per layer |
 //! | [`sparse`] | training steps whose cost follows the batch, not the vocabulary |
 //! | [`functional`], [`ops`] | the fused operators, for tensors and for backends |
 //! | [`gradcheck`] | the gradient of any Burn module against central differences |
@@ -114,7 +114,32 @@ pub use error::{EmbeddingTable, Error, Result};
 #[cfg(feature = "flex")]
 pub use operator::cpu::matrix_kernel;
 pub use operator::{functional, ops};
-pub use optim::clip_by_global_norm;
+
+// What a user of a whole model names, from one place.
+pub use model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
+    BertForTokenClassificationConfig, BertModel, BertModelConfig, BertModelOutput, MaskedLmBatch,
+    MaskedLmOutput, MultipleNegativesRankingLoss, Pooling, ProblemType, SentenceEmbeddingOutput,
+    SentencePairBatch, SequenceClassificationBatch, SequenceClassifierOutput, TokenClassificationBatch,
+    TokenClassifierOutput,
+};
+#[cfg(feature = "checkpoint")]
+pub use model::{LoadReport, PretrainedModel};
+pub use optim::{
+    AdamW, AdamWConfig, ClippedAdamW, ScaledLr, adamw, clip_by_global_norm, layer_wise_decay,
+    linear_warmup_decay,
+};
+#[cfg(feature = "tokenizers")]
+pub use text::{BertTokenizer, TextBatch};
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+pub use training::{
+    ConfusionMatrix, ConfusionMetric, LabelledLoader, SentencePair, SentencePairBatcher, SequenceBatcher,
+    SpearmanMetric, TokenBatcher, TryBatcher,
+};
+#[cfg(feature = "train")]
+pub use training::{Losses, Training};
+pub use training::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 
 /// The examples of the README and of the guides, compiled and run as documentation tests.
 #[cfg(doctest)]

@@ -24,7 +24,7 @@ use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
     SequenceClassificationBatch,
 };
-use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
+use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
     ConfusionMatrix, ConfusionMetric, LabelledLoader, LabelledTexts, Patience, Run, SequenceBatcher,
@@ -126,6 +126,10 @@ fn fine_tune(args: &Args) -> Result<()> {
     let batches = texts.div_ceil(settings.batch_size);
     let steps = batches.div_ceil(settings.accumulation) * settings.epochs;
     let schedule = linear_warmup_decay(settings.learning_rate, steps / 10, steps)?;
+    let schedule = match settings.layer_decay {
+        Some(decay) => layer_wise_decay(schedule, model.bert.encoder.layers.len(), decay)?,
+        None => schedule,
+    };
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
     let interrupter = Interrupter::new();
     let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))

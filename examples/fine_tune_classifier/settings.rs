@@ -29,6 +29,11 @@ pub struct Settings {
     #[arg(long, default_value_t = 5e-5)]
     pub learning_rate: f64,
 
+    /// What each layer's learning rate is of that of the layer above it, in (0, 1]; the head has the highest.
+    #[arg(long, value_name = "FACTOR")]
+    #[serde(default)]
+    pub layer_decay: Option<f64>,
+
     /// AdamW's decay, which biases and LayerNorm are spared.
     #[arg(long, default_value_t = 0.01)]
     pub weight_decay: f64,

@@ -5,7 +5,7 @@ use super::formats::safetensors::SafetensorsFile;
 use super::hf_config::{CONFIG_NAME, Fields};
 use super::keys::Keys;
 use super::note::{check_pair, note};
-use super::write::{Tensors, replace_files};
+use super::write::{JsonFile, Tensors, replace_files};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::fs;
@@ -79,10 +79,11 @@ impl Directory {
         &self.model_path
     }
 
-    /// Writes config and weights, with those tensors of the old model that have a name in the new one.
+    /// Writes weights, config and `beside`, with those tensors of the old model that have a name in the new one.
     pub(crate) fn replace(
         self,
         fields: Map<String, Value>,
+        beside: Vec<JsonFile>,
         mut tensors: Tensors,
         renamed: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
@@ -90,9 +91,9 @@ impl Directory {
             tensors.keep(old, renamed);
         }
         tensors.set_note(note(&fields));
-        let json = serde_json::to_string_pretty(&fields)
-            .map_err(|source| Error::Json { path: self.config_path.clone(), source })?;
-        replace_files(&self.config_path, format!("{json}\n").as_bytes(), &self.model_path, tensors)
+        let mut jsons = vec![JsonFile { path: self.config_path, value: fields.into() }];
+        jsons.extend(beside);
+        replace_files(&self.model_path, tensors, &jsons)
     }
 }
 

@@ -8,7 +8,7 @@ use super::wrapper::wrappers;
 use crate::error::{Error, Result};
 use crate::regular_file;
 use burn::tensor::TensorData;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
@@ -161,7 +161,7 @@ fn weights_path(path: &Path) -> Result<PathBuf> {
 /// The `weight_map` of an index: for each key the shard beside the index that holds it.
 fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let invalid = |problem: String| Error::NotACheckpoint { path: path.to_path_buf(), problem };
-    let mut index = read_json(path)?;
+    let mut index: Map<String, Value> = read_json(path)?;
     let Some(Value::Object(weight_map)) = index.remove("weight_map") else {
         return Err(invalid("it has no weight_map, so it is no index of shards".into()));
     };

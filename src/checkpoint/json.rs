@@ -2,14 +2,14 @@
 
 use crate::error::{Error, Result};
 use crate::regular_file;
-use serde_json::{Map, Value};
+use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// Larger than any config or index.
 const MAX_JSON_BYTES: u64 = 16 << 20;
 
-/// A JSON file whose root is an object.
-pub(super) fn read_json(path: &Path) -> Result<Map<String, Value>> {
+/// A JSON file whose root is what is asked for, such as an object.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = regular_file::read(path, MAX_JSON_BYTES + 1)?;
     if text.len() as u64 > MAX_JSON_BYTES {
         return Err(Error::NotACheckpoint {

@@ -49,7 +49,7 @@ impl BertEmbeddings {
         let keys = directory.keys()?.unwrap_or_else(|| Keys::under(MODEL_PREFIX));
         let tensors = tensors(self.stored_params(&keys), directory.model_path())?;
         let has_positions = self.position_embeddings.is_some();
-        directory.replace(fields, tensors, |key| {
+        directory.replace(fields, Vec::new(), tensors, |key| {
             let is_kept = !keys.is_of_layer(key, has_positions);
             is_kept.then(|| key.to_string())
         })

@@ -1,4 +1,4 @@
-//! Writing safetensors, and replacing two files as one.
+//! Writing safetensors, and replacing several files as one.
 
 use super::formats::safetensors::{NOTE, SafetensorsFile};
 use super::formats::values::transposed;
@@ -7,10 +7,11 @@ use crate::regular_file;
 use burn::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::{NamedTempFile, TempPath};
 
@@ -102,39 +103,58 @@ fn write_values(data: TensorData, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&bytes)
 }
 
-/// Replaces both files, or neither.
-///
-/// Both are complete on disk before the first is renamed; if the second cannot be, the first is put back. The
-/// weights are first because they note their config: a reader that finds them beside another one, after a crash or
-/// between the renames, detects it.
-pub(super) fn replace_files(
-    config_path: &Path,
-    config: &[u8],
-    model_path: &Path,
-    model: Tensors,
-) -> Result<()> {
-    replace_with(config_path, config, model_path, model, || ())
+/// A JSON file to be written.
+pub struct JsonFile {
+    pub(crate) path: PathBuf,
+    pub(crate) value: Value,
 }
 
-/// As [`replace_files`]; `between` is called between the two renames.
-fn replace_with(
-    config_path: &Path,
-    config: &[u8],
-    model_path: &Path,
-    model: Tensors,
-    between: impl FnOnce(),
-) -> Result<()> {
-    let new_model = written_beside(model_path, |out| model.write(out))?;
-    let new_config = written_beside(config_path, |out| out.write_all(config))?;
-    let old_model = OldFile::keep(model_path)?;
-    rename(new_model, model_path)?;
-    between();
-    if let Err(error) = rename(new_config, config_path) {
-        // The failure to report is this one, whether or not the old weights can be put back.
-        let _ = old_model.put_back(model_path);
-        return Err(error);
+/// Replaces the weights, their config and what else describes the model, or nothing.
+///
+/// All are complete on disk before the first is renamed; if one cannot be, those before it are put back. The
+/// weights are first because they note their config: a reader that finds them beside another one, after a crash or
+/// between the renames, detects it.
+pub(super) fn replace_files(model_path: &Path, model: Tensors, jsons: &[JsonFile]) -> Result<()> {
+    replace_with(model_path, model, jsons, || ())
+}
+
+/// As [`replace_files`]; `between` is called after the first rename.
+fn replace_with(model_path: &Path, model: Tensors, jsons: &[JsonFile], between: impl FnOnce()) -> Result<()> {
+    let mut complete = vec![(model_path, written_beside(model_path, |out| model.write(out))?)];
+    for JsonFile { path, value } in jsons {
+        let json = serde_json::to_string_pretty(value)
+            .map_err(|source| Error::Json { path: path.clone(), source })?;
+        let directory = directory_of(path);
+        fs::create_dir_all(directory).map_err(|source| Error::writing(directory, source))?;
+        complete.push((path, written_beside(path, |out| writeln!(out, "{json}"))?));
     }
-    sync_directory(config_path)
+    let mut replaced: Vec<(&Path, OldFile)> = Vec::new();
+    let mut between = Some(between);
+    for (path, new) in complete {
+        let renamed = OldFile::keep(path).and_then(|old| match rename(new, path) {
+            Ok(()) => {
+                replaced.push((path, old));
+                Ok(())
+            }
+            Err(error) => {
+                if !regular_file::exists(path) {
+                    let _ = old.put_back(path);
+                }
+                Err(error)
+            }
+        });
+        if let Err(error) = renamed {
+            for (path, old) in replaced.into_iter().rev() {
+                // The failure to report is this one, whether or not the old files can be put back.
+                let _ = old.put_back(path);
+            }
+            return Err(error);
+        }
+        if let Some(between) = between.take() {
+            between();
+        }
+    }
+    replaced.iter().try_for_each(|(path, _)| sync_directory(path))
 }
 
 /// The file that is replaced, under a temporary name until this is dropped.
@@ -212,7 +232,12 @@ fn rename(file: NamedTempFile, path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::collections::BTreeMap;
+
+    fn new(path: &Path) -> [JsonFile; 1] {
+        [JsonFile { path: path.to_path_buf(), value: json!("new") }]
+    }
 
     fn model() -> Tensors {
         let values = Tensor::<1>::from_data([1.0f32, 2.0], &Device::default());
@@ -239,7 +264,7 @@ mod tests {
             // A directory that is not empty cannot be replaced by a file.
             fs::create_dir_all(config.join("inside")).unwrap();
             let before = files(dir.path());
-            replace_files(&config, b"new", &model_path, model()).unwrap_err();
+            replace_files(&model_path, model(), &new(&config)).unwrap_err();
             assert_eq!(files(dir.path()), before);
         }
     }
@@ -250,7 +275,7 @@ mod tests {
         let (config, model_path) = (dir.path().join("config"), dir.path().join("model"));
         fs::write(&config, "old").unwrap();
         fs::create_dir_all(model_path.join("inside")).unwrap();
-        replace_files(&config, b"new", &model_path, model()).unwrap_err();
+        replace_files(&model_path, model(), &new(&config)).unwrap_err();
         assert_eq!(fs::read_to_string(&config).unwrap(), "old");
     }
 
@@ -260,13 +285,32 @@ mod tests {
         let (config, model_path) = (dir.path().join("config"), dir.path().join("model"));
         fs::write(&config, "old").unwrap();
         fs::write(&model_path, "old").unwrap();
-        replace_with(&config, b"new", &model_path, model(), || {
+        replace_with(&model_path, model(), &new(&config), || {
             assert_eq!(fs::read_to_string(&config).unwrap(), "old");
             assert_ne!(fs::read(&model_path).unwrap(), b"old");
         })
         .unwrap();
-        assert_eq!(fs::read_to_string(&config).unwrap(), "new");
+        assert_eq!(fs::read_to_string(&config).unwrap(), "\"new\"\n");
         assert_eq!(files(dir.path()).len(), 2, "nothing temporary is left");
+    }
+
+    #[test]
+    fn if_the_last_of_several_files_cannot_be_put_in_place_all_others_are_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let model_path = dir.path().join("model");
+        let [first, second, third] = ["first", "second", "third"].map(|name| dir.path().join(name));
+        fs::write(&model_path, "old").unwrap();
+        fs::write(&first, "old").unwrap();
+        fs::create_dir_all(third.join("inside")).unwrap();
+        let before = files(dir.path());
+        let jsons = [&first, &second, &third].map(|path| {
+            let [json] = new(path);
+            json
+        });
+        replace_files(&model_path, model(), &jsons).unwrap_err();
+        assert_eq!(files(dir.path()), before);
+        replace_files(&model_path, model(), &jsons[..2]).unwrap();
+        assert_eq!(fs::read_to_string(&second).unwrap(), "\"new\"\n");
     }
 
     #[test]
@@ -278,7 +322,7 @@ mod tests {
         let mut tensors = model();
         tensors.push("b", Dtype::F32, vec![2], Payload::Copy(source, 0, 8));
         let target = dir.path().join("model");
-        replace_files(&dir.path().join("config"), b"{}", &target, tensors).unwrap_err();
+        replace_files(&target, tensors, &new(&dir.path().join("config"))).unwrap_err();
         assert!(!target.exists());
     }
 }

@@ -17,8 +17,13 @@ mod masked_lm_stored;
 mod pooling;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
+mod ranking_loss;
 #[cfg(feature = "checkpoint")]
 mod report;
+mod sentence_embedding;
+mod sentence_pair_batch;
+#[cfg(feature = "checkpoint")]
+mod sentence_stored;
 mod sequence_classification;
 #[cfg(feature = "checkpoint")]
 mod stored;
@@ -30,11 +35,16 @@ pub use config::BertModelConfig;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput};
 pub use masked_lm_batch::MaskedLmBatch;
 pub use masked_lm_head::MaskedLmHead;
-pub use pooling::mean_pooled;
+pub use pooling::{Pooling, mean_pooled};
 #[cfg(feature = "checkpoint")]
 pub use pretrained::PretrainedModel;
+pub use ranking_loss::MultipleNegativesRankingLoss;
 #[cfg(feature = "checkpoint")]
 pub use report::LoadReport;
+pub use sentence_embedding::{
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput,
+};
+pub use sentence_pair_batch::SentencePairBatch;
 pub use sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
     SequenceClassificationHead, SequenceClassifierOutput,

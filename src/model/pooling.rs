@@ -1,11 +1,175 @@
 //! One vector a sequence.
 
 use crate::embeddings::PaddingMask;
+use crate::error::Result;
 use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+use serde::{Deserialize, Serialize};
 
-/// One vector a sequence: the mean of its tokens' vectors, without padding.
+/// How the vectors of a sequence's tokens become one, under sentence-transformers' names.
 ///
-/// This is the mean pooling of sentence-transformers. A sequence of padding only gets zeros.
+/// Padding takes no part, wherever it is. A sequence of nothing but padding gets zeros.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::PaddingMask;
+/// use burn_bert::model::Pooling;
+///
+/// let device = Device::default();
+/// let hidden = Tensor::<3>::from_data([[[1.0, 8.0], [3.0, 2.0], [9.0, 9.0]]], &device);
+/// let padding = PaddingMask::from_lengths(&[2], 3);
+/// let pooled = |pooling: Pooling| pooling.forward(hidden.clone(), Some(&padding)).to_data();
+/// assert_eq!(pooled(Pooling::Mean), TensorData::from([[2.0f32, 5.0]]));
+/// assert_eq!(pooled(Pooling::Max), TensorData::from([[3.0f32, 8.0]]));
+/// assert_eq!(pooled(Pooling::Cls), TensorData::from([[1.0f32, 8.0]]));
+/// ```
+///
+/// # Numerics
+///
+/// Sums over f16 and bf16 are f32 and rounded once.
+///
+/// Source: `Pooling` of sentence-transformers 6.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The mean of the n tokens: Σ xᵢ / n.
+    Mean,
+    /// The first token.
+    Cls,
+    /// The largest value over the tokens, in each of the H features by itself.
+    Max,
+    /// The sum over the root of the number of tokens: Σ xᵢ / √n.
+    MeanSqrtLen,
+    /// The mean with later tokens weighing more: Σ wᵢ·xᵢ / Σ wᵢ, with wᵢ = 1 for the first token, 2 for the place
+    /// after it, and so on.
+    WeightedMean,
+    /// The last token.
+    LastToken,
+}
+
+impl Pooling {
+    /// One vector a sequence.
+    ///
+    /// # Shapes
+    ///
+    /// - `hidden`: [B, S, H]
+    /// - `padding`: [B, S]; `None` if every place holds a token
+    /// - output: [B, H]
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<2> {
+        self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if `padding` is not [B, S].
+    pub fn try_forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        let [batch, seq, _] = hidden.dims();
+        if let Some(mask) = padding {
+            mask.check([batch, seq])?;
+        }
+        let padding = padding.filter(|mask| !mask.is_full());
+        Ok(match (self, padding) {
+            (Self::Max, None) => hidden.max_dim(1).squeeze_dim(1),
+            (Self::Max, Some(mask)) => largest(hidden, mask),
+            (_, None) => {
+                let row = self.weights(&vec![false; seq]);
+                weighted_sum(hidden, row.repeat(batch))
+            }
+            (_, Some(mask)) => {
+                let weights = mask.rows().flat_map(|is_padding| self.weights(is_padding)).collect();
+                weighted_sum(without(hidden, mask, 0.0), weights)
+            }
+        })
+    }
+
+    /// What the vector at each place of a sequence is multiplied with before they are added up.
+    fn weights(self, is_padding: &[bool]) -> Vec<f64> {
+        let mut weights = vec![0.0; is_padding.len()];
+        let is_token = |&place: &usize| !is_padding[place];
+        let Some(first) = (0..is_padding.len()).find(is_token) else { return weights };
+        let tokens = || (0..is_padding.len()).filter(is_token);
+        match self {
+            Self::Cls => weights[first] = 1.0,
+            Self::LastToken => tokens().for_each(|place| {
+                weights.fill(0.0);
+                weights[place] = 1.0;
+            }),
+            Self::Mean | Self::MeanSqrtLen | Self::Max => {
+                let count = tokens().count() as f64;
+                let share = if self == Self::MeanSqrtLen { count.sqrt().recip() } else { count.recip() };
+                tokens().for_each(|place| weights[place] = share);
+            }
+            Self::WeightedMean => {
+                let weight = |place: usize| (place - first + 1) as f64;
+                let total: f64 = tokens().map(weight).sum();
+                tokens().for_each(|place| weights[place] = weight(place) / total);
+            }
+        }
+        weights
+    }
+}
+
+/// [B, S, H] with the places without a token filled.
+fn without(hidden: Tensor<3>, mask: &PaddingMask, value: f64) -> Tensor<3> {
+    let padding = mask.tensor(&hidden.device()).unsqueeze_dim::<3>(2); // [B, S, 1]
+    let dims = hidden.dims();
+    hidden.mask_fill(padding.expand(dims), value)
+}
+
+/// Σ wᵢ·xᵢ of each sequence: [B, S, H] → [B, H].
+fn weighted_sum(hidden: Tensor<3>, weights: Vec<f64>) -> Tensor<2> {
+    let ([batch, seq, _], dtype) = (hidden.dims(), hidden.dtype());
+    let hidden = widened(hidden);
+    let weights = TensorData::new(weights, [batch, 1, seq]);
+    let weights = Tensor::<3>::from_data(weights, (&hidden.device(), hidden.dtype()));
+    narrowed(weights.matmul(hidden).squeeze_dim(1), dtype)
+}
+
+/// The largest of the tokens, feature by feature: [B, S, H] → [B, H].
+fn largest(hidden: Tensor<3>, mask: &PaddingMask) -> Tensor<2> {
+    let lowest = hidden.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+    let largest: Tensor<2> = without(hidden, mask, lowest).max_dim(1).squeeze_dim(1);
+    let is_empty: Vec<bool> = mask.rows().map(|row| row.iter().all(|&is_padding| is_padding)).collect();
+    if !is_empty.contains(&true) {
+        return largest;
+    }
+    let (dims, device) = (largest.dims(), largest.device());
+    let is_empty = TensorData::new(is_empty, [dims[0], 1]);
+    largest.mask_fill(Tensor::<2, Bool>::from_data(is_empty, &device).expand(dims), 0.0)
+}
+
+/// Vectors of length 1: x / max(‖x‖, 1e-12); zeros stay zeros. [B, H] → [B, H].
+///
+/// f16 and bf16 are normalised in f32.
+///
+/// Source: `torch.nn.functional.normalize` of PyTorch 2.15.
+pub(super) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
+    let dtype = vectors.dtype();
+    let vectors = widened(vectors);
+    // The square is clamped and not the root, whose gradient at 0 is infinite.
+    let length = vectors.clone().square().sum_dim(1).clamp_min(1e-24).sqrt(); // [B, 1]
+    narrowed(vectors / length, dtype)
+}
+
+/// 16-bit numbers as f32.
+fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    match tensor.dtype() {
+        DType::F16 | DType::BF16 => tensor.cast(FloatDType::F32),
+        _ => tensor,
+    }
+}
+
+fn narrowed<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
+    if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
+}
+
+/// One vector a sequence: the mean of its tokens' vectors, without padding; [`Pooling::Mean`] as a function.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -28,12 +192,5 @@ use burn::prelude::*;
 ///
 /// Panics if `padding` is not [B, S].
 pub fn mean_pooled(hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<2> {
-    let [batch, seq, _] = hidden.dims();
-    let Some(mask) = padding else { return hidden.mean_dim(1).squeeze_dim(1) };
-    mask.check([batch, seq]).unwrap_or_else(|error| panic!("{error}"));
-    let padding = mask.tensor(&hidden.device()).unsqueeze_dim::<3>(2); // [B, S, 1]
-    let counts = padding.clone().bool_not().int().sum_dim(1).clamp_min(1); // [B, 1, 1]
-    let dtype = hidden.dtype();
-    let total = hidden.clone().mask_fill(padding.expand(hidden.dims()), 0.0).sum_dim(1);
-    (total / counts.float().cast(dtype)).squeeze_dim(1)
+    Pooling::Mean.forward(hidden, padding)
 }

@@ -249,7 +249,7 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     params.extend(parts.into_iter().flat_map(|part| part.params));
     let tensors = tensors(params, directory.model_path())?;
     let is_unprefixed = old_prefix == Some("");
-    directory.replace(fields, tensors, |key| {
+    directory.replace(fields, model.files_beside(dir)?, tensors, |key| {
         let is_of_model = ["embeddings.", "encoder.", "pooler."].iter().any(|part| key.starts_with(part));
         let name =
             if is_unprefixed && is_of_model { format!("{}{key}", keys.prefix) } else { key.to_string() };

@@ -3,12 +3,13 @@
 use super::bert::BertModel;
 use super::config::BertModelConfig;
 use super::keys::{ModelKeys, masked_lm_head_of};
-use crate::checkpoint::{Checkpoint, Fields, StoredParam};
+use crate::checkpoint::{Checkpoint, Fields, JsonFile, StoredParam};
 use crate::embeddings::VocabularyResize;
 use crate::error::{Error, Result};
 use burn::module::Module;
 use burn::prelude::*;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// A model of this crate that transformers has a class for.
 pub trait Stored: Module {
@@ -42,6 +43,11 @@ pub trait Stored: Module {
     /// The fields of `config.json` that the head decides.
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
+    }
+
+    /// What is written into the directory besides config and weights.
+    fn files_beside(&self, _dir: &Path) -> Result<Vec<JsonFile>> {
+        Ok(Vec::new())
     }
 
     /// Makes the head's parts that have a row a word fit the word table, which was resized.

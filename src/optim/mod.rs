@@ -14,6 +14,7 @@ mod clip;
 mod clipped;
 #[cfg(feature = "flex")]
 mod host;
+mod layer_decay;
 mod schedule;
 
 pub(crate) use adam::{Adam, AdamKind, Moments, Step, computed_in};
@@ -25,4 +26,5 @@ pub(crate) use clip::{average_and_clip, average_and_clip_on_all_devices};
 pub use clipped::ClippedAdamW;
 #[cfg(feature = "flex")]
 pub(crate) use host::{HostTensor, is_on_host};
+pub use layer_decay::{ScaledLr, layer_wise_decay};
 pub use schedule::linear_warmup_decay;

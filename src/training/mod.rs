@@ -74,6 +74,8 @@ mod run;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod seeds;
 #[cfg(feature = "train")]
+mod sentence_embedding;
+#[cfg(feature = "train")]
 mod step;
 #[cfg(feature = "tokenizers")]
 mod training_windows;
@@ -91,7 +93,8 @@ pub use example::MaskedLmExample;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use labelled::{
     Column, IGNORED_LABEL, Label, LabelKind, LabelNames, LabelledLoader, LabelledSentences, LabelledText,
-    LabelledTexts, LabelledTokens, SequenceBatcher, TextColumns, TokenBatcher, TryBatcher,
+    LabelledTexts, LabelledTokens, SentencePair, SentencePairBatcher, SequenceBatcher, TextColumns,
+    TokenBatcher, TryBatcher,
 };
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use loader::{TrainingLoader, ValidationLoader};

@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The files beside the weights that are needed to use a Hugging Face model.
-const COMPANIONS: [&str; 13] = [
+const COMPANIONS: [&str; 15] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -30,7 +30,9 @@ const COMPANIONS: [&str; 13] = [
     "spiece.model",
     "modules.json",
     "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     "1_Pooling/config.json",
+    "2_Normalize/config.json",
 ];
 
 /// How far the loss before training may differ, relatively, between devices.

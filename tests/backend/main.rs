@@ -8,17 +8,23 @@ mod case;
 #[path = "../support/devices/mod.rs"]
 mod devices;
 mod errors;
+#[cfg(feature = "checkpoint")]
+mod models;
 mod randomness;
 mod reference;
 mod results;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 mod training;
+#[cfg(feature = "checkpoint")]
+#[path = "../support/whole_model/mod.rs"]
+mod whole_model;
 
 macro_rules! tests {
-    ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($file:ident::$behaviour:ident,)*]) => {
+    ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($(#[$only:meta])? $file:ident::$behaviour:ident,)*]) => {
         mod $name {
             $(
+                $(#[$only])?
                 #[test]
                 fn $behaviour() {
                     let case = crate::case::Case { device: $device, tolerance: $tolerance };
@@ -66,6 +72,16 @@ macro_rules! every_behaviour {
                 training::a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays,
                 training::a_record_saved_here_loads_on_every_other_device,
                 training::a_batch_moves_between_devices_with_what_is_known_of_it,
+                #[cfg(feature = "checkpoint")]
+                models::bert_model_equals_transformers,
+                #[cfg(feature = "checkpoint")]
+                models::masked_language_modelling_equals_transformers,
+                #[cfg(feature = "checkpoint")]
+                models::classifiers_of_sequences_equal_transformers,
+                #[cfg(feature = "checkpoint")]
+                models::classifiers_of_tokens_equal_transformers,
+                #[cfg(feature = "checkpoint")]
+                models::sentence_embeddings_equal_sentence_transformers,
             ]
         );
     };

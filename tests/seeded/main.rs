@@ -15,6 +15,8 @@ mod encoder_operators;
 mod loader;
 mod operator;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod sentences;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod small_text;
 mod token_embedding;
 #[cfg(all(feature = "tokenizers", feature = "train"))]

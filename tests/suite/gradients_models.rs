@@ -4,8 +4,9 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
 use burn_bert::gradcheck::{GradCheck, Probe};
 use burn_bert::model::{
-    BertForMaskedLmConfig, BertForSequenceClassificationConfig, BertForTokenClassificationConfig,
-    BertModelConfig, MaskedLmBatch, SequenceClassificationBatch, TokenClassificationBatch,
+    BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig,
+    BertForTokenClassificationConfig, BertModelConfig, MaskedLmBatch, MultipleNegativesRankingLoss, Pooling,
+    SentencePairBatch, SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask, PositionEmbeddingType};
 
@@ -96,4 +97,34 @@ fn classifiers_of_tokens_pass() {
         TokenClassificationBatch::new(input(), padding(), &[[-100, 1, 0, 2], [-100, 2, 0, -100]]).unwrap();
     let config = BertForTokenClassificationConfig::new(bert(FAMILIES[0])).with_num_labels(3);
     assert_passes(config.init(&device()), |model, _| model.forward(&batch).loss);
+}
+
+#[test]
+fn sentence_embeddings_pass_with_every_pooling() {
+    let modes = [
+        Pooling::Mean,
+        Pooling::Cls,
+        Pooling::Max,
+        Pooling::MeanSqrtLen,
+        Pooling::WeightedMean,
+        Pooling::LastToken,
+    ];
+    for (pooling, normalize) in modes.into_iter().zip([true, false].into_iter().cycle()) {
+        let config = BertForSentenceEmbeddingConfig::new(bert(FAMILIES[0]));
+        let model = config.with_pooling(pooling).with_normalize(normalize).init(&device());
+        assert_passes(model, |model, probe| probe.weighted_sum(model.embed(&input(), padding().as_ref())));
+    }
+}
+
+#[test]
+fn contrastive_training_passes_with_hard_negatives_in_one_and_in_both_directions() {
+    let rows = [[2, 4, 7, 3], [1, 5, 8, 3], [2, 6, 6, 3]];
+    let candidates = BertEmbeddingsInput::from_rows(&rows, &device()).unwrap();
+    let batch = SentencePairBatch::new((input(), padding()), (candidates, None)).unwrap();
+    for symmetric in [false, true] {
+        // A scale of 2 keeps the loss away from its flat end.
+        let loss = MultipleNegativesRankingLoss::new().with_scale(2.0).with_symmetric(symmetric);
+        let config = BertForSentenceEmbeddingConfig::new(bert(FAMILIES[1])).with_loss(loss);
+        assert_passes(config.init(&device()), |model, _| model.forward(&batch).loss);
+    }
 }

@@ -1,7 +1,7 @@
 //! The classifiers against transformers': logits, losses, gradients and ten steps of AdamW of both families.
 
 use crate::tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
-use crate::whole_model::{self, File, Slot, linear};
+use crate::whole_model::{self, File, Slot};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
@@ -131,14 +131,7 @@ impl Classifier for BertForSequenceClassification {
     }
 
     fn slots(&mut self, family: &str) -> Vec<(String, Slot<'_>)> {
-        let Self { bert, classifier, .. } = self;
-        let mut slots = whole_model::bert(bert, family);
-        let name = if family == "roberta" { "classifier.out_proj" } else { "classifier" };
-        slots.extend(linear(name.into(), &mut classifier.out_proj));
-        if let Some(dense) = &mut classifier.dense {
-            slots.extend(linear("classifier.dense".into(), dense));
-        }
-        slots
+        whole_model::sequence_classifier(self, family)
     }
 
     fn batch(case: &File, problem: &str, device: &Device) -> SequenceClassificationBatch {
@@ -176,10 +169,7 @@ impl Classifier for BertForTokenClassification {
     }
 
     fn slots(&mut self, family: &str) -> Vec<(String, Slot<'_>)> {
-        let Self { bert, classifier, .. } = self;
-        let mut slots = whole_model::bert(bert, family);
-        slots.extend(linear("classifier".into(), classifier));
-        slots
+        whole_model::token_classifier(self, family)
     }
 
     fn batch(case: &File, _problem: &str, device: &Device) -> TokenClassificationBatch {

@@ -42,6 +42,7 @@ mod input;
 mod interrupted_save;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod labelled;
+mod layer_decay;
 mod layout;
 mod lines;
 mod masked_lm;
@@ -56,6 +57,10 @@ mod resize_model;
 mod save_masked_lm;
 #[cfg(feature = "checkpoint")]
 mod save_pretrained;
+#[cfg(feature = "checkpoint")]
+mod sentence_directories;
+#[cfg(feature = "checkpoint")]
+mod sentence_embeddings;
 mod sparse_adam;
 mod sparse_resume;
 mod sparse_rows;

@@ -3,6 +3,7 @@
 mod batcher;
 mod label;
 mod loader;
+mod pairs;
 mod rows;
 mod table;
 mod texts;
@@ -11,5 +12,6 @@ mod tokens;
 pub use batcher::{IGNORED_LABEL, SequenceBatcher, TokenBatcher, TryBatcher};
 pub use label::{Label, LabelKind, LabelNames};
 pub use loader::LabelledLoader;
+pub use pairs::{SentencePair, SentencePairBatcher};
 pub use texts::{Column, LabelledText, LabelledTexts, TextColumns};
 pub use tokens::{LabelledSentences, LabelledTokens};

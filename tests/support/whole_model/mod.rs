@@ -7,7 +7,7 @@ use burn::module::Param;
 use burn::nn::{LayerNorm, Linear};
 use burn::prelude::*;
 use burn::tensor::{DType, Gradients};
-use burn_bert::model::BertModel;
+use burn_bert::model::{BertForSequenceClassification, BertForTokenClassification, BertModel};
 use burn_bert::{BertEmbeddingsInput, PaddingMask};
 use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
@@ -62,6 +62,32 @@ pub fn bert<'a>(model: &'a mut BertModel, prefix: &str) -> Vec<(String, Slot<'a>
     if let Some(pooler) = pooler {
         slots.extend(linear(format!("{prefix}.pooler.dense"), &mut pooler.dense));
     }
+    slots
+}
+
+/// A classifier of sequences, all of it, of the family `bert` or `roberta`.
+pub fn sequence_classifier<'a>(
+    model: &'a mut BertForSequenceClassification,
+    family: &str,
+) -> Vec<(String, Slot<'a>)> {
+    let BertForSequenceClassification { bert: below, classifier, .. } = model;
+    let mut slots = bert(below, family);
+    let name = if family == "roberta" { "classifier.out_proj" } else { "classifier" };
+    slots.extend(linear(name.into(), &mut classifier.out_proj));
+    if let Some(dense) = &mut classifier.dense {
+        slots.extend(linear("classifier.dense".into(), dense));
+    }
+    slots
+}
+
+/// A classifier of tokens, all of it.
+pub fn token_classifier<'a>(
+    model: &'a mut BertForTokenClassification,
+    family: &str,
+) -> Vec<(String, Slot<'a>)> {
+    let BertForTokenClassification { bert: below, classifier, .. } = model;
+    let mut slots = bert(below, family);
+    slots.extend(linear("classifier".into(), classifier));
     slots
 }
 

@@ -1,0 +1,195 @@
+//! `BertForSentenceEmbedding`: one vector a sentence.
+
+use super::bert::BertModel;
+use super::config::BertModelConfig;
+use super::pooling::{Pooling, normalized};
+use super::ranking_loss::MultipleNegativesRankingLoss;
+use super::sentence_pair_batch::SentencePairBatch;
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
+use crate::error::{Error, Result};
+use burn::config::Config;
+use burn::module::Module;
+use burn::prelude::*;
+
+/// Configuration of [`BertForSentenceEmbedding`].
+#[derive(Config, Debug, PartialEq)]
+pub struct BertForSentenceEmbeddingConfig {
+    /// The model below.
+    pub bert: BertModelConfig,
+    /// How the vectors of the tokens become one.
+    #[config(default = "Pooling::Mean")]
+    pub pooling: Pooling,
+    /// Whether the vectors are scaled to length 1.
+    #[config(default = true)]
+    pub normalize: bool,
+    /// The length in tokens to which sentences are to be cut, sentence-transformers' `max_seq_length`; it is the
+    /// tokenizer that cuts. By default what the tokenizer says.
+    pub max_seq_length: Option<usize>,
+    /// The loss in training. Not stored.
+    #[config(default = "MultipleNegativesRankingLoss::new()")]
+    pub loss: MultipleNegativesRankingLoss,
+}
+
+impl BertForSentenceEmbeddingConfig {
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::validate`] and [`MultipleNegativesRankingLoss::validate`]; [`Error::Config`] if
+    /// `max_seq_length` is 0.
+    pub fn validate(&self) -> Result<()> {
+        self.bert.validate()?;
+        self.loss.validate()?;
+        match self.max_seq_length {
+            Some(0) => {
+                Err(Error::Config { field: "max_seq_length", problem: "is 0, but must be at least 1".into() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Builds the model on `device`.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self, device: &Device) -> BertForSentenceEmbedding {
+        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the model on `device`, or says what is wrong with the config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
+        self.validate()?;
+        Ok(BertForSentenceEmbedding {
+            bert: self.bert.try_init_without_pooler(device)?,
+            pooling: self.pooling,
+            normalize: self.normalize,
+            max_seq_length: self.max_seq_length,
+            loss: self.loss.clone(),
+        })
+    }
+}
+
+/// BERT or RoBERTa with one vector a sentence: the tokens' vectors pooled and, if so configured, normalised.
+///
+/// Made by [`BertForSentenceEmbeddingConfig::init`], or read by
+/// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory of sentence-transformers or of
+/// transformers.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertForSentenceEmbeddingConfig, BertModelConfig, SentencePairBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = BertForSentenceEmbeddingConfig::new(bert).init(&device);
+/// let sentences = |rows| BertEmbeddingsInput::from_rows(rows, &device);
+/// let vectors = model.embed(&sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?, None);
+/// assert_eq!(vectors.dims(), [2, 8]);
+///
+/// let questions = sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?;
+/// let answers = sentences(&[[2, 9, 7, 3], [2, 5, 6, 3]])?;
+/// let output = model.forward(&SentencePairBatch::new((questions, None), (answers, None))?);
+/// assert_eq!(output.scores.dims(), [2, 2]);
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Checkpoints
+///
+/// Pooling, normalisation and `max_seq_length` are those of `modules.json`, `1_Pooling/config.json` and
+/// `sentence_bert_config.json`, and are saved there. A directory without `modules.json` gets the mean without
+/// normalisation, as sentence-transformers takes it. The model has no pooler: one in a checkpoint is
+/// [unused](super::LoadReport::unused), and a directory that has one keeps it.
+///
+/// Source: `SentenceTransformer` of sentence-transformers 6.2.
+#[derive(Module, Debug)]
+pub struct BertForSentenceEmbedding {
+    /// The model below, without a pooler.
+    pub bert: BertModel,
+    #[module(skip)]
+    pooling: Pooling,
+    #[module(skip)]
+    normalize: bool,
+    #[module(skip)]
+    max_seq_length: Option<usize>,
+    #[module(skip)]
+    loss: MultipleNegativesRankingLoss,
+}
+
+/// What [`BertForSentenceEmbedding::forward`] returns.
+#[derive(Debug)]
+pub struct SentenceEmbeddingOutput {
+    /// The loss, `[1]`.
+    pub loss: Tensor<1>,
+    /// The score of each anchor and candidate, [B, C]; the positives are on the diagonal.
+    pub scores: Tensor<2>,
+}
+
+impl BertForSentenceEmbedding {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertForSentenceEmbeddingConfig {
+        BertForSentenceEmbeddingConfig {
+            bert: self.bert.config(),
+            pooling: self.pooling,
+            normalize: self.normalize,
+            max_seq_length: self.max_seq_length,
+            loss: self.loss.clone(),
+        }
+    }
+
+    /// The length in tokens to which sentences are to be cut, if it is not the tokenizer's own.
+    pub fn max_seq_length(&self) -> Option<usize> {
+        self.max_seq_length
+    }
+
+    /// One vector a sentence, [B, H].
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_embed`](Self::try_embed) returns an error, with the same message.
+    pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Tensor<2> {
+        self.try_embed(input, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`embed`](Self::embed), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModel::try_forward`].
+    pub fn try_embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        let pooled = self.pooling.try_forward(hidden, padding)?;
+        Ok(if self.normalize { normalized(pooled) } else { pooled })
+    }
+
+    /// Embeds anchors and candidates and returns the loss.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, batch: &SentencePairBatch) -> SentenceEmbeddingOutput {
+        self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_embed`](Self::try_embed) and [`MultipleNegativesRankingLoss::try_forward`].
+    pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
+        let anchors = self.try_embed(&batch.anchors, batch.anchor_padding.as_ref())?;
+        let candidates = self.try_embed(&batch.candidates, batch.candidate_padding.as_ref())?;
+        let scores = self.loss.try_scores(anchors, candidates)?;
+        Ok(SentenceEmbeddingOutput { loss: self.loss.of_scores(scores.clone()), scores })
+    }
+}

@@ -1,0 +1,110 @@
+//! A learning rate for each layer.
+
+use crate::error::{Error, Result};
+use burn::module::ParamGroup;
+use burn::optim::LearningRate;
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
+use burn::optim::lr_scheduler::{LrScheduler, LrSchedulerRecord};
+
+/// A schedule whose rates are those of another times a factor, for a group of parameters.
+///
+/// ```
+/// use burn::module::ParamGroup;
+/// use burn_bert::optim::{ScaledLr, linear_warmup_decay};
+///
+/// // A new classifier learns ten times as fast as the model below it.
+/// let schedule = linear_warmup_decay(2e-5, 100, 1000)?;
+/// let fast = ScaledLr::new(&schedule, 10.0)?;
+/// let schedule = schedule.with_group(ParamGroup::from_predicate("classifier."), fast);
+/// # let _ = schedule;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ScaledLr {
+    schedule: ModuleLrScheduler,
+    factor: f64,
+}
+
+impl ScaledLr {
+    /// The rates of `schedule`'s first group, the one that holds all parameters, times `factor`, from where
+    /// `schedule` is now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the factor is not finite and at least 0.
+    pub fn new(schedule: &ModuleLrScheduler, factor: f64) -> Result<Self> {
+        if factor.is_finite() && factor >= 0.0 {
+            return Ok(Self { schedule: schedule.clone(), factor });
+        }
+        let problem = format!("is {factor}, but must be finite and at least 0");
+        Err(Error::Config { field: "factor", problem })
+    }
+}
+
+impl LrScheduler for ScaledLr {
+    fn step(&mut self) -> LearningRate {
+        self.schedule.step().base() * self.factor
+    }
+
+    fn to_record(&self) -> LrSchedulerRecord {
+        self.schedule.to_record()
+    }
+
+    fn load_record(&mut self, record: LrSchedulerRecord) {
+        self.schedule = self.schedule.clone().load_record(record);
+    }
+}
+
+/// A schedule with layer-wise decay: the deeper a layer lies, the less it learns.
+///
+/// With η the rate of `schedule` and L = `num_hidden_layers`:
+///
+/// ```text
+/// pooler and head      η
+/// layer l = 0 … L − 1  η · decay^(L − l)
+/// embeddings           η · decay^(L + 1)
+/// ```
+///
+/// Parameters go by their paths, so that every model of this crate will do, in a
+/// [`Training`](crate::training) or with LoRA's adapters too. A tied masked-language-model head reads the word table,
+/// which is of the embeddings. Groups that are added later, with `with_group`, count before these.
+///
+/// ```
+/// use burn::optim::ModuleOptimizer;
+/// use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
+///
+/// let optimizer: ModuleOptimizer = adamw(&AdamWConfig::new());
+/// let mut schedule = layer_wise_decay(linear_warmup_decay(1e-4, 0, 10)?, 12, 0.5)?;
+/// let rates = schedule.step(); // what `optimizer.step` takes
+/// let rate = |path| rates.lr_from_param(0.into(), Some(path));
+/// assert_eq!(rate("classifier.out_proj.weight"), 1e-4);
+/// assert_eq!(rate("bert.encoder.layers.11.output.weight"), 0.5e-4);
+/// assert_eq!(rate("bert.encoder.layers.10.output.weight"), 0.25e-4);
+/// # let _ = optimizer;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// [`Error::Config`] if `decay` is not in (0, 1].
+///
+/// Source: `LayerDecayValueAssigner` of microsoft/unilm (BEiT). ELECTRA's `_get_layer_lrs` has one power more in
+/// layers and embeddings.
+pub fn layer_wise_decay(
+    schedule: ModuleLrScheduler,
+    num_hidden_layers: usize,
+    decay: f64,
+) -> Result<ModuleLrScheduler> {
+    if !(decay > 0.0 && decay <= 1.0) {
+        let problem = format!("is {decay}, but must lie in (0, 1]");
+        return Err(Error::Config { field: "decay", problem });
+    }
+    let layers = (0..num_hidden_layers).map(|layer| (format!(r"encoder\.layers\.{layer}"), layer + 1));
+    let groups = layers.chain([("embeddings".to_string(), 0)]);
+    let all = schedule.clone();
+    groups.into_iter().try_fold(schedule, |schedule, (path, depth)| {
+        let group = ParamGroup::from_regex(format!(r"(^|\.){path}\.")).expect("the pattern is valid");
+        let power = (num_hidden_layers + 1 - depth) as i32;
+        Ok(schedule.with_group(group, ScaledLr::new(&all, decay.powi(power))?))
+    })
+}

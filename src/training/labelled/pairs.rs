@@ -1,0 +1,75 @@
+//! Pairs of sentences to batches.
+
+use super::batcher::TryBatcher;
+use crate::error::{Error, Result};
+use crate::model::SentencePairBatch;
+use crate::text::{BertTokenizer, TextBatch};
+use burn::data::dataloader::batcher::Batcher;
+use burn::prelude::*;
+use std::sync::Arc;
+
+/// Two sentences that belong together, for contrastive training.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentencePair {
+    /// Such as a question.
+    pub anchor: String,
+    /// What its vector is to be near to, such as the answer.
+    pub positive: String,
+    /// What it is not to be near to although it looks like it, if anything: a hard negative.
+    pub negative: Option<String>,
+}
+
+impl SentencePair {
+    /// A pair without a hard negative.
+    pub fn new(anchor: impl Into<String>, positive: impl Into<String>) -> Self {
+        Self { anchor: anchor.into(), positive: positive.into(), negative: None }
+    }
+}
+
+/// Tokenises pairs for the contrastive training of a
+/// [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+///
+/// The candidates of a batch are its positives and then its negatives. Two pairs of a batch should not have the same
+/// positive: it would be a negative of the other's anchor.
+#[derive(Clone, Debug)]
+pub struct SentencePairBatcher {
+    tokenizer: Arc<BertTokenizer>,
+}
+
+impl SentencePairBatcher {
+    /// Batches for the model that the tokenizer belongs to. What is longer than its
+    /// [`model_max_length`](BertTokenizer::model_max_length) is cut at the end.
+    pub fn new(tokenizer: BertTokenizer) -> Self {
+        Self { tokenizer: Arc::new(tokenizer) }
+    }
+}
+
+impl TryBatcher for SentencePairBatcher {
+    type Item = SentencePair;
+    type Batch = SentencePairBatch;
+
+    /// # Errors
+    ///
+    /// Those of the tokenizer; [`Error::Empty`] without a pair.
+    fn try_batch(&self, items: Vec<SentencePair>, device: &Device) -> Result<SentencePairBatch> {
+        if items.is_empty() {
+            return Err(Error::Empty { input: "pairs", shape: vec![0] });
+        }
+        let batch = |sentences: Vec<&str>| -> Result<_> {
+            let encodings = self.tokenizer.encode_batch(&sentences)?;
+            let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
+            Ok((input, padding))
+        };
+        let positives = items.iter().map(|item| item.positive.as_str());
+        let negatives = items.iter().filter_map(|item| item.negative.as_deref());
+        let anchors = batch(items.iter().map(|item| item.anchor.as_str()).collect())?;
+        SentencePairBatch::new(anchors, batch(positives.chain(negatives).collect())?)
+    }
+}
+
+/// For Burn's `DataLoaderBuilder`; panics where [`try_batch`](TryBatcher::try_batch) returns an error.
+impl Batcher<SentencePair, SentencePairBatch> for SentencePairBatcher {
+    fn batch(&self, items: Vec<SentencePair>, device: &Device) -> SentencePairBatch {
+        self.try_batch(items, device).unwrap_or_else(|error| panic!("{error}"))
+    }
+}

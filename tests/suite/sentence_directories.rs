@@ -1,0 +1,301 @@
+//! Sentence embeddings from and to directories of sentence-transformers.
+
+use crate::tolerance::{MODEL_F32, assert_close, values};
+use crate::transformers::{Python, real_checkpoint};
+use crate::whole_model::File;
+use burn::prelude::*;
+use burn_bert::model::{
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, LoadReport,
+    Pooling, PretrainedModel,
+};
+use burn_bert::{
+    BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, VocabularyResize,
+};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn config() -> BertForSentenceEmbeddingConfig {
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(20)
+        .with_hidden_size(8)
+        .with_max_position_embeddings(12)
+        .with_type_vocab_size(2);
+    let bert = BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(2)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(12);
+    BertForSentenceEmbeddingConfig::new(bert)
+}
+
+fn read(dir: &Path, name: &str) -> Value {
+    serde_json::from_slice(&fs::read(dir.join(name)).unwrap()).unwrap()
+}
+
+fn write(dir: &Path, name: &str, value: &Value) {
+    let path = dir.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, value.to_string()).unwrap();
+}
+
+/// A new model in a directory.
+fn saved(config: &BertForSentenceEmbeddingConfig) -> (BertForSentenceEmbedding, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let model = config.init(&device());
+    model.save_pretrained(dir.path()).unwrap();
+    (model, dir)
+}
+
+const MODES: [Pooling; 6] = [
+    Pooling::Mean,
+    Pooling::Cls,
+    Pooling::Max,
+    Pooling::MeanSqrtLen,
+    Pooling::WeightedMean,
+    Pooling::LastToken,
+];
+
+#[test]
+fn a_saved_model_is_read_back_with_its_pooling() {
+    let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device()).unwrap();
+    let padding = PaddingMask::from_lengths(&[4, 3], 4);
+    for pooling in MODES {
+        for (normalize, max_seq_length) in [(true, Some(9)), (false, None)] {
+            let config =
+                config().with_pooling(pooling).with_normalize(normalize).with_max_seq_length(max_seq_length);
+            let (model, dir) = saved(&config);
+            let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+            assert_eq!((read.config(), report), (config, LoadReport::default()));
+            assert_eq!(read.max_seq_length(), max_seq_length);
+            let embed = |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)));
+            assert_eq!(embed(&read), embed(&model));
+        }
+    }
+}
+
+#[test]
+fn what_sentence_transformers_saves_is_read() {
+    let (model, dir) = saved(&config());
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sentences/saved");
+    for name in
+        ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json", "2_Normalize/config.json"]
+    {
+        let mut value = read(&fixture, name);
+        if name == "1_Pooling/config.json" {
+            value["embedding_dimension"] = json!(8);
+        }
+        write(dir.path(), name, &value);
+    }
+    let found = BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap();
+    assert_eq!(found, config().with_pooling(Pooling::WeightedMean));
+    // What is written over it is ours, and their other fields are kept.
+    model.save_pretrained(dir.path()).unwrap();
+    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), config());
+    let kept = read(dir.path(), "sentence_bert_config.json");
+    assert_eq!(kept, read(&fixture, "sentence_bert_config.json"));
+}
+
+#[test]
+fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bert = config().bert.init(&device());
+    bert.save_pretrained(dir.path()).unwrap();
+    let (model, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!(model.config(), config().with_normalize(false));
+    assert_eq!((report.missing.len(), report.unused.len()), (0, 2));
+
+    fs::write(dir.path().join("README.md"), "mine").unwrap();
+    write(dir.path(), "sentence_bert_config.json", &json!({ "max_seq_length": 5, "do_lower_case": false }));
+    let config = model.config().with_normalize(true).with_max_seq_length(Some(7));
+    let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&config, dir.path(), &device()).unwrap();
+    model.save_pretrained(dir.path()).unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("README.md")).unwrap(), "mine");
+    let sentence = read(dir.path(), "sentence_bert_config.json");
+    assert_eq!(sentence, json!({ "max_seq_length": 7, "do_lower_case": false }));
+    assert_eq!(read(dir.path(), "modules.json").as_array().unwrap().len(), 3);
+    // The pooler that was there is there still.
+    let report = bert.load(dir.path()).unwrap();
+    assert!(report.is_complete(), "{report}");
+    assert_eq!(read(dir.path(), "config.json")["architectures"], json!(["BertModel"]));
+}
+
+#[test]
+fn a_roberta_is_saved_and_read() {
+    let mut config = config();
+    config.bert.embeddings.position_embedding_type = PositionEmbeddingType::AfterPadding;
+    config.bert.embeddings.pad_token_id = Some(1);
+    let (_, dir) = saved(&config);
+    let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!((read.config(), report), (config, LoadReport::default()));
+}
+
+#[test]
+fn poolings_and_modules_that_are_not_supported_are_named() {
+    let (_, dir) = saved(&config());
+    let dir = dir.path();
+    let pooling = read(dir, "1_Pooling/config.json");
+    let modules = read(dir, "modules.json");
+    let refused = |field: &str, says: &str| {
+        let error = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap_err();
+        assert!(matches!(&error, Error::ConfigFile { field: found, .. } if *found == field), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    };
+    let changed = |value: &Value, field: &str, new: Value| {
+        let mut value = value.clone();
+        value[field] = new;
+        value
+    };
+    for (field, new, named, says) in [
+        ("pooling_mode_cls_token", json!(true), "pooling_mode", "cls_token with pooling_mode_mean_tokens"),
+        ("pooling_mode", json!(["mean", "max"]), "pooling_mode", "mean with max"),
+        ("pooling_mode", json!("median"), "pooling_mode", "median"),
+        ("pooling_mode", json!(3), "pooling_mode", "one of cls"),
+        ("include_prompt", json!(false), "include_prompt", "false"),
+        ("word_embedding_dimension", json!(9), "word_embedding_dimension", "hidden_size is 8"),
+    ] {
+        write(dir, "1_Pooling/config.json", &changed(&pooling, field, new));
+        refused(named, says);
+    }
+    let flags = json!({ "word_embedding_dimension": 8, "pooling_mode_median": true });
+    write(dir, "1_Pooling/config.json", &flags);
+    refused("pooling_mode", "pooling_mode_median");
+    // A single mode in a list, and no mode at all, are what sentence-transformers takes them for.
+    for (new, expected) in [(json!(["max"]), Pooling::Max), (json!("lasttoken"), Pooling::LastToken)] {
+        write(dir, "1_Pooling/config.json", &changed(&pooling, "pooling_mode", new));
+        let config = BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap();
+        assert_eq!(config.pooling, expected);
+    }
+    write(dir, "1_Pooling/config.json", &json!({}));
+    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap().pooling, Pooling::Mean);
+    write(dir, "1_Pooling/config.json", &pooling);
+
+    let dense = json!({ "path": "2_Dense", "type": "sentence_transformers.models.Dense" });
+    for (index, new, says) in [
+        (2, dense, "Transformer, Pooling, Dense"),
+        (0, json!({ "path": "0_BERT", "type": "sentence_transformers.models.Transformer" }), "0_BERT"),
+        (1, json!({ "path": "", "type": "sentence_transformers.models.Normalize" }), "Normalize, Normalize"),
+        (1, json!({ "path": "1_Pooling", "type": "mine.Pooling" }), "mine.Pooling"),
+    ] {
+        let mut value = modules.clone();
+        value[index] = new;
+        write(dir, "modules.json", &value);
+        refused("modules", says);
+    }
+    write(dir, "modules.json", &json!({}));
+    refused("modules", "not a list");
+    write(dir, "modules.json", &modules);
+    write(dir, "2_Normalize/config.json", &json!({ "module_input_name": "token_embeddings" }));
+    refused("module_input_name", "token_embeddings");
+    write(dir, "2_Normalize/config.json", &json!({ "module_output_name": null }));
+    for length in [json!(0), json!("long"), json!(-1)] {
+        write(dir, "sentence_bert_config.json", &json!({ "max_seq_length": length }));
+        refused("max_seq_length", "whole number above 0");
+    }
+    write(dir, "sentence_bert_config.json", &json!({ "max_seq_length": null }));
+    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap(), config());
+}
+
+#[test]
+fn a_save_that_fails_leaves_model_and_pooling_as_they_were() {
+    let (_, dir) = saved(&config());
+    let dir = dir.path();
+    let contents = || {
+        ["config.json", "model.safetensors", "1_Pooling/config.json"]
+            .map(|name| fs::read(dir.join(name)).unwrap())
+    };
+    let before = contents();
+    fs::remove_file(dir.join("modules.json")).unwrap();
+    fs::create_dir_all(dir.join("modules.json/inside")).unwrap();
+    let other = config().with_pooling(Pooling::Max).init(&device());
+    assert!(matches!(other.save_pretrained(dir), Err(Error::Io { .. })));
+    assert_eq!(contents(), before);
+}
+
+#[test]
+fn resizing_loading_and_other_heads_keep_the_pooling() {
+    let config = config().with_pooling(Pooling::Max).with_max_seq_length(Some(6));
+    let (mut model, dir) = saved(&config);
+    model.resize_vocabulary(&VocabularyResize::new(24)).unwrap();
+    assert_eq!(model.config().bert.embeddings.vocab_size, 24);
+    assert_eq!(model.config().pooling, Pooling::Max);
+    model.save_pretrained(dir.path()).unwrap();
+    let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!((read.config(), report), (model.config(), LoadReport::default()));
+
+    // A checkpoint of the bare model gives the values, and the pooling is the model's own.
+    let alone = tempfile::tempdir().unwrap();
+    config.bert.init(&device()).save_pretrained(alone.path()).unwrap();
+    let mut model = config.init(&device());
+    assert_eq!(model.load(alone.path()).unwrap().unused.len(), 2);
+    assert_eq!(model.config(), config);
+    // The bare model saved over it keeps sentence-transformers' files.
+    let (bert, _) = BertModel::from_pretrained(dir.path(), &device()).unwrap();
+    bert.save_pretrained(dir.path()).unwrap();
+    let (read, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!(read.config().pooling, Pooling::Max);
+}
+
+/// The texts and vectors that sentence-transformers makes with a directory.
+fn encoded(dir: &Path) -> (Vec<String>, Vec<f64>) {
+    let out = tempfile::tempdir().unwrap();
+    Python::named().check("sentence_embeddings", dir, out.path());
+    let texts: Vec<String> = read(out.path(), "sentences.json")
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|text| text.as_str().unwrap().into())
+        .collect();
+    (texts, File::at(&out.path().join("f32.safetensors")).values("embeddings"))
+}
+
+#[cfg(feature = "tokenizers")]
+fn embedded(model: &BertForSentenceEmbedding, dir: &Path, texts: &[String]) -> Vec<f64> {
+    use burn_bert::text::{BertTokenizer, TextBatch};
+    let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
+    let tokenizer = match model.max_seq_length() {
+        Some(length) => tokenizer.with_model_max_length(length),
+        None => tokenizer,
+    };
+    let tokenizer = tokenizer.for_model(&model.bert.config().embeddings).unwrap();
+    let encodings = tokenizer.encode_batch(texts).unwrap();
+    let TextBatch { input, padding } = tokenizer.batch(&encodings, &device()).unwrap();
+    values(model.embed(&input, padding.as_ref()))
+}
+
+#[test]
+#[cfg(feature = "tokenizers")]
+#[ignore = "needs Python with sentence-transformers and a checkpoint of it, named by BURN_BERT_PYTHON and \
+            BURN_BERT_CHECKPOINT"]
+fn vectors_of_a_real_checkpoint_equal_sentence_transformers() {
+    let dir = real_checkpoint();
+    let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device()).unwrap();
+    assert!(report.is_complete(), "{report}");
+    let (texts, expected) = encoded(&dir);
+    let found = embedded(&model, &dir, &texts);
+    let largest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    println!("{} values, at most {largest:e} apart", found.len());
+    assert_close(&found, &expected, MODEL_F32);
+}
+
+#[test]
+#[cfg(feature = "tokenizers")]
+#[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
+fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
+    let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+    for (pooling, normalize) in MODES.into_iter().zip([true, false].into_iter().cycle()) {
+        let mut config =
+            config().with_pooling(pooling).with_normalize(normalize).with_max_seq_length(Some(10));
+        config.bert.embeddings.vocab_size = 486;
+        let (model, dir) = saved(&config);
+        for name in ["tokenizer.json", "tokenizer_config.json", "vocab.txt"] {
+            fs::copy(tokenizer.join(name), dir.path().join(name)).unwrap();
+        }
+        let (texts, expected) = encoded(dir.path());
+        assert_close(&embedded(&model, dir.path(), &texts), &expected, MODEL_F32);
+    }
+}

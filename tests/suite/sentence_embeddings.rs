@@ -1,0 +1,230 @@
+//! Pooling, normalisation and the contrastive loss against sentence-transformers': values, gradients and ten steps.
+
+use crate::tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
+use crate::whole_model::{self, File};
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+use burn_bert::model::{
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, MultipleNegativesRankingLoss, Pooling,
+    PretrainedModel, SentencePairBatch, mean_pooled,
+};
+use burn_bert::optim::{AdamWConfig, adamw};
+use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, cast_module};
+use std::path::{Path, PathBuf};
+
+const DTYPES: [(FloatDType, &str, Tolerance); 2] =
+    [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)];
+
+const MODES: [(Pooling, &str); 6] = [
+    (Pooling::Cls, "cls"),
+    (Pooling::Max, "max"),
+    (Pooling::Mean, "mean"),
+    (Pooling::MeanSqrtLen, "mean_sqrt_len_tokens"),
+    (Pooling::WeightedMean, "weightedmean"),
+    (Pooling::LastToken, "lasttoken"),
+];
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn case(suffix: &str) -> File {
+    File::at(&fixtures().join(format!("sentences/cases_{suffix}.safetensors")))
+}
+
+/// The tiny BERT of the fixture, in training without dropout.
+fn model(dtype: FloatDType, device: &Device, pooling: Pooling, normalize: bool) -> BertForSentenceEmbedding {
+    let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
+    let mut config = BertForSentenceEmbeddingConfig::from_pretrained(&dir).unwrap();
+    assert_eq!((config.pooling, config.normalize), (Pooling::Mean, false));
+    config.bert.embeddings.hidden_dropout_prob = 0.0;
+    config.bert.attention_probs_dropout_prob = 0.0;
+    let config = config.with_pooling(pooling).with_normalize(normalize);
+    let (model, report) = BertForSentenceEmbedding::from_pretrained_with(&config, &dir, device).unwrap();
+    assert!(report.is_complete());
+    assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
+    cast_module(model, dtype)
+}
+
+fn sentences(case: &File, name: &str, device: &Device) -> (BertEmbeddingsInput, Option<PaddingMask>) {
+    let tensor = |part: &str| Tensor::<2, Int>::from_data(case.data(&format!("{name}.{part}")), device);
+    let input = BertEmbeddingsInput::from_ids(tensor("input_ids")).unwrap();
+    (input, Some(tensor("attention_mask").equal_elem(0).into()))
+}
+
+fn batch(case: &File, device: &Device) -> SentencePairBatch {
+    SentencePairBatch::new(sentences(case, "anchors", device), sentences(case, "candidates", device)).unwrap()
+}
+
+#[test]
+fn every_pooling_equals_sentence_transformers() {
+    let device = Device::default();
+    for (dtype, suffix, tolerance) in DTYPES {
+        let case = case(suffix);
+        let (input, padding) = sentences(&case, "anchors", &device);
+        let hidden = Tensor::<3>::from_data(case.data("hidden"), (&device, DType::from(dtype)));
+        for (pooling, name) in MODES {
+            let expected = case.values(&format!("embedding.{name}"));
+            assert_close(&values(pooling.forward(hidden.clone(), padding.as_ref())), &expected, tolerance);
+            // The first row has no padding.
+            let whole = hidden.clone().narrow(0, 0, 1);
+            assert_close(&values(pooling.forward(whole, None)), &expected[..12], tolerance);
+            for (normalize, expected) in
+                [(false, expected), (true, case.values(&format!("normalized.{name}")))]
+            {
+                let model = model(dtype, &device, pooling, normalize);
+                assert_close(&values(model.embed(&input, padding.as_ref())), &expected, tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_lies_in_padding_changes_nothing_and_gets_no_gradient() {
+    let device = Device::default().autodiff();
+    let padding = PaddingMask::from_rows(&[[false, true, false], [true, true, true]]).unwrap();
+    for (pooling, _) in MODES {
+        let run = |filler: f32| {
+            let rows = [[[1.0, -4.0], [filler; 2], [3.0, -2.0]], [[filler; 2]; 3]];
+            let hidden = Tensor::<3>::from_data(rows, &device).require_grad();
+            let pooled = pooling.forward(hidden.clone(), Some(&padding));
+            let weights = Tensor::<2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+            let gradients = (pooled.clone() * weights).sum().backward();
+            (values(pooled), values(hidden.grad(&gradients).unwrap()))
+        };
+        let (pooled, gradient) = run(0.0);
+        assert_eq!(pooled[2..], [0.0; 2], "{pooling:?}: a sequence of nothing but padding gets zeros");
+        assert_eq!((&gradient[2..4], &gradient[6..]), (&[0.0; 2][..], &[0.0; 6][..]), "{pooling:?}");
+        for filler in [1e9, f32::NAN, f32::INFINITY] {
+            assert_eq!(run(filler), (pooled.clone(), gradient.clone()), "{pooling:?}, {filler}");
+        }
+    }
+    let hidden = Tensor::<3>::zeros([2, 4, 2], &device);
+    let error = Pooling::Max.try_forward(hidden.clone(), Some(&padding)).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }));
+    assert_eq!(values(mean_pooled(hidden, None)), [0.0; 4]);
+}
+
+#[test]
+fn a_zero_vector_is_normalised_to_zero_with_a_finite_gradient() {
+    let device = Device::default().autodiff();
+    let model = model(FloatDType::F32, &device, Pooling::Mean, true);
+    let nothing = PaddingMask::from_lengths(&[0], 2);
+    let input = BertEmbeddingsInput::from_rows(&[[5, 6]], &device).unwrap();
+    let vector = model.embed(&input, Some(&nothing));
+    assert_eq!(values(vector.clone()), [0.0; 12]);
+    let gradients = vector.sum().backward();
+    let words = model.bert.embeddings.word_embeddings.weight.grad(&gradients).unwrap();
+    assert!(values(words).iter().all(|gradient| gradient.is_finite()));
+}
+
+#[test]
+fn f16_is_added_up_in_f32() {
+    let device = Device::default();
+    // 3000 ones: a sum in f16 ends at 2048, where 1 is less than half a step.
+    let hidden = Tensor::<3>::ones([1, 3000, 1], (&device, DType::F16));
+    let padding = PaddingMask::from_lengths(&[2999], 3000);
+    for pooled in [Pooling::Mean.forward(hidden.clone(), None), Pooling::Mean.forward(hidden, Some(&padding))]
+    {
+        assert_eq!((pooled.dtype(), values(pooled)), (DType::F16, vec![1.0]));
+    }
+}
+
+#[test]
+fn the_contrastive_loss_and_its_gradients_equal_sentence_transformers() {
+    let device = Device::default().autodiff();
+    for (dtype, suffix, tolerance) in DTYPES {
+        let case = case(suffix);
+        for (name, symmetric) in [("plain", false), ("symmetric", true)] {
+            let vectors = |part: &str| {
+                let data = case.data(&format!("loss.{part}"));
+                Tensor::<2>::from_data(data, (&device, DType::from(dtype))).require_grad()
+            };
+            let (anchors, candidates) = (vectors("anchors"), vectors("candidates"));
+            let loss = MultipleNegativesRankingLoss::new().with_scale(5.0).with_symmetric(symmetric);
+            let loss = loss.forward(anchors.clone(), candidates.clone());
+            assert_close(&values(loss.clone()), &case.values(&format!("loss.{name}")), tolerance);
+            let gradients = loss.backward();
+            for (part, tensor) in [("anchors", anchors), ("candidates", candidates)] {
+                let expected = case.values(&format!("loss.{name}.grad.{part}"));
+                assert_close(&values(tensor.grad(&gradients).unwrap()), &expected, tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn contrastive_training_equals_sentence_transformers() {
+    let device = Device::default().autodiff();
+    for (dtype, suffix, tolerance) in DTYPES {
+        let case = case(suffix);
+        let batch = batch(&case, &device);
+        let mut model = model(dtype, &device, Pooling::Mean, true);
+        let output = model.forward(&batch);
+        assert_eq!(output.scores.dims(), [5, 7]);
+        assert_close(&values(output.loss.clone()), &case.values("model.plain"), tolerance);
+        let gradients = output.loss.backward();
+        let mut compared = 0;
+        for (name, slot) in whole_model::bert(&mut model.bert, "bert") {
+            let expected = case.values(&format!("grad.{name}"));
+            assert_close(&slot.gradient(&gradients), &expected, tolerance);
+            compared += 1;
+        }
+        assert_eq!(compared, 37);
+
+        let mut optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01));
+        let mut losses = Vec::new();
+        for _ in 0..10 {
+            let loss = model.forward(&batch).loss;
+            losses.extend(values(loss.clone()));
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            model = optimizer.step(1e-3, model, gradients);
+        }
+        assert_close(&losses, &case.values("losses"), TRAINING);
+    }
+}
+
+#[test]
+fn the_loss_of_the_config_is_the_models() {
+    let device = Device::default();
+    let case = case("f32");
+    let config = model(FloatDType::F32, &device, Pooling::Mean, true).config();
+    let config = config.with_loss(MultipleNegativesRankingLoss::new().with_symmetric(true));
+    let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
+    let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&config, dir, &device).unwrap();
+    assert_close(
+        &values(model.forward(&batch(&case, &device)).loss),
+        &case.values("model.symmetric"),
+        MODEL_F32,
+    );
+    assert_eq!(model.config(), config);
+}
+
+#[test]
+fn bad_pairs_and_configs_are_errors() {
+    let device = Device::default();
+    let vectors = |rows, columns| Tensor::<2>::ones([rows, columns], &device);
+    let loss = MultipleNegativesRankingLoss::new();
+    for candidates in [vectors(2, 4), vectors(3, 5)] {
+        let error = loss.try_forward(vectors(3, 4), candidates).unwrap_err();
+        assert!(matches!(error, Error::ShapeMismatch { input: "candidates", .. }), "{error}");
+    }
+    for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let error = loss.clone().with_scale(scale).try_forward(vectors(2, 2), vectors(2, 2)).unwrap_err();
+        assert!(matches!(error, Error::Config { field: "scale", .. }), "{error}");
+    }
+    let input = |rows: usize| BertEmbeddingsInput::from_rows(&vec![[2, 3]; rows], &device).unwrap();
+    let error = SentencePairBatch::new((input(2), None), (input(1), None)).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { input: "candidates", .. }), "{error}");
+    let padding = Some(PaddingMask::from_lengths(&[2], 3));
+    let error = SentencePairBatch::new((input(1), padding), (input(1), None)).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
+
+    let config = model(FloatDType::F32, &device, Pooling::Mean, true).config();
+    let bad_loss = config.clone().with_loss(loss.with_scale(0.0));
+    for (field, config) in [("max_seq_length", config.with_max_seq_length(Some(0))), ("scale", bad_loss)] {
+        let error = config.try_init(&device).unwrap_err();
+        assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{error}");
+    }
+}
