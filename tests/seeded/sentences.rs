@@ -30,13 +30,14 @@ fn tokenizer(dir: &Path) -> BertTokenizer {
     BertTokenizer::from_pretrained(dir).unwrap()
 }
 
-/// Question i and answer i, among words that mean nothing; each batch has every question once.
+/// Question i and answer i, among words that mean nothing; each batch has every question once. A negative has the
+/// meaningless words of its question.
 fn pairs(batches: std::ops::Range<usize>, with_negatives: bool) -> Vec<SentencePair> {
     let filler = |n: usize| format!("w{}", n * 7 % BATCH);
     let pair = |n: usize| SentencePair {
         anchor: format!("{} q{} {}", filler(n), n % BATCH, filler(n / BATCH + 3)),
         positive: format!("a{} {}", n % BATCH, filler(n / BATCH + n % 3)),
-        negative: with_negatives.then(|| format!("q{} {}", n % BATCH, filler(n))),
+        negative: with_negatives.then(|| format!("{} {}", filler(n), filler(n / BATCH + 3))),
     };
     (batches.start * BATCH..batches.end * BATCH).map(pair).collect()
 }

@@ -240,17 +240,13 @@ fn resizing_loading_and_other_heads_keep_the_pooling() {
     assert_eq!(read.config().pooling, Pooling::Max);
 }
 
-/// The texts and vectors that sentence-transformers makes with a directory.
-fn encoded(dir: &Path) -> (Vec<String>, Vec<f64>) {
+/// The texts that sentence-transformers encodes with a directory, or with those in it, and a file of the vectors, each
+/// by the name of its directory.
+fn encoded(dir: &Path) -> (Vec<String>, File) {
     let out = tempfile::tempdir().unwrap();
     Python::named().check("sentence_embeddings", dir, out.path());
-    let texts: Vec<String> = read(out.path(), "sentences.json")
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|text| text.as_str().unwrap().into())
-        .collect();
-    (texts, File::at(&out.path().join("f32.safetensors")).values("embeddings"))
+    let texts: Vec<String> = serde_json::from_value(read(out.path(), "sentences.json")).unwrap();
+    (texts, File::at(&out.path().join("f32.safetensors")))
 }
 
 #[cfg(feature = "tokenizers")]
@@ -275,7 +271,8 @@ fn vectors_of_a_real_checkpoint_equal_sentence_transformers() {
     let dir = real_checkpoint();
     let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device()).unwrap();
     assert!(report.is_complete(), "{report}");
-    let (texts, expected) = encoded(&dir);
+    let (texts, vectors) = encoded(&dir);
+    let expected = vectors.values(dir.file_name().unwrap().to_str().unwrap());
     let found = embedded(&model, &dir, &texts);
     let largest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     println!("{} values, at most {largest:e} apart", found.len());
@@ -287,15 +284,23 @@ fn vectors_of_a_real_checkpoint_equal_sentence_transformers() {
 #[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
 fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
     let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+    let all = tempfile::tempdir().unwrap();
+    let mut models = Vec::new();
     for (pooling, normalize) in MODES.into_iter().zip([true, false].into_iter().cycle()) {
-        let mut config =
-            config().with_pooling(pooling).with_normalize(normalize).with_max_seq_length(Some(10));
+        let config = config().with_pooling(pooling).with_normalize(normalize);
+        let mut config = config.with_max_seq_length(Some(10));
         config.bert.embeddings.vocab_size = 486;
-        let (model, dir) = saved(&config);
+        let name = format!("{pooling:?}");
+        let dir = all.path().join(&name);
+        let model = config.init(&device());
+        model.save_pretrained(&dir).unwrap();
         for name in ["tokenizer.json", "tokenizer_config.json", "vocab.txt"] {
-            fs::copy(tokenizer.join(name), dir.path().join(name)).unwrap();
+            fs::copy(tokenizer.join(name), dir.join(name)).unwrap();
         }
-        let (texts, expected) = encoded(dir.path());
-        assert_close(&embedded(&model, dir.path(), &texts), &expected, MODEL_F32);
+        models.push((name, dir, model));
+    }
+    let (texts, expected) = encoded(all.path());
+    for (name, dir, model) in models {
+        assert_close(&embedded(&model, &dir, &texts), &expected.values(&name), MODEL_F32);
     }
 }
