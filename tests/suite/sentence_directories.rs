@@ -117,6 +117,10 @@ fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_fi
     assert_eq!(fs::read_to_string(dir.path().join("README.md")).unwrap(), "mine");
     let sentence = read(dir.path(), "sentence_bert_config.json");
     assert_eq!(sentence, json!({ "max_seq_length": 7, "do_lower_case": false }));
+    let config = model.config().with_max_seq_length(None);
+    let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&config, dir.path(), &device()).unwrap();
+    model.save_pretrained(dir.path()).unwrap();
+    assert_eq!(read(dir.path(), "sentence_bert_config.json"), json!({ "do_lower_case": false }));
     assert_eq!(read(dir.path(), "modules.json").as_array().unwrap().len(), 3);
     // The pooler that was there is there still.
     let report = bert.load(dir.path()).unwrap();

@@ -1,6 +1,6 @@
 //! Pooling, normalisation and the contrastive loss against sentence-transformers': values, gradients and ten steps.
 
-use crate::tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
+use crate::tolerance::{F16, F32, F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
 use crate::whole_model::{self, File};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -117,10 +117,21 @@ fn a_zero_vector_is_normalised_to_zero_with_a_finite_gradient() {
     let gradients = vector.sum().backward();
     let words = model.bert.embeddings.word_embeddings.weight.grad(&gradients).unwrap();
     assert!(values(words).iter().all(|gradient| gradient.is_finite()));
+
+    // Beside a zero vector, the others have the gradients that they should: 20 · cos is 20, 0 and 0.
+    let vectors = |rows| Tensor::<2>::from_data(rows, &device).require_grad();
+    let (anchors, candidates) = (vectors([[3.0, 4.0], [0.0, 0.0]]), vectors([[3.0, 4.0], [0.0, 0.0]]));
+    let loss = MultipleNegativesRankingLoss::new().forward(anchors.clone(), candidates.clone());
+    assert_close(&values(loss.clone()), &[(2f64.ln() + (-20f64).exp()) / 2.0], F32);
+    let gradients = loss.backward();
+    for tensor in [anchors, candidates] {
+        let gradient = values(tensor.grad(&gradients).unwrap());
+        assert!(gradient.iter().all(|gradient| gradient.is_finite()), "{gradient:?}");
+    }
 }
 
 #[test]
-fn f16_is_added_up_in_f32() {
+fn f16_is_added_up_and_normalised_in_f32() {
     let device = Device::default();
     // 3000 ones: a sum in f16 ends at 2048, where 1 is less than half a step.
     let hidden = Tensor::<3>::ones([1, 3000, 1], (&device, DType::F16));
@@ -129,6 +140,11 @@ fn f16_is_added_up_in_f32() {
     {
         assert_eq!((pooled.dtype(), values(pooled)), (DType::F16, vec![1.0]));
     }
+    // 400² is past the largest f16, 65504.
+    let vectors = Tensor::<2>::from_data([[300.0, 400.0]], (&device, DType::F16));
+    let scores = MultipleNegativesRankingLoss::new().try_scores(vectors.clone(), vectors).unwrap();
+    assert_eq!(scores.dtype(), DType::F16);
+    assert_close(&values(scores), &[20.0], F16);
 }
 
 #[test]
