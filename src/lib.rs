@@ -59,7 +59,7 @@
 //! | module | contents |
 //! |---|---|
 //! | the crate itself | the input layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
-//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, sentence embeddings |
+//! | [`model`] | [`BertModel`] and its heads: masked language modelling, sequence and token classification, sentence embeddings |
 //! | [`encoder`] | the transformer layers |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
 //! | [`training`] | collators, datasets, loaders, metrics, and what trains a model in Burn's `Learner` |

@@ -8,7 +8,7 @@ use burn::data::dataloader::batcher::Batcher;
 use burn::prelude::*;
 use std::sync::Arc;
 
-/// Two sentences that belong together, for contrastive training.
+/// Two sentences that belong together, for contrastive training with a [`SentencePairBatcher`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentencePair {
     /// Such as a question.
@@ -31,6 +31,20 @@ impl SentencePair {
 ///
 /// The candidates of a batch are its positives and then its negatives. Two pairs of a batch should not have the same
 /// positive: it would be a negative of the other's anchor.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::text::BertTokenizer;
+/// use burn_bert::training::{SentencePair, SentencePairBatcher, TryBatcher};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\n")?;
+/// let batcher = SentencePairBatcher::new(BertTokenizer::from_pretrained(dir.path())?);
+/// let pairs = vec![SentencePair::new("sun", "sun sun"), SentencePair::new("rain", "rain rain")];
+/// let batch = batcher.try_batch(pairs, &Device::default())?;
+/// assert_eq!(batch.candidates.dims(), [2, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SentencePairBatcher {
     tokenizer: Arc<BertTokenizer>,
