@@ -1,7 +1,7 @@
 //! Classification of 16 sequences of 8 to 128 tokens, about half of whose rectangle is padding: a training step and
 //! inference, here and in PyTorch, as two tables.
 //!
-//!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --features x86-v4 --bench compare_classification
+//!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_classification
 //!
 //! Set the variables of `compare_masked_lm` for allocators that keep their pages. The contestants have the same
 //! weights and the same batch, and their losses are compared first. They take turns, so that they see the same

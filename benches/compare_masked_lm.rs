@@ -1,6 +1,6 @@
 //! A training step of a whole BERT by masked language modelling, here and in PyTorch, as one table.
 //!
-//!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --features x86-v4 --bench compare_masked_lm
+//!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_masked_lm
 //!
 //! For allocators that keep their pages, mimalloc's here and glibc's in PyTorch, set `MIMALLOC_PURGE_DELAY=-1` and
 //! `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456`.
