@@ -76,7 +76,7 @@
 //! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
 //! | `tokenizers` | text to batches, as transformers' tokenizers |
 //! | `train` | Burn's trainer |
-//! | `x86-v4` | matrix products of Flex with AVX-512 |
+//! | `x86-v4` (default) | matrix products of Flex with AVX-512 on CPUs that have it |
 //!
 //! # Errors
 //!
