@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
 //! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`], or [`ClippedAdamW`] in the same pass |
-//! | `get_linear_schedule_with_warmup` | [`linear_warmup_decay`] |
+//! | `get_linear_schedule_with_warmup` | [`linear_warmup_decay`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
 //!
 //! They work with Burn's `ModuleOptimizer`, parameter groups and records.
 

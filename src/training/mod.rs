@@ -36,14 +36,15 @@
 //!
 //! For Burn's `SupervisedTraining` (features `tokenizers` and `train`):
 //!
-//! | | masked language modelling | classification |
-//! |---|---|---|
-//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` |
-//! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` |
-//! | loaders | `TrainingLoader`, `ValidationLoader` | `LabelledLoader` |
-//! | metrics beside Burn's | | `ConfusionMetric`, `SpearmanMetric` |
-//! | model | `Training` | `Training` |
-//! | run | `Run`, `Patience`, `progress` | `Run`, `Patience`, `progress` |
+//! | | masked language modelling | classification | sentence embeddings |
+//! |---|---|---|---|
+//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` | `SentencePair` |
+//! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `SentencePairBatcher` |
+//! | loaders | `TrainingLoader`, `ValidationLoader` | `LabelledLoader` | `LabelledLoader` |
+//! | metrics beside Burn's | | `ConfusionMetric`, `SpearmanMetric` | |
+//!
+//! `Training` makes any model trainable by Burn's `Learner`; `Run`, `Patience` and `progress` are for stopping, resuming and
+//! showing a run.
 
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod classification;
