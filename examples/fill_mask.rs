@@ -8,7 +8,6 @@ use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::text::BertTokenizer;
 use clap::Parser;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(about = "Guesses the masked words of a text")]
@@ -25,14 +24,8 @@ struct Args {
     text: String,
 }
 
-fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+fn main() -> Result<()> {
+    run(&Args::parse())
 }
 
 fn run(args: &Args) -> Result<()> {

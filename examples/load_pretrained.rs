@@ -8,7 +8,6 @@ use burn::prelude::*;
 use burn_bert::{BertEmbeddings, BertEmbeddingsInput};
 use clap::Parser;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(about = "Loads the embedding layer of a BERT or RoBERTa checkpoint and shows what is in it")]
@@ -33,14 +32,8 @@ struct Args {
 /// Common words, of which those that the vocabulary has are looked at.
 const WORDS: [&str; 6] = ["king", "monday", "france", "seven", "running", "green"];
 
-fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+fn main() -> Result<()> {
+    run(&Args::parse())
 }
 
 fn run(args: &Args) -> Result<()> {

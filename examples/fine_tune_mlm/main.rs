@@ -28,7 +28,6 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use settings::Settings;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -62,14 +61,8 @@ struct Args {
     settings: Settings,
 }
 
-fn main() -> ExitCode {
-    match fine_tune(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+fn main() -> Result<()> {
+    fine_tune(&Args::parse())
 }
 
 fn fine_tune(args: &Args) -> Result<()> {

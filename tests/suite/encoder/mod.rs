@@ -145,6 +145,7 @@ fn a_config_that_no_encoder_has_names_the_field() {
         let error = config.try_init(&Device::default()).unwrap_err();
         assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{error}");
     }
+    assert!(valid().with_layer_norm_eps(0.0).validate().is_err());
     valid().with_max_position_embeddings(0).validate().unwrap();
 }
 
