@@ -1,11 +1,10 @@
 //! Trains a classifier on labelled texts: `cargo run --release --features tokenizers,train --example
 //! fine_tune_classifier -- --checkpoint DIR --train FILE --valid FILE --output DIR`.
 //!
-//! Takes a Hugging Face directory with any head or none, and files in CSV, TSV or JSON lines; writes a directory
-//! that `classify` and transformers' `AutoModelForSequenceClassification` read. In `OUTPUT/training` lie the
-//! trainer's checkpoints and logs and two pictures: the loss, and which class was taken for which. The model that is
-//! saved is that of the best validation. Ctrl-C stops after the present batch; `--resume` goes on from the last
-//! validation.
+//! Takes a Hugging Face directory with any head or none, and files in CSV, TSV or JSON lines; writes a directory that
+//! `classify` and transformers' `AutoModelForSequenceClassification` read. In `OUTPUT/training` lie the trainer's
+//! checkpoints and logs and two pictures: the loss and the confusion matrix. The model of the best validation is saved.
+//! Ctrl-C stops after the current batch; `--resume` continues from the last validation.
 
 #[path = "../pictures/confusion.rs"]
 mod confusion;
@@ -52,15 +51,15 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     train: PathBuf,
 
-    /// Others, to validate on after each epoch.
+    /// Texts with labels for the validation after each epoch.
     #[arg(long, value_name = "FILE")]
     valid: PathBuf,
 
-    /// The directory that is written, in Hugging Face's format; new or empty, but for --resume.
+    /// The output directory, in Hugging Face's format; new or empty, except with --resume.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
 
-    /// Goes on with the run that was stopped in this output directory.
+    /// Continue the run that was stopped in this output directory.
     #[arg(long)]
     resume: bool,
 
@@ -178,7 +177,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Chooses what is trained: everything, all but the embeddings, or low-rank adapters of the layers and the head.
+/// Selects the trained parameters: all, all but the embeddings, or low-rank adapters of the layers and the head.
 fn adapt(model: BertForSequenceClassification, settings: &Settings) -> BertForSequenceClassification {
     let group = |pattern: &str| ParamGroup::from_regex(pattern).expect("the pattern is valid");
     let model = match settings.lora {
@@ -197,7 +196,7 @@ fn adapt(model: BertForSequenceClassification, settings: &Settings) -> BertForSe
     }
 }
 
-/// The mean loss, and what was predicted for what.
+/// The mean loss and the confusion matrix.
 fn validate(
     model: &BertForSequenceClassification,
     loader: &dyn DataLoader<SequenceClassificationBatch>,

@@ -1,4 +1,4 @@
-//! What a run depends on.
+//! The settings of a run.
 
 use crate::TextColumns;
 use anyhow::{Result, ensure};
@@ -6,7 +6,7 @@ use burn_bert::training::{Column, LabelKind};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-/// A resumed run must have the same.
+/// A run is resumed with the settings that it began with.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Passes over the texts; each is followed by a validation.
@@ -17,15 +17,15 @@ pub struct Settings {
     #[arg(long, default_value_t = 16)]
     pub batch_size: usize,
 
-    /// Batches in an optimiser step.
+    /// Batches in an optimiser step (gradient accumulation).
     #[arg(long, default_value_t = 1)]
     pub accumulation: usize,
 
-    /// Tokens of a text, [CLS] and [SEP] included; what is longer is cut.
+    /// Tokens of a text, [CLS] and [SEP] included; longer texts are cut.
     #[arg(long, default_value_t = 128)]
     pub max_length: usize,
 
-    /// The highest learning rate; it grows to it over the first tenth of the steps and falls to 0.
+    /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
     #[arg(long, default_value_t = 5e-5)]
     pub learning_rate: f64,
 
@@ -34,27 +34,27 @@ pub struct Settings {
     #[serde(default)]
     pub layer_decay: Option<f64>,
 
-    /// AdamW's decay, which biases and LayerNorm are spared.
+    /// AdamW's weight decay; biases and LayerNorm are not decayed.
     #[arg(long, default_value_t = 0.01)]
     pub weight_decay: f64,
 
-    /// What keeps its values.
+    /// A part of the model that is not trained.
     #[arg(long, value_enum)]
     pub freeze: Option<Part>,
 
-    /// Trains adapters of this rank in the layers, and the head, instead of everything.
+    /// Train LoRA adapters of this rank in the layers, and the head, instead of all parameters.
     #[arg(long, value_name = "RANK")]
     pub lora: Option<usize>,
 
-    /// Stop when the validation loss has not fallen for so many epochs.
+    /// Stop when the validation loss has not fallen for this many epochs.
     #[arg(long, value_name = "EPOCHS")]
     pub patience: Option<usize>,
 
-    /// The seed of everything random.
+    /// The seed of all random numbers.
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 
-    /// The column of the text, by name or by place from 0 on.
+    /// The column of the text, by name or by index from 0.
     #[arg(long, default_value = "text")]
     pub text: String,
 
@@ -66,7 +66,7 @@ pub struct Settings {
     #[arg(long, default_value = "label")]
     pub label: String,
 
-    /// The first row of a table is data.
+    /// The first row of a table is data and not a header.
     #[arg(long)]
     pub no_header: bool,
 }

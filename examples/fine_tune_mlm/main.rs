@@ -1,10 +1,10 @@
 //! Trains a BERT on your own text: `cargo run --release --features tokenizers,train --example fine_tune_mlm --
 //! --checkpoint DIR --text FILE --output DIR`.
 //!
-//! Takes a Hugging Face directory and a UTF-8 text, trains by masked language modelling with Burn's own trainer,
-//! and writes a Hugging Face directory. Beside it, in `OUTPUT/training`, lie the trainer's checkpoints and logs
-//! and a picture of the loss. Ctrl-C, in the dashboard `q` and then `s`, stops after the present batch and saves;
-//! `--resume` goes on from the last validation.
+//! Takes a Hugging Face directory and a UTF-8 text, trains by masked language modelling with Burn's own trainer, and
+//! writes a Hugging Face directory. Beside it, in `OUTPUT/training`, lie the trainer's checkpoints and logs and a
+//! picture of the loss. Ctrl-C, in the dashboard `q` and then `s`, stops after the current batch and saves; `--resume`
+//! continues from the last validation.
 
 #[path = "../pictures/loss.rs"]
 mod picture;
@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Where the windows of the text start, as the run writes it down so that a resumed one does not look for them again.
+/// The file with the starts of the text's windows, which a resumed run reads instead of finding them again.
 const INDEX: &str = "windows.json";
 
 /// An allocator that keeps its pages makes training faster; see docs/performance.md.
@@ -49,11 +49,11 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
 
-    /// The directory that is written, in Hugging Face's format; new or empty, but for --resume.
+    /// The output directory, in Hugging Face's format; new or empty, except with --resume.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
 
-    /// Goes on with the run that was stopped in this output directory.
+    /// Continue the run that was stopped in this output directory.
     #[arg(long)]
     resume: bool,
 

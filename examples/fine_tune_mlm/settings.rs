@@ -1,4 +1,4 @@
-//! What a run depends on.
+//! The settings of a run.
 
 use anyhow::{Result, bail, ensure};
 use burn::prelude::*;
@@ -6,7 +6,7 @@ use burn::tensor::DeviceType;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-/// A resumed run must have the same.
+/// A run is resumed with the settings that it began with.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Optimiser steps.
@@ -21,12 +21,12 @@ pub struct Settings {
     #[arg(long, default_value_t = 8)]
     pub batch_size: usize,
 
-    /// Batches in an optimiser step.
+    /// Batches in an optimiser step (gradient accumulation).
     #[arg(long, default_value_t = 1)]
     pub accumulation: usize,
 
-    /// GPUs that share each optimiser step, each with batches of its own: the first of whatever kind is compiled in
-    /// and has so many. With more than one, dropout depends on who draws first, and no run repeats another exactly.
+    /// GPUs that share each optimiser step, each with its own batches: those of the first kind that is compiled in and
+    /// has that many. With more than one, the order of dropout's seeds varies, and no run repeats another exactly.
     #[arg(long, default_value_t = 1)]
     pub devices: usize,
 
@@ -34,15 +34,15 @@ pub struct Settings {
     #[arg(long, default_value_t = 128)]
     pub seq_len: usize,
 
-    /// Windows that are validated on, at most, from all over the text. One in twenty is held out and not trained on.
+    /// Most windows for validation, from all over the text. One in twenty is held out and not trained on.
     #[arg(long, default_value_t = 64)]
     pub held_out: usize,
 
-    /// The highest learning rate; it grows to it over the first tenth of the steps and falls to 0.
+    /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
     #[arg(long, default_value_t = 5e-5)]
     pub learning_rate: f64,
 
-    /// AdamW's decay, which biases and LayerNorm are spared.
+    /// AdamW's weight decay; biases and LayerNorm are not decayed.
     #[arg(long, default_value_t = 0.01)]
     pub weight_decay: f64,
 
@@ -58,17 +58,17 @@ pub struct Settings {
     #[arg(long)]
     pub whole_words: bool,
 
-    /// Stop when the held-out loss has not fallen for so many validations, and save the model of the best one.
+    /// Stop when the held-out loss has not fallen for this many validations, and save the best model.
     #[arg(long, value_name = "VALIDATIONS")]
     pub patience: Option<usize>,
 
-    /// The seed of everything random.
+    /// The seed of all random numbers.
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 }
 
 impl Settings {
-    /// Validations, and what Burn's trainer calls epochs.
+    /// Validations, which are the epochs of Burn's trainer.
     pub fn epochs(&self) -> usize {
         self.steps.div_ceil(self.eval_every)
     }

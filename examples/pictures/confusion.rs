@@ -1,4 +1,4 @@
-//! Which class was taken for which.
+//! The confusion matrix as a picture.
 
 use anyhow::{Context, Result};
 use burn_bert::training::{ConfusionMatrix, LabelNames};
@@ -9,7 +9,7 @@ use std::path::Path;
 const SIZE: i32 = 480;
 const MARGIN: i32 = 110;
 
-/// Draws the shares of each true class, a line each: the darker the more often.
+/// Draws a row for each true class; the darker a cell, the larger its share of the row.
 pub fn draw(matrix: &ConfusionMatrix, names: &LabelNames, path: &Path) -> Result<()> {
     let root = SVGBackend::new(path, (SIZE as u32, SIZE as u32)).into_drawing_area();
     root.fill(&WHITE)?;

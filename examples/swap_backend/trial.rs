@@ -1,4 +1,4 @@
-//! A saved model, a batch, and what one device makes of them.
+//! A saved model, a batch, and the results of one device.
 
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, ModuleOptimizer, SgdConfig};
@@ -27,7 +27,7 @@ pub struct Workload {
     targets: TensorData,
 }
 
-/// What a device made of the workload.
+/// The results of a device.
 pub struct Outcome {
     pub output: Vec<f32>,
     /// Of the word table.

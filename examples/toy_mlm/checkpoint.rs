@@ -1,4 +1,4 @@
-//! Stopping a run and going on with it.
+//! Saving and resuming a run.
 //!
 //! A checkpoint is a folder of Burn records and a `run.json`. The records of a step carry its number in their
 //! names, and `run.json`, which says which step counts, is written last and by renaming: whatever interrupts
@@ -44,7 +44,7 @@ impl Run<'_> {
         self.remove_older(dir)
     }
 
-    /// Takes the place of the run that was saved to `dir`.
+    /// Continues the run that was saved to `dir`.
     pub fn resume(&mut self, dir: &Path) -> Result<()> {
         let path = dir.join(STATE);
         let json = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;

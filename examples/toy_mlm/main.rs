@@ -32,10 +32,10 @@ use task::Task;
 /// Train a small BERT by masked language modelling and show what its position embeddings learn.
 #[derive(Parser)]
 struct Args {
-    /// Seed of the data, of the first weights and of dropout.
+    /// Seed of the data, the initial weights and dropout.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Training steps in all, those of a resumed run included [default: 400, or 1500 with --text].
+    /// Total number of training steps, those of a resumed run included [default: 400, or 1500 with --text].
     #[arg(long)]
     steps: Option<usize>,
     /// Train on the words of this UTF-8 file instead of the synthetic language.
@@ -44,7 +44,7 @@ struct Args {
     /// Save both models, their optimisers and the losses to this folder at the end.
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Go on from what --save left in this folder; seed and text must be those of that run.
+    /// Continue the run that --save stored in this folder; seed and text must be the same.
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 }

@@ -1,9 +1,9 @@
 //! A language in which a letter follows from its position and from nothing else.
 //!
-//! Forty-eight places each have one of sixteen letters, three places to a letter, dealt out by the seed. A
-//! sentence is a random choice of places, read from left to right: the letter of each, at the position of each.
-//! Which places come is drawn anew every time, so the other letters of a sentence say next to nothing about a
-//! masked one, and a model that cannot see positions can only guess.
+//! Forty-eight places each have one of sixteen letters, three places to a letter, shuffled by the seed. A sentence is a
+//! random choice of places, read from left to right: the letter of each, at the position of each. The places are chosen
+//! at random for every sentence, so the other letters say next to nothing about a masked one, and a model without
+//! positions can only guess.
 
 use crate::task::{CLS, Outcome, SPECIAL_TOKENS, Task};
 use burn_bert::BertEmbeddingsConfig;

@@ -60,7 +60,7 @@ impl Report {
         })
     }
 
-    /// Whether the run shows what it is there to show.
+    /// Whether the model learned what it should.
     pub fn has_learned(&self) -> bool {
         self.task_has_learned
             && self.used_movement > 0.0
