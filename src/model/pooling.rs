@@ -6,9 +6,9 @@ use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use serde::{Deserialize, Serialize};
 
-/// How the vectors of a sequence's tokens become one, under sentence-transformers' names.
+/// How the vectors of a sequence's tokens are pooled into one, with sentence-transformers' names.
 ///
-/// Padding takes no part, wherever it is. A sequence of nothing but padding gets zeros.
+/// Padding is ignored, at any position. A sequence of padding only gets zeros.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -36,12 +36,12 @@ pub enum Pooling {
     Mean,
     /// The first token.
     Cls,
-    /// The largest value over the tokens, in each of the H features by itself.
+    /// The maximum over the tokens, for each of the H features.
     Max,
     /// The sum over the root of the number of tokens: Σ xᵢ / √n.
     MeanSqrtLen,
-    /// The mean with later tokens weighing more: Σ wᵢ·xᵢ / Σ wᵢ, with wᵢ = 1 for the first token, 2 for the place
-    /// after it, and so on.
+    /// The mean with later tokens weighing more: Σ wᵢ·xᵢ / Σ wᵢ, with wᵢ = 1 for the first token, 2 for the next
+    /// position, and so on.
     WeightedMean,
     /// The last token.
     LastToken,
@@ -88,7 +88,7 @@ impl Pooling {
         })
     }
 
-    /// What the vector at each place of a sequence is multiplied with before they are added up.
+    /// The weight of each position in the sum.
     fn weights(self, is_padding: &[bool]) -> Vec<f64> {
         let mut weights = vec![0.0; is_padding.len()];
         let is_token = |&place: &usize| !is_padding[place];

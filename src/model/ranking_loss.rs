@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::prelude::*;
 
-/// The contrastive loss with in-batch negatives: of all candidates of a batch, each anchor is to be nearest to its own.
+/// The contrastive loss with in-batch negatives: each anchor should be nearer to its own candidate than to all others
+/// of the batch.
 ///
 /// Candidate i < B belongs to anchor i; all others, those past B included, are negatives of that anchor. With scores
 /// `sᵢⱼ = scale · cos(aᵢ, cⱼ)`:
@@ -34,10 +35,10 @@ use burn::prelude::*;
 /// `directions=("query_to_doc", "doc_to_query")` and `partition_mode="per_direction"`.
 #[derive(Config, Debug, PartialEq)]
 pub struct MultipleNegativesRankingLoss {
-    /// What cosines are multiplied with, the inverse of the temperature; above 0.
+    /// The factor of the cosines, the inverse of the temperature; above 0.
     #[config(default = 20.0)]
     pub scale: f64,
-    /// Whether each candidate is to be nearest to its own anchor as well.
+    /// Whether each candidate should be nearest to its own anchor as well.
     #[config(default = false)]
     pub symmetric: bool,
 }

@@ -16,14 +16,14 @@ use burn::prelude::*;
 pub struct BertForSentenceEmbeddingConfig {
     /// The model below.
     pub bert: BertModelConfig,
-    /// How the vectors of the tokens become one.
+    /// How the vectors of the tokens are pooled.
     #[config(default = "Pooling::Mean")]
     pub pooling: Pooling,
     /// Whether the vectors are scaled to length 1.
     #[config(default = true)]
     pub normalize: bool,
-    /// The length in tokens to which sentences are to be cut, sentence-transformers' `max_seq_length`; it is the
-    /// tokenizer that cuts. By default what the tokenizer says.
+    /// The length in tokens that sentences are cut to, sentence-transformers' `max_seq_length`; the tokenizer cuts
+    /// them. By default the tokenizer's own limit.
     pub max_seq_length: Option<usize>,
     /// The loss in training. Not stored.
     #[config(default = "MultipleNegativesRankingLoss::new()")]
@@ -74,7 +74,7 @@ impl BertForSentenceEmbeddingConfig {
     }
 }
 
-/// BERT or RoBERTa with one vector a sentence: the tokens' vectors pooled and, if so configured, normalised.
+/// BERT or RoBERTa with one vector a sentence: the pooled and, if so configured, normalised vectors of its tokens.
 ///
 /// Made by [`BertForSentenceEmbeddingConfig::init`], or read by
 /// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory of sentence-transformers or of
@@ -107,8 +107,8 @@ impl BertForSentenceEmbeddingConfig {
 /// # Checkpoints
 ///
 /// Pooling, normalisation and `max_seq_length` are those of `modules.json`, `1_Pooling/config.json` and
-/// `sentence_bert_config.json`, and are saved there. A directory without `modules.json` gets the mean without
-/// normalisation, as sentence-transformers takes it. The model has no pooler: one in a checkpoint is
+/// `sentence_bert_config.json`, and are saved there. Without `modules.json`, the vector is the mean without
+/// normalisation, as in sentence-transformers. The model has no pooler: one in a checkpoint is
 /// [unused](super::LoadReport::unused), and a directory that has one keeps it.
 ///
 /// Source: `SentenceTransformer` of sentence-transformers 6.2.
@@ -126,7 +126,7 @@ pub struct BertForSentenceEmbedding {
     loss: MultipleNegativesRankingLoss,
 }
 
-/// What [`BertForSentenceEmbedding::forward`] returns.
+/// The output of [`BertForSentenceEmbedding::forward`].
 #[derive(Debug)]
 pub struct SentenceEmbeddingOutput {
     /// The loss, `[1]`.
@@ -147,7 +147,7 @@ impl BertForSentenceEmbedding {
         }
     }
 
-    /// The length in tokens to which sentences are to be cut, if it is not the tokenizer's own.
+    /// The length in tokens that sentences are cut to, if it is not the tokenizer's own.
     pub fn max_seq_length(&self) -> Option<usize> {
         self.max_seq_length
     }

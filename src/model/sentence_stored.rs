@@ -17,7 +17,7 @@ const POOLING: &str = "1_Pooling";
 const NORMALIZE: &str = "2_Normalize";
 const TRANSFORMER: &str = "sentence_bert_config.json";
 
-/// What sentence-transformers calls a pooling in `pooling_mode`, and in the flags that were before that.
+/// The names of a pooling in `pooling_mode` and in the older flags.
 const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::Cls, "cls", "pooling_mode_cls_token"),
     (Pooling::Mean, "mean", "pooling_mode_mean_tokens"),
@@ -31,8 +31,8 @@ impl BertForSentenceEmbeddingConfig {
     /// Reads the config of a directory of sentence-transformers, or a Hugging Face `config.json`: the file, or the
     /// directory that holds it.
     ///
-    /// Of sentence-transformers are read `modules.json`, the pooling's config and the `max_seq_length` of
-    /// `sentence_bert_config.json`; prompts and `do_lower_case` are the tokenizer's business and are not.
+    /// Of sentence-transformers' files it reads `modules.json`, the pooling's config and the `max_seq_length` of
+    /// `sentence_bert_config.json`. Prompts and `do_lower_case` belong to the tokenizer and are not read.
     ///
     /// # Errors
     ///

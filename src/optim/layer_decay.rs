@@ -6,7 +6,7 @@ use burn::optim::LearningRate;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::optim::lr_scheduler::{LrScheduler, LrSchedulerRecord};
 
-/// A schedule whose rates are those of another times a factor, for a group of parameters.
+/// A schedule whose rates are those of another schedule times a factor, for a group of parameters.
 ///
 /// ```
 /// use burn::module::ParamGroup;
@@ -55,7 +55,7 @@ impl LrScheduler for ScaledLr {
     }
 }
 
-/// A schedule with layer-wise decay: the deeper a layer lies, the less it learns.
+/// A schedule with layer-wise decay: the further a layer is from the head, the lower its learning rate.
 ///
 /// With η the rate of `schedule` and L = `num_hidden_layers`:
 ///
@@ -65,9 +65,9 @@ impl LrScheduler for ScaledLr {
 /// embeddings           η · decay^(L + 1)
 /// ```
 ///
-/// Parameters go by their paths, so that every model of this crate will do, in a
-/// [`Training`](crate::training) or with LoRA's adapters too. A tied masked-language-model head reads the word table,
-/// which is of the embeddings. Groups that are added later, with `with_group`, count before these.
+/// Parameters are recognised by their paths, in every model of this crate, also in a [`Training`](crate::training) or
+/// with LoRA's adapters too. A tied masked-language-model head reads the word table, which belongs to the embeddings.
+/// Groups that are added later with `with_group` take precedence.
 ///
 /// ```
 /// use burn::optim::ModuleOptimizer;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// Two sentences that belong together, for contrastive training with a [`SentencePairBatcher`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentencePair {
-    /// Such as a question.
+    /// The first sentence, for example a question.
     pub anchor: String,
-    /// What its vector is to be near to, such as the answer.
+    /// The sentence that it belongs to, for example the answer.
     pub positive: String,
-    /// What it is not to be near to although it looks like it, if anything: a hard negative.
+    /// A hard negative: a similar sentence that it does not belong to.
     pub negative: Option<String>,
 }
 
