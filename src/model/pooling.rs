@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// # Numerics
 ///
-/// Sums over f16 and bf16 are f32 and rounded once.
+/// f16 and bf16 are summed in f32 and rounded once.
 ///
 /// Source: `Pooling` of sentence-transformers 6.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub enum Pooling {
     Cls,
     /// The maximum over the tokens, for each of the H features.
     Max,
-    /// The sum over the root of the number of tokens: Σ xᵢ / √n.
+    /// The sum of the n tokens divided by √n: Σ xᵢ / √n.
     MeanSqrtLen,
     /// The mean with later tokens weighing more: Σ wᵢ·xᵢ / Σ wᵢ, with wᵢ = 1 for the first token, 2 for the next
     /// position, and so on.
@@ -91,25 +91,20 @@ impl Pooling {
     /// The weight of each position in the sum.
     fn weights(self, is_padding: &[bool]) -> Vec<f64> {
         let mut weights = vec![0.0; is_padding.len()];
-        let is_token = |&place: &usize| !is_padding[place];
-        let Some(first) = (0..is_padding.len()).find(is_token) else { return weights };
-        let tokens = || (0..is_padding.len()).filter(is_token);
+        let tokens: Vec<usize> = (0..is_padding.len()).filter(|&place| !is_padding[place]).collect();
+        let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else { return weights };
+        let count = tokens.len() as f64;
         match self {
             Self::Cls => weights[first] = 1.0,
-            Self::LastToken => tokens().for_each(|place| {
-                weights.fill(0.0);
-                weights[place] = 1.0;
-            }),
-            Self::Mean | Self::MeanSqrtLen | Self::Max => {
-                let count = tokens().count() as f64;
-                let share = if self == Self::MeanSqrtLen { count.sqrt().recip() } else { count.recip() };
-                tokens().for_each(|place| weights[place] = share);
-            }
+            Self::LastToken => weights[last] = 1.0,
+            Self::MeanSqrtLen => tokens.iter().for_each(|&place| weights[place] = count.sqrt().recip()),
             Self::WeightedMean => {
                 let weight = |place: usize| (place - first + 1) as f64;
-                let total: f64 = tokens().map(weight).sum();
-                tokens().for_each(|place| weights[place] = weight(place) / total);
+                let total: f64 = tokens.iter().map(|&place| weight(place)).sum();
+                tokens.iter().for_each(|&place| weights[place] = weight(place) / total);
             }
+            // A maximum is no weighted sum and has no use for weights.
+            Self::Mean | Self::Max => tokens.iter().for_each(|&place| weights[place] = count.recip()),
         }
         weights
     }

@@ -9,15 +9,15 @@ use burn::prelude::*;
 /// The contrastive loss with in-batch negatives: each anchor should be nearer to its own candidate than to all others
 /// of the batch.
 ///
-/// Candidate i < B belongs to anchor i; all others, those past B included, are negatives of that anchor. With scores
-/// `sᵢⱼ = scale · cos(aᵢ, cⱼ)`:
+/// Candidate i < B is the positive of anchor i. All other candidates are negatives of that anchor, including those
+/// from B on (hard negatives). With scores `sᵢⱼ = scale · cos(aᵢ, cⱼ)`:
 ///
 /// ```text
 /// loss      = −(1/B) Σᵢ log( exp sᵢᵢ / Σⱼ exp sᵢⱼ )
 /// symmetric = (loss − (1/B) Σᵢ log( exp sᵢᵢ / Σₖ exp sₖᵢ )) / 2,  k over the anchors
 /// ```
 ///
-/// Two anchors of one batch must not have the same candidate, which would be a positive and a negative at once.
+/// Anchors of one batch should have different positives: the positive of one is a negative of all others.
 ///
 /// ```
 /// use burn::prelude::*;

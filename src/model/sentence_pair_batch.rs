@@ -1,12 +1,12 @@
-//! Batches of sentences and of what they mean the same as.
+//! Batches of pairs of sentences.
 
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 use crate::error::{Error, Result};
 
 /// A batch for the contrastive training of a [`BertForSentenceEmbedding`](super::BertForSentenceEmbedding).
 ///
-/// Candidate i is the positive of anchor i. Candidates past the number of anchors are further negatives of all
-/// anchors (hard negatives).
+/// Candidate i is the positive of anchor i. Candidates beyond the number of anchors are negatives of all anchors (hard
+/// negatives).
 ///
 /// ```
 /// use burn::prelude::*;

@@ -37,8 +37,8 @@ impl BertForSentenceEmbeddingConfig {
     /// # Errors
     ///
     /// Those of [`BertModelConfig::from_pretrained`]; [`Error::ConfigFile`], naming the field, if the modules are not
-    /// a transformer in the directory itself, a pooling and at most a normalisation of sentences, or the pooling
-    /// joins several modes, leaves a prompt out or is of another width.
+    /// a transformer in the directory itself, a pooling and optionally a normalisation, or the pooling has several
+    /// modes, leaves out prompts or has another width.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Self::from_fields(&Fields::at(path.as_ref())?)
     }
@@ -198,7 +198,7 @@ impl Stored for BertForSentenceEmbedding {
         Vec::new()
     }
 
-    /// In the form that every version of sentence-transformers since 2.0 reads.
+    /// In the format that every version of sentence-transformers since 2.0 reads.
     fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
         let config = self.config();
         let module = |index: usize, path: &str, class: &str| {

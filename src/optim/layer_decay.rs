@@ -26,8 +26,8 @@ pub struct ScaledLr {
 }
 
 impl ScaledLr {
-    /// The rates of `schedule`'s first group, the one that holds all parameters, times `factor`, from where
-    /// `schedule` is now.
+    /// The base rates of `schedule`, those of parameters without a group, times `factor`, starting at the step that
+    /// `schedule` is at.
     ///
     /// # Errors
     ///

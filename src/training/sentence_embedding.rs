@@ -6,9 +6,9 @@ use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
 
 /// One batch forward and backward, for Burn's `Learner`.
 ///
-/// The output has a row an anchor and a class a candidate. It serves `LossMetric` and `AccuracyMetric`, which is the
-/// share of anchors that are nearest to their own candidate of the batch; the more candidates a batch has, the harder
-/// that is.
+/// The output has a row per anchor and a class per candidate. It serves `LossMetric` and `AccuracyMetric`: the share of
+/// anchors that are nearest to their own candidate of the batch, which depends on the batch size. Negatives are those
+/// of one batch: accumulated batches, and those of several devices, do not share them.
 impl TrainStep for BertForSentenceEmbedding {
     type Input = SentencePairBatch;
     type Output = ClassificationOutput;

@@ -29,8 +29,8 @@ impl SentencePair {
 /// Tokenises pairs for the contrastive training of a
 /// [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
 ///
-/// The candidates of a batch are its positives and then its negatives. Two pairs of a batch should not have the same
-/// positive: it would be a negative of the other's anchor.
+/// The candidates of a batch are its positives, then its negatives. The pairs of a batch should have different
+/// positives: the positive of one is a negative of all others.
 ///
 /// ```
 /// use burn::prelude::*;
