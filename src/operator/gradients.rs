@@ -8,7 +8,7 @@ use burn::backend::tensor::FloatTensor;
 /// Registers each gradient with the parent that it belongs to, where both exist.
 pub(crate) fn register<B: Backend, const N: usize>(
     parents: [Option<NodeId>; N],
-    gradients: Vec<Option<FloatTensor<B>>>,
+    gradients: impl IntoIterator<Item = Option<FloatTensor<B>>>,
     grads: &mut Gradients,
 ) {
     for (parent, gradient) in parents.into_iter().zip(gradients) {

@@ -44,6 +44,8 @@ pub mod ops {
     pub use super::cross_entropy::input::CrossEntropy;
     pub use super::cross_entropy::ops::CrossEntropyOps;
     pub use super::dropout::Dropout;
-    pub use super::embed_layer_norm::input::{EmbedLayerNorm, Needs, Operand, Rows};
+    pub use super::embed_layer_norm::input::{
+        EmbedLayerNorm, EmbedLayerNormGradients, Gradient, Needs, Rows,
+    };
     pub use super::embed_layer_norm::ops::EmbeddingOps;
 }

@@ -1,6 +1,6 @@
 //! Autodiff over any backend: one step in the graph, with a hand-written backward.
 
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Operand};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::gradients::register;
 use burn::backend::AutodiffBackend;
@@ -45,23 +45,17 @@ impl<B: EmbeddingOps> Backward<B, 5> for Step {
         let grad = grads.consume::<B>(&ops.node);
         let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
         let needs = parents.map(|parent| parent.is_some());
-        register::<B, 5>(parents, B::embed_layer_norm_backward(input, mean, rstd, grad, needs), grads);
+        let gradients = B::embed_layer_norm_backward(input, mean, rstd, grad, needs);
+        register::<B, 5>(parents, gradients.into_array(), grads);
     }
 }
 
-/// The graph nodes of the five operands. What is absent stands as a constant.
+/// The graph nodes of words, token types, positions, γ and β. What is absent stands as a constant.
 fn nodes<B: EmbeddingOps, C: CheckpointStrategy>(input: &EmbedLayerNorm<Autodiff<B, C>>) -> [NodeGuard; 5] {
-    Operand::ALL.map(|operand| {
-        let source = match operand {
-            Operand::Words => input.words.source(),
-            Operand::TokenTypes => input.token_types.source(),
-            Operand::Positions => input.positions.source(),
-            Operand::Gamma => Some(&input.gamma),
-            Operand::Beta => Some(&input.beta),
-        };
-        match source {
-            Some(tensor) => tensor.node(),
-            None => Autodiff::<B, C>::from_inner(input.gamma.primitive().clone()).node(),
-        }
+    let [words, token_types, positions] =
+        [&input.words, &input.token_types, &input.positions].map(Rows::source);
+    [words, token_types, positions, Some(&input.gamma), Some(&input.beta)].map(|source| match source {
+        Some(tensor) => tensor.node(),
+        None => Autodiff::<B, C>::from_inner(input.gamma.primitive().clone()).node(),
     })
 }
