@@ -14,7 +14,7 @@ mod dtype;
 mod embed_layer_norm;
 #[cfg(feature = "flex")]
 pub(crate) mod flex;
-mod gradients;
+mod graph;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
 mod path;
