@@ -137,7 +137,8 @@ impl<B: Backend> EmbedLayerNorm<B> {
 /// types, positions, γ and β.
 pub type Needs = [bool; 5];
 
-/// One of [`EmbedLayerNormGradients`].
+/// A gradient of [`functional::embed_layer_norm`](crate::functional::embed_layer_norm), see
+/// [`EmbedLayerNormGradients`].
 #[derive(Clone, Debug, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "_cubecl"))]
 pub enum Gradient<B: Backend> {
