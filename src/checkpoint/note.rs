@@ -74,3 +74,15 @@ fn shown(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() > 60 { "another value".into() } else { text }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_more_than_sixty_characters_is_not_shown() {
+        let quoted = |count: usize| Value::from("é".repeat(count - 2));
+        assert_eq!(shown(&quoted(60)), quoted(60).to_string());
+        assert_eq!(shown(&quoted(61)), "another value");
+    }
+}

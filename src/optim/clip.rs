@@ -316,6 +316,37 @@ mod tests {
         assert_clipped_to_one(&model, &gradients);
     }
 
+    /// As if the host could not see them.
+    fn on_device(squares: &[(f64, DType)]) -> SumOfSquares {
+        let mut sum = SumOfSquares::default();
+        for &(square, dtype) in squares {
+            sum.add_on_device(Tensor::from_data(TensorData::from([square]), (&Device::default(), dtype)));
+        }
+        sum
+    }
+
+    #[test]
+    fn what_devices_add_up_is_clipped_as_what_the_host_adds_up() {
+        let (model, mut gradients) = shared();
+        let clip = Clip::new(on_device(&[(300.0, DType::F32), (100.0, DType::F32)]), 1.0).unwrap();
+        assert_eq!((clip.norm.dtype(), clip.norm.into_scalar::<f32>()), (DType::F32, 20.0));
+        assert!(matches!(clip.factor, Factor::Device(_)));
+        clip.factor.apply_to_all(&model, &mut gradients);
+        assert_clipped_to_one(&model, &gradients);
+        let small = Clip::new(on_device(&[(0.25, DType::F32)]), 1.0).unwrap();
+        small.factor.apply_to_all(&model, &mut gradients);
+        assert_clipped_to_one(&model, &gradients);
+    }
+
+    #[test]
+    fn squares_of_another_dtype_are_added_up_in_f64() {
+        for dtypes in [[DType::F32, DType::F64], [DType::F64, DType::F32]] {
+            let squares = on_device(&[(9.0, dtypes[0]), (16.0, dtypes[1])]);
+            let norm = Clip::new(squares, 1.0).unwrap().norm;
+            assert_eq!((norm.dtype(), norm.into_scalar::<f64>()), (DType::F64, 5.0));
+        }
+    }
+
     #[test]
     #[cfg(feature = "train")]
     fn a_shared_parameter_counts_once_on_several_devices_too() {

@@ -1,8 +1,12 @@
 //! Dropout is active in training alone.
 
 use crate::turn;
-use burn::module::{Module, ParamGroup};
+use burn::module::{Module, Param, ParamGroup};
+use burn::nn::Linear;
 use burn::prelude::*;
+use burn_bert::model::{
+    BertForSequenceClassificationConfig, BertForTokenClassificationConfig, BertModelConfig,
+};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 
 use crate::tolerance::{F32, assert_close, values};
@@ -21,6 +25,12 @@ fn module(device: &Device) -> BertEmbeddings {
 
 fn input() -> BertEmbeddingsInput {
     BertEmbeddingsInput::from_rows(&[[4, 5, 6, 7, 0, 0], [9, 8, 7, 6, 5, 4]], &Device::default()).unwrap()
+}
+
+/// The share of zeros.
+fn zeros<const D: usize>(output: Tensor<D>) -> f64 {
+    let output = values(output);
+    output.iter().filter(|&&value| value == 0.0).count() as f64 / output.len() as f64
 }
 
 /// Number of zeros in what the module gives; without dropout LayerNorm gives none.
@@ -122,4 +132,46 @@ fn row_sparse_training_drops_the_same_values_as_dense() {
     device.seed(7);
     assert_eq!(values(rows.forward()), dense);
     assert!(dense.contains(&0.0));
+}
+
+/// With the identity in the place of a head's matrices, scores are what dropout leaves: RoBERTa's head drops twice.
+#[test]
+fn heads_of_classifiers_drop_what_their_matrices_read() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    device.seed(1);
+    let labels = 64;
+    let identity = || Linear { weight: Param::from_tensor(Tensor::eye(labels, &device)), bias: None };
+    let ids: Vec<Vec<i32>> = (0..32).map(|row| vec![row % 18 + 2, (row * 7) % 18 + 2]).collect();
+    let input = BertEmbeddingsInput::from_rows(&ids, &device).unwrap();
+    let near = |found: f64, expected: f64, what: &str| {
+        assert!((found - expected).abs() < 0.05, "{what}: {found} of the scores are 0, not {expected}");
+    };
+    for (embeddings, share) in [
+        (BertEmbeddingsConfig::new(), DROPOUT),
+        (BertEmbeddingsConfig::roberta_base(), 1.0 - (1.0 - DROPOUT) * (1.0 - DROPOUT)),
+    ] {
+        let embeddings = embeddings
+            .with_vocab_size(20)
+            .with_hidden_size(labels)
+            .with_max_position_embeddings(12)
+            .with_hidden_dropout_prob(0.0);
+        let bert = BertModelConfig::new(embeddings)
+            .with_num_hidden_layers(1)
+            .with_num_attention_heads(2)
+            .with_intermediate_size(8)
+            .with_attention_probs_dropout_prob(0.0);
+        let config = BertForSequenceClassificationConfig::new(bert.clone()).with_num_labels(labels);
+        let mut model = config.with_classifier_dropout(Some(DROPOUT)).init(&device);
+        model.classifier.out_proj = identity();
+        model.classifier.dense = model.classifier.dense.map(|_| identity());
+        near(zeros(model.logits(&input, None)), share, "sequences");
+        assert_eq!(zeros(model.freeze().logits(&input, None)), 0.0);
+
+        let config = BertForTokenClassificationConfig::new(bert).with_num_labels(labels);
+        let mut model = config.with_classifier_dropout(Some(DROPOUT)).init(&device);
+        model.classifier = identity();
+        near(zeros(model.logits(&input, None)), DROPOUT, "tokens");
+        assert_eq!(zeros(model.freeze().logits(&input, None)), 0.0);
+    }
 }

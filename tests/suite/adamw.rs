@@ -317,6 +317,24 @@ fn a_gradient_that_is_not_a_number_reaches_every_parameter_when_clipped() {
 }
 
 #[test]
+fn gradients_of_another_dtype_are_clipped_and_stepped_too() {
+    let module = Parameters::random(DType::F32);
+    let step = |dtype: DType| {
+        let mut gradients = GradientsParams::new();
+        let device = Device::default();
+        let table =
+            Tensor::<2>::from_data(TensorData::new(vec![0.25f64; 331 * 257], [331, 257]), (&device, dtype));
+        gradients.register(module.table.id, table);
+        let config = AdamWConfig::new().with_epsilon(1.0); // with a small one the clip factor cancels
+        let (stepped, norm) = ClippedAdamW::new(&config, 1.0).step(1e-1, module.clone(), gradients);
+        (values(stepped.table.val()), values(norm.unwrap()))
+    };
+    let [narrow, wide] = [DType::F32, DType::F64].map(step);
+    assert_close(&wide.1, &narrow.1, F32);
+    assert_close(&wide.0, &narrow.0, F32);
+}
+
+#[test]
 fn without_gradients_nothing_is_stepped() {
     let module = Parameters::random(DType::F32);
     let before = module.tensors();

@@ -151,3 +151,12 @@ fn a_field_that_no_module_can_be_built_from_is_refused_by_its_name_in_the_file()
         assert!(matches!(&error, Error::ConfigFile { field: named, .. } if *named == field), "{error}");
     }
 }
+
+#[test]
+fn a_config_larger_than_any_is_refused_for_its_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.json");
+    std::fs::File::create(&path).unwrap().set_len((16 << 20) + 1).unwrap();
+    let error = BertEmbeddingsConfig::from_pretrained(&path).unwrap_err();
+    assert!(error.to_string().contains("it is larger than 16 MiB"), "{error}");
+}

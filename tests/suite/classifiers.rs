@@ -2,7 +2,7 @@
 
 use crate::tolerance::values;
 use crate::transformers::Python;
-use burn::module::{Lora, Module, ParamGroup};
+use burn::module::{Lora, Module, Param, ParamGroup};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
@@ -110,6 +110,7 @@ fn an_invalid_classifier_config_names_the_field() {
         ("classifier_dropout", sequence(bert()).with_classifier_dropout(Some(1.0))),
         ("class_weights", sequence(bert()).with_class_weights(Some(vec![1.0]))),
         ("class_weights", sequence(bert()).with_class_weights(Some(vec![1.0, f64::NAN, 1.0]))),
+        ("class_weights", sequence(bert()).with_class_weights(Some(vec![1.0, -1.0, 1.0]))),
         (
             "problem_type",
             sequence(bert())
@@ -122,6 +123,21 @@ fn an_invalid_classifier_config_names_the_field() {
         let error = config.try_init(&device()).unwrap_err();
         assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{field}: {error}");
     }
+    sequence(bert()).with_class_weights(Some(vec![1.0, 0.0, 1.0])).try_init(&device()).unwrap();
+}
+
+#[test]
+fn the_labels_of_a_model_are_found_by_id_and_by_name() {
+    let names = ["O", "B-PER", "I-PER"].map(String::from);
+    let tokens = BertForTokenClassificationConfig::new(bert()).with_id2label(names.to_vec()).init(&device());
+    assert_eq!(tokens.id2label(), names);
+    assert_eq!(
+        [tokens.label2id("O"), tokens.label2id("I-PER"), tokens.label2id("B")],
+        [Some(0), Some(2), None]
+    );
+    let sequences = sequence(bert()).init(&device());
+    assert_eq!(sequences.id2label(), ["negative", "neutral", "positive"]);
+    assert_eq!([sequences.label2id("neutral"), sequences.label2id("")], [Some(1), None]);
 }
 
 #[test]
@@ -143,6 +159,18 @@ fn a_batch_without_labels_costs_exactly_zero_in_f16_too() {
     let gradients = output.loss.backward();
     let weight = values(model.classifier.weight.grad(&gradients).unwrap());
     assert!(weight.iter().all(|&value| value == 0.0));
+}
+
+#[test]
+fn a_batch_without_labels_costs_exactly_zero_whatever_the_scores() {
+    let device = Device::default().autodiff();
+    let mut model = BertForTokenClassificationConfig::new(bert()).init(&device);
+    model.classifier.bias =
+        Some(Param::from_tensor(Tensor::from_floats([f32::INFINITY, f32::NAN], &device).require_grad()));
+    let output = model.forward(&TokenClassificationBatch::new(input(), None, &[[-100; 4]; 2]).unwrap());
+    assert_eq!(values(output.loss.clone()), [0.0]);
+    let gradients = output.loss.backward();
+    assert!(values(model.classifier.weight.grad(&gradients).unwrap()).iter().all(|&value| value == 0.0));
 }
 
 #[test]
@@ -209,6 +237,7 @@ fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     let words = values(model.bert.embeddings.word_embeddings.weight.val());
     let report = model.load(alone.path()).unwrap();
     assert_eq!(report.missing, ["classifier.weight", "classifier.bias"]);
+    assert!(!report.is_complete());
     assert_eq!(values(model.classifier.out_proj.weight.val()), before);
     assert_ne!(values(model.bert.embeddings.word_embeddings.weight.val()), words);
     let other = sequence(bert()).with_num_labels(2);

@@ -118,6 +118,14 @@ fn an_invalid_config_names_the_field() {
 }
 
 #[test]
+fn a_table_of_as_many_numbers_as_memory_can_address_is_the_largest() {
+    let largest = tiny().with_hidden_size(7).with_vocab_size(isize::MAX as usize / 7);
+    largest.validate().unwrap();
+    let larger = largest.clone().with_vocab_size(largest.vocab_size + 1);
+    assert!(matches!(larger.validate(), Err(Error::Config { field: "vocab_size", .. })));
+}
+
+#[test]
 fn a_position_table_that_is_not_there_may_have_any_size() {
     let config = tiny()
         .with_max_position_embeddings(0)

@@ -191,6 +191,16 @@ fn a_module_whose_word_padding_was_removed_still_has_a_config_that_builds() {
 }
 
 #[test]
+fn the_config_has_the_sizes_of_the_tables_that_are_there() {
+    let mut module = config().init(&device());
+    module.word_embeddings = TokenEmbeddingConfig::new(12, 4).init(&device());
+    module.token_type_embeddings = TokenEmbeddingConfig::new(3, 4).init(&device());
+    module.position_embeddings = Some(TokenEmbeddingConfig::new(7, 4).init(&device()));
+    let found = module.config();
+    assert_eq!((found.vocab_size, found.type_vocab_size, found.max_position_embeddings), (12, 3, 7));
+}
+
+#[test]
 fn the_epsilon_of_the_layer_norm_field_counts() {
     for epsilon in [1e-12, 1e-5, 0.25, 3.0, 1.0 / 3.0] {
         let mut module = config().init(&device());

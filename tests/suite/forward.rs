@@ -261,4 +261,6 @@ fn the_display_names_every_part() {
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
+    let table = config().init(&Device::default()).token_type_embeddings.to_string();
+    assert_eq!(table.lines().count(), 1, "{table}");
 }

@@ -57,6 +57,7 @@ mod resize_model;
 mod save_masked_lm;
 #[cfg(feature = "checkpoint")]
 mod save_pretrained;
+mod schedule;
 #[cfg(feature = "checkpoint")]
 mod sentence_directories;
 #[cfg(feature = "checkpoint")]

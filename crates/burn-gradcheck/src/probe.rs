@@ -66,3 +66,33 @@ impl SplitMix {
         if self.next() >> 63 == 0 { 1.0 } else { -1.0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first words of the authors' `splitmix64.c` for the seed 1234567.
+    #[test]
+    fn split_mix_gives_the_published_words() {
+        let mut random = SplitMix(1_234_567);
+        let words = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        assert_eq!([(); 5].map(|()| random.next()), words);
+    }
+
+    #[test]
+    fn units_fill_the_range_from_zero_to_one() {
+        let mut random = SplitMix(0);
+        let units = [(); 1000].map(|()| random.unit());
+        assert!(units.iter().all(|unit| (0.0..1.0).contains(unit)));
+        for tenth in 0..10 {
+            let count = units.iter().filter(|&&unit| (unit * 10.0) as usize == tenth).count();
+            assert!((60..140).contains(&count), "{count} of 1000 in tenth {tenth}");
+        }
+    }
+}

@@ -103,3 +103,42 @@ fn endless() -> io::Error {
         format!("its pickle is truncated, or longer than the {MAX_PICKLE_BYTES} bytes that are read"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of `bytes` after their first pickle, and whether that has a lazy sign.
+    fn skipped(mut bytes: &[u8]) -> io::Result<(&[u8], bool)> {
+        let has_lazy_sign = skip_pickle(&mut bytes)?;
+        Ok((bytes, has_lazy_sign))
+    }
+
+    /// Every opcode with an argument, by the argument's form: arguments are full stops, which end no pickle.
+    #[test]
+    fn arguments_of_every_form_are_skipped() {
+        let dots = |count: usize| vec![b'.'; count];
+        let prefixed = |width: usize| [&[3, 0, 0, 0, 0, 0, 0, 0][..width], b"..."].concat();
+        let forms = [
+            (b"Khq\x80\x82".as_slice(), dots(1)),
+            (b"M\x83", dots(2)),
+            (b"Jjr\x84", dots(4)),
+            (b"G\x95", dots(8)),
+            (b"UC\x8a\x8c", prefixed(1)),
+            (b"TBX\x8b", prefixed(4)),
+            (b"\x8d\x8e\x96", prefixed(8)),
+            (b"ILFSVgpP", b"..\n".to_vec()),
+            (b"ci", b"..\n..\n".to_vec()),
+        ];
+        for (opcodes, argument) in forms {
+            for &opcode in opcodes {
+                let pickle = [&[opcode], argument.as_slice(), b"N."].concat();
+                let found = [pickle.as_slice(), b"rest"].concat();
+                assert_eq!(skipped(&found).unwrap(), (b"rest".as_slice(), false), "{opcode:#x}");
+                for end in 1..pickle.len() {
+                    assert!(skipped(&pickle[..end]).is_err(), "{opcode:#x}, cut after {end}");
+                }
+            }
+        }
+    }
+}

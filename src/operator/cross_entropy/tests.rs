@@ -88,6 +88,16 @@ fn extreme_scores_neither_overflow_nor_lose_the_label() {
     assert!(loss.is_nan() && gradient[0].is_nan() && gradient[2].is_finite());
 }
 
+/// The kernel reads a row in pieces.
+#[test]
+fn a_row_whose_largest_score_comes_late_does_not_overflow() {
+    let logits = (0..600).map(|class| if class == 550 { 300.0 } else { 0.0 }).collect();
+    let logits = TensorData::new::<f32, _>(logits, [1, 600]);
+    let logits = Tensor::<2>::from_data(logits, &Device::flex().autodiff());
+    let (loss, gradient) = run(&logits, &[0]);
+    assert_eq!((loss, gradient[0], gradient[550]), (300.0, -3.0, 3.0));
+}
+
 #[test]
 fn gradients_equal_central_differences() {
     let logits = scores([4, 9], 2.0, DType::F64);

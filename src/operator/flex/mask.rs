@@ -105,3 +105,26 @@ impl<S: Simd, const N: usize> Arithmetic for Vectors<S, N> {
         [low, high]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_words<S: Simd>(simd: S) {
+        let mask = Mask::new([1, 2, 3, 4], 0.5);
+        for (token, group) in [(0, 0), (7, 2), (1 << 40, 5)] {
+            let [first, second] = words::<S, 2>(simd, &mask, token, group);
+            assert_eq!((first, second), (mask.words(token, group), mask.words(token, group + 1)));
+        }
+    }
+
+    #[test]
+    fn words_are_the_same_in_vectors_of_every_width() {
+        assert_words(pulp::Scalar);
+        #[cfg(target_arch = "x86_64")]
+        {
+            pulp::x86::V3::try_new().into_iter().for_each(assert_words);
+            pulp::x86::V4::try_new().into_iter().for_each(assert_words);
+        }
+    }
+}

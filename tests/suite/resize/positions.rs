@@ -25,6 +25,15 @@ fn tiled_positions_repeat_the_table_from_its_first_row() {
 }
 
 #[test]
+fn a_table_of_the_size_asked_for_stays_as_it_is() {
+    let mut module = tiny().init(&device());
+    let id = |module: &BertEmbeddings| module.position_embeddings.as_ref().unwrap().weight.id;
+    let before = (id(&module), positions(&module));
+    module.extend_positions(6, PositionFill::Tile).unwrap();
+    assert!((id(&module), positions(&module)) == before);
+}
+
+#[test]
 fn interpolated_positions_stretch_the_table_between_its_ends() {
     let module = tiny().init(&device());
     let before = positions(&module);

@@ -144,3 +144,22 @@ fn sixteen_bit_tables_are_updated_in_f32() {
     let rounded = module.word_embeddings.weight.val().cast(FloatDType::F16);
     assert_eq!(values(half.word_embeddings.weight.val()), values(rounded));
 }
+
+#[test]
+fn moments_follow_a_module_that_is_cast() {
+    let weights = loss_weights();
+    let steps = |dtypes: [FloatDType; 2], module: &BertEmbeddings| {
+        let mut module = module.clone();
+        let mut rows = LazyAdamWConfig::new().init();
+        for (dtype, input) in dtypes.into_iter().zip(&inputs()) {
+            module = cast_module(module, dtype);
+            let (_, gradients, _) = gradients(&module, input, &weights.clone().cast(dtype));
+            rows.step(LEARNING_RATE, &mut module, gradients).unwrap();
+        }
+        module
+    };
+    let module = module();
+    let cast = steps([FloatDType::F32, FloatDType::F64], &module);
+    assert_eq!(cast.word_embeddings.weight.dtype(), DType::F64);
+    assert_close(&parameters(&cast), &parameters(&steps([FloatDType::F64; 2], &module)), F32);
+}

@@ -158,3 +158,25 @@ fn the_table_has_a_line_for_each_parameter_with_aligned_columns() {
         assert_eq!(verdict(line), verdict(lines[0]), "{text}");
     }
 }
+
+#[test]
+fn what_a_large_loss_rounds_away_is_no_error() {
+    // Losses near 1e9 are 1e-7 apart in f64: their quotients are off by up to 1e-2.
+    let x = Param::from_tensor(random([5]));
+    let report = GradCheck::new().run(&x, |x, probe| probe.weighted_sum(x.val()).add_scalar(1e9)).unwrap();
+    let x = &report.parameters[0];
+    assert!(x.max_absolute_error > 1e-4 && x.worst.is_some(), "{report}");
+    report.assert_passes();
+}
+
+#[test]
+fn a_parameter_of_more_entries_than_asked_for_is_checked_along_directions() {
+    let x = Param::from_tensor(random([4]));
+    let coverage = |check: GradCheck| {
+        check.run(&x, |x, probe| probe.weighted_sum(x.val().square())).unwrap().parameters[0].coverage
+    };
+    assert_eq!(coverage(GradCheck::new().max_entries(4)), Coverage::Entries(4));
+    assert_eq!(coverage(GradCheck::new().max_entries(3)), Coverage::Directions(8));
+    assert_eq!(coverage(GradCheck::new().max_entries(3).directions(2)), Coverage::Directions(2));
+    assert_eq!(coverage(GradCheck::new().max_entries(3).directions(0)), Coverage::Directions(1));
+}
