@@ -15,6 +15,7 @@ use burn::tensor::Distribution;
 /// The elements that dropout keeps; a field of the operators' inputs in [`ops`](crate::ops). On tensors see
 /// [`add_layer_norm`](crate::functional::add_layer_norm).
 #[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "_cubecl"))]
 pub enum Dropout<B: Backend> {
     /// All of them.
     Inactive,

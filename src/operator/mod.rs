@@ -14,7 +14,7 @@ mod dtype;
 mod embed_layer_norm;
 #[cfg(feature = "flex")]
 pub(crate) mod flex;
-mod gradients;
+mod graph;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
 mod path;
@@ -44,6 +44,8 @@ pub mod ops {
     pub use super::cross_entropy::input::CrossEntropy;
     pub use super::cross_entropy::ops::CrossEntropyOps;
     pub use super::dropout::Dropout;
-    pub use super::embed_layer_norm::input::{EmbedLayerNorm, Needs, Operand, Rows};
+    pub use super::embed_layer_norm::input::{
+        EmbedLayerNorm, EmbedLayerNormGradients, Gradient, Needs, Rows,
+    };
     pub use super::embed_layer_norm::ops::EmbeddingOps;
 }

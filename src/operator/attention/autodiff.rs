@@ -1,15 +1,10 @@
-//! Autodiff over any backend: one step in the graph, with a hand-written backward.
+//! Autodiff over any backend.
 
 use super::input::{Attention, ScoreBias};
 use super::ops::AttentionOps;
-use crate::operator::gradients::register;
+use crate::operator::graph::Operator;
 use burn::backend::AutodiffBackend;
-use burn::backend::autodiff::{
-    Autodiff,
-    checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
-    grads::Gradients,
-    ops::{Backward, Ops, OpsKind},
-};
+use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn::backend::tensor::FloatTensor;
 
 impl<B: AttentionOps, C: CheckpointStrategy> AttentionOps for Autodiff<B, C> {
@@ -19,38 +14,17 @@ impl<B: AttentionOps, C: CheckpointStrategy> AttentionOps for Autodiff<B, C> {
             None => Self::from_inner(input.query.primitive().clone()).node(), // stands for a constant
         };
         let nodes = [input.query.node(), input.key.node(), input.value.node(), bias];
-        let input = inner(input);
-        match Step.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => {
-                let (output, max, inverse_sum) = B::packed_attention_with_statistics(input.clone());
-                prep.finish(State { input, max, inverse_sum }, output)
-            }
-            OpsKind::UnTracked(prep) => prep.finish(B::packed_attention(input)),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Step;
-
-/// What the backward needs: the inputs, and two numbers for each row of the scores.
-#[derive(Clone, Debug)]
-struct State<B: AttentionOps> {
-    input: Attention<B>,
-    max: FloatTensor<B>,
-    inverse_sum: FloatTensor<B>,
-}
-
-impl<B: AttentionOps> Backward<B, 4> for Step {
-    type State = State<B>;
-
-    fn backward(self, ops: Ops<State<B>, 4>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let State { input, max, inverse_sum } = ops.state;
-        let grad = grads.consume::<B>(&ops.node);
-        let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
-        let needs = parents.map(|parent| parent.is_some());
-        let gradients = B::packed_attention_backward(input, max, inverse_sum, grad, needs);
-        register::<B, 4>(parents, gradients, grads);
+        let operator = Operator::<B, _, _, 4> {
+            forward: B::packed_attention,
+            with_statistics: |input| {
+                let (output, max, inverse_sum) = B::packed_attention_with_statistics(input);
+                (output, [max, inverse_sum])
+            },
+            backward: |input, [max, inverse_sum], grad, needs| {
+                B::packed_attention_backward(input, max, inverse_sum, grad, needs)
+            },
+        };
+        operator.record::<C>(nodes, inner(input))
     }
 }
 

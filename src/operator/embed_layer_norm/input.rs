@@ -12,6 +12,7 @@ use burn::backend::{Backend, ExtensionType};
 /// One of the three summands of [`EmbedLayerNorm`]: where each token's vector comes from. On tensors:
 /// [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
 #[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "_cubecl"))]
 pub enum Rows<B: Backend> {
     /// Nothing is added.
     Absent,
@@ -73,6 +74,7 @@ impl<B: Backend> Rows<B> {
 /// The inputs of [`EmbeddingOps`](crate::ops::EmbeddingOps). On tensors:
 /// [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
 #[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "_cubecl"))]
 pub struct EmbedLayerNorm<B: Backend> {
     /// B and S.
     pub shape: [usize; 2],
@@ -131,27 +133,61 @@ impl<B: Backend> EmbedLayerNorm<B> {
     }
 }
 
-/// The five inputs of [`functional::embed_layer_norm`](crate::functional::embed_layer_norm) that can need a gradient,
-/// in the order of [`EmbeddingOps`](super::ops::EmbeddingOps).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operand {
-    /// [`EmbedLayerNorm::words`].
-    Words,
-    /// [`EmbedLayerNorm::token_types`].
-    TokenTypes,
-    /// [`EmbedLayerNorm::positions`].
-    Positions,
-    /// [`EmbedLayerNorm::gamma`].
-    Gamma,
-    /// [`EmbedLayerNorm::beta`].
-    Beta,
-}
-
-impl Operand {
-    /// All of them, in order.
-    pub const ALL: [Self; 5] = [Self::Words, Self::TokenTypes, Self::Positions, Self::Gamma, Self::Beta];
-}
-
-/// For each [`Operand`], in order, whether its gradient is needed. On tensors:
-/// [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
+/// Which gradients of [`functional::embed_layer_norm`](crate::functional::embed_layer_norm) are needed: of words, token
+/// types, positions, γ and β.
 pub type Needs = [bool; 5];
+
+/// A gradient of [`functional::embed_layer_norm`](crate::functional::embed_layer_norm), see
+/// [`EmbedLayerNormGradients`].
+#[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "_cubecl"))]
+pub enum Gradient<B: Backend> {
+    /// It is not needed, or its summand is absent.
+    Absent,
+    /// It has the shape and the dtype of what it is the gradient of.
+    Of(FloatTensor<B>),
+}
+
+impl<B: Backend> From<Option<FloatTensor<B>>> for Gradient<B> {
+    fn from(gradient: Option<FloatTensor<B>>) -> Self {
+        gradient.map_or(Self::Absent, Self::Of)
+    }
+}
+
+/// The gradients of [`EmbeddingOps`](crate::ops::EmbeddingOps). On tensors:
+/// [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
+#[derive(Clone, Debug, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "_cubecl"))]
+pub struct EmbedLayerNormGradients<B: Backend> {
+    /// Of the first summand's table or vectors.
+    #[extension_type]
+    pub words: Gradient<B>,
+    /// Of the second summand's.
+    #[extension_type]
+    pub token_types: Gradient<B>,
+    /// Of the third summand's.
+    #[extension_type]
+    pub positions: Gradient<B>,
+    /// Of γ.
+    #[extension_type]
+    pub gamma: Gradient<B>,
+    /// Of β.
+    #[extension_type]
+    pub beta: Gradient<B>,
+}
+
+impl<B: Backend> EmbedLayerNormGradients<B> {
+    /// From those of words, token types, positions, γ and β.
+    pub fn new(gradients: [Option<FloatTensor<B>>; 5]) -> Self {
+        let [words, token_types, positions, gamma, beta] = gradients.map(Gradient::from);
+        Self { words, token_types, positions, gamma, beta }
+    }
+
+    /// Those of words, token types, positions, γ and β.
+    pub fn into_array(self) -> [Option<FloatTensor<B>>; 5] {
+        [self.words, self.token_types, self.positions, self.gamma, self.beta].map(|gradient| match gradient {
+            Gradient::Absent => None,
+            Gradient::Of(gradient) => Some(gradient),
+        })
+    }
+}

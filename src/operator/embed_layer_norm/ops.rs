@@ -2,7 +2,9 @@
 
 #![cfg_attr(feature = "ndarray", allow(deprecated))] // what the macro generates names Burn's NdArray
 
-use super::input::{EmbedLayerNorm, Needs};
+#[cfg(feature = "_cubecl")]
+use super::cube::metadata;
+use super::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs};
 use super::reference;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
@@ -34,22 +36,25 @@ use burn::backend::{Backend, backend_extension};
     Flex: cfg(feature = "flex"),
     NdArray: cfg(feature = "ndarray"),
     Cube: cfg(feature = "_cubecl"),
+    Fusion: cfg(feature = "_cubecl"),
     Autodiff,
 )]
 pub trait EmbeddingOps: Backend {
     /// y alone, [B, S, H].
+    #[fusion(meta = metadata::y)]
     fn embed_layer_norm(#[extension_type] input: EmbedLayerNorm<Self>) -> FloatTensor<Self> {
         reference::embed_layer_norm::<Self>(input)
     }
 
     /// y [B, S, H], and the mean and rstd that the backward needs, both [B, S, 1] in the dtype of the statistics.
+    #[fusion(meta = metadata::with_statistics)]
     fn embed_layer_norm_with_statistics(
         #[extension_type] input: EmbedLayerNorm<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         reference::with_statistics::<Self>(input)
     }
 
-    /// For each [`Operand`](super::input::Operand), in order, its gradient where `needs` asks for it and it has one.
+    /// The gradients that `needs` asks for.
     ///
     /// With `grad` = ∂L/∂y [B, S, H], d = mask · grad, x̂ = (x − mean) · rstd and g = d · γ:
     ///
@@ -60,13 +65,14 @@ pub trait EmbeddingOps: Backend {
     /// ```
     ///
     /// and a table's row gets the sum of ∂L/∂x over the tokens that read it, a padding row exactly 0.
+    #[fusion(meta = metadata::gradients)]
     fn embed_layer_norm_backward(
         #[extension_type] input: EmbedLayerNorm<Self>,
         mean: FloatTensor<Self>,
         rstd: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         needs: Needs,
-    ) -> Vec<Option<FloatTensor<Self>>> {
+    ) -> EmbedLayerNormGradients<Self> {
         reference::backward::<Self>(input, mean, rstd, grad, needs)
     }
 }

@@ -4,7 +4,7 @@
 //! (remote, capture, LibTorch) Burn's own autodiff differentiates [`embed_layer_norm`].
 
 use crate::operator::dtype::{narrow, wide};
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs, Rows};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs, Rows};
 use crate::operator::rows;
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
@@ -32,15 +32,14 @@ pub(crate) fn with_statistics<B: Backend>(
     (narrow::<B>(input.dropout.apply(y), dtype), mean, rstd)
 }
 
-/// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::operator::embed_layer_norm::input::Operand::ALL), each in the
-/// dtype of its operand: tables share y's.
+/// The gradients that `needs` asks for, each in the dtype of its operand: tables share y's.
 pub(crate) fn backward<B: Backend>(
     input: EmbedLayerNorm<B>,
     mean: FloatTensor<B>,
     rstd: FloatTensor<B>,
     grad: FloatTensor<B>,
     needs: Needs,
-) -> Vec<Option<FloatTensor<B>>> {
+) -> EmbedLayerNormGradients<B> {
     let [words, token_types, positions, gamma, beta] = needs;
     let dtype = grad.dtype();
     let grad = input.dropout.apply(wide::<B>(grad)); // [B, S, H]
@@ -49,7 +48,7 @@ pub(crate) fn backward<B: Backend>(
     let beta = beta.then(|| rows::total::<B>(grad.clone(), &input.beta));
     let gamma = gamma.then(|| rows::total::<B>(B::float_mul(grad.clone(), normalized.clone()), &input.gamma));
     if !(words || token_types || positions) {
-        return vec![None, None, None, gamma, beta];
+        return EmbedLayerNormGradients::new([None, None, None, gamma, beta]);
     }
 
     let grad = rows::layer_norm_backward::<B>(normalized, rstd, &input.gamma, grad);
@@ -57,13 +56,13 @@ pub(crate) fn backward<B: Backend>(
 
     let source =
         |needed: bool, rows: &Rows<B>| needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten();
-    vec![
+    EmbedLayerNormGradients::new([
         source(words, &input.words),
         source(token_types, &input.token_types),
         source(positions, &input.positions),
         gamma,
         beta,
-    ]
+    ])
 }
 
 /// words + token_types + positions, [B, S, H] in the tables' dtype.

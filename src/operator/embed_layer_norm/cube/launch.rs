@@ -4,8 +4,9 @@ use super::backward::{self, LANES, Totals};
 use super::forward::{self, StatisticsLaunch};
 use super::row::slots;
 use super::setup::{Input, Setup, UNITS, address_type};
-use crate::operator::embed_layer_norm::input::{Needs, Rows};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNormGradients, Needs, Rows};
 use burn::backend::cubecl::dtype_to_elem_type;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
@@ -44,7 +45,7 @@ impl Setup {
         (y, statistics)
     }
 
-    /// For each operand, in order, its gradient where `needs` asks for it and it has one.
+    /// The gradients that are asked for.
     pub(super) fn backward(
         &self,
         input: &Input,
@@ -52,7 +53,7 @@ impl Setup {
         rstd: CubeTensor,
         grad: CubeTensor,
         [words, token_types, positions, gamma, beta]: Needs,
-    ) -> Vec<Option<CubeTensor>> {
+    ) -> EmbedLayerNormGradients<CubeBackend> {
         let tokens = self.batch * self.seq;
         let rows = [(words, &input.words), (token_types, &input.token_types), (positions, &input.positions)];
         let needed = || rows.iter().filter(|(needed, _)| *needed).map(|(_, rows)| *rows);
@@ -61,7 +62,7 @@ impl Setup {
         let planes = [totals.gamma, totals.beta, totals.sum].into_iter().filter(|&needed| needed).count();
         let stores = needed().any(|rows| !is_total(rows) && !matches!(rows, Rows::Absent));
         if planes == 0 && !stores {
-            return vec![None; 5];
+            return EmbedLayerNormGradients::new([const { None }; 5]);
         }
 
         // At least four, so that the partial sums are few beside the gradient itself.
@@ -96,7 +97,7 @@ impl Setup {
             self.total(partials.clone()?, plane * cubes * self.hidden, cubes, output, start)
         };
         let vector = |plane| total(plane, self.empty([self.hidden], self.dtypes.float), 0);
-        let rows = rows.map(|(needed, rows)| {
+        let [words, token_types, positions] = rows.map(|(needed, rows)| {
             if !needed {
                 return None;
             }
@@ -112,7 +113,7 @@ impl Setup {
         });
         let gamma = gamma.then(|| vector(0)).flatten();
         let beta = beta.then(|| vector(usize::from(totals.gamma))).flatten();
-        rows.into_iter().chain([gamma, beta]).collect()
+        EmbedLayerNormGradients::new([words, token_types, positions, gamma, beta])
     }
 
     /// Adds `rows` rows of `partials` up into `output` from `start` on.

@@ -6,16 +6,16 @@
 
 mod backward;
 mod forward;
-mod fusion;
 mod launch;
 mod mask;
+pub(super) mod metadata;
 mod row;
 mod scatter;
 mod setup;
 mod source;
 mod tables;
 
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
 use burn::backend::tensor::FloatTensor;
@@ -45,7 +45,7 @@ impl EmbeddingOps for CubeBackend {
         rstd: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         needs: Needs,
-    ) -> Vec<Option<FloatTensor<Self>>> {
+    ) -> EmbedLayerNormGradients<Self> {
         match Setup::new(&input) {
             Some(setup) => setup.backward(&input, mean, rstd, grad, needs),
             None => reference::backward::<Self>(input, mean, rstd, grad, needs),

@@ -7,7 +7,7 @@
 use super::row::{self, Gradients, Norm, TASK};
 use super::scatter::Scatter;
 use super::source::{Source, Summand, rows, sources, summands_of};
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs};
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{slice, tensor};
@@ -18,14 +18,14 @@ use burn::backend::tensor::FloatTensor;
 use pulp::{Arch, Simd, WithSimd};
 use std::ops::Range;
 
-/// The gradients that `needs` asks for, in the order of [`Operand::ALL`](crate::operator::embed_layer_norm::input::Operand::ALL).
+/// The gradients that `needs` asks for.
 pub(super) fn backward<T: Scalar>(
     input: &EmbedLayerNorm<Flex>,
     mean: &FloatTensor<Flex>,
     rstd: &FloatTensor<Flex>,
     grad: &FloatTensor<Flex>,
     needs: Needs,
-) -> Vec<Option<FloatTensor<Flex>>> {
+) -> EmbedLayerNormGradients<Flex> {
     let [words, types, positions, gamma, beta] = needs;
     let [batch, seq] = input.shape;
     let tokens = batch * seq;
@@ -76,13 +76,13 @@ pub(super) fn backward<T: Scalar>(
         }
     }
     let vector = |values| tensor(T::narrow_all(values), input.gamma.shape());
-    vec![
+    EmbedLayerNormGradients::new([
         words.map(|words| words.tensor::<T>(word_grad)),
         types.map(|types| types.tensor::<T>(type_grad)),
         positions.map(|positions| positions.tensor::<T>(position_grad)),
         gamma.then(|| vector(gamma_grad)),
         beta.then(|| vector(beta_grad)),
-    ]
+    ])
 }
 
 /// The order of work: by position row where positions are trained, so that a row's tokens are neighbours.

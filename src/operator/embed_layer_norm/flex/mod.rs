@@ -10,7 +10,7 @@ mod scatter;
 mod source;
 
 use crate::operator::embed_layer_norm::check::kernel_dtype;
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs};
+use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
 use crate::operator::flex::scalar::Scalar;
@@ -19,7 +19,7 @@ use burn::backend::Flex;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 use row::Norm;
-use source::sources;
+use source::{assert_in_range, sources};
 
 impl EmbeddingOps for Flex {
     fn embed_layer_norm(input: EmbedLayerNorm<Self>) -> FloatTensor<Self> {
@@ -43,7 +43,7 @@ impl EmbeddingOps for Flex {
         rstd: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         needs: Needs,
-    ) -> Vec<Option<FloatTensor<Self>>> {
+    ) -> EmbedLayerNormGradients<Self> {
         with_scalar!(
             kernel_dtype(&input),
             T => backward::backward::<T>(&input, &mean, &rstd, &grad, needs),
@@ -55,7 +55,9 @@ impl EmbeddingOps for Flex {
 fn forward<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> (FloatTensor<Flex>, Vec<T::Wide>, Vec<T::Wide>) {
     let [batch, seq] = input.shape;
     let norm = Norm::of::<T>(input);
-    let (y, mean, rstd) = forward::forward::<T>(&sources(input), &norm, batch * seq);
+    let sources = sources(input);
+    assert_in_range(input, &sources);
+    let (y, mean, rstd) = forward::forward::<T>(&sources, &norm, batch * seq);
     (tensor(y, Shape::new([batch, seq, norm.gamma.len()])), mean, rstd)
 }
 

@@ -7,9 +7,8 @@ use crate::operator::flex::{slice, tensor};
 use burn::backend::Flex;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::DType;
-use std::fmt::Display;
 
-/// A summand whose tensors are contiguous and whose ids all have a row.
+/// A summand whose tensors are contiguous.
 pub(super) struct Source {
     values: FloatTensor<Flex>,
     index: Index,
@@ -30,17 +29,13 @@ enum Index {
 
 impl Source {
     /// `None` where nothing is added. The shapes must fit.
-    ///
-    /// # Panics
-    ///
-    /// If an id has no row in its table.
-    fn new(name: &str, rows: &Rows<Flex>, seq: usize) -> Option<Self> {
+    fn new(rows: &Rows<Flex>, seq: usize) -> Option<Self> {
         let mut padding = None;
         let (values, index) = match rows {
             Rows::Absent => return None,
             Rows::Lookup { table, ids, padding_idx } => {
                 padding = *padding_idx;
-                (table, Index::Lookup(checked_ids(name, ids, table.layout().shape()[0])))
+                (table, Index::Lookup(row_ids(ids)))
             }
             Rows::Range { table, first } => (table, Index::Range { first: *first, seq }),
             Rows::Row { table, row } => (table, Index::Row(*row)),
@@ -90,10 +85,10 @@ impl Source {
 ///
 /// # Panics
 ///
-/// If shapes do not fit, or an id has no row in its table.
+/// If shapes do not fit.
 pub(super) fn sources(input: &EmbedLayerNorm<Flex>) -> [Option<Source>; 3] {
     assert_fits(input);
-    summands(input).map(|(name, rows)| Source::new(name, rows, input.shape[1]))
+    summands(input).map(|(_, rows)| Source::new(rows, input.shape[1]))
 }
 
 /// A summand and its values, row after row.
@@ -116,30 +111,39 @@ pub(super) fn rows<'a, T>(
     })
 }
 
-/// The ids, row-major. Every one of them is below `rows`.
-fn checked_ids(name: &str, ids: &IntTensor<Flex>, rows: usize) -> Vec<u32> {
-    let [_, columns] = ids.layout().shape().dims();
-    let ids = ids.to_contiguous();
-    match ids.dtype() {
-        DType::I32 => checked(name, ids.storage::<i32>(), columns, rows),
-        DType::I64 => checked(name, ids.storage::<i64>(), columns, rows),
-        DType::U64 => checked(name, ids.storage::<u64>(), columns, rows),
-        _ => checked(name, &ids.into_data().iter::<i64>().collect::<Vec<_>>(), columns, rows),
+/// Panics, naming the id, unless every one has a row in its table. The forward does so; the backward gets the same ids.
+pub(super) fn assert_in_range(input: &EmbedLayerNorm<Flex>, sources: &[Option<Source>; 3]) {
+    for ((name, rows), source) in summands(input).into_iter().zip(sources) {
+        let Some(Source { index: Index::Lookup(found), .. }) = source else { continue };
+        let Rows::Lookup { table, ids, .. } = rows else { continue };
+        let rows = table.layout().shape()[0];
+        let Some(place) = found.iter().position(|&id| id as usize >= rows) else { continue };
+        let [_, columns] = ids.layout().shape().dims();
+        let data = ids.clone().into_data();
+        let id = match data.dtype() {
+            DType::U64 => data.iter::<u64>().nth(place).map(i128::from),
+            _ => data.iter::<i64>().nth(place).map(i128::from),
+        };
+        panic!(
+            "{name}[{}][{}] is {}, but the table has {rows} rows (valid ids: 0..={})",
+            place / columns,
+            place % columns,
+            id.expect("a place among the ids"),
+            rows - 1
+        );
     }
 }
 
-fn checked<I>(name: &str, ids: &[I], columns: usize, rows: usize) -> Vec<u32>
-where
-    I: Copy + Display + TryInto<u32>,
-{
-    let check = |(place, &id): (usize, &I)| match id.try_into() {
-        Ok(id) if (id as usize) < rows => id,
-        _ => panic!(
-            "{name}[{}][{}] is {id}, but the table has {rows} rows (valid ids: 0..={})",
-            place / columns,
-            place % columns,
-            rows as i64 - 1
-        ),
-    };
-    ids.iter().enumerate().map(check).collect()
+/// The ids, row-major. One that no table has a row for is [`u32::MAX`].
+fn row_ids(ids: &IntTensor<Flex>) -> Vec<u32> {
+    fn narrow<I: Copy + TryInto<u32>>(ids: &[I]) -> Vec<u32> {
+        ids.iter().map(|&id| id.try_into().unwrap_or(u32::MAX)).collect()
+    }
+    let ids = ids.to_contiguous();
+    match ids.dtype() {
+        DType::I32 => narrow(ids.storage::<i32>()),
+        DType::I64 => narrow(ids.storage::<i64>()),
+        DType::U64 => narrow(ids.storage::<u64>()),
+        _ => narrow(&ids.into_data().iter::<i64>().collect::<Vec<_>>()),
+    }
 }
