@@ -1,8 +1,6 @@
 //! Sentence embeddings from and to directories of sentence-transformers.
 
-use crate::tolerance::{MODEL_F32, assert_close, values};
-use crate::transformers::{Python, real_checkpoint};
-use crate::whole_model::File;
+use crate::tolerance::values;
 use burn::prelude::*;
 use burn_bert::model::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, LoadReport,
@@ -244,67 +242,73 @@ fn resizing_loading_and_other_heads_keep_the_pooling() {
     assert_eq!(read.config().pooling, Pooling::Max);
 }
 
-/// The texts that sentence-transformers encodes with a directory, or with those in it, and a file of the vectors, each
-/// by the name of its directory.
-fn encoded(dir: &Path) -> (Vec<String>, File) {
-    let out = tempfile::tempdir().unwrap();
-    Python::named().check("sentence_embeddings", dir, out.path());
-    let texts: Vec<String> = serde_json::from_value(read(out.path(), "sentences.json")).unwrap();
-    (texts, File::at(&out.path().join("f32.safetensors")))
-}
-
+/// Against sentence-transformers itself.
 #[cfg(feature = "tokenizers")]
-fn embedded(model: &BertForSentenceEmbedding, dir: &Path, texts: &[String]) -> Vec<f64> {
-    use burn_bert::text::{BertTokenizer, TextBatch};
-    let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
-    let tokenizer = match model.max_seq_length() {
-        Some(length) => tokenizer.with_model_max_length(length),
-        None => tokenizer,
-    };
-    let tokenizer = tokenizer.for_model(&model.bert.config().embeddings).unwrap();
-    let encodings = tokenizer.encode_batch(texts).unwrap();
-    let TextBatch { input, padding } = tokenizer.batch(&encodings, &device()).unwrap();
-    values(model.embed(&input, padding.as_ref()))
-}
+mod against_sentence_transformers {
+    use super::*;
+    use crate::tolerance::{MODEL_F32, assert_close};
+    use crate::transformers::{Python, real_checkpoint};
+    use crate::whole_model::File;
 
-#[test]
-#[cfg(feature = "tokenizers")]
-#[ignore = "needs Python with sentence-transformers and a checkpoint of it, named by BURN_BERT_PYTHON and \
-            BURN_BERT_CHECKPOINT"]
-fn vectors_of_a_real_checkpoint_equal_sentence_transformers() {
-    let dir = real_checkpoint();
-    let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device()).unwrap();
-    assert!(report.is_complete(), "{report}");
-    let (texts, vectors) = encoded(&dir);
-    let expected = vectors.values(dir.file_name().unwrap().to_str().unwrap());
-    let found = embedded(&model, &dir, &texts);
-    let largest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    println!("{} values, at most {largest:e} apart", found.len());
-    assert_close(&found, &expected, MODEL_F32);
-}
-
-#[test]
-#[cfg(feature = "tokenizers")]
-#[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
-fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
-    let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
-    let all = tempfile::tempdir().unwrap();
-    let mut models = Vec::new();
-    for (pooling, normalize) in MODES.into_iter().zip([true, false].into_iter().cycle()) {
-        let config = config().with_pooling(pooling).with_normalize(normalize);
-        let mut config = config.with_max_seq_length(Some(10));
-        config.bert.embeddings.vocab_size = 486;
-        let name = format!("{pooling:?}");
-        let dir = all.path().join(&name);
-        let model = config.init(&device());
-        model.save_pretrained(&dir).unwrap();
-        for name in ["tokenizer.json", "tokenizer_config.json", "vocab.txt"] {
-            fs::copy(tokenizer.join(name), dir.join(name)).unwrap();
-        }
-        models.push((name, dir, model));
+    /// The texts that sentence-transformers encodes with a directory, or with those in it, and a file of the vectors, each
+    /// by the name of its directory.
+    fn encoded(dir: &Path) -> (Vec<String>, File) {
+        let out = tempfile::tempdir().unwrap();
+        Python::named().check("sentence_embeddings", dir, out.path());
+        let texts: Vec<String> = serde_json::from_value(read(out.path(), "sentences.json")).unwrap();
+        (texts, File::at(&out.path().join("f32.safetensors")))
     }
-    let (texts, expected) = encoded(all.path());
-    for (name, dir, model) in models {
-        assert_close(&embedded(&model, &dir, &texts), &expected.values(&name), MODEL_F32);
+
+    fn embedded(model: &BertForSentenceEmbedding, dir: &Path, texts: &[String]) -> Vec<f64> {
+        use burn_bert::text::{BertTokenizer, TextBatch};
+        let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
+        let tokenizer = match model.max_seq_length() {
+            Some(length) => tokenizer.with_model_max_length(length),
+            None => tokenizer,
+        };
+        let tokenizer = tokenizer.for_model(&model.bert.config().embeddings).unwrap();
+        let encodings = tokenizer.encode_batch(texts).unwrap();
+        let TextBatch { input, padding } = tokenizer.batch(&encodings, &device()).unwrap();
+        values(model.embed(&input, padding.as_ref()))
+    }
+
+    #[test]
+    #[ignore = "needs Python with sentence-transformers and a checkpoint of it, named by BURN_BERT_PYTHON and \
+                BURN_BERT_CHECKPOINT"]
+    fn vectors_of_a_real_checkpoint_equal_sentence_transformers() {
+        let dir = real_checkpoint();
+        let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device()).unwrap();
+        assert!(report.is_complete(), "{report}");
+        let (texts, vectors) = encoded(&dir);
+        let expected = vectors.values(dir.file_name().unwrap().to_str().unwrap());
+        let found = embedded(&model, &dir, &texts);
+        let largest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        println!("{} values, at most {largest:e} apart", found.len());
+        assert_close(&found, &expected, MODEL_F32);
+    }
+
+    #[test]
+    #[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
+    fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
+        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        let all = tempfile::tempdir().unwrap();
+        let mut models = Vec::new();
+        for (pooling, normalize) in MODES.into_iter().zip([true, false].into_iter().cycle()) {
+            let config = config().with_pooling(pooling).with_normalize(normalize);
+            let mut config = config.with_max_seq_length(Some(10));
+            config.bert.embeddings.vocab_size = 486;
+            let name = format!("{pooling:?}");
+            let dir = all.path().join(&name);
+            let model = config.init(&device());
+            model.save_pretrained(&dir).unwrap();
+            for name in ["tokenizer.json", "tokenizer_config.json", "vocab.txt"] {
+                fs::copy(tokenizer.join(name), dir.join(name)).unwrap();
+            }
+            models.push((name, dir, model));
+        }
+        let (texts, expected) = encoded(all.path());
+        for (name, dir, model) in models {
+            assert_close(&embedded(&model, &dir, &texts), &expected.values(&name), MODEL_F32);
+        }
     }
 }
