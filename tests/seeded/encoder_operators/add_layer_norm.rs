@@ -8,7 +8,8 @@ use burn::tensor::DType;
 use burn_bert::functional::{Norm, add_layer_norm, on_reference_path};
 use proptest::prelude::*;
 
-const EPSILON: f64 = 1e-5;
+/// Bounds 1 / σ: three values that are nearly equal would otherwise multiply the rounding of f32 by up to 300.
+const EPSILON: f64 = 1e-2;
 
 fn operator(
     rows: usize,
