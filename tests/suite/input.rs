@@ -362,14 +362,3 @@ fn an_unsigned_id_past_63_bits_is_an_error() {
     let error = module.word_embeddings.try_forward::<2, 3>(ids()).unwrap_err();
     assert!(error.to_string().starts_with("ids[1][1] does not fit"), "{error}");
 }
-
-#[test]
-fn a_batch_of_vectors_is_on_the_device_that_it_was_made_for_or_moved_to() {
-    let plain = Device::default();
-    let trained = plain.clone().autodiff();
-    for (from, to) in [(&plain, &trained), (&trained, &plain)] {
-        let input = BertEmbeddingsInput::from_embeds(Tensor::ones([1, 2, 4], from)).unwrap();
-        assert_eq!(input.device().is_autodiff(), from.is_autodiff());
-        assert_eq!(input.to_device(to).device().is_autodiff(), to.is_autodiff());
-    }
-}
