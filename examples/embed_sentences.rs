@@ -60,12 +60,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let device = Device::default();
     let (model, _) = BertForSentenceEmbedding::from_pretrained(&args.checkpoint, &device)?;
-    let tokenizer = BertTokenizer::from_pretrained(&args.checkpoint)?;
-    let tokenizer = match model.max_seq_length() {
-        Some(longest) => tokenizer.with_model_max_length(longest),
-        None => tokenizer,
-    };
-    let tokenizer = tokenizer.for_model(&model.bert.config().embeddings)?;
+    let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;
     let embedder = Embedder { model, tokenizer, device };
     let query = args.query.as_ref().map(|query| embedder.embed(std::slice::from_ref(query))).transpose()?;
 

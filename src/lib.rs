@@ -44,8 +44,7 @@
 //! let device = Device::default();
 //! let (model, report) = BertForSentenceEmbedding::from_pretrained("path/to/bert", &device)?;
 //! eprint!("{report}"); // keys that were missing or not used
-//! let tokenizer = BertTokenizer::from_pretrained("path/to/bert")?;
-//! let tokenizer = tokenizer.for_model(&model.bert.config().embeddings)?; // cuts texts that are too long
+//! let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained("path/to/bert")?)?; // cuts texts that are too long
 //!
 //! let encodings = tokenizer.encode_batch(&["A first sentence.", "And a second one."])?;
 //! let batch = tokenizer.batch(&encodings, &device)?;

@@ -3,10 +3,11 @@
 
 #![allow(dead_code)] // every benchmark takes what it needs
 
-use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
+use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn::tensor::module::embedding;
+use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 use std::fmt;
 
@@ -16,9 +17,9 @@ pub const SHAPES: [[usize; 2]; 4] = [[1, 16], [8, 128], [32, 128], [8, 512]];
 /// Who computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Path {
-    /// This crate's operator.
+    /// This crate's operator and AdamW.
     Fused,
-    /// Burn's `embedding`, `+`, `LayerNorm` and `Dropout`.
+    /// Burn's `embedding`, `+`, `LayerNorm`, `Dropout` and AdamW.
     Composed,
 }
 
@@ -49,7 +50,8 @@ impl fmt::Display for Workload {
 
 /// A module, its batch, and an optimiser.
 pub struct Bench {
-    module: BertEmbeddings,
+    /// Taken out while a step changes it in place.
+    module: Option<BertEmbeddings>,
     optimizer: ModuleOptimizer,
     input: BertEmbeddingsInput,
     workload: Workload,
@@ -72,24 +74,32 @@ impl Bench {
         let input = BertEmbeddingsInput::from_rows(&rows, &device).expect("rows of one length");
         let module = BertEmbeddingsConfig::new().init(&device);
         verify(&module, &input);
-        Self { module, optimizer: AdamWConfig::new().init(), input, workload, path, device }
+        let optimizer = match path {
+            Path::Fused => adamw(&AdamWConfig::new()),
+            Path::Composed => {
+                burn::optim::AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init()
+            }
+        };
+        Self { module: Some(module), optimizer, input, workload, path, device }
     }
 
     /// One run of the workload, to its end.
     pub fn run(&mut self) {
+        let module = self.module.take().expect("the layer");
         let y = match self.path {
-            Path::Fused => self.module.forward(&self.input),
-            Path::Composed => composed(&self.module, &self.input),
+            Path::Fused => module.forward(&self.input),
+            Path::Composed => composed(&module, &self.input),
         };
         match self.workload {
             Workload::Forward | Workload::Train => self.wait(y),
             Workload::Backward => self.wait(y.backward()),
             Workload::Step => {
-                let gradients = GradientsParams::from_grads(y.backward(), &self.module);
-                self.module = self.optimizer.step(1e-4, self.module.clone(), gradients);
-                self.wait(());
+                let gradients = GradientsParams::from_grads(y.backward(), &module);
+                self.module = Some(self.optimizer.step(1e-4, module, gradients));
+                return self.wait(());
             }
         }
+        self.module = Some(module);
     }
 
     /// Keeps a result until the device has it.

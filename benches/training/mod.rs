@@ -1,7 +1,8 @@
 //! A training step of the layer at BERT-base sizes, dense and row-sparse: what the benches of it have in common.
 
-use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
+use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
+use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::sparse::{RowGradients, SparseAdamConfig, SparseOptimizer};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 use rand::{RngExt, SeedableRng};
@@ -41,7 +42,7 @@ impl Training {
             embeddings: Some(config.init(&device)),
             inputs,
             upstream: Tensor::random([BATCH, SEQ, config.hidden_size], normal, &device),
-            optimizer: AdamWConfig::new().with_weight_decay(0.01).with_epsilon(1e-8).init(),
+            optimizer: adamw(&AdamWConfig::new()),
             rows: SparseAdamConfig::new().init(),
             step: 0,
         }

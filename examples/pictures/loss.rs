@@ -17,7 +17,8 @@ pub fn draw(losses: &Losses, batches_per_epoch: usize, before: f64, title: &str,
         .enumerate()
         .map(|(i, chunk)| (i * width + chunk.len() / 2, chunk.iter().sum::<f64>() / chunk.len() as f64))
         .collect();
-    let valid = losses.valid.iter().enumerate().map(|(i, &loss)| ((i + 1) * batches_per_epoch, loss));
+    let valid = losses.valid.iter().enumerate();
+    let valid = valid.filter_map(|(i, loss)| Some(((i + 1) * batches_per_epoch, (*loss)?)));
     let valid: Vec<(usize, f64)> = [(0, before)].into_iter().chain(valid).collect();
     let all = || train.iter().chain(&valid).map(|&(_, loss)| loss);
     let (lowest, highest) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));

@@ -87,6 +87,14 @@ impl PaddingMask {
         Tensor::from_data(TensorData::new(self.is_padding.to_vec(), self.dims), device)
     }
 
+    /// Whether the first place of each sequence holds a token, except in sequences of padding alone.
+    pub(crate) fn check_first(&self) -> Result<()> {
+        match self.rows().position(|row| row.first() == Some(&true) && row.contains(&false)) {
+            Some(row) => Err(Error::PaddedAtStart { row }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the mask is that of a batch [B, S].
     pub(crate) fn check(&self, [batch, seq]: [usize; 2]) -> Result<()> {
         if self.dims == [batch, seq] {

@@ -66,6 +66,12 @@ impl BertEncoderConfig {
                 return invalid(field, "is 0, but must be at least 1".into());
             }
         }
+        let is_relative = !self.position_embedding_type.has_table();
+        if is_relative && self.max_position_embeddings.checked_mul(2).is_none() {
+            let problem =
+                format!("is {}, which has more distances than can be counted", self.max_position_embeddings);
+            return invalid("max_position_embeddings", problem);
+        }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             return invalid(
                 "num_attention_heads",

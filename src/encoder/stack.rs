@@ -4,7 +4,7 @@ use super::config::BertEncoderConfig;
 use super::layer::BertLayer;
 use super::packing::Packing;
 use crate::embeddings::{PaddingMask, check_epsilon};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use burn::module::Module;
 use burn::prelude::*;
 
@@ -120,8 +120,7 @@ impl BertEncoder {
     ///
     /// # Panics
     ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message, and if `hidden` is not
-    /// of length H.
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
     pub fn forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<3> {
         self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -139,8 +138,7 @@ impl BertEncoder {
     ///
     /// # Panics
     ///
-    /// Where [`try_forward_packed`](Self::try_forward_packed) returns an error, with the same message, and if
-    /// `hidden` is not of length H.
+    /// Where [`try_forward_packed`](Self::try_forward_packed) returns an error, with the same message.
     pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> PackedHidden {
         self.try_forward_packed(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -149,7 +147,7 @@ impl BertEncoder {
     ///
     /// # Errors
     ///
-    /// - [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if `padding` is not [B, S];
+    /// - [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if `hidden` is not [B, S, H] or `padding` not [B, S];
     /// - [`Error::SequenceTooLong`](crate::Error::SequenceTooLong) if positions are relative and S exceeds
     ///   `max_position_embeddings`.
     pub fn try_forward_packed(
@@ -175,8 +173,7 @@ impl BertEncoder {
     ///
     /// # Panics
     ///
-    /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message, and if `hidden`
-    /// is not of length H.
+    /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message.
     pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> BertEncoderOutput {
         self.try_forward_all(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -212,7 +209,17 @@ impl BertEncoder {
     }
 
     fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
-        let [batch, seq, _] = hidden.dims();
+        let [batch, seq, width] = hidden.dims();
+        if let Some(layer) = self.layers.first() {
+            let [hidden_size, _] = layer.intermediate.weight.lazy_shape().dims();
+            if width != hidden_size {
+                return Err(Error::ShapeMismatch {
+                    input: "hidden",
+                    found: vec![batch, seq, width],
+                    expected: format!("[{batch}, {seq}, {hidden_size}]"),
+                });
+            }
+        }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
         for layer in &self.layers {
             if let Some(positions) = &layer.attention.relative_positions {

@@ -76,6 +76,16 @@ pub enum Error {
         num_labels: usize,
     },
 
+    /// A sequence that is padded at its start, for a head that reads the first token.
+    #[error(
+        "padding[{row}] begins with padding before a token, but the head reads the vector of the first place; pad at \
+         the end"
+    )]
+    PaddedAtStart {
+        /// The sequence.
+        row: usize,
+    },
+
     /// A number that cannot be a label.
     #[error("labels[{row}][{column}] is {label}, but {allowed}")]
     InvalidLabel {
@@ -319,7 +329,7 @@ pub enum Error {
     },
 
     /// A config or an index of shards is not a JSON object.
-    #[cfg(feature = "checkpoint")]
+    #[cfg(any(feature = "checkpoint", feature = "train"))]
     #[error("{} is not a JSON object", path.display())]
     Json {
         /// The file.

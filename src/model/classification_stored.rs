@@ -1,17 +1,15 @@
 //! How the classifiers are stored.
 
-use super::bert::BertModel;
 use super::config::BertModelConfig;
 use super::keys::ModelKeys;
 use super::labels::numbered;
 use super::sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
 };
-use super::stored::{Part, Stored, in_file};
+use super::stored::{Part, Stored, in_file, stored_head};
 use super::token_classification::{BertForTokenClassification, BertForTokenClassificationConfig};
 use crate::checkpoint::{Fields, StoredParam};
 use crate::error::Result;
-use burn::prelude::*;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -129,32 +127,9 @@ impl ProblemType {
 }
 
 impl Stored for BertForSequenceClassification {
-    type Config = BertForSequenceClassificationConfig;
+    stored_head!(BertForSequenceClassificationConfig);
+
     const CLASS: Option<&'static str> = Some("ForSequenceClassification");
-
-    fn config_of(fields: &Fields) -> Result<Self::Config> {
-        BertForSequenceClassificationConfig::from_fields(fields)
-    }
-
-    fn bert_config(config: &Self::Config) -> &BertModelConfig {
-        &config.bert
-    }
-
-    fn build(config: &Self::Config, device: &Device) -> Result<Self> {
-        config.try_init(device)
-    }
-
-    fn stored_config(&self) -> Self::Config {
-        self.config()
-    }
-
-    fn bert(&self) -> &BertModel {
-        &self.bert
-    }
-
-    fn bert_mut(&mut self) -> &mut BertModel {
-        &mut self.bert
-    }
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
         let out_proj = &self.classifier.out_proj;
@@ -178,32 +153,9 @@ impl Stored for BertForSequenceClassification {
 }
 
 impl Stored for BertForTokenClassification {
-    type Config = BertForTokenClassificationConfig;
+    stored_head!(BertForTokenClassificationConfig);
+
     const CLASS: Option<&'static str> = Some("ForTokenClassification");
-
-    fn config_of(fields: &Fields) -> Result<Self::Config> {
-        BertForTokenClassificationConfig::from_fields(fields)
-    }
-
-    fn bert_config(config: &Self::Config) -> &BertModelConfig {
-        &config.bert
-    }
-
-    fn build(config: &Self::Config, device: &Device) -> Result<Self> {
-        config.try_init(device)
-    }
-
-    fn stored_config(&self) -> Self::Config {
-        self.config()
-    }
-
-    fn bert(&self) -> &BertModel {
-        &self.bert
-    }
-
-    fn bert_mut(&mut self) -> &mut BertModel {
-        &mut self.bert
-    }
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
         let params = StoredParam::linear("classifier", &self.classifier).into();

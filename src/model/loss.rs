@@ -1,10 +1,12 @@
 //! The losses of the heads.
 
+use super::precision::{narrowed, widened};
 use crate::operator::functional;
 use burn::prelude::*;
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 
-/// Mean cross-entropy of the rows: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1.
+/// Mean cross-entropy of the rows: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1; 0 if all
+/// weights are 0, where PyTorch gives NaN. As in all losses here, f16 and bf16 are computed in f32.
 ///
 /// # Shapes
 ///
@@ -19,9 +21,13 @@ pub(super) fn cross_entropy(
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
     let Some(weights) = class_weights else { return functional::cross_entropy(logits, labels) };
-    let costs = log_softmax(logits, 1).gather(1, labels.clone().unsqueeze_dim(1)).neg().squeeze_dim::<1>(1);
+    let dtype = logits.dtype();
+    let costs = log_softmax(widened(logits), 1).gather(1, labels.clone().unsqueeze_dim(1));
+    let costs = costs.neg().squeeze_dim::<1>(1);
     let weights = vector(weights, &costs).select(0, labels); // [N]
-    (costs * weights.clone()).sum() / weights.sum()
+    let total = weights.clone().sum();
+    let total = total.clone().mask_fill(total.equal_elem(0.0), 1.0);
+    narrowed((costs * weights).sum() / total, dtype)
 }
 
 /// Mean binary cross-entropy of every entry: −(y·log σ(x) + (1 − y)·log σ(−x)), times its class's weight.
@@ -37,17 +43,21 @@ pub(super) fn binary_cross_entropy(
     targets: Tensor<2>,
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
+    let dtype = logits.dtype();
+    let [logits, targets] = [logits, targets].map(widened);
     let absent = targets.clone().neg().add_scalar(1.0);
     let costs = (targets * log_sigmoid(logits.clone()) + absent * log_sigmoid(logits.neg())).neg();
-    match class_weights {
+    let mean = match class_weights {
         Some(weights) => (costs.clone() * vector(weights, &costs).unsqueeze()).mean(),
         None => costs.mean(),
-    }
+    };
+    narrowed(mean, dtype)
 }
 
 /// Mean squared error of every entry: [B, C] twice → `[1]`.
 pub(super) fn mean_squared_error(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
-    (logits - targets).square().mean()
+    let dtype = logits.dtype();
+    narrowed((widened(logits) - widened(targets)).square().mean(), dtype)
 }
 
 /// Zero in every dtype, for any values, that depends on `scores`: its gradients are zeros and not missing.

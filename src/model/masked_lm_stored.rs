@@ -1,11 +1,10 @@
 //! How `BertForMaskedLm` is stored.
 
-use super::bert::BertModel;
 use super::config::BertModelConfig;
 use super::keys::ModelKeys;
 use super::masked_lm::{BertForMaskedLm, BertForMaskedLmConfig};
 use super::masked_lm_head::MaskedLmHead;
-use super::stored::{Part, Stored};
+use super::stored::{Part, Stored, stored_head};
 use crate::checkpoint::{Checkpoint, Fields, StoredParam};
 use crate::embeddings::{EmbeddingInitializer, NewRows, VocabularyResize};
 use crate::error::{EmbeddingTable, Error, Result};
@@ -61,32 +60,9 @@ impl MaskedLmHead {
 }
 
 impl Stored for BertForMaskedLm {
-    type Config = BertForMaskedLmConfig;
+    stored_head!(BertForMaskedLmConfig);
+
     const CLASS: Option<&'static str> = Some("ForMaskedLM");
-
-    fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
-        BertForMaskedLmConfig::from_fields(fields)
-    }
-
-    fn bert_config(config: &BertForMaskedLmConfig) -> &BertModelConfig {
-        &config.bert
-    }
-
-    fn build(config: &BertForMaskedLmConfig, device: &Device) -> Result<Self> {
-        config.try_init(device)
-    }
-
-    fn stored_config(&self) -> BertForMaskedLmConfig {
-        self.config()
-    }
-
-    fn bert(&self) -> &BertModel {
-        &self.bert
-    }
-
-    fn bert_mut(&mut self) -> &mut BertModel {
-        &mut self.bert
-    }
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
         let names = keys.masked_lm;

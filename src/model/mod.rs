@@ -15,6 +15,7 @@ mod masked_lm_head;
 #[cfg(feature = "checkpoint")]
 mod masked_lm_stored;
 mod pooling;
+mod precision;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
 mod ranking_loss;

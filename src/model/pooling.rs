@@ -1,9 +1,9 @@
 //! One vector a sequence.
 
+use super::precision::{narrowed, widened};
 use crate::embeddings::PaddingMask;
 use crate::error::Result;
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
 use serde::{Deserialize, Serialize};
 
 /// How the vectors of a sequence's tokens are pooled into one, with sentence-transformers' names.
@@ -150,18 +150,6 @@ pub(super) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
     // The square is clamped and not the root, whose gradient at 0 is infinite.
     let length = vectors.clone().square().sum_dim(1).clamp_min(1e-24).sqrt(); // [B, 1]
     narrowed(vectors / length, dtype)
-}
-
-/// 16-bit numbers as f32.
-fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
-    match tensor.dtype() {
-        DType::F16 | DType::BF16 => tensor.cast(FloatDType::F32),
-        _ => tensor,
-    }
-}
-
-fn narrowed<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
-    if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
 }
 
 /// One vector a sequence: the mean of its tokens' vectors, without padding; [`Pooling::Mean`] as a function.

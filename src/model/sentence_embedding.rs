@@ -7,6 +7,8 @@ use super::ranking_loss::MultipleNegativesRankingLoss;
 use super::sentence_pair_batch::SentencePairBatch;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 use crate::error::{Error, Result};
+#[cfg(feature = "tokenizers")]
+use crate::text::BertTokenizer;
 use burn::config::Config;
 use burn::module::Module;
 use burn::prelude::*;
@@ -150,6 +152,21 @@ impl BertForSentenceEmbedding {
     /// The length in tokens that sentences are cut to, if it is not the tokenizer's own.
     pub fn max_seq_length(&self) -> Option<usize> {
         self.max_seq_length
+    }
+
+    /// Makes a tokenizer cut sentences to [`max_seq_length`](Self::max_seq_length) tokens, or to what the model can
+    /// read if that is shorter.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertTokenizer::for_model`].
+    #[cfg(feature = "tokenizers")]
+    pub fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
+        let tokenizer = match self.max_seq_length {
+            Some(length) => tokenizer.with_model_max_length(length),
+            None => tokenizer,
+        };
+        tokenizer.for_model(&self.bert.embeddings.config())
     }
 
     /// One vector a sentence, [B, H].

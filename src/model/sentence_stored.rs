@@ -1,14 +1,12 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
-use super::bert::BertModel;
 use super::config::BertModelConfig;
 use super::keys::ModelKeys;
 use super::pooling::Pooling;
 use super::sentence_embedding::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig};
-use super::stored::{Part, Stored, in_file};
+use super::stored::{Part, Stored, in_file, stored_head};
 use crate::checkpoint::{Fields, JsonFile, read_json};
 use crate::error::{Error, Result};
-use burn::prelude::*;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +14,9 @@ const MODULES: &str = "modules.json";
 const POOLING: &str = "1_Pooling";
 const NORMALIZE: &str = "2_Normalize";
 const TRANSFORMER: &str = "sentence_bert_config.json";
+/// Other names of that file in older directories, which sentence-transformers reads if it is not there.
+const OLD_TRANSFORMERS: [&str; 3] =
+    ["sentence_roberta_config.json", "sentence_camembert_config.json", "sentence_xlm-roberta_config.json"];
 
 /// The names of a pooling in `pooling_mode` and in the older flags.
 const MODES: [(Pooling, &str, &str); 6] = [
@@ -32,7 +33,7 @@ impl BertForSentenceEmbeddingConfig {
     /// directory that holds it.
     ///
     /// Of sentence-transformers' files it reads `modules.json`, the pooling's config and the `max_seq_length` of
-    /// `sentence_bert_config.json`. Prompts and `do_lower_case` belong to the tokenizer and are not read.
+    /// `sentence_bert_config.json` or of its older names. Prompts and `do_lower_case` belong to the tokenizer and are not read.
     ///
     /// # Errors
     ///
@@ -53,7 +54,10 @@ impl BertForSentenceEmbeddingConfig {
         } else {
             config.with_normalize(false)
         };
-        let config = config.with_max_seq_length(max_seq_length(&dir.join(TRANSFORMER))?);
+        let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
+        let transformer = names.map(|name| dir.join(name)).find(|path| path.is_file());
+        let max_seq_length = transformer.map_or(Ok(None), |path| max_seq_length(&path))?;
+        let config = config.with_max_seq_length(max_seq_length);
         in_file(config.validate(), fields)?;
         Ok(config)
     }
@@ -147,9 +151,6 @@ fn check_normalize(path: &Path) -> Result<()> {
 }
 
 fn max_seq_length(path: &Path) -> Result<Option<usize>> {
-    if !path.is_file() {
-        return Ok(None);
-    }
     let config: Map<String, Value> = read_json(path)?;
     match config.get("max_seq_length") {
         None | Some(Value::Null) => Ok(None),
@@ -167,32 +168,9 @@ fn max_seq_length(path: &Path) -> Result<Option<usize>> {
 }
 
 impl Stored for BertForSentenceEmbedding {
-    type Config = BertForSentenceEmbeddingConfig;
+    stored_head!(BertForSentenceEmbeddingConfig);
+
     const CLASS: Option<&'static str> = None;
-
-    fn config_of(fields: &Fields) -> Result<Self::Config> {
-        BertForSentenceEmbeddingConfig::from_fields(fields)
-    }
-
-    fn bert_config(config: &Self::Config) -> &BertModelConfig {
-        &config.bert
-    }
-
-    fn build(config: &Self::Config, device: &Device) -> Result<Self> {
-        config.try_init(device)
-    }
-
-    fn stored_config(&self) -> Self::Config {
-        self.config()
-    }
-
-    fn bert(&self) -> &BertModel {
-        &self.bert
-    }
-
-    fn bert_mut(&mut self) -> &mut BertModel {
-        &mut self.bert
-    }
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
         Vec::new()

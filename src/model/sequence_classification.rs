@@ -246,12 +246,14 @@ impl BertForSequenceClassification {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`] and [`SequenceClassificationHead::try_forward`].
+    /// Those of [`BertModel::try_forward`] and [`SequenceClassificationHead::try_forward`];
+    /// [`Error::PaddedAtStart`] if a sequence is padded at its start.
     pub fn try_logits(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<Tensor<2>> {
+        padding.map_or(Ok(()), PaddingMask::check_first)?;
         self.classifier.try_forward(self.bert.try_forward(input, padding)?)
     }
 

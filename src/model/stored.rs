@@ -70,6 +70,38 @@ pub trait Stored: Module {
     }
 }
 
+/// What [`Stored`] asks of a head whose module and config each have the model below it in their field `bert`.
+macro_rules! stored_head {
+    ($config:ident) => {
+        type Config = $config;
+
+        fn config_of(fields: &$crate::checkpoint::Fields) -> $crate::error::Result<$config> {
+            $config::from_fields(fields)
+        }
+
+        fn bert_config(config: &$config) -> &$crate::model::BertModelConfig {
+            &config.bert
+        }
+
+        fn build(config: &$config, device: &burn::prelude::Device) -> $crate::error::Result<Self> {
+            config.try_init(device)
+        }
+
+        fn stored_config(&self) -> $config {
+            self.config()
+        }
+
+        fn bert(&self) -> &$crate::model::BertModel {
+            &self.bert
+        }
+
+        fn bert_mut(&mut self) -> &mut $crate::model::BertModel {
+            &mut self.bert
+        }
+    };
+}
+pub(super) use stored_head;
+
 /// Parameters of a model that come together.
 pub struct Part<'a> {
     /// What their keys, and those of what they replace, start with.

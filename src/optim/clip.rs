@@ -37,12 +37,17 @@ use std::collections::HashSet;
 ///
 /// On Flex squares are added up in f64. On other devices in f32, or in f64 where a gradient is f64.
 ///
+/// # Panics
+///
+/// If `max_norm` is not above 0.
+///
 /// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
 pub fn clip_by_global_norm<M: Module>(
     model: &M,
     gradients: &mut GradientsParams,
     max_norm: f64,
 ) -> Option<Tensor<1>> {
+    assert_max_norm(max_norm);
     let mut squares = SumOfSquares::default();
     squares.add_all(model, gradients);
     let clip = Clip::new(squares, max_norm)?;
@@ -167,6 +172,11 @@ impl Clip {
         let norm = squares.on_device()?.sqrt();
         Some(Self { factor: Factor::Device(clip_on_device(norm.clone(), max_norm)), norm })
     }
+}
+
+/// Below 0 every gradient would change its sign.
+pub(crate) fn assert_max_norm(max_norm: f64) {
+    assert!(max_norm > 0.0, "max_norm is {max_norm}, but must be above 0");
 }
 
 /// min(1, `max_norm` / (`norm` + 1e-6)), NaN of NaN.

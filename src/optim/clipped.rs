@@ -1,7 +1,7 @@
 //! AdamW that clips gradients by their global norm on their way into the step.
 
 use super::adamw::{AdamWConfig, SharedFactor, without_decay};
-use super::clip::{Clip, Factor, SumOfSquares};
+use super::clip::{Clip, Factor, SumOfSquares, assert_max_norm};
 use burn::module::{Module, ParamGroup};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, OptimizerRecord};
@@ -41,8 +41,9 @@ impl ClippedAdamW {
     ///
     /// # Panics
     ///
-    /// Where [`AdamWConfig::try_build`] returns an error, with the same message.
+    /// Where [`AdamWConfig::try_build`] returns an error, with the same message, and if `max_norm` is not above 0.
     pub fn new(config: &AdamWConfig, max_norm: f64) -> Self {
+        assert_max_norm(max_norm);
         let factor = SharedFactor::default();
         let optimizer = ModuleOptimizer::from(config.build().with_factor(&factor));
         let undecayed = config.clone().with_weight_decay(0.0);

@@ -22,7 +22,7 @@ pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 pub(crate) use clip::{Clip, SumOfSquares};
 #[cfg(feature = "train")]
-pub(crate) use clip::{average_and_clip, average_and_clip_on_all_devices};
+pub(crate) use clip::{assert_max_norm, average_and_clip, average_and_clip_on_all_devices};
 pub use clipped::ClippedAdamW;
 #[cfg(feature = "flex")]
 pub(crate) use host::{HostTensor, is_on_host};

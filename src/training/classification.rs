@@ -99,7 +99,7 @@ impl Adaptor<ConfusionStatsInput> for SequenceClassificationItem {
 impl Adaptor<HammingScoreInput> for SequenceClassificationItem {
     fn adapt(&self) -> HammingScoreInput {
         let (logits, targets) = self.with_targets();
-        HammingScoreInput::new(logits, targets.int())
+        HammingScoreInput::new(logits, targets.greater_equal_elem(0.5).int())
     }
 }
 

@@ -50,8 +50,8 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if it is of a file of another size or of windows of another length, [`Error::Io`] if the
-    /// file's size cannot be read.
+    /// [`Error::Config`] if it is of a file of another size or of windows of another length, or damaged;
+    /// [`Error::Io`] if the file's size cannot be read.
     pub fn with_index(self, index: WindowIndex) -> Result<Self> {
         let WindowedText { path, tokenizer, seq_len, .. } = &*self.text;
         let size = self.text.file_size()?;
@@ -63,6 +63,10 @@ impl Corpus {
                 index.seq_len(),
                 path.display()
             );
+            return Err(Error::Config { field: "index", problem });
+        }
+        if !index.is_whole() {
+            let problem = "is damaged: its places are not those of its windows; build it again".into();
             return Err(Error::Config { field: "index", problem });
         }
         let (path, tokenizer, seq_len) = (path.clone(), tokenizer.clone(), *seq_len);

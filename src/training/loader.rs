@@ -66,7 +66,7 @@ impl TrainingLoader {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if one of the two is 0.
+    /// [`Error::Config`] if one of the two is 0, or their product cannot be counted.
     pub fn new(
         corpus: Corpus,
         collator: MaskedLmCollator,
@@ -80,7 +80,10 @@ impl TrainingLoader {
                 return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
             }
         }
-        let windows_per_epoch = batch_size * batches_per_epoch;
+        let windows_per_epoch = batch_size.checked_mul(batches_per_epoch).ok_or_else(|| Error::Config {
+            field: "batches_per_epoch",
+            problem: format!("is {batches_per_epoch}, which is too many for batches of {batch_size}"),
+        })?;
         let source = TrainingSource { corpus, collator, batch_size, windows_per_epoch, seed };
         Ok(Self { loader: EpochLoader::new(source, device) })
     }

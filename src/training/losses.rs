@@ -10,8 +10,8 @@ use std::path::Path;
 pub struct Losses {
     /// The loss of each batch that has one.
     pub train: Vec<f64>,
-    /// The mean loss of each validation.
-    pub valid: Vec<f64>,
+    /// The mean loss of each validation, up to the last that is finite; `None` where it is not.
+    pub valid: Vec<Option<f64>>,
 }
 
 impl Losses {
@@ -29,16 +29,18 @@ impl Losses {
                 break;
             }
             losses.train.extend(read_log(&log("train"))?.batches);
-            if log("valid").exists() {
-                losses.valid.extend(read_log(&log("valid"))?.mean);
-            }
+            let mean = if log("valid").exists() { read_log(&log("valid"))?.mean } else { None };
+            losses.valid.push(mean);
         }
+        let validated = losses.valid.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        losses.valid.truncate(validated);
         Ok(losses)
     }
 
     /// The epoch, counted from 1, with the lowest validation loss.
     pub fn best_epoch(&self) -> Option<usize> {
-        (1..).zip(&self.valid).min_by(|a, b| a.1.total_cmp(b.1)).map(|(epoch, _)| epoch)
+        let losses = (1..).zip(&self.valid).filter_map(|(epoch, loss)| Some((epoch, (*loss)?)));
+        losses.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(epoch, _)| epoch)
     }
 }
 

@@ -46,7 +46,7 @@
 //! `Training` makes any model trainable by Burn's `Learner`; `Run`, `Patience` and `progress` are for stopping, resuming and
 //! showing a run.
 
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod classification;
 mod collator;
 #[cfg(feature = "tokenizers")]
@@ -54,6 +54,8 @@ mod corpus;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epochs;
 mod example;
+#[cfg(feature = "train")]
+mod label_names;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod labelled;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
@@ -62,7 +64,7 @@ mod loader;
 mod losses;
 #[cfg(feature = "train")]
 mod masked_lm;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod metrics;
 #[cfg(feature = "tokenizers")]
 mod order;
@@ -85,23 +87,25 @@ mod window_index;
 #[cfg(feature = "tokenizers")]
 mod windows;
 
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 pub use classification::SequenceClassificationItem;
 pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
 #[cfg(feature = "tokenizers")]
 pub use corpus::Corpus;
 pub use example::MaskedLmExample;
+#[cfg(feature = "train")]
+pub use label_names::LabelNames;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use labelled::{
-    Column, IGNORED_LABEL, Label, LabelKind, LabelNames, LabelledLoader, LabelledSentences, LabelledText,
-    LabelledTexts, LabelledTokens, SentencePair, SentencePairBatcher, SequenceBatcher, TextColumns,
-    TokenBatcher, TryBatcher,
+    Column, IGNORED_LABEL, Label, LabelKind, LabelledLoader, LabelledSentences, LabelledText, LabelledTexts,
+    LabelledTokens, SentencePair, SentencePairBatcher, SequenceBatcher, TextColumns, TokenBatcher,
+    TryBatcher,
 };
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use loader::{TrainingLoader, ValidationLoader};
 #[cfg(feature = "train")]
 pub use losses::Losses;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 pub use metrics::{ConfusionMatrix, ConfusionMetric, SpearmanInput, SpearmanMetric, spearman};
 #[cfg(feature = "train")]
 pub use progress::{ProgressLines, progress};

@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The files beside the weights that are needed to use a Hugging Face model.
-const COMPANIONS: [&str; 15] = [
+const COMPANIONS: [&str; 10] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -28,11 +28,6 @@ const COMPANIONS: [&str; 15] = [
     "merges.txt",
     "sentencepiece.bpe.model",
     "spiece.model",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "1_Pooling/config.json",
-    "2_Normalize/config.json",
 ];
 
 /// How far the loss before training may differ, relatively, between devices.
@@ -135,8 +130,14 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if it is not what it was; [`Error::Io`].
+    /// [`Error::Run`] if it is not what it was, or not finite; [`Error::Io`].
     pub fn begin<S: Serialize>(&self, settings: &S, loss: f64) -> Result<()> {
+        if !loss.is_finite() {
+            let problem = format!(
+                "cannot begin: the loss before training is {loss}; check the checkpoint and the data"
+            );
+            return Err(Error::Run { path: self.folder.clone(), problem });
+        }
         let Some(theirs) = self.loss_before else {
             return self.write(BEGINNING, &Beginning { settings, loss });
         };
@@ -160,8 +161,9 @@ impl Run {
         for name in COMPANIONS {
             let (from, to) = (checkpoint.as_ref().join(name), self.output.join(name));
             if from.is_file() && !to.exists() {
-                let folder = to.parent().map_or(Ok(()), fs::create_dir_all);
-                folder.and_then(|()| fs::copy(&from, &to)).map_err(|source| Error::writing(&to, source))?;
+                let copied = fs::create_dir_all(&self.output)
+                    .and_then(|()| whole(&to, |unfinished| fs::copy(&from, unfinished)));
+                copied.map_err(|source| Error::writing(&to, source))?;
             }
         }
         Ok(())
@@ -191,7 +193,7 @@ impl Run {
         let text = serde_json::to_string_pretty(value).map_err(io::Error::other);
         let written = text.and_then(|text| {
             fs::create_dir_all(&self.folder)?;
-            fs::write(&path, text)
+            whole(&path, |unfinished| fs::write(unfinished, text))
         });
         written.map_err(|source| Error::writing(&path, source))
     }
@@ -252,6 +254,15 @@ impl Run {
 const BEGINNING: &str = "run.json";
 const CHECKPOINTS: &str = "checkpoint";
 
+/// Writes a file under another name and renames it, so that `path` never holds half of it.
+fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".unfinished");
+    let unfinished = Path::new(&unfinished);
+    write(unfinished)?;
+    fs::rename(unfinished, path)
+}
+
 /// Whether there is nothing at `path`, or nothing in it.
 fn is_empty(path: &Path) -> Result<bool> {
     match fs::read_dir(path) {
@@ -273,6 +284,7 @@ impl EarlyStoppingStrategy for Patience {
     fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
         let loss = LossMetric::new().name();
         let best = store.find_epoch(&loss, Aggregate::Mean, Direction::Lowest, &Split::Valid);
-        best.is_some_and(|best| epoch - best >= self.epochs)
+        // The logs of a run that was resumed go beyond this epoch if its last checkpoint could not be read.
+        best.is_some_and(|best| epoch.saturating_sub(best) >= self.epochs)
     }
 }

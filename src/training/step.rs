@@ -1,6 +1,6 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
-use crate::optim::{average_and_clip, average_and_clip_on_all_devices};
+use crate::optim::{assert_max_norm, average_and_clip, average_and_clip_on_all_devices};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
@@ -59,8 +59,13 @@ impl<M: Module> Training<M> {
         Self { model, max_grad_norm: 1.0, batches: Param::from_tensor(Tensor::zeros([1], &device)) }
     }
 
-    /// Sets the largest norm of all gradients together.
+    /// Sets the largest norm of all gradients together; `f64::INFINITY` clips nothing.
+    ///
+    /// # Panics
+    ///
+    /// If it is not above 0.
     pub fn with_max_grad_norm(self, max_grad_norm: f64) -> Self {
+        assert_max_norm(max_grad_norm);
         Self { max_grad_norm, ..self }
     }
 

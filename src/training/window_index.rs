@@ -72,6 +72,11 @@ impl WindowIndex {
         self.bytes
     }
 
+    /// Whether there is a place wherever [`place_before`](Self::place_before) looks; not if a file was damaged.
+    pub(super) fn is_whole(&self) -> bool {
+        self.stride > 0 && self.places.len() == self.windows.div_ceil(self.stride)
+    }
+
     /// The last window up to `window` that has a place.
     pub(super) fn place_before(&self, window: usize) -> (usize, Place) {
         let place = window / self.stride;

@@ -91,7 +91,8 @@ impl WindowReader {
         let index = text.index()?;
         if let Some(last) = index.num_windows().checked_sub(1) {
             let (before, place) = index.place_before(number.min(last));
-            if number < self.next || before > self.next {
+            let is_read = self.pieces.as_ref().is_some_and(|pieces| pieces.holds(place));
+            if number < self.next || before > self.next && !is_read {
                 self.pieces = Some(Pieces::open_at(place, text)?);
                 self.next = before;
             }
@@ -163,6 +164,11 @@ impl Pieces {
             pieces.tokens.drain(..place.skip);
         }
         Ok(pieces)
+    }
+
+    /// Whether tokens of the line of that place are here.
+    fn holds(&self, place: Place) -> bool {
+        self.starts.iter().any(|(start, _)| start.line == place.line)
     }
 
     /// Adds the tokens of the next line; false at the end of the file.

@@ -12,6 +12,7 @@ use burn_bert::training::{
 };
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 #[test]
 fn windows_hold_the_whole_text_once_a_pass_but_for_those_held_out() {
@@ -229,6 +230,39 @@ fn a_resumed_loader_does_not_read_what_comes_before() {
     fs::write(dir.path().join("text"), "another text").unwrap();
     let error = corpus(dir.path(), 14).with_index(index).unwrap_err();
     assert!(matches!(error, Error::Config { field: "index", .. }), "{error}");
+}
+
+#[test]
+fn a_damaged_index_is_refused() {
+    let dir = folder();
+    let index = serde_json::to_value(corpus(dir.path(), 14).index().unwrap()).unwrap();
+    let damage = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut index = index.clone();
+        change(&mut index);
+        corpus(dir.path(), 14).with_index(serde_json::from_value(index).unwrap())
+    };
+    damage(&|_| {}).unwrap();
+    for error in [
+        damage(&|index| index["stride"] = 0.into()).unwrap_err(),
+        damage(&|index| index["windows"] = 126.into()).unwrap_err(),
+        damage(&|index| index["places"] = serde_json::json!([])).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Config { field: "index", .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_long_line_is_tokenised_once_for_all_of_its_windows() {
+    let dir = folder();
+    fs::write(dir.path().join("text"), "cat mat ".repeat(12_000)).unwrap(); // 2,000 windows, of which 100 are held out
+    let corpus = corpus(dir.path(), 14);
+    let start = Instant::now();
+    corpus.index().unwrap();
+    let once = start.elapsed();
+    let start = Instant::now();
+    assert_eq!(corpus.held_out(100).unwrap().len(), 100);
+    let all = start.elapsed();
+    assert!(all < 10 * once, "{all:?} against {once:?} for one pass over the text");
 }
 
 #[test]

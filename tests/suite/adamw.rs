@@ -355,3 +355,16 @@ fn settings_out_of_range_are_errors_that_name_the_field() {
     assert_eq!(field(AdamWConfig::new().with_epsilon(0.0)), "epsilon");
     assert_eq!(field(AdamWConfig::new().with_weight_decay(-0.1)), "weight_decay");
 }
+
+#[test]
+#[should_panic(expected = "max_norm is -1, but must be above 0")]
+fn a_negative_norm_is_refused_before_it_turns_the_gradients_around() {
+    let module = Parameters::random(DType::F32);
+    clip_by_global_norm(&module, &mut GradientsParams::new(), -1.0);
+}
+
+#[test]
+#[should_panic(expected = "max_norm is NaN, but must be above 0")]
+fn a_norm_that_is_not_a_number_is_refused() {
+    ClippedAdamW::new(&AdamWConfig::new(), f64::NAN);
+}

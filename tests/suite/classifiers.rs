@@ -12,7 +12,7 @@ use burn_bert::model::{
     BertModel, BertModelConfig, LoadReport, MaskedLmBatch, PretrainedModel, ProblemType,
     SequenceClassificationBatch, TokenClassificationBatch,
 };
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, cast_module};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, cast_module};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -171,6 +171,49 @@ fn a_batch_without_labels_costs_exactly_zero_whatever_the_scores() {
     assert_eq!(values(output.loss.clone()), [0.0]);
     let gradients = output.loss.backward();
     assert!(values(model.classifier.weight.grad(&gradients).unwrap()).iter().all(|&value| value == 0.0));
+}
+
+#[test]
+fn a_batch_whose_classes_all_weigh_nothing_costs_zero() {
+    let weights = Some(vec![0.0, 1.0, 1.0]);
+    let model = sequence(bert()).with_class_weights(weights).init(&Device::default().autodiff());
+    let batch = SequenceClassificationBatch::single_label(input(), None, &[0, 0]).unwrap();
+    let loss = model.forward(&batch).loss;
+    assert_eq!(values(loss.clone()), [0.0]);
+    let gradient = values(model.classifier.out_proj.weight.grad(&loss.backward()).unwrap());
+    assert!(gradient.iter().all(|&value| value == 0.0), "{gradient:?}");
+}
+
+/// Means of large numbers: a sum or a square on the way is beyond f16, whose largest number is 65504.
+#[test]
+fn losses_in_f16_are_those_in_f32() {
+    let device = Device::default().autodiff();
+    let targets = [[300.0, 0.0, 0.0], [0.0, 0.0, 0.0]];
+    let marks = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.5]];
+    let weighted = sequence(bert()).with_class_weights(Some(vec![0.3, 2.0, 400.0]));
+    for (config, batch) in [
+        (sequence(bert()), SequenceClassificationBatch::regression(input(), None, &targets)),
+        (sequence(bert()), SequenceClassificationBatch::multi_label(input(), None, &marks)),
+        (weighted.clone(), SequenceClassificationBatch::multi_label(input(), None, &marks)),
+        (weighted, SequenceClassificationBatch::single_label(input(), None, &[2, 1])),
+    ] {
+        let batch = batch.unwrap();
+        let mut model = config.init(&device);
+        model.classifier.out_proj.bias = Some(Param::from_tensor(Tensor::from_floats([0.0, 200.0, -200.0], &device)));
+        let exact = values(model.forward(&batch).loss)[0];
+        let found = values(cast_module(model, FloatDType::F16).forward(&batch).loss)[0];
+        assert!((found / exact - 1.0).abs() < 2e-3, "{found} in f16, {exact} in f32");
+    }
+}
+
+#[test]
+fn a_sequence_that_is_padded_at_its_start_is_refused_by_a_head_that_reads_the_first_token() {
+    let model = sequence(bert()).init(&device());
+    let logits =
+        |rows: [[bool; 4]; 2]| model.try_logits(&input(), Some(&PaddingMask::from_rows(&rows).unwrap()));
+    let error = logits([[false; 4], [true, false, false, false]]).unwrap_err();
+    assert!(matches!(error, Error::PaddedAtStart { row: 1 }), "{error}");
+    logits([[false, true, false, true], [true; 4]]).unwrap();
 }
 
 #[test]

@@ -128,6 +128,21 @@ fn sizes_that_no_memory_holds_are_errors_and_allocate_nothing() {
 }
 
 #[test]
+fn more_distances_than_memory_holds_are_an_error() {
+    for value in [u64::MAX, 1 << 63, 1 << 62, 1 << 40] {
+        let dir = with_field("max_position_embeddings", &value.to_string());
+        let path = dir.path().join("config.json");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replacen('{', "{\"position_embedding_type\": \"relative_key\",", 1)).unwrap();
+        let error = BertForMaskedLm::from_pretrained(dir.path(), &Device::default()).unwrap_err();
+        assert!(
+            error.to_string().contains("max_position_embeddings") || error.to_string().contains("iB"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn the_last_of_two_equal_keys_counts_as_in_python() {
     let dir = copy_of("bert");
     let path = dir.path().join("config.json");

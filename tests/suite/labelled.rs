@@ -230,6 +230,19 @@ fn labels_become_ids_marks_or_numbers() {
     }
 }
 
+#[test]
+fn texts_of_which_only_some_have_a_second_one_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 2);
+    let mut items = labelled(&[("the cats", Label::Class(1)), ("the", Label::Class(0))]);
+    items[0].pair = Some("cats".into());
+    let error = batcher.try_batch(items.clone(), &Device::default()).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "pair", .. }), "{error}");
+    items[1].pair = Some(String::new());
+    let batch = batcher.try_batch(items, &Device::default()).unwrap();
+    assert_eq!(batch.input.dims(), [2, 7]); // [CLS] the cat ##s [SEP] cat ##s [SEP] is eight
+}
+
 /// A hundred texts of one to ten words, of which the first so many classes say which it is.
 fn hundred() -> (Vec<LabelledText>, Vec<usize>) {
     let lengths: Vec<usize> = (0..103).map(|i| 1 + i * 7 % 10).collect();

@@ -53,6 +53,8 @@ mod odd_files;
 mod resize;
 #[cfg(feature = "checkpoint")]
 mod resize_model;
+#[cfg(feature = "train")]
+mod run;
 #[cfg(feature = "checkpoint")]
 mod save_masked_lm;
 #[cfg(feature = "checkpoint")]

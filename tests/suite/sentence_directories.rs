@@ -91,6 +91,10 @@ fn what_sentence_transformers_saves_is_read() {
     }
     let found = BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap();
     assert_eq!(found, config().with_pooling(Pooling::WeightedMean));
+    let old = dir.path().join("sentence_roberta_config.json");
+    fs::rename(dir.path().join("sentence_bert_config.json"), &old).unwrap();
+    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), found);
+    fs::rename(old, dir.path().join("sentence_bert_config.json")).unwrap();
     // What is written over it is ours, and their other fields are kept.
     model.save_pretrained(dir.path()).unwrap();
     assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), config());
@@ -124,6 +128,20 @@ fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_fi
     let report = bert.load(dir.path()).unwrap();
     assert!(report.is_complete(), "{report}");
     assert_eq!(read(dir.path(), "config.json")["architectures"], json!(["BertModel"]));
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
+    use burn_bert::text::BertTokenizer;
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n").unwrap();
+    for (length, expected) in [(None, 12), (Some(9), 9), (Some(40), 12)] {
+        let model = config().with_max_seq_length(length).init(&device());
+        let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
+        let tokenizer = model.limit_tokenizer(tokenizer).unwrap();
+        assert_eq!(tokenizer.encode(&"a ".repeat(50)).unwrap().len(), expected);
+    }
 }
 
 #[test]

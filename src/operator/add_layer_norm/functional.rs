@@ -6,7 +6,6 @@ use super::reference;
 use crate::operator::device::is_listed;
 use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::functional::Norm;
-use crate::operator::path::Path;
 use burn::backend::Dispatch;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
@@ -66,16 +65,8 @@ pub fn add_layer_norm(
     for (name, vector) in [("bias", &bias), ("gamma", &gamma), ("beta", &beta)] {
         assert_eq!(vector.dims(), [hidden], "{name}: its length, against that of x's rows");
     }
-    let input = AddLayerNorm {
-        x: x.into_dispatch(),
-        bias: bias.into_dispatch(),
-        residual: residual.into_dispatch(),
-        gamma: gamma.into_dispatch(),
-        beta: beta.into_dispatch(),
-        epsilon,
-        dropout: Dropout::Inactive,
-        path: Path::current(),
-    };
+    let summands = [x.into_dispatch(), bias.into_dispatch(), residual.into_dispatch()];
+    let input = AddLayerNorm::new(summands, gamma.into_dispatch(), beta.into_dispatch(), epsilon);
     let input = match Dropout::choose(dropout, input.operands()) {
         Some(dropout) => AddLayerNorm { dropout, ..input },
         None => {

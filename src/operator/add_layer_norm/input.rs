@@ -29,7 +29,7 @@ pub struct AddLayerNorm<B: Backend> {
     #[extension_type]
     pub dropout: Dropout<B>,
     /// What computes the forward and the backward.
-    pub path: Path,
+    pub(crate) path: Path,
 }
 
 /// For x, bias, residual, gamma and beta of [`functional::add_layer_norm`](crate::functional::add_layer_norm), in
@@ -37,6 +37,17 @@ pub struct AddLayerNorm<B: Backend> {
 pub type AddLayerNormNeeds = [bool; 5];
 
 impl<B: Backend> AddLayerNorm<B> {
+    /// Without dropout. Made inside [`on_reference_path`](crate::functional::on_reference_path), the reference takes them.
+    pub fn new(
+        [x, bias, residual]: [FloatTensor<B>; 3],
+        gamma: FloatTensor<B>,
+        beta: FloatTensor<B>,
+        epsilon: f64,
+    ) -> Self {
+        let (dropout, path) = (Dropout::Inactive, Path::current());
+        Self { x, bias, residual, gamma, beta, epsilon, dropout, path }
+    }
+
     /// The five inputs that can need a gradient, in order.
     pub(crate) fn operands(&self) -> [&FloatTensor<B>; 5] {
         [&self.x, &self.bias, &self.residual, &self.gamma, &self.beta]

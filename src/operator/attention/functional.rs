@@ -5,7 +5,6 @@ use super::ops::AttentionOps;
 use super::reference;
 use crate::operator::device::is_listed;
 use crate::operator::dropout::Dropout;
-use crate::operator::path::Path;
 use burn::backend::Dispatch;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
@@ -72,22 +71,12 @@ pub fn attention(
     if tokens == 0 || hidden == 0 {
         return value;
     }
-    let [query, key, value] = [query, key, value].map(|rows| rows.dequantize().into_dispatch());
+    let rows = [query, key, value].map(|rows| rows.dequantize().into_dispatch());
     let bias = match bias {
         Some(bias) => ScoreBias::Added(bias.dequantize().into_dispatch()),
         None => ScoreBias::Absent,
     };
-    let input = Attention {
-        query,
-        key,
-        value,
-        lengths: lengths.to_vec(),
-        heads,
-        scale: 1.0 / ((hidden / heads) as f64).sqrt(),
-        bias,
-        dropout: Dropout::Inactive,
-        path: Path::current(),
-    };
+    let input = Attention { bias, ..Attention::new(rows, lengths.to_vec(), heads) };
     let floats = [&input.query, &input.key, &input.value].into_iter().chain(input.bias.added());
     let Some(chosen) = Dropout::choose(dropout, floats) else {
         let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);

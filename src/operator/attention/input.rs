@@ -7,7 +7,7 @@
 use crate::operator::dropout::Dropout;
 use crate::operator::path::Path;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, ExtensionType};
+use burn::backend::{Backend, ExtensionType, TensorMetadata};
 
 /// The summand of the scaled scores, the `bias` of [`functional::attention`](crate::functional::attention).
 #[derive(Clone, Debug, ExtensionType)]
@@ -41,7 +41,7 @@ pub struct Attention<B: Backend> {
     #[extension_type]
     pub dropout: Dropout<B>,
     /// What computes the forward and the backward.
-    pub path: Path,
+    pub(crate) path: Path,
 }
 
 /// For query, key, value and bias of [`functional::attention`](crate::functional::attention), in order, whether the
@@ -59,6 +59,27 @@ impl<B: Backend> ScoreBias<B> {
 }
 
 impl<B: Backend> Attention<B> {
+    /// With a scale of 1 / √d, without bias and dropout. Made inside
+    /// [`on_reference_path`](crate::functional::on_reference_path), the reference takes them.
+    ///
+    /// # Panics
+    ///
+    /// If `heads` is 0.
+    pub fn new([query, key, value]: [FloatTensor<B>; 3], lengths: Vec<usize>, heads: usize) -> Self {
+        let [_, hidden] = query.shape().dims();
+        Self {
+            query,
+            key,
+            value,
+            lengths,
+            heads,
+            scale: 1.0 / ((hidden / heads) as f64).sqrt(),
+            bias: ScoreBias::Absent,
+            dropout: Dropout::Inactive,
+            path: Path::current(),
+        }
+    }
+
     /// L.
     pub(crate) fn longest(&self) -> usize {
         self.lengths.iter().copied().max().unwrap_or(0)

@@ -4,7 +4,6 @@ use super::input::BiasGelu;
 use super::ops::BiasGeluOps;
 use super::reference;
 use crate::operator::device::is_listed;
-use crate::operator::path::Path;
 use burn::backend::Dispatch;
 use burn::prelude::*;
 
@@ -48,11 +47,7 @@ use burn::prelude::*;
 pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     let [_, columns] = x.dims();
     assert_eq!(bias.dims(), [columns], "bias: its length, against that of x's rows");
-    let input = BiasGelu::<Dispatch> {
-        x: x.dequantize().into_dispatch(),
-        bias: bias.dequantize().into_dispatch(),
-        path: Path::current(),
-    };
+    let input = BiasGelu::<Dispatch>::new(x.dequantize().into_dispatch(), bias.dequantize().into_dispatch());
     Tensor::from_dispatch(if is_listed(&input.x.kind) {
         Dispatch::bias_gelu(input)
     } else {

@@ -17,7 +17,14 @@ pub struct BiasGelu<B: Backend> {
     /// The bias of the linear layer, `[I]`.
     pub bias: FloatTensor<B>,
     /// What computes the forward and the backward.
-    pub path: Path,
+    pub(crate) path: Path,
+}
+
+impl<B: Backend> BiasGelu<B> {
+    /// Made inside [`on_reference_path`](crate::functional::on_reference_path), the reference takes them.
+    pub fn new(x: FloatTensor<B>, bias: FloatTensor<B>) -> Self {
+        Self { x, bias, path: Path::current() }
+    }
 }
 
 /// For x and bias of [`functional::bias_gelu`](crate::functional::bias_gelu), in order, whether the gradient is needed.

@@ -4,7 +4,6 @@ use super::input::CrossEntropy;
 use super::ops::CrossEntropyOps;
 use super::reference;
 use crate::operator::device::is_listed;
-use crate::operator::path::Path;
 use burn::backend::Dispatch;
 use burn::prelude::*;
 
@@ -56,11 +55,7 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
         rows == count && rows > 0 && classes > 0,
         "cross_entropy: logits are [{rows}, {classes}] and labels [{count}], but must be [N, V] and [N], N and V above 0"
     );
-    let input = CrossEntropy::<Dispatch> {
-        logits: logits.dequantize().into_dispatch(),
-        labels: labels.into_dispatch(),
-        path: Path::current(),
-    };
+    let input = CrossEntropy::<Dispatch>::new(logits.dequantize().into_dispatch(), labels.into_dispatch());
     Tensor::from_dispatch(if is_listed(&input.logits.kind) {
         Dispatch::cross_entropy(input)
     } else {

@@ -19,8 +19,8 @@ pub struct CrossEntropy<B: Backend> {
 }
 
 impl<B: Backend> CrossEntropy<B> {
-    /// The inputs, for the backend's kernels.
+    /// Made inside [`on_reference_path`](crate::functional::on_reference_path), the reference takes them.
     pub fn new(logits: FloatTensor<B>, labels: IntTensor<B>) -> Self {
-        Self { logits, labels, path: Path::Fused }
+        Self { logits, labels, path: Path::current() }
     }
 }

@@ -6,7 +6,6 @@ use crate::operator::embed_layer_norm::check::assert_fits;
 use crate::operator::embed_layer_norm::input as ops;
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;
 use crate::operator::embed_layer_norm::reference;
-use crate::operator::path::Path;
 use burn::backend::Dispatch;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
@@ -99,18 +98,8 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
     let Norm { gamma, beta, epsilon } = norm;
     let gamma = gamma.dequantize();
     let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
-    let [words, token_types, positions] = rows.map(primitive);
-    let input = ops::EmbedLayerNorm {
-        shape,
-        words,
-        token_types,
-        positions,
-        gamma: gamma.into_dispatch(),
-        beta: beta.into_dispatch(),
-        epsilon,
-        dropout: Dropout::Inactive,
-        path: Path::current(),
-    };
+    let (gamma, beta) = (gamma.into_dispatch(), beta.into_dispatch());
+    let input = ops::EmbedLayerNorm::new(shape, rows.map(primitive), gamma, beta, epsilon);
     assert_fits(&input);
     let floats = [&input.words, &input.token_types, &input.positions].map(ops::Rows::source);
     match Dropout::choose(dropout, floats.into_iter().flatten().chain([&input.gamma])) {

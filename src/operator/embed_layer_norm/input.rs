@@ -101,7 +101,7 @@ pub struct EmbedLayerNorm<B: Backend> {
 }
 
 impl<B: Backend> EmbedLayerNorm<B> {
-    /// Without dropout.
+    /// Without dropout. Made inside [`on_reference_path`](crate::functional::on_reference_path), the reference takes it.
     pub fn new(
         shape: [usize; 2],
         [words, token_types, positions]: [Rows<B>; 3],
@@ -109,7 +109,7 @@ impl<B: Backend> EmbedLayerNorm<B> {
         beta: FloatTensor<B>,
         epsilon: f64,
     ) -> Self {
-        let (dropout, path) = (Dropout::Inactive, Path::Fused);
+        let (dropout, path) = (Dropout::Inactive, Path::current());
         Self { shape, words, token_types, positions, gamma, beta, epsilon, dropout, path }
     }
 

@@ -46,15 +46,21 @@ impl SequenceBatcher {
     }
 
     fn encode(&self, items: &[LabelledText]) -> Result<Vec<Encoding>> {
-        let pairs: Option<Vec<(&str, &str)>> =
-            items.iter().map(|item| Some((item.text.as_str(), item.pair.as_deref()?))).collect();
-        match pairs {
-            Some(pairs) => self.tokenizer.encode_pairs(&pairs),
-            None => {
-                let texts: Vec<&str> = items.iter().map(|item| item.text.as_str()).collect();
-                self.tokenizer.encode_batch(&texts)
-            }
+        let pairs: Vec<(&str, &str)> =
+            items.iter().filter_map(|item| Some((item.text.as_str(), item.pair.as_deref()?))).collect();
+        if pairs.is_empty() {
+            let texts: Vec<&str> = items.iter().map(|item| item.text.as_str()).collect();
+            return self.tokenizer.encode_batch(&texts);
         }
+        if pairs.len() < items.len() {
+            let problem = format!(
+                "is given for {} of {} texts; give all a second text, or none",
+                pairs.len(),
+                items.len()
+            );
+            return Err(Error::Config { field: "pair", problem });
+        }
+        self.tokenizer.encode_pairs(&pairs)
     }
 
     /// The marks of a text's classes, one for each label.
@@ -85,7 +91,7 @@ impl TryBatcher for SequenceBatcher {
     /// # Errors
     ///
     /// Those of the tokenizer; [`Error::Empty`] without a text; [`Error::Config`] if a label is not below the number
-    /// of labels, or the labels are of several kinds.
+    /// of labels, the labels are of several kinds, or only some texts have a second one.
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
         match items.first().map(|item| &item.label) {

@@ -10,7 +10,7 @@ mod texts;
 mod tokens;
 
 pub use batcher::{IGNORED_LABEL, SequenceBatcher, TokenBatcher, TryBatcher};
-pub use label::{Label, LabelKind, LabelNames};
+pub use label::{Label, LabelKind};
 pub use loader::LabelledLoader;
 pub use pairs::{SentencePair, SentencePairBatcher};
 pub use texts::{Column, LabelledText, LabelledTexts, TextColumns};

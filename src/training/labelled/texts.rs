@@ -1,6 +1,7 @@
 //! Labelled texts in CSV, TSV and JSON lines.
 
-use super::label::{FoundNames, Label, LabelKind, LabelNames, RawLabel};
+use super::super::label_names::LabelNames;
+use super::label::{FoundNames, Label, LabelKind, RawLabel};
 use super::rows::{LineFile, RowIndex, START, bad_row};
 use super::table::Table;
 use crate::error::{Error, Result};

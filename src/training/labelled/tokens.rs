@@ -1,6 +1,7 @@
 //! Labelled tokens in JSON lines and CoNLL's columns.
 
-use super::label::{FoundNames, LabelNames, class_name};
+use super::super::label_names::LabelNames;
+use super::label::{FoundNames, class_name};
 use super::rows::{LineFile, LinesAt, RowIndex, RowStart, START, bad_row};
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};

@@ -1,6 +1,6 @@
 //! What was predicted for what, and the scores that follow.
 
-use super::super::labelled::LabelNames;
+use super::super::label_names::LabelNames;
 use std::fmt::Write;
 
 /// The confusion matrix: how often each class was predicted for each true class.

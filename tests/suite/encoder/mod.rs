@@ -121,6 +121,19 @@ fn bad_input_is_an_error() {
     let encoder = encoder(PositionEmbeddingType::RelativeKey);
     let error = encoder.try_forward(hidden([2, 3]), Some(&PaddingMask::from_lengths(&[3], 3))).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
+    let wide = Tensor::cat(vec![hidden([2, 3]); 2], 2);
+    let [_, _, width] = wide.dims();
+    for error in [
+        encoder.try_forward(wide.clone(), None).unwrap_err(),
+        encoder.try_forward_packed(wide.clone(), None).map(|_| ()).unwrap_err(),
+        encoder.try_forward_all(wide, None).map(|_| ()).unwrap_err(),
+    ] {
+        let found = vec![2, 3, width];
+        assert!(
+            matches!(&error, Error::ShapeMismatch { input: "hidden", found: f, .. } if *f == found),
+            "{error}"
+        );
+    }
     let error = encoder.try_forward_all(hidden([1, 13]), None).unwrap_err();
     assert!(matches!(error, Error::SequenceTooLong { needed: 12, rows: 12, .. }), "{error}");
     encoder.try_forward(hidden([1, 12]), None).unwrap();
@@ -140,7 +153,9 @@ fn a_config_that_no_encoder_has_names_the_field() {
         ("initializer_range", valid().with_initializer_range(f64::NAN)),
         ("layer_norm_eps", valid().with_layer_norm_eps(0.0)),
         ("layer_norm_eps", valid().with_layer_norm_eps(1e-300)), // 0 in f32
-        ("max_position_embeddings", relative.with_max_position_embeddings(0)),
+        ("max_position_embeddings", relative.clone().with_max_position_embeddings(0)),
+        ("max_position_embeddings", relative.clone().with_max_position_embeddings(usize::MAX)),
+        ("max_position_embeddings", relative.with_max_position_embeddings(1 << 63)),
     ] {
         let error = config.try_init(&Device::default()).unwrap_err();
         assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{error}");

@@ -1,0 +1,64 @@
+//! The names of classes.
+
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+
+/// The names of the classes, by id (transformers' `id2label`).
+///
+/// ```
+/// use burn_bert::training::LabelNames;
+///
+/// let names = LabelNames::new(["negative", "positive"])?;
+/// assert_eq!(names.name(1), Some("positive"));
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelNames {
+    pub(super) names: Vec<String>,
+}
+
+impl LabelNames {
+    /// Names in the order of their ids.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if a name occurs twice.
+    pub fn new<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Result<Self> {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        let mut seen = BTreeSet::new();
+        match names.iter().find(|name| !seen.insert(name.as_str())) {
+            Some(name) => {
+                Err(Error::Config { field: "id2label", problem: format!("has the name {name} twice") })
+            }
+            None => Ok(Self { names }),
+        }
+    }
+
+    /// The number of classes.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there is no class.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The name of a class; `None` if there is no such class.
+    pub fn name(&self, id: usize) -> Option<&str> {
+        self.names.get(id).map(String::as_str)
+    }
+
+    /// All names, in the order of their ids.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The id of a class that a file names, or gives the id of.
+    #[cfg(feature = "tokenizers")]
+    pub(super) fn id(&self, label: &str) -> Result<usize, String> {
+        let by_name = self.names.iter().position(|name| name == label);
+        let id = by_name.or_else(|| label.parse().ok().filter(|&id: &usize| id < self.len()));
+        id.ok_or_else(|| format!("has the label {label:?}, but there are {:?}", self.names))
+    }
+}
