@@ -1,7 +1,7 @@
 //! Sentences to vectors: `cargo run --release --features tokenizers --example embed_sentences -- --checkpoint DIR
 //! <lines.txt`.
 //!
-//! Reads sentences from the standard input, one a line, and prints the vector of each as a JSON list; with `--query`
+//! Reads sentences from standard input, one per line, and prints the vector of each as a JSON list; with `--query`
 //! the most similar lines to it and their cosines instead. The directory says how a sentence's token vectors become
 //! one, as sentence-transformers writes it; without, it is their mean.
 

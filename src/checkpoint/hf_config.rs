@@ -118,8 +118,8 @@ impl Fields {
                 None => unsupported(
                     class,
                     format!(
-                        "the file has no model_type and this architecture tells none that is supported; add \
-                         a model_type, one of {}",
+                        "the file has no model_type, and its architecture matches no supported family; add a \
+                         model_type, one of {}",
                         Family::list(|_| true)
                     ),
                 ),
@@ -158,11 +158,11 @@ impl Fields {
         };
         let problem = if embedding_size != hidden_size {
             format!(
-                "its tables are {embedding_size} wide and a projection takes them to hidden_size \
-                 {hidden_size}; there is no such layer here"
+                "its tables are {embedding_size} wide, but hidden_size is {hidden_size}; embedding projections \
+                 are not supported"
             )
         } else if family.model_type == "ernie" && self.fields.get("use_task_id") == Some(&Value::Bool(true)) {
-            "it adds task embeddings (use_task_id is true); there is no such table here".to_string()
+            "it adds task embeddings (use_task_id is true), which are not supported".to_string()
         } else {
             return Ok(());
         };

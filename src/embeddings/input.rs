@@ -123,7 +123,7 @@ impl BertEmbeddingsInput {
             return Err(Error::ShapeMismatch {
                 input: "token_type_ids",
                 found: ids.dims().to_vec(),
-                expected: format!("[{batch}, {seq}], as of the tokens,"),
+                expected: format!("[{batch}, {seq}], the shape of the tokens"),
             });
         }
         Ok(Self { token_type_ids: Some(ids), ..self })

@@ -65,7 +65,7 @@ impl VocabularyResize {
             None | Some(0) => Err(Error::Resize {
                 table: EmbeddingTable::Word,
                 problem: format!(
-                    "{} rows, rounded up to a multiple of {}, is not a table size",
+                    "{} rows, rounded up to a multiple of {}, cannot be a table size",
                     self.vocab_size,
                     self.pad_to_multiple_of.unwrap_or(1)
                 ),

@@ -173,6 +173,12 @@ impl BertEncoder {
     /// - `hidden`: [B, S, H]
     /// - `padding`: [B, S]; `None` if every place holds a token
     ///
+    /// # Numerics
+    ///
+    /// Attention is computed in the dtype of `hidden` with Burn's dropout, where [`forward`](Self::forward) uses the
+    /// operator [`attention`](crate::functional::attention) unless positions are relative. The two therefore differ in
+    /// rounding in f16 and bf16, and in dropout masks.
+    ///
     /// # Panics
     ///
     /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message, and if `hidden`

@@ -176,7 +176,7 @@ pub enum Error {
     },
 
     /// The shape of an input or a parameter does not fit the batch or the module.
-    #[error("{input} has shape {found:?}, but {expected} is needed")]
+    #[error("{input} has shape {found:?}, but expected {expected}")]
     ShapeMismatch {
         /// The input, such as `token_type_ids`.
         input: &'static str,
@@ -351,7 +351,7 @@ pub enum Error {
     },
 
     /// A file is not a checkpoint, or claims more than it holds.
-    #[error("{} is not a checkpoint that can be read: {problem}", path.display())]
+    #[error("cannot read {} as a checkpoint: {problem}", path.display())]
     NotACheckpoint {
         /// The file or directory.
         path: PathBuf,
@@ -447,7 +447,7 @@ pub enum Error {
     },
 
     /// A tokenizer's file that does not parse.
-    #[error("{} is not a tokenizer's file that can be read", path.display())]
+    #[error("cannot parse tokenizer file {}", path.display())]
     CorruptTokenizer {
         /// The file.
         path: PathBuf,
@@ -457,8 +457,8 @@ pub enum Error {
 
     /// A vocabulary lacks a special token that the model cannot do without.
     #[error(
-        "{} has no {token}: its vocabulary lacks {}; if the token has another name, say so as {token} in the \
-         tokenizer_config.json beside it",
+        "{} has no {token}: its vocabulary lacks {}; if the token has another name, set {token} in \
+         tokenizer_config.json",
         path.display(), looked_for.join(" and ")
     )]
     MissingToken {
@@ -472,7 +472,7 @@ pub enum Error {
 
     /// A tokenizer has tokens that the model has no row for.
     #[error(
-        "the tokenizer's vocabulary has {tokenizer} tokens, but the model's word table {model} rows; is this the \
+        "the tokenizer's vocabulary has {tokenizer} tokens, but the model's word table has {model} rows; is this the \
          tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows"
     )]
     VocabularyTooLarge {

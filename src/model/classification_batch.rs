@@ -53,7 +53,7 @@ impl SequenceClassificationBatch {
     ) -> Result<Self> {
         let [batch, _] = input.dims();
         if labels.len() != batch {
-            return Err(one_a_sequence(vec![labels.len()], batch));
+            return Err(one_a_sequence(vec![labels.len()], format!("[{batch}], one label per sequence")));
         }
         let values = labels.iter().map(|&label| label.into()).collect();
         let labels = Ids::from_values("labels", values, [1, batch], &input.device());
@@ -126,7 +126,8 @@ fn matrix(
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != columns);
     if rows.len() != batch || columns == 0 || other.is_some() {
-        return Err(one_a_sequence(vec![rows.len(), other.unwrap_or(columns)], batch));
+        let expected = format!("one row per sequence, [{batch}, C], C above 0");
+        return Err(one_a_sequence(vec![rows.len(), other.unwrap_or(columns)], expected));
     }
     let mut values = Vec::with_capacity(batch * columns);
     for (row, labels) in rows.iter().enumerate() {
@@ -142,12 +143,8 @@ fn matrix(
     Ok(Tensor::from_data(TensorData::new(values, [batch, columns]), (&device, dtype.into())))
 }
 
-fn one_a_sequence(found: Vec<usize>, batch: usize) -> Error {
-    Error::ShapeMismatch {
-        input: "labels",
-        found,
-        expected: format!("{batch} of one length, one a sequence,"),
-    }
+fn one_a_sequence(found: Vec<usize>, expected: String) -> Error {
+    Error::ShapeMismatch { input: "labels", found, expected }
 }
 
 /// A batch for [`BertForTokenClassification`](super::BertForTokenClassification).

@@ -93,7 +93,7 @@ impl MultipleNegativesRankingLoss {
             return Err(Error::ShapeMismatch {
                 input: "candidates",
                 found: vec![count, other],
-                expected: format!("[{batch} or more, {width}], for {batch} anchors,"),
+                expected: format!("[{batch} or more, {width}] for {batch} anchors"),
             });
         }
         Ok(normalized(anchors).matmul(normalized(candidates).transpose()).mul_scalar(self.scale))

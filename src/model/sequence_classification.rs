@@ -33,7 +33,7 @@ pub struct BertForSequenceClassificationConfig {
     /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
     #[config(default = "numbered(2)")]
     pub id2label: Vec<String>,
-    /// The kind of labels. By default the batch decides, except with a single label, which is a regression.
+    /// The kind of labels; by default that of the batch. With a single label, a batch of classes is an error.
     pub problem_type: Option<ProblemType>,
     /// Probability that dropout zeroes what the classifier reads, in [0, 1); by default `hidden_dropout_prob`.
     pub classifier_dropout: Option<f64>,
@@ -289,7 +289,7 @@ impl BertForSequenceClassification {
                     return Err(Error::ShapeMismatch {
                         input: "labels",
                         found: vec![rows, columns],
-                        expected: format!("[{rows}, {num_labels}], one number a label,"),
+                        expected: format!("[{rows}, {num_labels}], one number per label"),
                     });
                 }
             }

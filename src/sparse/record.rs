@@ -85,8 +85,10 @@ impl SparseOptimizer {
         let ours = self.rule.name();
         match saved.rule.as_deref() {
             Some(theirs) if theirs == ours => {}
-            Some(theirs) => return Err(damaged(format!("is one of {theirs}, but the optimiser is {ours}"))),
-            None => return Err(damaged(format!("has no `{RULE}`: it is something else"))),
+            Some(theirs) => {
+                return Err(damaged(format!("belongs to {theirs}, but this optimiser is {ours}")));
+            }
+            None => return Err(damaged(format!("has no `{RULE}`, so it is not row-optimiser state"))),
         }
         let words = saved.take_table("words", &self.rule, device)?;
         let positions = saved.take_table("positions", &self.rule, device)?;

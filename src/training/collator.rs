@@ -153,7 +153,11 @@ impl MaskedLmCollator {
         word_ids: &[Option<u32>],
         seed: u64,
     ) -> Vec<(usize, u32)> {
-        assert_eq!(word_ids.len(), input_ids.len(), "every token needs a word id, if only None");
+        assert_eq!(
+            word_ids.len(),
+            input_ids.len(),
+            "word_ids needs one entry per token (None where there is no word)"
+        );
         self.mask_with(input_ids, Some(word_ids), &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
@@ -248,7 +252,7 @@ fn one_a_token(input: &'static str, found: usize, example: &MaskedLmExample) -> 
     Error::ShapeMismatch {
         input,
         found: vec![found],
-        expected: format!("[{}], one a token in every example,", example.len()),
+        expected: format!("[{}], one per token in every example", example.len()),
     }
 }
 

@@ -55,7 +55,7 @@ const LINES: usize = 5;
 /// Prints the metrics five times an epoch, one line each; see [`progress()`]: `2/3 train 160/800 | Loss: epoch 0.41 -
 /// batch 0.38 | …`.
 ///
-/// Burn's own renderer for where there is no terminal prints a `ProgressSnapshot { … }` for each batch.
+/// Without a terminal, Burn's renderer prints a `ProgressSnapshot { … }` for each batch.
 #[derive(Debug, Default)]
 pub struct ProgressLines {
     names: BTreeMap<String, String>,

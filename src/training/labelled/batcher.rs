@@ -61,7 +61,7 @@ impl SequenceBatcher {
     fn marks(&self, ids: &[usize]) -> Result<Vec<f64>> {
         let mut marks = vec![0.0; self.num_labels];
         for &id in ids {
-            let problem = || format!("is the class {id}, but the model has {}", self.num_labels);
+            let problem = || format!("is class {id}, but the model has {} labels", self.num_labels);
             *marks.get_mut(id).ok_or_else(|| Error::Config { field: "label", problem: problem() })? = 1.0;
         }
         Ok(marks)
@@ -73,7 +73,7 @@ fn of_one_kind<'a, T>(
     items: &'a [LabelledText],
     label: impl Fn(&'a Label) -> Option<Result<T>>,
 ) -> Result<Vec<T>> {
-    let problem = || "is of one kind here and of another there".to_string();
+    let problem = || "mixes kinds of labels; use only classes, class lists or numbers".to_string();
     let mixed = || Err(Error::Config { field: "label", problem: problem() });
     items.iter().map(|item| label(&item.label).unwrap_or_else(mixed)).collect()
 }
@@ -146,7 +146,7 @@ impl TokenBatcher {
                 return Ok(IGNORED_LABEL);
             };
             if tag >= self.num_labels {
-                let problem = format!("is the class {tag}, but the model has {}", self.num_labels);
+                let problem = format!("is class {tag}, but the model has {} labels", self.num_labels);
                 return Err(Error::Config { field: "tags", problem });
             }
             Ok(tag as i64)

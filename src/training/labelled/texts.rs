@@ -83,7 +83,7 @@ impl TextColumns {
         Self { label: label.into(), kind, ..self }
     }
 
-    /// Takes the first row of a table for data. Columns then go by their places.
+    /// Treats the first row of a table as data. Columns are then selected by index.
     pub fn without_header(self) -> Self {
         Self { has_header: false, ..self }
     }
@@ -262,7 +262,7 @@ impl Columns<String> {
         let field = |key: &String| object.get(key).ok_or_else(|| format!("has no field {key:?}"));
         let text = |key: &String| match field(key)? {
             Value::String(text) => Ok(text.clone()),
-            other => Err(format!("has {other} in the field {key:?}, which is not a text")),
+            other => Err(format!("has {other} in the field {key:?}, which is not a string")),
         };
         let pair = self.pair.as_ref().map(text).transpose()?;
         Ok((text(&self.text)?, pair, RawLabel::from_json(field(&self.label)?, kind)?))
@@ -278,7 +278,7 @@ impl Rows {
                 let keys = columns.locate(|column| match column {
                     Column::Name(name) => Ok(name.clone()),
                     Column::Index(index) => {
-                        let problem = format!("has the place {index}, but JSON's fields go by their names");
+                        let problem = format!("has index {index}, but JSON fields are selected by name");
                         Err(invalid("columns", problem))
                     }
                 })?;
@@ -291,7 +291,7 @@ impl Rows {
                         let place = header.iter().position(|other| other == name);
                         place.ok_or_else(|| format!("has {name:?}, but {} has {header:?}", path.display()))
                     }
-                    None => Err(format!("has {name:?}, but without a header columns go by their places")),
+                    None => Err(format!("has {name:?}, but without a header columns are selected by index")),
                 };
                 let places = columns.locate(|column| match column {
                     Column::Index(place) => Ok(*place),

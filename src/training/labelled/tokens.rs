@@ -107,7 +107,7 @@ impl Dataset<LabelledTokens> for LabelledSentences {
         let start = self.index.starts[index];
         let path: PathBuf = self.lines.path().to_path_buf();
         let sentence = || -> Result<LabelledTokens> {
-            let changed = || bad_row(&path, start.line, "is not there any more: the file changed");
+            let changed = || bad_row(&path, start.line, "no longer exists; the file changed");
             let sentence = next_sentence(&mut self.lines.lines_at(start)?, self.is_json, &path)?;
             let (_, sentence) = sentence.ok_or_else(changed)?;
             let tags = sentence.look_up(&self.names);
@@ -141,7 +141,7 @@ impl Sentence {
             value
                 .as_str()
                 .map(String::from)
-                .ok_or_else(|| format!("has the token {value}, which is not a text"))
+                .ok_or_else(|| format!("has the token {value}, which is not a string"))
         };
         let tag = |value: &Value| {
             class_name(value).ok_or_else(|| format!("has the tag {value}, which is not a name or an id"))

@@ -124,9 +124,9 @@ impl ConfusionMatrix {
 ///
 /// # Panics
 ///
-/// Panics if they are not of one length.
+/// Panics if the lists differ in length.
 pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
-    assert_eq!(first.len(), second.len(), "a correlation is of pairs of numbers");
+    assert_eq!(first.len(), second.len(), "both lists must have the same length");
     let (first, second) = (ranks(first), ranks(second));
     let mean = (first.len() as f64 + 1.0) / 2.0;
     let products =
