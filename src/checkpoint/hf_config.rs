@@ -16,19 +16,18 @@ const DEFAULT_LAYER_NORM_EPS: f64 = 1e-12;
 impl BertEmbeddingsConfig {
     /// Reads a Hugging Face `config.json`.
     ///
-    /// `path` is the file, or the directory that holds it. Fields that the input layer has no use for are
-    /// ignored; fields that are missing take the default of Hugging Face's config class of that `model_type`.
-    /// Without `model_type`, its `architectures` give the family; without those it is read as BERT's, as
-    /// `BertConfig.from_pretrained` reads it. `initializer_range` becomes
-    /// [`Normal`](EmbeddingInitializer::Normal).
+    /// `path` is the file, or the directory that holds it. Fields that the input layer does not use are ignored;
+    /// missing fields take the default of Hugging Face's config class for that `model_type`. Without `model_type`,
+    /// `architectures` determines the family; without that, it is read as a BERT config, as
+    /// `BertConfig.from_pretrained` reads it. `initializer_range` becomes [`Normal`](EmbeddingInitializer::Normal).
     ///
     /// | `model_type` | positions |
     /// |---|---|
     /// | bert, electra, ernie, splinter | [`Absolute`](PositionEmbeddingType::Absolute), or what `position_embedding_type` says |
     /// | roberta, xlm-roberta, camembert, xmod, data2vec-text, roberta-prelayernorm, longformer, luke | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
     ///
-    /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model;
-    /// this crate follows it, as transformers 4 did, because the model was trained so.
+    /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model; this crate
+    /// honours the field, as transformers 4 did, because the model was trained that way.
     ///
     /// ```
     /// use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};

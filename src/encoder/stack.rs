@@ -10,9 +10,8 @@ use burn::prelude::*;
 
 /// BERT's transformer layers, one after the other. Made by [`BertEncoderConfig::init`].
 ///
-/// Padding takes no part: the layers compute the N tokens of a batch as rows [N, H] and nothing else. Vectors of
-/// padding are zero in every output, and their gradient is exactly zero (transformers returns vectors there that
-/// mean nothing).
+/// Padding is skipped: the layers compute only the N tokens of a batch, as rows [N, H]. Vectors of padding are zero in
+/// every output, and their gradient is exactly zero (transformers returns meaningless vectors there).
 ///
 /// ```
 /// use burn::prelude::*;

@@ -41,11 +41,11 @@ pub(super) enum SequenceLabels {
 }
 
 impl SequenceClassificationBatch {
-    /// One class a sequence, for [`ProblemType::SingleLabelClassification`](super::ProblemType).
+    /// One class per sequence, for [`ProblemType::SingleLabelClassification`](super::ProblemType).
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one label a sequence, or `padding` is not [B, S].
+    /// [`Error::ShapeMismatch`] if there is not one label per sequence, or `padding` is not [B, S].
     pub fn single_label(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -60,12 +60,12 @@ impl SequenceClassificationBatch {
         Self::new(input, padding, SequenceLabels::Classes(labels))
     }
 
-    /// Any number of classes a sequence, for [`ProblemType::MultiLabelClassification`](super::ProblemType): one row a
-    /// sequence, 1 for a class that it has, 0 for one that it has not, or a probability.
+    /// Any number of classes per sequence, for [`ProblemType::MultiLabelClassification`](super::ProblemType): one row
+    /// per sequence, with 1 for a class that it has, 0 for one that it does not have, or a probability.
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one row a sequence, the rows differ in length, or `padding` is not
+    /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
     /// [B, S]; [`Error::InvalidLabel`] if a number is not in [0, 1].
     pub fn multi_label(
         input: BertEmbeddingsInput,
@@ -76,11 +76,11 @@ impl SequenceClassificationBatch {
         Self::new(input, padding, SequenceLabels::Targets(targets))
     }
 
-    /// One row of numbers a sequence, for [`ProblemType::Regression`](super::ProblemType).
+    /// One row of numbers per sequence, for [`ProblemType::Regression`](super::ProblemType).
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one row a sequence, the rows differ in length, or `padding` is not
+    /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
     /// [B, S]; [`Error::InvalidLabel`] if a number is not finite.
     pub fn regression(
         input: BertEmbeddingsInput,
@@ -170,11 +170,11 @@ pub struct TokenClassificationBatch {
 }
 
 impl TokenClassificationBatch {
-    /// One label a token, one row a sequence. Tokens with the label −100 are ignored, as in transformers.
+    /// One label per token, one row per sequence. Tokens with the label −100 are ignored, as in transformers.
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one label a token, or `padding` is not [B, S].
+    /// [`Error::ShapeMismatch`] if there is not one label per token, or `padding` is not [B, S].
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,

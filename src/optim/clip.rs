@@ -9,8 +9,8 @@ use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use std::collections::HashSet;
 
-/// Scales the gradients of a module so that their common norm is at most `max_norm`, and returns the norm that
-/// it was before, `[1]`; `None` if no parameter has a gradient.
+/// Scales the gradients of a module so that their global norm is at most `max_norm`, and returns the norm before
+/// clipping, `[1]`; `None` if no parameter has a gradient.
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
 /// Burn's `GradientClipping::Norm` takes the norm of each parameter separately, which changes the direction of the

@@ -131,7 +131,7 @@ impl Run {
 
     /// Records how a new run begins; a resumed run must begin in the same way.
     ///
-    /// `loss` is that of the model before training: it detects another checkpoint or other data.
+    /// `loss` is the loss of the model before training; it reveals another checkpoint or other data.
     ///
     /// # Errors
     ///

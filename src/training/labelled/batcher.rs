@@ -162,7 +162,7 @@ impl TryBatcher for TokenBatcher {
     /// # Errors
     ///
     /// Those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Config`] if a tag is not below the number
-    /// of labels, or words and tags are not as many.
+    /// of labels, or the numbers of words and tags differ.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
         if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {
             let problem = format!("are {}, but there are {} tokens", item.tags.len(), item.tokens.len());

@@ -25,7 +25,7 @@ pub struct LabelledText {
 pub enum Column {
     /// By its name in the header.
     Name(String),
-    /// By its place, counted from 0; not for JSON.
+    /// By its index, counted from 0; not for JSON.
     Index(usize),
 }
 
@@ -89,13 +89,13 @@ impl TextColumns {
     }
 }
 
-/// A file of labelled texts, read lazily: 16 bytes a row are kept in memory, whatever its length.
+/// A file of labelled texts, read lazily: 16 bytes per row are kept in memory, whatever its length.
 ///
 /// The extension decides the format:
 ///
 /// - `.csv`: fields in double quotes may hold commas and line breaks;
 /// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
-/// - `.jsonl`, `.ndjson`, `.json`: one JSON object a line; blank lines are skipped.
+/// - `.jsonl`, `.ndjson`, `.json`: one JSON object per line; blank lines are skipped.
 ///
 /// As a [`Dataset`] it goes into Burn's `DataLoaderBuilder`, or into a [`LabelledLoader`](super::LabelledLoader).
 ///

@@ -16,13 +16,13 @@ pub struct LabelledTokens {
     pub tags: Vec<usize>,
 }
 
-/// A file of sentences whose words are tagged, read lazily: 16 bytes a sentence are kept in memory.
+/// A file of sentences whose words are tagged, read lazily: 16 bytes per sentence are kept in memory.
 ///
 /// The extension decides the format:
 ///
-/// - `.jsonl`, `.ndjson`, `.json`: one object a line with the lists `tokens` and `tags` (or `ner_tags`), of names or
+/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or
 ///   ids;
-/// - any other: CoNLL's columns, one word a line with its tag in the last column, sentences separated by blank lines;
+/// - any other: CoNLL's columns, one word per line with its tag in the last column, sentences separated by blank lines;
 ///   lines that start with `-DOCSTART-` are skipped.
 ///
 /// ```
@@ -51,7 +51,7 @@ impl LabelledSentences {
     ///
     /// # Errors
     ///
-    /// [`Error::Row`], with the file and the line, if words and tags are not as many or a line is malformed;
+    /// [`Error::Row`], with the file and the line, if the numbers of words and tags differ or a line is malformed;
     /// [`Error::Io`], [`Error::NotUtf8`], and [`Error::NoText`] if there is no sentence.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)
