@@ -126,7 +126,7 @@ fn matrix(
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != columns);
     if rows.len() != batch || columns == 0 || other.is_some() {
-        let expected = format!("one row per sequence, [{batch}, C], C above 0");
+        let expected = format!("[{batch}, C], one row per sequence, all of one length C > 0");
         return Err(one_a_sequence(vec![rows.len(), other.unwrap_or(columns)], expected));
     }
     let mut values = Vec::with_capacity(batch * columns);

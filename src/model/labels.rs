@@ -84,7 +84,7 @@ impl TokenLabels {
         }))
     }
 
-    /// Of rows of labels, one a token, where −100 is none.
+    /// Of rows of labels, one per token, where −100 means none.
     pub(super) fn from_rows(
         dims: [usize; 2],
         rows: &[impl AsRef<[i64]>],
