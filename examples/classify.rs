@@ -1,7 +1,7 @@
 //! Classifies lines: `cargo run --release --features tokenizers --example classify -- --checkpoint DIR <lines.txt`.
 //!
-//! Reads texts from the standard input, one a line, and prints for each the most probable label, its probability and
-//! the text, separated by tabs. The directory is one of `fine_tune_classifier`, or of transformers.
+//! Reads texts from standard input, one per line, and prints for each the most probable label, its probability and the
+//! text, separated by tabs. The directory was saved by `fine_tune_classifier` or by transformers.
 
 use anyhow::Result;
 use burn::prelude::*;

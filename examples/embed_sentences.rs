@@ -1,9 +1,9 @@
 //! Sentences to vectors: `cargo run --release --features tokenizers --example embed_sentences -- --checkpoint DIR
 //! <lines.txt`.
 //!
-//! Reads sentences from the standard input, one a line, and prints the vector of each as a JSON list; with `--query`
-//! the most similar lines to it and their cosines instead. The directory says how a sentence's token vectors become
-//! one, as sentence-transformers writes it; without, it is their mean.
+//! Reads sentences from standard input, one per line, and prints the vector of each as a JSON list; with `--query`,
+//! prints the lines most similar to it and their cosines instead. The directory says how token vectors are pooled, as
+//! sentence-transformers writes it; if it does not, the vector is their mean.
 
 use anyhow::{Result, ensure};
 use burn::prelude::*;

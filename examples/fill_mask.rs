@@ -1,5 +1,5 @@
-//! What a BERT expects in place of `[MASK]`: `cargo run --features tokenizers --example fill_mask --
-//! --checkpoint DIR "The capital of [MASK] is Paris."`.
+//! Predicts the words in place of `[MASK]`: `cargo run --features tokenizers --example fill_mask -- --checkpoint DIR
+//! "The capital of [MASK] is Paris."`.
 
 use anyhow::{Result, bail, ensure};
 use burn::prelude::*;

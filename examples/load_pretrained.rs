@@ -1,4 +1,4 @@
-//! What is in the embedding layer of a Hugging Face checkpoint: `cargo run --example load_pretrained -- DIRECTORY`.
+//! Shows the embedding layer of a Hugging Face checkpoint: `cargo run --example load_pretrained -- DIRECTORY`.
 //!
 //! Prints config, tables and padding row, embeds two sentences, and lists the nearest neighbours of a few words by
 //! the cosine of their rows. Words are shown if the directory has a `vocab.txt`, else ids.

@@ -4,9 +4,9 @@
 //!     cargo run --release --example sparse_training
 //!     cargo run --release --example sparse_training -- --seeds 5
 //!
-//! The data are synthetic: words come by Zipf's law, each belongs to one of four topics, and a text is made of words
-//! of its topic a little more often than of others. Both trainings see the same texts, start from the same weights
-//! and draw the same dropout. Exits with an error if their accuracies differ by more than noise.
+//! The data are synthetic: words follow Zipf's law, each belongs to one of four topics, and a text contains words of
+//! its own topic slightly more often than others. Both runs see the same texts, start from the same weights and use the
+//! same dropout masks. Exits with an error if their accuracies differ by more than noise.
 
 use anyhow::ensure;
 use burn::module::Module;

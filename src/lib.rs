@@ -1,5 +1,5 @@
-//! BERT for [Burn](https://burn.dev): embeddings, encoder and heads that train, with the values and gradients of Hugging
-//! Face transformers, and with its checkpoints in and out.
+//! BERT for [Burn](https://burn.dev): trainable embeddings, encoder and heads with the values and gradients of Hugging
+//! Face transformers, loaded from and saved as Hugging Face checkpoints.
 //!
 //! [`BertEmbeddings`] is the input layer:
 //!
@@ -30,8 +30,8 @@
 //!
 //! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter, so the
 //! types of this crate name none. One compiled model runs on every device that a cargo feature compiles in (`flex`,
-//! `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu`), chosen at run time, also on several side by
-//! side in one process.
+//! `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu`), chosen at run time, including several at
+//! once in one process.
 //!
 //! # From a checkpoint to vectors
 //!
@@ -61,7 +61,7 @@
 //! | [`model`] | [`BertModel`] and its heads: masked language modelling, sequence and token classification, sentence embeddings |
 //! | [`encoder`] | the transformer layers |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
-//! | [`training`] | collators, datasets, loaders, metrics, and what trains a model in Burn's `Learner` |
+//! | [`training`] | collators, datasets, loaders, metrics, and training in Burn's `Learner` |
 //! | [`optim`] | AdamW, clipping by the global norm, warm-up, a learning rate per layer |
 //! | [`sparse`] | training steps whose cost follows the batch, not the vocabulary |
 //! | [`functional`], [`ops`] | the fused operators, for tensors and for backends |
@@ -79,8 +79,8 @@
 //!
 //! # Errors
 //!
-//! A function `try_x` returns an [`Error`], `x` panics with the same message. The message names what was found and
-//! where, what is allowed, and how to get there.
+//! A function `try_x` returns an [`Error`]; `x` panics with the same message, which says what was found and where, what
+//! is allowed, and how to fix it.
 //!
 //! The repository's `docs` folder has guides: training, checkpoints and parity, positions and padding, devices,
 //! performance, and coming from transformers, candle or Burn's `Embedding`.
@@ -114,7 +114,7 @@ pub use error::{EmbeddingTable, Error, Result};
 pub use operator::cpu::matrix_kernel;
 pub use operator::{functional, ops};
 
-// What a user of a whole model names, from one place.
+// The types for whole models, in one place.
 pub use model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,

@@ -5,9 +5,9 @@ The peer of benches/compare_adamw.rs: AdamW over all parameters of a BERT, whose
 
 A case is `kind layers heads hidden intermediate`, see peer.py. The kind is
 
-    default          AdamW as it comes
+    default          AdamW unmodified
     fused            AdamW(fused=True)
-    clipped          clip_grad_norm_, then AdamW as it comes
+    clipped          clip_grad_norm_, then AdamW unmodified
     clipped_fused    clip_grad_norm_, then AdamW(fused=True)
 """
 

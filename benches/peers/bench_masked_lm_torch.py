@@ -5,7 +5,7 @@ The peer of benches/compare_masked_lm.rs: a whole training step of transformers'
 
 A case is `kind directory`, see peer.py; the directory holds a checkpoint and the batch, `batch.json`. The kind is
 
-    every   the model as it comes: scores for every token, also for those that are not masked
+    every   the model unmodified: scores for every token, also for those that are not masked
     masked  the same modules, the head on the masked tokens alone
     fused   as `masked`, with AdamW(fused=True)
     bf16    as `fused`, under bf16 autocast

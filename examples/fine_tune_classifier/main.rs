@@ -2,9 +2,9 @@
 //! fine_tune_classifier -- --checkpoint DIR --train FILE --valid FILE --output DIR`.
 //!
 //! Takes a Hugging Face directory with any head or none, and files in CSV, TSV or JSON lines; writes a directory that
-//! `classify` and transformers' `AutoModelForSequenceClassification` read. In `OUTPUT/training` lie the trainer's
-//! checkpoints and logs and two pictures: the loss and the confusion matrix. The model of the best validation is saved.
-//! Ctrl-C stops after the current batch; `--resume` continues from the last validation.
+//! `classify` and transformers' `AutoModelForSequenceClassification` read. `OUTPUT/training` holds the trainer's
+//! checkpoints and logs and two pictures: the loss and the confusion matrix. The model with the best validation is
+//! saved. Ctrl-C stops after the current batch; `--resume` continues from the last validation.
 
 #[path = "../pictures/confusion.rs"]
 mod confusion;

@@ -2,9 +2,9 @@
 //! --checkpoint DIR --text FILE --output DIR`.
 //!
 //! Takes a Hugging Face directory and a UTF-8 text, trains by masked language modelling with Burn's own trainer, and
-//! writes a Hugging Face directory. Beside it, in `OUTPUT/training`, lie the trainer's checkpoints and logs and a
-//! picture of the loss. Ctrl-C, in the dashboard `q` and then `s`, stops after the current batch and saves; `--resume`
-//! continues from the last validation.
+//! writes a Hugging Face directory. `OUTPUT/training` holds the trainer's checkpoints and logs and a picture of the
+//! loss. Ctrl-C (in the dashboard `q`, then `s`) stops after the current batch and saves; `--resume` continues from the
+//! last validation.
 
 #[path = "../pictures/loss.rs"]
 mod picture;

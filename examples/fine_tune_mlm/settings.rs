@@ -34,7 +34,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 128)]
     pub seq_len: usize,
 
-    /// Most windows for validation, from all over the text. One in twenty is held out and not trained on.
+    /// Maximum number of validation windows, from all over the text. One in twenty is held out and not trained on.
     #[arg(long, default_value_t = 64)]
     pub held_out: usize,
 

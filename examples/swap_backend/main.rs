@@ -1,4 +1,4 @@
-//! One model on every device: forward, backward and an optimiser step, and how far the devices are apart.
+//! Runs one model on every device: forward, backward and an optimiser step, and how much the devices differ.
 //!
 //! ```sh
 //! cargo run --example swap_backend

@@ -16,7 +16,7 @@ const SMOOTHING: usize = 10;
 /// Side of a heat map and its distance from the top, in pixels.
 const SIDE: i32 = 384;
 const TOP: i32 = 36;
-/// Most labels at an axis of a heat map.
+/// Maximum labels per axis of a heat map.
 const TICKS: usize = 16;
 
 pub fn draw(run: &Run, folder: &Path) -> Result<()> {
@@ -73,7 +73,7 @@ fn draw_similarities(run: &Run, path: &Path) -> Result<()> {
     root.present().context("cannot write the picture")
 }
 
-/// One square a pair of positions, the first position at the top left.
+/// One square per pair of positions, the first position at the top left.
 fn draw_heat_map(area: &Area<'_>, left: i32, similarities: &[f64], size: usize) -> Result<()> {
     let edge = |index: usize| (SIDE as usize * index / size) as i32;
     for (i, &cosine) in similarities.iter().enumerate() {

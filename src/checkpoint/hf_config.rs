@@ -16,19 +16,18 @@ const DEFAULT_LAYER_NORM_EPS: f64 = 1e-12;
 impl BertEmbeddingsConfig {
     /// Reads a Hugging Face `config.json`.
     ///
-    /// `path` is the file, or the directory that holds it. Fields that the input layer has no use for are
-    /// ignored; fields that are missing take the default of Hugging Face's config class of that `model_type`.
-    /// Without `model_type`, its `architectures` give the family; without those it is read as BERT's, as
-    /// `BertConfig.from_pretrained` reads it. `initializer_range` becomes
-    /// [`Normal`](EmbeddingInitializer::Normal).
+    /// `path` is the file, or the directory that holds it. Fields that the input layer does not use are ignored;
+    /// missing fields take the default of Hugging Face's config class for that `model_type`. Without `model_type`,
+    /// `architectures` determines the family; without that, it is read as a BERT config, as
+    /// `BertConfig.from_pretrained` reads it. `initializer_range` becomes [`Normal`](EmbeddingInitializer::Normal).
     ///
     /// | `model_type` | positions |
     /// |---|---|
     /// | bert, electra, ernie, splinter | [`Absolute`](PositionEmbeddingType::Absolute), or what `position_embedding_type` says |
     /// | roberta, xlm-roberta, camembert, xmod, data2vec-text, roberta-prelayernorm, longformer, luke | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
     ///
-    /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model;
-    /// this crate follows it, as transformers 4 did, because the model was trained so.
+    /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model; this crate
+    /// honours the field, as transformers 4 did, because the model was trained that way.
     ///
     /// ```
     /// use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
@@ -118,8 +117,8 @@ impl Fields {
                 None => unsupported(
                     class,
                     format!(
-                        "the file has no model_type and this architecture tells none that is supported; add \
-                         a model_type, one of {}",
+                        "the file has no model_type, and its architecture matches no supported family; add a \
+                         model_type, one of {}",
                         Family::list(|_| true)
                     ),
                 ),
@@ -158,11 +157,11 @@ impl Fields {
         };
         let problem = if embedding_size != hidden_size {
             format!(
-                "its tables are {embedding_size} wide and a projection takes them to hidden_size \
-                 {hidden_size}; there is no such layer here"
+                "its tables are {embedding_size} wide, but hidden_size is {hidden_size}; embedding projections \
+                 are not supported"
             )
         } else if family.model_type == "ernie" && self.fields.get("use_task_id") == Some(&Value::Bool(true)) {
-            "it adds task embeddings (use_task_id is true); there is no such table here".to_string()
+            "it adds task embeddings (use_task_id is true), which are not supported".to_string()
         } else {
             return Ok(());
         };

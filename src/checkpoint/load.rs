@@ -17,9 +17,9 @@ impl BertEmbeddings {
     /// `path` is a directory or a weights file. A directory has a `config.json`, read by
     /// [`BertEmbeddingsConfig::from_pretrained`], and the first of `model.safetensors`, `model.safetensors.index.json`,
     /// `pytorch_model.bin` and `pytorch_model.bin.index.json`. For a file, the `config.json` beside it is read. Without
-    /// one, its shapes give the sizes and BERT's defaults the rest ([`BertEmbeddingsConfig::new`]). Shapes do not
-    /// determine the position scheme, so a file of RoBERTa's family needs a config: its own, or one given to
-    /// [`from_pretrained_with`](Self::from_pretrained_with).
+    /// one, sizes come from the tensors' shapes and the rest from BERT's defaults ([`BertEmbeddingsConfig::new`]).
+    /// Shapes do not determine the position scheme, so a file of RoBERTa's family needs a config: its own, or one
+    /// passed to [`from_pretrained_with`](Self::from_pretrained_with).
     ///
     /// Values are cast to the device's default float dtype; for another, see
     /// [`load`](Self::load) and [`cast_module`](crate::cast_module).
@@ -93,9 +93,9 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// - [`Error::Io`], [`Error::EmptyPath`] or [`Error::NotAFile`] if a file cannot be read,
-    ///   [`Error::GitLfsPointer`] if it is one, [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if
-    ///   it is truncated, damaged, of another format, describes more than it holds, or has negative views;
+    /// - [`Error::Io`], [`Error::EmptyPath`] or [`Error::NotAFile`] if a file cannot be read, [`Error::GitLfsPointer`]
+    ///   if it is a git-LFS pointer, [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is truncated,
+    ///   damaged, of another format, describes more than it holds, or has negative views;
     /// - [`Error::ConfigFile`] if the `config.json` beside the weights is of another save;
     /// - [`Error::MissingKey`], [`Error::AmbiguousKeys`] if the layer's keys are missing or ambiguous;
     /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the

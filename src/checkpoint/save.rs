@@ -29,16 +29,16 @@ impl BertEmbeddings {
     ///
     /// # Atomicity
     ///
-    /// Both files are written beside their targets, flushed to disk, and renamed when both are complete. A save
-    /// that fails leaves the old files. A crash between the two renames leaves the new weights beside the old
-    /// config. The weights' metadata (`burn_bert_config`) holds those fields of their config that no shape
-    /// tells; if the config beside them has other values, loading returns [`Error::ConfigFile`](crate::Error::ConfigFile).
+    /// Both files are written beside their targets, flushed to disk, and renamed when both are complete. A save that
+    /// fails leaves the old files. A crash between the two renames leaves the new weights beside the old config. The
+    /// weights' metadata (`burn_bert_config`) holds the config fields that the shapes do not determine; if the config
+    /// beside them has other values, loading returns [`Error::ConfigFile`](crate::Error::ConfigFile).
     ///
     /// # Errors
     ///
     /// - [`Error::Io`](crate::Error::Io) if a file cannot be read or written;
-    /// - the errors of [`load`](Self::load) if there is a `model.safetensors` that is not a checkpoint of this
-    ///   layer, and of [`BertEmbeddingsConfig::from_pretrained`] if there is a `config.json` that is none;
+    /// - the errors of [`load`](Self::load) if there is a `model.safetensors` that is not a checkpoint of this layer,
+    ///   and of [`BertEmbeddingsConfig::from_pretrained`] if there is an invalid `config.json`;
     /// - [`Error::ConfigFile`](crate::Error::ConfigFile) if that config is of another position scheme or hidden size;
     /// - [`Error::NotACheckpoint`](crate::Error::NotACheckpoint) if the directory holds its weights in another form (shards, `.bin`), which a
     ///   new `model.safetensors` would hide;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Ids from the host or in a tensor: what [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes beside the tokens.
 ///
-/// - Rows on the host, one a sequence: `&[[0, 0, 1]]`, `&Vec<Vec<u32>>` and the like, of any integer type `I`;
+/// - Rows on the host, one per sequence: `&[[0, 0, 1]]`, `&Vec<Vec<u32>>` and the like, of any integer type `I`;
 /// - a `Tensor<2, Int>` on the batch's device.
 ///
 /// The trait is sealed: it has no other implementations.
@@ -96,7 +96,7 @@ impl Ids {
         Self { name, tensor, host: Host::Copy(Arc::default()) }
     }
 
-    /// Ids from the host, one slice a sequence.
+    /// Ids from the host, one slice per sequence.
     pub(crate) fn from_rows<I>(name: &'static str, rows: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
     where
         I: Copy + TryInto<i32>,

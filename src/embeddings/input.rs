@@ -54,7 +54,7 @@ impl Words {
 }
 
 impl BertEmbeddingsInput {
-    /// Token ids from the host: one row a sequence, all of one length, of any integer type.
+    /// Token ids from the host: one row per sequence, all of the same length, of any integer type.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl BertEmbeddingsInput {
 
     /// Vectors instead of rows of the word table, [B, S, H]: Hugging Face's `inputs_embeds`.
     ///
-    /// Their gradient is that of every vector: none is held at zero for padding.
+    /// Every vector gets its gradient, including those at padding.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl BertEmbeddingsInput {
             return Err(Error::ShapeMismatch {
                 input: "token_type_ids",
                 found: ids.dims().to_vec(),
-                expected: format!("[{batch}, {seq}], as of the tokens,"),
+                expected: format!("[{batch}, {seq}], the shape of the tokens"),
             });
         }
         Ok(Self { token_type_ids: Some(ids), ..self })
@@ -164,7 +164,7 @@ impl BertEmbeddingsInput {
 
     /// K, the number of tokens that were fed before this batch: default positions start there instead of at 0.
     ///
-    /// Has no effect beside explicit positions.
+    /// Has no effect with explicit positions.
     pub fn with_past_key_values_length(self, past_key_values_length: usize) -> Self {
         Self { past_key_values_length, ..self }
     }

@@ -80,9 +80,10 @@ impl BertEmbeddingsConfig {
 ///
 /// # Padding and weight decay
 ///
-/// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays exactly zero under
-/// every element-wise optimiser (SGD, Adam, AdamW, …). AdamW's decay is not a gradient: a row that a checkpoint
-/// filled shrinks by (1 − lr·weight_decay) a step, as in PyTorch. To hold it, put the table into a group of its own:
+/// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays exactly zero under every
+/// element-wise optimiser (SGD, Adam, AdamW, …). AdamW's decay is not a gradient: a row that a checkpoint filled
+/// shrinks by a factor of (1 − lr·weight_decay) per step, as in PyTorch. To prevent that, put the table into its own
+/// group:
 ///
 /// ```
 /// use burn::module::ParamGroup;

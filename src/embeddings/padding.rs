@@ -76,7 +76,7 @@ impl PaddingMask {
         self.num_tokens == self.is_padding.len()
     }
 
-    /// The rows of the mask, one a sequence; true at padding.
+    /// The rows of the mask, one per sequence; true at padding.
     pub fn rows(&self) -> impl Iterator<Item = &[bool]> {
         let [batch, seq] = self.dims;
         (0..batch).map(move |row| &self.is_padding[row * seq..][..seq])
@@ -103,7 +103,7 @@ impl PaddingMask {
         Err(Error::ShapeMismatch {
             input: "padding",
             found: self.dims.to_vec(),
-            expected: format!("[{batch}, {seq}], as of the tokens,"),
+            expected: format!("[{batch}, {seq}], the shape of the tokens"),
         })
     }
 }

@@ -65,7 +65,7 @@ impl VocabularyResize {
             None | Some(0) => Err(Error::Resize {
                 table: EmbeddingTable::Word,
                 problem: format!(
-                    "{} rows, rounded up to a multiple of {}, is not a table size",
+                    "{} rows, rounded up to a multiple of {}, cannot be a table size",
                     self.vocab_size,
                     self.pad_to_multiple_of.unwrap_or(1)
                 ),
@@ -133,9 +133,9 @@ impl BertEmbeddings {
     /// Lengthens the position table to `max_position_embeddings` rows, for longer sequences.
     ///
     /// The number is that of `config.json` and counts every row. With
-    /// [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding) rows 0 to `pad_token_id` are no positions of
-    /// tokens: they stay where they are, bit for bit, and `fill` works on the rows behind them. RoBERTa's 514
-    /// rows serve 512 tokens, 1026 rows serve 1024.
+    /// [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding) rows 0 to `pad_token_id` are not positions of
+    /// tokens: they stay where they are, bit for bit, and `fill` works on the rows after them. RoBERTa's 514 rows serve
+    /// 512 tokens, 1026 rows serve 1024.
     ///
     /// As with [`resize_vocabulary`](Self::resize_vocabulary) a longer table has a new parameter id.
     ///
@@ -225,7 +225,7 @@ fn resizable(table: &TokenEmbedding, name: EmbeddingTable) -> Result<Tensor<2>> 
         return failed("a LoRA adapter of the old size is attached; merge or remove it first");
     }
     if is_quantized(&table.weight) {
-        return failed("it is quantised; resize first and quantise then");
+        return failed("it is quantised; resize first and quantise afterwards");
     }
     Ok(table.weight.val().detach())
 }

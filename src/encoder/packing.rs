@@ -176,7 +176,7 @@ impl Slots {
                 for column in 0..length {
                     let is_padding = is_padding.get(column).copied().unwrap_or(true);
                     padding.push(is_padding);
-                    // An empty slot repeats the first token of its sequence: nothing looks at it.
+                    // An empty slot repeats the first token of its sequence; it is masked out.
                     let row = tokens.rows[place + if is_padding { 0 } else { column }];
                     if !is_padding {
                         slots[row] = rows.len();

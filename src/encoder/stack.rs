@@ -10,9 +10,8 @@ use burn::prelude::*;
 
 /// BERT's transformer layers, one after the other. Made by [`BertEncoderConfig::init`].
 ///
-/// Padding takes no part: the layers compute the N tokens of a batch as rows [N, H] and nothing else. Vectors of
-/// padding are zero in every output, and their gradient is exactly zero (transformers returns vectors there that
-/// mean nothing).
+/// Padding is skipped: the layers compute only the N tokens of a batch, as rows [N, H]. Vectors of padding are zero in
+/// every output, and their gradient is exactly zero (transformers returns meaningless vectors there).
 ///
 /// ```
 /// use burn::prelude::*;
@@ -170,6 +169,12 @@ impl BertEncoder {
     ///
     /// - `hidden`: [B, S, H]
     /// - `padding`: [B, S]; `None` if every place holds a token
+    ///
+    /// # Numerics
+    ///
+    /// Attention is computed in the dtype of `hidden` with Burn's dropout, where [`forward`](Self::forward) uses the
+    /// operator [`attention`](crate::functional::attention) unless positions are relative. The two therefore differ in
+    /// rounding in f16 and bf16, and in dropout masks.
     ///
     /// # Panics
     ///

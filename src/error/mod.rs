@@ -16,8 +16,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can be wrong with a config, an input, a checkpoint or a text.
 ///
-/// Every message says what was found, where, what is allowed, and the way out. What another library or the
-/// operating system said is the [`source`](std::error::Error::source), and not in the message as well.
+/// Every message says what was found, where, what is allowed, and how to fix it. An error of another library or of the
+/// operating system is the [`source`](std::error::Error::source) and is not repeated in the message.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -150,7 +150,7 @@ pub enum Error {
     UnreadableIds {
         /// The input that holds the ids, such as `input_ids`.
         input: &'static str,
-        /// What the device says; `None` if it can only be read asynchronously, as in a browser.
+        /// The device's error; `None` if it can only be read asynchronously, as in a browser.
         source: Option<ExecutionError>,
     },
 
@@ -163,7 +163,7 @@ pub enum Error {
     SequenceTooLong {
         /// The largest position that would be looked up.
         needed: usize,
-        /// How that number comes about.
+        /// Why the sequence needs it.
         reason: String,
         /// How many rows the position table has.
         rows: usize,
@@ -186,7 +186,7 @@ pub enum Error {
     },
 
     /// The shape of an input or a parameter does not fit the batch or the module.
-    #[error("{input} has shape {found:?}, but {expected} is needed")]
+    #[error("{input} has shape {found:?}, but expected {expected}")]
     ShapeMismatch {
         /// The input, such as `token_type_ids`.
         input: &'static str,
@@ -220,8 +220,8 @@ pub enum Error {
 
     /// A table that was looked up row by row got a gradient for all of its rows as well.
     #[error(
-        "the {table} table got a dense gradient beside that of its rows: another part of the model reads the \
-         whole table (a tied output head does); train the table densely with BertEmbeddings::forward, or untie \
+        "the {table} table got a dense gradient in addition to that of its rows: another part of the model reads \
+         the whole table (as a tied output head does); train the table densely with BertEmbeddings::forward, or untie \
          the head"
     )]
     DenseGradient {
@@ -229,14 +229,14 @@ pub enum Error {
         table: EmbeddingTable,
     },
 
-    /// A table whose rows cannot be trained by themselves.
+    /// A table that cannot be trained row by row.
     #[error(
         "the {table} table cannot be trained row by row: it {reason}; train it with BertEmbeddings::forward"
     )]
     NotRowSparse {
         /// The table.
         table: EmbeddingTable,
-        /// What is in the way.
+        /// The reason.
         reason: &'static str,
     },
 
@@ -287,7 +287,7 @@ pub enum Error {
     Resize {
         /// The table.
         table: EmbeddingTable,
-        /// What stands in the way, and the way out.
+        /// The reason, and the remedy.
         problem: String,
     },
 
@@ -302,14 +302,14 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// A path without a name.
+    /// An empty path.
     #[error("cannot {action} the empty path; the current directory is \".\"")]
     EmptyPath {
         /// What was tried: `read`, `save into`.
         action: &'static str,
     },
 
-    /// A name stands for something other than a file.
+    /// A path leads to something other than a file.
     #[error("{} is {found}, but must be a regular file or a link to one", path.display())]
     NotAFile {
         /// The path.
@@ -349,19 +349,19 @@ pub enum Error {
         problem: String,
     },
 
-    /// A `config.json` is of a model whose input layer is another one.
-    #[error("{}: no support for model type {model_type}: {problem}", path.display())]
+    /// A `config.json` describes a model that is not supported.
+    #[error("{}: model type {model_type} is not supported: {problem}", path.display())]
     UnsupportedModel {
         /// The file.
         path: PathBuf,
         /// The model's type, as in the file.
         model_type: String,
-        /// In what it differs, and what is supported.
+        /// How it differs, and what is supported.
         problem: String,
     },
 
     /// A file is not a checkpoint, or claims more than it holds.
-    #[error("{} is not a checkpoint that can be read: {problem}", path.display())]
+    #[error("cannot read {} as a checkpoint: {problem}", path.display())]
     NotACheckpoint {
         /// The file or directory.
         path: PathBuf,
@@ -369,7 +369,7 @@ pub enum Error {
         problem: String,
     },
 
-    /// A file starts as a checkpoint does, but does not parse.
+    /// A file starts like a checkpoint, but does not parse.
     #[error("{} is damaged or not a state dict", path.display())]
     CorruptCheckpoint {
         /// The file.
@@ -379,7 +379,9 @@ pub enum Error {
     },
 
     /// A parameter of a module is quantised, so that a checkpoint's values cannot be put into it.
-    #[error("{key} cannot be loaded into a quantised parameter; load the checkpoint first and quantise then")]
+    #[error(
+        "{key} cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards"
+    )]
     QuantizedModule {
         /// The key of the parameter in the checkpoint.
         key: String,
@@ -397,7 +399,7 @@ pub enum Error {
     },
 
     /// A checkpoint holds several tensors for one parameter.
-    #[error("{} has {}, and which of them to read is unclear; remove or rename one", path.display(), keys.join(" and "))]
+    #[error("{} has {}, which stand for the same parameter; remove or rename one", path.display(), keys.join(" and "))]
     AmbiguousKeys {
         /// The file.
         path: PathBuf,
@@ -408,7 +410,7 @@ pub enum Error {
     /// Two tensors that must be one and the same differ.
     #[error(
         "{}: {} and {} differ, but the config ties the head to the word table; set tie_word_embeddings to false \
-         in config.json to give the head a decoder and a bias of its own",
+         in config.json to give the head its own decoder and bias",
         path.display(), keys[0], keys[1]
     )]
     NotTied {
@@ -418,9 +420,9 @@ pub enum Error {
         keys: [String; 2],
     },
 
-    /// A tensor of a checkpoint is not of the parameter's shape.
+    /// A tensor of a checkpoint does not have the parameter's shape.
     #[error(
-        "{}: {key} has shape {found:?}, but the module's is {expected:?}; does the config belong to these weights?",
+        "{}: {key} has shape {found:?}, but the module expects {expected:?}; does the config belong to these weights?",
         path.display()
     )]
     CheckpointShape {
@@ -434,8 +436,8 @@ pub enum Error {
         expected: Vec<usize>,
     },
 
-    /// A tensor of a checkpoint is not of floats.
-    #[error("{}: {key} is of dtype {found}, but weights are f16, bf16, f32 or f64; dequantise them first", path.display())]
+    /// A tensor of a checkpoint does not hold floats.
+    #[error("{}: {key} has dtype {found}, but weights are f16, bf16, f32 or f64; dequantise them first", path.display())]
     CheckpointDType {
         /// The file.
         path: PathBuf,
@@ -456,8 +458,8 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// A tokenizer's file that does not parse.
-    #[error("{} is not a tokenizer's file that can be read", path.display())]
+    /// A tokenizer file does not parse.
+    #[error("cannot parse tokenizer file {}", path.display())]
     CorruptTokenizer {
         /// The file.
         path: PathBuf,
@@ -467,8 +469,8 @@ pub enum Error {
 
     /// A vocabulary lacks a special token that the model cannot do without.
     #[error(
-        "{} has no {token}: its vocabulary lacks {}; if the token has another name, say so as {token} in the \
-         tokenizer_config.json beside it",
+        "{} has no {token}: its vocabulary lacks {}; if the token has another name, set {token} in \
+         tokenizer_config.json",
         path.display(), looked_for.join(" and ")
     )]
     MissingToken {
@@ -482,7 +484,7 @@ pub enum Error {
 
     /// A tokenizer has tokens that the model has no row for.
     #[error(
-        "the tokenizer's vocabulary has {tokenizer} tokens, but the model's word table {model} rows; is this the \
+        "the tokenizer's vocabulary has {tokenizer} tokens, but the model's word table has {model} rows; is this the \
          tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows"
     )]
     VocabularyTooLarge {
@@ -492,7 +494,7 @@ pub enum Error {
         model: usize,
     },
 
-    /// A text may not be as long as the special tokens around it.
+    /// The maximum length has no room for the special tokens.
     #[error(
         "sequences of at most {max_length} tokens have no room for the {special_tokens} special tokens; \
          set a larger model_max_length"
@@ -504,13 +506,13 @@ pub enum Error {
         special_tokens: usize,
     },
 
-    /// Overlapping windows that would not move forward.
+    /// Windows that overlap so much that they would not advance.
     #[error(
-        "windows that share {stride} tokens must hold more than that, but beside the special tokens there is room \
-         for {room}; set a smaller stride or a larger model_max_length"
+        "windows that overlap by {stride} tokens must hold more than that, but have room for only {room} beside the \
+         special tokens; set a smaller stride or a larger model_max_length"
     )]
     StrideTooLarge {
-        /// The tokens that a window shares with the one before.
+        /// The tokens that a window shares with the previous one.
         stride: usize,
         /// The tokens of a window that are not special.
         room: usize,
@@ -519,11 +521,11 @@ pub enum Error {
     /// A tokenizer failed on a text.
     #[error("the tokenizer failed")]
     Tokenize {
-        /// What it says.
+        /// Its error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// Whole words are to be masked, but a sequence does not say which tokens make a word.
+    /// Whole-word masking is on, but a sequence has no word ids.
     #[error(
         "examples[{example}] has no word ids, which whole_word_masking needs; set them with with_word_ids or turn \
          whole_word_masking off"
@@ -559,12 +561,12 @@ pub enum Error {
         problem: String,
     },
 
-    /// A training run that cannot begin or go on in its directory.
+    /// A training run that cannot start or continue in its directory.
     #[error("{} {problem}", path.display())]
     Run {
         /// The directory, or a file in it.
         path: PathBuf,
-        /// What is in the way, and the way out.
+        /// The problem, and the remedy.
         problem: String,
     },
 

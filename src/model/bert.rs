@@ -40,8 +40,8 @@ pub struct BertModel {
     pub pooler: Option<BertPooler>,
 }
 
-/// The pooler of [`BertModel`]: one vector a sequence from its first position, `tanh(x₀·P + p)`. If that is padding (a
-/// sequence padded on the left), x₀ is zero; transformers uses the meaningless vector of the padding.
+/// The pooler of [`BertModel`]: one vector per sequence, from its first position: `tanh(x₀·P + p)`. If that position is
+/// padding (a sequence padded on the left), x₀ is zero, where transformers uses the meaningless vector of the padding.
 #[derive(Module, Debug)]
 pub struct BertPooler {
     /// P and p, [H, H].
@@ -154,7 +154,8 @@ impl BertModel {
     }
 
     /// As [`forward`](Self::forward), with [`hidden_states`](BertModelOutput::hidden_states) and
-    /// [`attentions`](BertModelOutput::attentions).
+    /// [`attentions`](BertModelOutput::attentions). In f16 and bf16 and in dropout masks it differs as
+    /// [`BertEncoder::forward_all`] does.
     ///
     /// # Panics
     ///

@@ -41,11 +41,11 @@ pub(super) enum SequenceLabels {
 }
 
 impl SequenceClassificationBatch {
-    /// One class a sequence, for [`ProblemType::SingleLabelClassification`](super::ProblemType).
+    /// One class per sequence, for [`ProblemType::SingleLabelClassification`](super::ProblemType).
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one label a sequence, or `padding` is not [B, S].
+    /// [`Error::ShapeMismatch`] if there is not one label per sequence, or `padding` is not [B, S].
     pub fn single_label(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -53,19 +53,19 @@ impl SequenceClassificationBatch {
     ) -> Result<Self> {
         let [batch, _] = input.dims();
         if labels.len() != batch {
-            return Err(one_a_sequence(vec![labels.len()], batch));
+            return Err(one_a_sequence(vec![labels.len()], format!("[{batch}], one label per sequence")));
         }
         let values = labels.iter().map(|&label| label.into()).collect();
         let labels = Ids::from_values("labels", values, [1, batch], &input.device());
         Self::new(input, padding, SequenceLabels::Classes(labels))
     }
 
-    /// Any number of classes a sequence, for [`ProblemType::MultiLabelClassification`](super::ProblemType): one row a
-    /// sequence, 1 for a class that it has, 0 for one that it has not, or a probability.
+    /// Any number of classes per sequence, for [`ProblemType::MultiLabelClassification`](super::ProblemType): one row
+    /// per sequence, with 1 for a class that it has, 0 for one that it does not have, or a probability.
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one row a sequence, the rows differ in length, or `padding` is not
+    /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
     /// [B, S]; [`Error::InvalidLabel`] if a number is not in [0, 1].
     pub fn multi_label(
         input: BertEmbeddingsInput,
@@ -76,11 +76,11 @@ impl SequenceClassificationBatch {
         Self::new(input, padding, SequenceLabels::Targets(targets))
     }
 
-    /// One row of numbers a sequence, for [`ProblemType::Regression`](super::ProblemType).
+    /// One row of numbers per sequence, for [`ProblemType::Regression`](super::ProblemType).
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one row a sequence, the rows differ in length, or `padding` is not
+    /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
     /// [B, S]; [`Error::InvalidLabel`] if a number is not finite.
     pub fn regression(
         input: BertEmbeddingsInput,
@@ -126,7 +126,8 @@ fn matrix(
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != columns);
     if rows.len() != batch || columns == 0 || other.is_some() {
-        return Err(one_a_sequence(vec![rows.len(), other.unwrap_or(columns)], batch));
+        let expected = format!("[{batch}, C], one row per sequence, all of one length C > 0");
+        return Err(one_a_sequence(vec![rows.len(), other.unwrap_or(columns)], expected));
     }
     let mut values = Vec::with_capacity(batch * columns);
     for (row, labels) in rows.iter().enumerate() {
@@ -142,12 +143,8 @@ fn matrix(
     Ok(Tensor::from_data(TensorData::new(values, [batch, columns]), (&device, dtype.into())))
 }
 
-fn one_a_sequence(found: Vec<usize>, batch: usize) -> Error {
-    Error::ShapeMismatch {
-        input: "labels",
-        found,
-        expected: format!("{batch} of one length, one a sequence,"),
-    }
+fn one_a_sequence(found: Vec<usize>, expected: String) -> Error {
+    Error::ShapeMismatch { input: "labels", found, expected }
 }
 
 /// A batch for [`BertForTokenClassification`](super::BertForTokenClassification).
@@ -173,11 +170,11 @@ pub struct TokenClassificationBatch {
 }
 
 impl TokenClassificationBatch {
-    /// One label a token, one row a sequence. Tokens with the label −100 are ignored, as in transformers.
+    /// One label per token, one row per sequence. Tokens with the label −100 are ignored, as in transformers.
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one label a token, or `padding` is not [B, S].
+    /// [`Error::ShapeMismatch`] if there is not one label per token, or `padding` is not [B, S].
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,

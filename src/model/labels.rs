@@ -10,7 +10,7 @@ pub(super) fn numbered(count: usize) -> Vec<String> {
     (0..count).map(|id| format!("LABEL_{id}")).collect()
 }
 
-/// Whether these are names of at least one class, each of its own.
+/// Whether these are unique names of at least one class.
 pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     let invalid = |problem| Err(Error::Config { field: "id2label", problem });
     if id2label.is_empty() {
@@ -18,7 +18,7 @@ pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     }
     let mut seen = BTreeSet::new();
     match id2label.iter().find(|name| !seen.insert(*name)) {
-        Some(name) => invalid(format!("has {name:?} twice, but every label needs a name of its own")),
+        Some(name) => invalid(format!("has {name:?} twice, but label names must be unique")),
         None => Ok(()),
     }
 }
@@ -60,7 +60,7 @@ impl TokenLabels {
             return Err(Error::ShapeMismatch {
                 input: "labels",
                 found: vec![labels.len()],
-                expected: format!("[{}], one a position,", places.len()),
+                expected: format!("[{}], one per position", places.len()),
             });
         }
         let [batch, seq] = dims;
@@ -84,7 +84,7 @@ impl TokenLabels {
         }))
     }
 
-    /// Of rows of labels, one a token, where −100 is none.
+    /// Of rows of labels, one per token, where −100 means none.
     pub(super) fn from_rows(
         dims: [usize; 2],
         rows: &[impl AsRef<[i64]>],
@@ -98,7 +98,7 @@ impl TokenLabels {
             return Err(Error::ShapeMismatch {
                 input: "labels",
                 found: vec![rows.len(), columns(row)],
-                expected: format!("[{batch}, {seq}], one a token,"),
+                expected: format!("[{batch}, {seq}], one label per token"),
             });
         }
         let (mut places, mut labels) = (Vec::new(), Vec::new());

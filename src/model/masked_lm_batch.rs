@@ -30,13 +30,13 @@ pub struct MaskedLmBatch {
 }
 
 impl MaskedLmBatch {
-    /// A batch whose masked tokens are at `positions`, as row and column, and were `labels`.
+    /// A batch whose masked tokens are at `positions`, given as row and column; `labels` are their original ids.
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label a position, or `padding` is not
-    /// [B, S]; [`Error::NoSuchToken`](crate::Error::NoSuchToken) if a position is outside the batch,
-    /// [`Error::LabelledTwice`](crate::Error::LabelledTwice) if one is there twice.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per position, or `padding` is
+    /// not [B, S]; [`Error::NoSuchToken`](crate::Error::NoSuchToken) if a position is outside the batch,
+    /// [`Error::LabelledTwice`](crate::Error::LabelledTwice) if a position occurs twice.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,

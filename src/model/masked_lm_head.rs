@@ -20,7 +20,7 @@ pub struct MaskedLmHead {
     pub transform: Linear,
     /// Normalises what the transform gives.
     pub layer_norm: LayerNorm,
-    /// b, one number a word, `[V]`.
+    /// b, one number per word, `[V]`.
     pub bias: Param<Tensor<1>>,
     /// W of a head that is not tied to the word table, [V, H].
     pub decoder: Option<TokenEmbedding>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// How the vectors of a sequence's tokens are pooled into one, with sentence-transformers' names.
 ///
-/// Padding is ignored, at any position. A sequence of padding only gets zeros.
+/// Padding is ignored, at any position. A sequence that is all padding gives zeros.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -152,7 +152,7 @@ pub(super) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
     narrowed(vectors / length, dtype)
 }
 
-/// One vector a sequence: the mean of its tokens' vectors, without padding; [`Pooling::Mean`] as a function.
+/// One vector per sequence: the mean of its tokens' vectors, without padding; [`Pooling::Mean`] as a function.
 ///
 /// ```
 /// use burn::prelude::*;

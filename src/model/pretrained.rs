@@ -47,8 +47,8 @@ pub trait PretrainedModel: Stored {
     /// weights file with a `config.json` beside it. Keys start with the model's name, as in `bert.encoder.…`,
     /// or with nothing, as in a checkpoint of the encoder alone.
     ///
-    /// Embeddings and encoder must be there to the last tensor. The pooler and the head must each be complete or
-    /// absent; absent ones are newly initialised and reported, as are tensors that were not used.
+    /// Embeddings and encoder must be complete. The pooler and the head must each be complete or absent; absent ones
+    /// are newly initialised and reported. Unused tensors are reported too.
     ///
     /// # Errors
     ///
@@ -98,12 +98,12 @@ pub trait PretrainedModel: Stored {
         Ok(report)
     }
 
-    /// Grows or shrinks the vocabulary: the word table, and what the head has a row a word of.
+    /// Grows or shrinks the vocabulary: the word table, and the parts of the head that have one row per word.
     ///
-    /// A masked-language-model head's bias grows by the mean of the old ones with
-    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and by zeros otherwise; a
-    /// decoder of its own grows as the word table does. Every resized parameter has a new id: the optimiser's state for
-    /// it starts from zero, and that of all others is kept, as after
+    /// New entries of a masked-language-model head's bias are the mean of the old ones with
+    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and zeros otherwise; an untied
+    /// decoder grows as the word table does. Every resized parameter has a new id: the optimiser's state for it starts
+    /// from zero, and that of all others is kept, as after
     /// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary).
     ///
     /// # Errors
@@ -132,11 +132,10 @@ pub trait PretrainedModel: Stored {
     /// Writes `config.json` and `model.safetensors` into `dir`; Python reads them with the `from_pretrained` of
     /// transformers' class, such as `AutoModelForMaskedLM`.
     ///
-    /// **Into a directory that holds a model already** the model's tensors and fields are replaced and all else
-    /// is kept: other heads, `tokenizer.json`. A new directory becomes a `bert` or, with positions after
-    /// padding, a `roberta`; to keep another `model_type` (camembert, xlm-roberta, …), copy the `config.json`
-    /// there first. Of tensors that are tied one is stored, as transformers does.
-    /// Values are stored in the model's dtype, and the config says which that is.
+    /// **In a directory that already holds a model**, the model's tensors and fields are replaced and everything else
+    /// is kept: other heads, `tokenizer.json`. A new directory gets the `model_type` `bert` or, with positions after
+    /// padding, `roberta`; to keep another one (camembert, xlm-roberta, …), copy the `config.json` there first. Tied
+    /// tensors are stored once, as transformers does. Values are stored in the model's dtype, which the config names.
     ///
     /// The files are replaced as by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained):
     /// a save that fails leaves the old ones.

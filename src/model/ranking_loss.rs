@@ -31,7 +31,7 @@ use burn::prelude::*;
 /// assert!((wrong.into_scalar::<f32>() - 20.0).abs() < 1e-6);
 /// ```
 ///
-/// Source: `MultipleNegativesRankingLoss` of sentence-transformers 6.2; symmetric it is that with
+/// Source: `MultipleNegativesRankingLoss` of sentence-transformers 6.2; the symmetric loss is that with
 /// `directions=("query_to_doc", "doc_to_query")` and `partition_mode="per_direction"`.
 #[derive(Config, Debug, PartialEq)]
 pub struct MultipleNegativesRankingLoss {
@@ -93,7 +93,7 @@ impl MultipleNegativesRankingLoss {
             return Err(Error::ShapeMismatch {
                 input: "candidates",
                 found: vec![count, other],
-                expected: format!("[{batch} or more, {width}], for {batch} anchors,"),
+                expected: format!("[{batch} or more, {width}] for {batch} anchors"),
             });
         }
         Ok(normalized(anchors).matmul(normalized(candidates).transpose()).mul_scalar(self.scale))

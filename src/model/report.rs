@@ -8,8 +8,8 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a newly initialised head predicts nothing before it is trained"]
 pub struct LoadReport {
-    /// Keys that the model needs and the checkpoint does not have. These parameters are newly initialised, or
-    /// after [`load`](super::PretrainedModel::load) what they were. They are all those of a head or of the pooler.
+    /// Keys that the model needs and the checkpoint does not have. These parameters are newly initialised or, after
+    /// [`load`](super::PretrainedModel::load), unchanged. A head or the pooler is only ever missing as a whole.
     pub missing: Vec<String>,
     /// Keys of the checkpoint that the model has no use for, such as those of other heads.
     pub unused: Vec<String>,

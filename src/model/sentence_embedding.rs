@@ -24,8 +24,8 @@ pub struct BertForSentenceEmbeddingConfig {
     /// Whether the vectors are scaled to length 1.
     #[config(default = true)]
     pub normalize: bool,
-    /// The length in tokens that sentences are cut to, sentence-transformers' `max_seq_length`; the tokenizer cuts
-    /// them. By default the tokenizer's own limit.
+    /// The maximum length of a sentence in tokens, sentence-transformers' `max_seq_length`; the tokenizer truncates
+    /// longer ones. By default the tokenizer's own limit.
     pub max_seq_length: Option<usize>,
     /// The loss in training. Not stored.
     #[config(default = "MultipleNegativesRankingLoss::new()")]
@@ -76,7 +76,7 @@ impl BertForSentenceEmbeddingConfig {
     }
 }
 
-/// BERT or RoBERTa with one vector a sentence: the pooled and, if so configured, normalised vectors of its tokens.
+/// BERT or RoBERTa with one vector per sentence: the vectors of its tokens, pooled and optionally normalised.
 ///
 /// Made by [`BertForSentenceEmbeddingConfig::init`], or read by
 /// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory of sentence-transformers or of
@@ -110,8 +110,8 @@ impl BertForSentenceEmbeddingConfig {
 ///
 /// Pooling, normalisation and `max_seq_length` are those of `modules.json`, `1_Pooling/config.json` and
 /// `sentence_bert_config.json`, and are saved there. Without `modules.json`, the vector is the mean without
-/// normalisation, as in sentence-transformers. The model has no pooler: one in a checkpoint is
-/// [unused](super::LoadReport::unused), and a directory that has one keeps it.
+/// normalisation, as in sentence-transformers. The model has no pooler: a checkpoint's pooler is
+/// [unused](super::LoadReport::unused), and saving into its directory keeps it.
 ///
 /// Source: `SentenceTransformer` of sentence-transformers 6.2.
 #[derive(Module, Debug)]
@@ -149,7 +149,7 @@ impl BertForSentenceEmbedding {
         }
     }
 
-    /// The length in tokens that sentences are cut to, if it is not the tokenizer's own.
+    /// The maximum length of a sentence in tokens, if it is not the tokenizer's own.
     pub fn max_seq_length(&self) -> Option<usize> {
         self.max_seq_length
     }
@@ -169,7 +169,7 @@ impl BertForSentenceEmbedding {
         tokenizer.for_model(&self.bert.embeddings.config())
     }
 
-    /// One vector a sentence, [B, H].
+    /// One vector per sentence, [B, H].
     ///
     /// # Panics
     ///

@@ -53,7 +53,7 @@ impl SentencePairBatch {
             return Err(Error::ShapeMismatch {
                 input: "candidates",
                 found: vec![count, seq],
-                expected: format!("[{batch} or more, {seq}], one an anchor or more,"),
+                expected: format!("[{batch} or more, {seq}], at least one per anchor"),
             });
         }
         Ok(Self { anchors, anchor_padding, candidates, candidate_padding })

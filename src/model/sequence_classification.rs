@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 pub enum ProblemType {
     /// Numbers; mean squared error.
     Regression,
-    /// One class a sequence; cross-entropy.
+    /// One class per sequence; cross-entropy.
     SingleLabelClassification,
-    /// Any number of classes a sequence; binary cross-entropy of each.
+    /// Any number of classes per sequence; binary cross-entropy of each.
     MultiLabelClassification,
 }
 
@@ -33,9 +33,9 @@ pub struct BertForSequenceClassificationConfig {
     /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
     #[config(default = "numbered(2)")]
     pub id2label: Vec<String>,
-    /// The kind of labels. By default the batch decides, except with a single label, which is a regression.
+    /// The kind of labels; by default that of the batch. With a single label, a batch of classes is an error.
     pub problem_type: Option<ProblemType>,
-    /// Probability that dropout zeroes what the classifier reads, in [0, 1); by default `hidden_dropout_prob`.
+    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`.
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
@@ -56,9 +56,9 @@ impl BertForSequenceClassificationConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if there is no label, two have one name, a single
-    /// label is to be a class, the dropout is not in [0, 1), or the weights are not one finite number of at least 0 a
-    /// class or those of a regression.
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if there is no label, a name occurs twice,
+    /// `problem_type` is `SingleLabelClassification` with only one label, the dropout is not in [0, 1), or
+    /// `class_weights` are given for a regression or are not one finite number of at least 0 per class.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
@@ -132,7 +132,7 @@ impl BertForSequenceClassificationConfig {
 pub struct SequenceClassificationHead {
     /// P and p, [H, H]; `None` in the BERT family, where the pooler takes this part.
     pub dense: Option<Linear>,
-    /// Dropout of what W and P read.
+    /// Dropout of the inputs of W and P.
     pub dropout: Dropout,
     /// W and b, [H, C].
     pub out_proj: Linear,
@@ -268,14 +268,14 @@ impl BertForSequenceClassification {
 
     /// As [`forward`](Self::forward), with bad input as an error.
     ///
-    /// The loss is that of the labels: cross-entropy of one class a sequence, binary cross-entropy of any number of
-    /// classes, mean squared error of numbers.
+    /// The loss is that of the labels: cross-entropy for one class per sequence, binary cross-entropy for any number of
+    /// classes, mean squared error for numbers.
     ///
     /// # Errors
     ///
-    /// Those of [`try_logits`](Self::try_logits); [`Error::LabelOutOfRange`] if a class is not one of C,
-    /// [`Error::ShapeMismatch`] if the numbers of a sequence are not C, and [`Error::Config`] if the labels are not
-    /// those of the model's `problem_type`, or classes although there is a single label.
+    /// Those of [`try_logits`](Self::try_logits); [`Error::LabelOutOfRange`] if a class is not below C,
+    /// [`Error::ShapeMismatch`] if a sequence does not have C numbers, and [`Error::Config`] if the labels are not of
+    /// the model's `problem_type`, or are classes although there is only one label.
     pub fn try_forward(&self, batch: &SequenceClassificationBatch) -> Result<SequenceClassifierOutput> {
         let num_labels = self.id2label.len();
         self.check_problem_type(&batch.labels)?;
@@ -291,7 +291,7 @@ impl BertForSequenceClassification {
                     return Err(Error::ShapeMismatch {
                         input: "labels",
                         found: vec![rows, columns],
-                        expected: format!("[{rows}, {num_labels}], one number a label,"),
+                        expected: format!("[{rows}, {num_labels}], one number per label"),
                     });
                 }
             }

@@ -117,8 +117,8 @@ impl BertModelConfig {
             return Err(fields.invalid("hidden_act", problem));
         }
         for (field, problem) in [
-            ("is_decoder", "is true, but the model looks both ways"),
-            ("add_cross_attention", "is true, but the model has no second sequence to look at"),
+            ("is_decoder", "is true, but only bidirectional encoders are supported"),
+            ("add_cross_attention", "is true, but cross-attention is not supported"),
         ] {
             if fields.flag(field)? == Some(true) {
                 return Err(fields.invalid(field, problem.into()));

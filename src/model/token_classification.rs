@@ -20,7 +20,7 @@ pub struct BertForTokenClassificationConfig {
     /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
     #[config(default = "numbered(2)")]
     pub id2label: Vec<String>,
-    /// Probability that dropout zeroes what the classifier reads, in [0, 1); by default `hidden_dropout_prob`.
+    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`.
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,

@@ -11,7 +11,7 @@ pub(crate) const GROUP: usize = 4 * LANES;
 
 /// Arithmetic on words of 32 bits, several side by side.
 pub(crate) trait Arithmetic: Copy {
-    /// One word a lane.
+    /// One word per lane.
     type Words: Copy;
 
     /// `word` in every lane.

@@ -83,8 +83,8 @@ impl AdamWConfig {
 
 /// AdamW that decays no bias and no LayerNorm, as BERT is trained, for Burn's `Learner` and training loops.
 ///
-/// `config` applies to all parameters, except for the decay of these. The parameters without decay are those whose path
-/// ends in `bias`, `gamma` or `beta`, in any module.
+/// `config` applies to all parameters, except that those whose path ends in `bias`, `gamma` or `beta`, in any module,
+/// are not decayed.
 ///
 /// ```
 /// use burn_bert::optim::{AdamWConfig, adamw};
@@ -92,8 +92,8 @@ impl AdamWConfig {
 /// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1));
 /// ```
 ///
-/// A learning rate of its own for a group of parameters comes from Burn's schedulers
-/// (`ModuleLrScheduler::with_group`), other settings from `ModuleOptimizer::with_group`. To clip gradients use
+/// Use Burn's schedulers (`ModuleLrScheduler::with_group`) to give a group of parameters its own learning rate, and
+/// `ModuleOptimizer::with_group` for other settings. To clip gradients, use
 /// [`clip_by_global_norm`](crate::clip_by_global_norm), or [`ClippedAdamW`](super::ClippedAdamW), which clips in the
 /// same pass.
 ///

@@ -9,8 +9,8 @@ use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use std::collections::HashSet;
 
-/// Scales the gradients of a module so that their common norm is at most `max_norm`, and returns the norm that
-/// it was before, `[1]`; `None` if no parameter has a gradient.
+/// Scales the gradients of a module so that their global norm is at most `max_norm`, and returns the norm before
+/// clipping, `[1]`; `None` if no parameter has a gradient.
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
 /// Burn's `GradientClipping::Norm` takes the norm of each parameter separately, which changes the direction of the
@@ -190,7 +190,7 @@ fn clip_on_device(norm: Tensor<1>, max_norm: f64) -> Tensor<1> {
 }
 
 /// The factor that gradients are multiplied by.
-#[allow(clippy::large_enum_variant)] // one a step; how large depends on the devices that are compiled in
+#[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
 pub(crate) enum Factor {
     /// One that is known.
     Host(f64),

@@ -50,7 +50,7 @@ impl ClippedAdamW {
         Self { optimizer, factor, max_norm }.with_group(without_decay(), &undecayed)
     }
 
-    /// Gives a group of parameters other settings. The group that was added last counts where several match.
+    /// Gives a group of parameters other settings. Where several groups match, the last one added applies.
     ///
     /// As in Burn, this forgets the state of those parameters.
     ///
@@ -65,7 +65,7 @@ impl ClippedAdamW {
     /// Clips the gradients and steps every parameter that has one.
     ///
     /// Returns the model and the norm of all gradients before clipping, `[1]`; `None` if no parameter has a gradient.
-    /// The learning rate is a number, or what a scheduler of Burn gives, which may have groups of its own.
+    /// The learning rate is a number, or the output of one of Burn's schedulers, which may have its own groups.
     pub fn step<M: Module>(
         &mut self,
         learning_rate: impl Into<ModuleLearningRate>,

@@ -6,7 +6,7 @@ use burn::optim::LearningRate;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::optim::lr_scheduler::{LrScheduler, LrSchedulerRecord};
 
-/// A schedule whose rates are those of another schedule times a factor, for a group of parameters.
+/// A schedule that multiplies the rates of another schedule by a factor, for a group of parameters.
 ///
 /// ```
 /// use burn::module::ParamGroup;

@@ -68,7 +68,7 @@ impl SparseAdamConfig {
     }
 }
 
-/// AdamW on rows, whose decay touches touched rows only. [The module's example](super) works with it too.
+/// AdamW on rows, which decays only touched rows. [The module's example](super) works with it too.
 ///
 /// For each touched row, with t counted per table:
 ///

@@ -79,8 +79,8 @@ impl RowGradients {
         Some((&gradient.ids, gradient.rows.clone()?))
     }
 
-    /// Scales these gradients and those of the rest of `model` so that their common norm is at most `max_norm`,
-    /// and returns the norm that it was before, `[1]`.
+    /// Scales these gradients and those of the rest of `model` so that their global norm is at most `max_norm`, and
+    /// returns the norm before clipping, `[1]`.
     ///
     /// ‖g‖ = √Σ g² over every row and every parameter that has a gradient; all are multiplied by
     /// min(1, `max_norm` / (‖g‖ + 1e-6)). Rows that no batch touched would add zeros, so the norm is the one of

@@ -1,6 +1,6 @@
 //! Row-sparse training: a step whose cost follows the batch, not the vocabulary.
 //!
-//! A batch looks up some hundreds of the tens of thousands of rows of the word table. Its gradient is dense
+//! A batch looks up a few hundred of the tens of thousands of rows of the word table. The table's gradient is dense
 //! nevertheless, 94 MB for BERT-base, and a dense optimiser rewrites every row and all of its state in every step. Here
 //! the rows that a batch touches are copied into a small table, the layer runs on that, and a row optimiser updates
 //! those rows and their state in place. The cost does not depend on the size of the vocabulary.
@@ -46,9 +46,9 @@
 //! | a table with a LoRA adapter, or quantised | refused: [`Error::NotRowSparse`](crate::Error::NotRowSparse) |
 //! | a word table that an output head reads too | refused: [`Error::DenseGradient`](crate::Error::DenseGradient) |
 //!
-//! The optimisers are [`RowSgdConfig`], which is dense SGD; [`SparseAdamConfig`], which is PyTorch's `SparseAdam`;
-//! and [`LazyAdamWConfig`], AdamW whose decay touches touched rows only. How the latter two differ from Adam and
-//! AdamW is in their documentation.
+//! The optimisers are [`RowSgdConfig`], which is dense SGD; [`SparseAdamConfig`], which is PyTorch's `SparseAdam`; and
+//! [`LazyAdamWConfig`], AdamW that decays only touched rows. Their documentation says how the latter two differ from
+//! Adam and AdamW.
 //!
 //! # Several batches a step
 //!

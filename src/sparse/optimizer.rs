@@ -26,7 +26,7 @@ use burn::tensor::{DType, FloatDType};
 ///
 /// As in Burn's optimisers they belong to a parameter id: a table of another id, one that was
 /// [resized](BertEmbeddings::resize_vocabulary) for example, starts from zero. A [loaded](Self::load) state belongs to
-/// the first layer that is stepped with it, with any ids, whose tables must have the same shape.
+/// the first layer that it steps, whatever its ids; its tables must have the same shape.
 #[derive(Debug)]
 pub struct SparseOptimizer {
     pub(super) rule: Rule,
@@ -79,9 +79,9 @@ impl SparseOptimizer {
 
     /// Updates the rows that `gradients` name, in place.
     ///
-    /// The learning rate comes with each step: a number, or what a scheduler of Burn gives. A scheduler that has
-    /// groups chooses by parameter id or by the paths `word_embeddings.weight` and `position_embeddings.weight`, as
-    /// seen from the layer.
+    /// Each step takes its learning rate: a number, or the output of one of Burn's schedulers. A scheduler with groups
+    /// selects by parameter id or by the paths `word_embeddings.weight` and `position_embeddings.weight`, as seen from
+    /// the layer.
     ///
     /// A table without a gradient (frozen, or not looked up) is left alone, and so is its step count. A batch of
     /// padding alone counts as a step of the word table that changes nothing, as in PyTorch.

@@ -16,8 +16,8 @@ const RULE: &str = "row_optimizer";
 impl SparseOptimizer {
     /// Saves the state as a burnpack file, which is what Burn's optimisers save.
     ///
-    /// It holds, for each table, the step count, the moments of the rows that were ever touched, and which those are.
-    /// Learning rate, β and ε are not in it. As in Burn, `.bpk` is appended to a path without an extension.
+    /// For each table it holds the step count, the ids of the rows that were ever touched, and their moments. Learning
+    /// rate, β and ε are not in it. As in Burn, `.bpk` is appended to a path without an extension.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl SparseOptimizer {
         self.to_writer().into_bytes().map_err(failed)
     }
 
-    /// This optimiser with a saved state, which it keeps on `device`. Training continues with the same results as without the interruption.
+    /// Loads a saved state onto `device`. Training continues with the same results as without the interruption.
     ///
     /// # Errors
     ///
@@ -85,8 +85,10 @@ impl SparseOptimizer {
         let ours = self.rule.name();
         match saved.rule.as_deref() {
             Some(theirs) if theirs == ours => {}
-            Some(theirs) => return Err(damaged(format!("is one of {theirs}, but the optimiser is {ours}"))),
-            None => return Err(damaged(format!("has no `{RULE}`: it is something else"))),
+            Some(theirs) => {
+                return Err(damaged(format!("belongs to {theirs}, but this optimiser is {ours}")));
+            }
+            None => return Err(damaged(format!("has no `{RULE}`, so it is not row-optimiser state"))),
         }
         let words = saved.take_table("words", &self.rule, device)?;
         let positions = saved.take_table("positions", &self.rule, device)?;

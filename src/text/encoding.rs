@@ -67,7 +67,6 @@ impl From<tokenizers::Encoding> for Encoding {
 pub struct TextBatch {
     /// The tokens and their types, padded at the end.
     pub input: BertEmbeddingsInput,
-    /// The padding, [B, S]; `None` if there is none. What [`BertModel::forward`](crate::model::BertModel::forward)
-    /// takes.
+    /// The padding, [B, S], for [`BertModel::forward`](crate::model::BertModel::forward); `None` if there is none.
     pub padding: Option<PaddingMask>,
 }

@@ -58,7 +58,7 @@ impl Lines {
         Self::open_with_max_bytes(path, Self::DEFAULT_MAX_BYTES)
     }
 
-    /// Opens a file of which lines longer than `max_bytes`, line break included, come in pieces.
+    /// Opens a file; lines longer than `max_bytes`, including the line break, are returned in pieces.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
 use tokenizers::{PostProcessor, Tokenizer};
 
-/// The tokenizer of a BERT or RoBERTa, as transformers' `BertTokenizer` and `RobertaTokenizer` are.
+/// The tokenizer of a BERT or RoBERTa model, equal to transformers' `BertTokenizer` and `RobertaTokenizer`.
 ///
 /// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
 /// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut.
@@ -125,7 +125,7 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::VocabularyTooLarge`] if it has not.
+    /// [`Error::VocabularyTooLarge`] if it does not.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
         if self.vocab_size > vocab_size {
             return Err(Error::VocabularyTooLarge { tokenizer: self.vocab_size, model: vocab_size });
@@ -146,7 +146,7 @@ impl BertTokenizer {
         self.model_max_length
     }
 
-    /// What [`batch`](Self::batch) pads to a multiple of.
+    /// The multiple that [`batch`](Self::batch) pads to.
     pub fn pad_to_multiple_of(&self) -> Option<usize> {
         self.pad_to_multiple_of
     }
@@ -256,8 +256,8 @@ impl BertTokenizer {
         encodings.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Encodes one text of any length as windows of at most [`model_max_length`](Self::model_max_length) tokens,
-    /// each with its own special tokens, of which neighbours share `stride` (transformers'
+    /// Encodes one text of any length as windows of at most [`model_max_length`](Self::model_max_length) tokens, each
+    /// with its own special tokens; neighbouring windows share `stride` tokens (transformers'
     /// `return_overflowing_tokens`).
     ///
     /// # Errors

@@ -14,19 +14,19 @@ use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, TrainOutput, Tr
 
 /// The output of a [`BertForSequenceClassification`] that metrics are computed from.
 ///
-/// `LossMetric` always; with one class a sequence `AccuracyMetric`, `TopKAccuracyMetric` and
-/// [`ConfusionMetric`](super::ConfusionMetric); with several `HammingScore`; with numbers
-/// [`SpearmanMetric`](super::SpearmanMetric). For the others it is an empty batch, which counts nowhere. The mean loss
-/// of an epoch is over sequences, as transformers' `eval_loss` is.
+/// It always supports `LossMetric`; with one class per sequence `AccuracyMetric`, `TopKAccuracyMetric` and
+/// [`ConfusionMetric`](super::ConfusionMetric); with several classes `HammingScore`; with numbers
+/// [`SpearmanMetric`](super::SpearmanMetric). For the other metrics it is an empty batch, which they ignore. The mean
+/// loss of an epoch is over sequences, like transformers' `eval_loss`.
 #[derive(Clone, Debug)]
 pub struct SequenceClassificationItem {
     /// The mean loss, `[1]`.
     pub loss: Tensor<1>,
     /// Scores of each class, [B, C].
     pub logits: Tensor<2>,
-    /// The class of each sequence, `[B]`; `None` without one class a sequence.
+    /// The class of each sequence, `[B]`; `None` without one class per sequence.
     pub classes: Option<Tensor<1, Int>>,
-    /// Marks of the classes of each sequence, or numbers, [B, C]; `None` if it has one class.
+    /// The classes of each sequence as zeros and ones, or its numbers, [B, C]; `None` with one class per sequence.
     pub targets: Option<Tensor<2>>,
 }
 

@@ -28,8 +28,8 @@ pub struct MaskedLmCollatorConfig {
     /// Of the masked tokens, the share that becomes a random word. The rest is unchanged.
     #[config(default = 0.1)]
     pub random_replace_prob: f64,
-    /// Whether the tokens of a word are masked together. Then [`mlm_probability`](Self::mlm_probability) is that
-    /// of a word, and examples need [word ids](MaskedLmExample::with_word_ids).
+    /// Whether the tokens of a word are masked together. If so, [`mlm_probability`](Self::mlm_probability) applies to
+    /// words, and examples need [word ids](MaskedLmExample::with_word_ids).
     #[config(default = false)]
     pub whole_word_masking: bool,
     /// The length of a batch is a multiple of this, so that batches have fewer shapes.
@@ -146,14 +146,18 @@ impl MaskedLmCollator {
     ///
     /// # Panics
     ///
-    /// If `word_ids` are not as many as `input_ids`.
+    /// If `word_ids` and `input_ids` differ in length.
     pub fn mask_words(
         &self,
         input_ids: &mut [u32],
         word_ids: &[Option<u32>],
         seed: u64,
     ) -> Vec<(usize, u32)> {
-        assert_eq!(word_ids.len(), input_ids.len(), "every token needs a word id, if only None");
+        assert_eq!(
+            word_ids.len(),
+            input_ids.len(),
+            "word_ids needs one entry per token (None where there is no word)"
+        );
         self.mask_with(input_ids, Some(word_ids), &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
@@ -197,8 +201,8 @@ impl MaskedLmCollator {
     /// # Errors
     ///
     /// - [`Error::Empty`] if there is no sequence or none has a token;
-    /// - [`Error::ShapeMismatch`] if token types, positions or needed word ids are not as many as the tokens, or only
-    ///   some of the sequences have token types or positions;
+    /// - [`Error::ShapeMismatch`] if token types, positions or the word ids of whole-word masking differ in length from
+    ///   the tokens, or only some of the sequences have token types or positions;
     /// - [`Error::MissingWordIds`] if whole words are to be masked and a sequence has no word ids.
     pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
         let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
@@ -248,7 +252,7 @@ fn one_a_token(input: &'static str, found: usize, example: &MaskedLmExample) -> 
     Error::ShapeMismatch {
         input,
         found: vec![found],
-        expected: format!("[{}], one a token in every example,", example.len()),
+        expected: format!("[{}], one per token in every example", example.len()),
     }
 }
 

@@ -12,9 +12,9 @@ use std::sync::{Arc, OnceLock};
 
 /// A UTF-8 text file, cut into windows of one length for masked language modelling.
 ///
-/// The lines are tokenised one after another and joined, and every `seq_len` − 2 tokens become
-/// `[CLS] … [SEP]`, all of type 0 (the full sentences of Liu et al. 2019, without separators in between). The file
-/// is read in a stream, once for every pass over it; beside the [index](WindowIndex), memory does not grow with it.
+/// The lines are tokenised one after another and joined, and every `seq_len` − 2 tokens become `[CLS] … [SEP]`, all of
+/// type 0 (the full sentences of Liu et al. 2019, without separators in between). The file is streamed, once per pass;
+/// apart from the [index](WindowIndex), memory does not grow with it.
 ///
 /// One window in twenty, the first included, is held out and never trained on.
 /// [`TrainingLoader`](super::TrainingLoader) has an example.
@@ -89,8 +89,8 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// Those of reading and tokenising the text, and [`Error::Config`] if the whole file is but one window, so
-    /// that nothing is left to train on.
+    /// Those of reading and tokenising the text, and [`Error::Config`] if the whole file is a single window, so that
+    /// nothing is left to train on.
     pub fn held_out(&self, limit: usize) -> Result<Vec<MaskedLmExample>> {
         let windows = self.index()?.num_windows();
         if windows < 2 {
@@ -109,7 +109,7 @@ impl Corpus {
     /// The training windows, shuffled by `seed`, in an endless sequence of passes over the file.
     ///
     /// Each pass draws at random from the next 1,024 windows of the file; the order depends on the file and the seed
-    /// only. An item is [`Error::Config`] if the whole file is but one window, which is held out.
+    /// only. An item is [`Error::Config`] if the whole file is a single window, which is held out.
     pub fn training(&self, seed: u64) -> TrainingWindows {
         TrainingWindows::new(self.text.clone(), seed)
     }

@@ -28,7 +28,8 @@ impl LabelNames {
         let mut seen = BTreeSet::new();
         match names.iter().find(|name| !seen.insert(name.as_str())) {
             Some(name) => {
-                Err(Error::Config { field: "id2label", problem: format!("has the name {name} twice") })
+                let problem = format!("has {name:?} twice, but label names must be unique");
+                Err(Error::Config { field: "id2label", problem })
             }
             None => Ok(Self { names }),
         }

@@ -62,7 +62,7 @@ struct TrainingSource {
 }
 
 impl TrainingLoader {
-    /// `batches_per_epoch` batches of `batch_size` windows an epoch.
+    /// `batches_per_epoch` batches of `batch_size` windows per epoch.
     ///
     /// # Errors
     ///

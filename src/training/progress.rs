@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// The renderer for the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
 ///
-/// Pass the `interrupter` to the training too: the keys `q`, then `s` of the dashboard stop it, and it records that.
-/// `finished_epochs` are those of a run that is resumed.
+/// Pass the `interrupter` to the training too: the dashboard's keys `q`, then `s`, stop it, and it records that.
+/// `finished_epochs` is the number of epochs that a resumed run has finished.
 ///
 /// ```no_run
 /// # use burn::train::{Interrupter, SupervisedTraining};
@@ -52,10 +52,10 @@ fn dashboard(trainer: Interrupter, finished_epochs: usize) -> TuiMetricsRenderer
 /// Lines that a split prints, the last included.
 const LINES: usize = 5;
 
-/// Prints the metrics five times an epoch, one line each; see [`progress()`]: `2/3 train 160/800 | Loss: epoch 0.41 -
-/// batch 0.38 | …`.
+/// Prints the metrics five times per epoch, one line each time; see [`progress()`]: `2/3 train 160/800 | Loss: epoch
+/// 0.41 - batch 0.38 | …`.
 ///
-/// Burn's own renderer for where there is no terminal prints a `ProgressSnapshot { … }` for each batch.
+/// Without a terminal, Burn's renderer prints a `ProgressSnapshot { … }` for each batch.
 #[derive(Debug, Default)]
 pub struct ProgressLines {
     names: BTreeMap<String, String>,

@@ -87,12 +87,12 @@ impl Run {
         match (resume, begun) {
             (false, Some(_)) => refused(
                 &run.folder,
-                "holds a run already; resume it, or take another output directory".into(),
+                "holds a run already; resume it, or choose another output directory".into(),
             ),
             (true, None) => refused(&run.folder, "holds no run to resume".into()),
             (false, None) => {
                 if !is_empty(&run.output)? {
-                    return refused(&run.output, "is not empty; take another output directory".into());
+                    return refused(&run.output, "is not empty; choose another output directory".into());
                 }
                 Ok(run)
             }
@@ -126,11 +126,11 @@ impl Run {
 
     /// Records how a new run begins; a resumed run must begin in the same way.
     ///
-    /// `loss` is that of the model before training: it detects another checkpoint or other data.
+    /// `loss` is the loss of the model before training; it reveals another checkpoint or other data.
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if it is not what it was, or not finite; [`Error::Io`].
+    /// [`Error::Run`] if the loss is not finite, or differs from that of the first start; [`Error::Io`].
     pub fn begin<S: Serialize>(&self, settings: &S, loss: f64) -> Result<()> {
         if !loss.is_finite() {
             let problem = format!(
@@ -144,7 +144,7 @@ impl Run {
         if (loss - theirs).abs() > SAME_LOSS * theirs.abs() {
             let problem = format!(
                 "holds a run that began at a loss of {theirs}, but with this checkpoint and this data it is {loss}; \
-                 resume with those that it began with"
+                 resume with the original checkpoint and data"
             );
             return Err(Error::Run { path: self.folder.clone(), problem });
         }

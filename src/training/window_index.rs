@@ -9,8 +9,8 @@ const MAX_PLACES: usize = 1 << 20;
 /// Where the windows of a [`Corpus`](super::Corpus) start in its file, so that a window can be read without those
 /// before it.
 ///
-/// Made by [`Corpus::index`](super::Corpus::index) in one pass over the file. It takes 32 bytes a window and at most 32
-/// MiB: for a larger file it has an entry for every second window, every fourth, and so on. Serialise it to resume a
+/// Made by [`Corpus::index`](super::Corpus::index) in one pass over the file. It takes 32 bytes per window and at most
+/// 32 MiB: for a larger file it has an entry for every second window, every fourth, and so on. Serialise it to resume a
 /// run without that pass. A resumed [`TrainingLoader`](super::TrainingLoader) needs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowIndex {

@@ -51,11 +51,10 @@ impl WindowedText {
         numbers.iter().map(read).collect()
     }
 
-    /// All of a text is one window, or none: that one is held out.
+    /// The only window of the text is held out, so none is left to train on.
     pub(super) fn one_window(&self) -> Error {
         let problem = format!(
-            "is {}, and {} has one window of that length: none to train on beside the one held out; shorten \
-             the windows or take more text",
+            "is {}, but {} has only one window of that length, and it is held out; shorten seq_len or add text",
             self.seq_len,
             self.path.display()
         );

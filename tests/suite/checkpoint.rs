@@ -192,7 +192,7 @@ fn a_quantised_module_is_refused_and_stays_as_it_is() {
         let before = all_values(&module.clone().map(&mut Dequantize));
         let error = module.load(fixture("zip.bin")).unwrap_err();
         assert!(matches!(&error, Error::QuantizedModule { .. }), "{error}");
-        assert!(error.to_string().ends_with("load the checkpoint first and quantise then"), "{error}");
+        assert!(error.to_string().ends_with("load the checkpoint first and quantise afterwards"), "{error}");
         assert_eq!(all_values(&module.map(&mut Dequantize)), before);
     }
 }

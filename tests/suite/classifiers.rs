@@ -199,7 +199,8 @@ fn losses_in_f16_are_those_in_f32() {
     ] {
         let batch = batch.unwrap();
         let mut model = config.init(&device);
-        model.classifier.out_proj.bias = Some(Param::from_tensor(Tensor::from_floats([0.0, 200.0, -200.0], &device)));
+        model.classifier.out_proj.bias =
+            Some(Param::from_tensor(Tensor::from_floats([0.0, 200.0, -200.0], &device)));
         let exact = values(model.forward(&batch).loss)[0];
         let found = values(cast_module(model, FloatDType::F16).forward(&batch).loss)[0];
         assert!((found / exact - 1.0).abs() < 2e-3, "{found} in f16, {exact} in f32");

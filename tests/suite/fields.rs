@@ -56,23 +56,23 @@ fn a_table_or_layer_norm_of_another_width_is_named_with_both_shapes() {
     let changes: [(Change, &str); 5] = [
         (
             |module| module.token_type_embeddings = TokenEmbeddingConfig::new(2, 5).init(&device()),
-            "token_type_embeddings.weight has shape [2, 5], but [T, 4] is needed",
+            "token_type_embeddings.weight has shape [2, 5], but expected [T, 4]",
         ),
         (
             |module| module.position_embeddings = Some(TokenEmbeddingConfig::new(6, 5).init(&device())),
-            "position_embeddings.weight has shape [6, 5], but [P, 4] is needed",
+            "position_embeddings.weight has shape [6, 5], but expected [P, 4]",
         ),
         (
             |module| module.layer_norm = LayerNormConfig::new(5).init(&device()),
-            "layer_norm.gamma has shape [5], but [4] is needed",
+            "layer_norm.gamma has shape [5], but expected [4]",
         ),
         (
             |module| module.layer_norm.beta = Some(Param::from_tensor(Tensor::ones([5], &device()))),
-            "layer_norm.beta has shape [5], but [4] is needed",
+            "layer_norm.beta has shape [5], but expected [4]",
         ),
         (
             |module| module.layer_norm.gamma = Param::from_tensor(Tensor::ones([1], &device())),
-            "layer_norm.gamma has shape [1], but [4] is needed",
+            "layer_norm.gamma has shape [1], but expected [4]",
         ),
     ];
     for (change, expected) in changes {

@@ -170,7 +170,7 @@ fn shapes_that_do_not_match_are_refused() {
     }
     let embeds = BertEmbeddingsInput::from_embeds(Tensor::zeros([1, 2, 5], &device())).unwrap();
     let error = module().try_forward(&embeds).unwrap_err();
-    assert_eq!(error.to_string(), "inputs_embeds has shape [1, 2, 5], but [B, S, 4] is needed");
+    assert_eq!(error.to_string(), "inputs_embeds has shape [1, 2, 5], but expected [B, S, 4]");
 }
 
 #[test]

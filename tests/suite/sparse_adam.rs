@@ -71,7 +71,7 @@ impl Fixture {
         module
     }
 
-    /// The batches, one a step.
+    /// The batches, one per step.
     fn inputs(&self, device: &Device) -> Vec<BertEmbeddingsInput> {
         let [ids, positions] = ["input_ids", "position_ids"].map(|name| self.data(name));
         let &[_, batch, seq] = ids.shape().as_slice() else { panic!("[steps, B, S]") };

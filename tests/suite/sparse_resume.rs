@@ -88,12 +88,12 @@ fn the_state_of_another_optimiser_is_refused() {
     let error = LazyAdamWConfig::new().init().from_bytes(adam, &device()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the saved state of the row optimiser is one of SparseAdam, but the optimiser is LazyAdamW"
+        "the saved state of the row optimiser belongs to SparseAdam, but this optimiser is LazyAdamW"
     );
     let burns = AdamWConfig::new().init().into_bytes().unwrap();
     let error = SparseAdamConfig::new().init().from_bytes(burns, &device()).unwrap_err();
     assert!(matches!(error, Error::RowState { .. }), "{error}");
-    assert!(error.to_string().contains("it is something else"), "{error}");
+    assert!(error.to_string().contains("so it is not row-optimiser state"), "{error}");
 }
 
 #[test]

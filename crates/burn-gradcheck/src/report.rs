@@ -6,7 +6,7 @@ use std::fmt;
 
 /// The result of a [`GradCheck`](crate::GradCheck), parameter by parameter.
 ///
-/// Printed, it is a table with one line a parameter and one for each excluded row.
+/// Printed, it is a table with one line per parameter and one per excluded row.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct GradCheckReport {

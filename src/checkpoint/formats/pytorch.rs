@@ -1,7 +1,7 @@
 //! One PyTorch file (`torch.save`): its pickle, and single tensors on demand.
 //!
-//! The pickle is read by `pytorch-reader`, which runs none of it: a call that it asks for is put down by name
-//! and never made. What is checked here is that reading it takes no more memory than the file's size allows.
+//! The pickle is read by `pytorch-reader`, which runs none of it: a call in it is recorded by name, never executed. This
+//! file checks that reading it takes no more memory than the file's size allows.
 
 use super::entry::{Entry, StoredDType};
 use super::pickle::{MAX_PICKLE_BYTES, skip_pickle};
@@ -56,8 +56,7 @@ impl PytorchFile {
             return Err(Error::NotACheckpoint {
                 path: path.to_path_buf(),
                 problem:
-                    "it holds a view whose sign is turned when it is read (a negative or conjugate view); \
-                          save tensor.resolve_neg().resolve_conj() in its place"
+                    "it holds a lazily negated or conjugated view; save tensor.resolve_neg().resolve_conj() instead"
                         .into(),
             });
         }

@@ -61,9 +61,9 @@ pub fn add_layer_norm(
     let [bias, beta] =
         [bias, beta].map(|vector| vector.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize));
     let [_, hidden] = x.dims();
-    assert_eq!(residual.dims(), x.dims(), "residual: its shape, against that of x");
+    assert_eq!(residual.dims(), x.dims(), "residual must have the shape of x");
     for (name, vector) in [("bias", &bias), ("gamma", &gamma), ("beta", &beta)] {
-        assert_eq!(vector.dims(), [hidden], "{name}: its length, against that of x's rows");
+        assert_eq!(vector.dims(), [hidden], "{name} must be as long as a row of x");
     }
     let summands = [x.into_dispatch(), bias.into_dispatch(), residual.into_dispatch()];
     let input = AddLayerNorm::new(summands, gamma.into_dispatch(), beta.into_dispatch(), epsilon);

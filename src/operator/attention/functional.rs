@@ -57,16 +57,16 @@ pub fn attention(
 ) -> Tensor<2> {
     let [tokens, hidden] = query.dims();
     let longest = lengths.iter().copied().max().unwrap_or(0);
-    assert_eq!(key.dims(), [tokens, hidden], "key: its shape, against that of query");
-    assert_eq!(value.dims(), [tokens, hidden], "value: its shape, against that of query");
-    assert_eq!(lengths.iter().sum::<usize>(), tokens, "lengths: their sum, against the number of rows");
+    assert_eq!(key.dims(), [tokens, hidden], "key must have the shape of query");
+    assert_eq!(value.dims(), [tokens, hidden], "value must have the shape of query");
+    assert_eq!(lengths.iter().sum::<usize>(), tokens, "lengths must add up to the number of rows");
     assert!(
         heads > 0 && hidden.is_multiple_of(heads),
         "heads: {heads} do not divide rows of length {hidden}"
     );
     if let Some(bias) = &bias {
         let expected = [lengths.len(), heads, longest, longest];
-        assert_eq!(bias.dims(), expected, "bias: its shape, against [B, A, L, L]");
+        assert_eq!(bias.dims(), expected, "bias must have shape [B, A, L, L]");
     }
     if tokens == 0 || hidden == 0 {
         return value;

@@ -46,7 +46,7 @@ use burn::prelude::*;
 /// If `bias` is not of length I.
 pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     let [_, columns] = x.dims();
-    assert_eq!(bias.dims(), [columns], "bias: its length, against that of x's rows");
+    assert_eq!(bias.dims(), [columns], "bias must be as long as a row of x");
     let input = BiasGelu::<Dispatch>::new(x.dequantize().into_dispatch(), bias.dequantize().into_dispatch());
     Tensor::from_dispatch(if is_listed(&input.x.kind) {
         Dispatch::bias_gelu(input)

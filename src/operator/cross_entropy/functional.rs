@@ -13,8 +13,8 @@ use burn::prelude::*;
 /// arithmetic and its gradient are those of [`CrossEntropyOps`](crate::ops::CrossEntropyOps). No label is ignored:
 /// select the rows with labels first.
 ///
-/// The forward reads the scores and keeps them, with two numbers a row. On Flex the backward writes the gradient to the
-/// memory of the scores, if nothing else holds them: drop the tensor before `backward`, and no second [N, V] is
+/// The forward reads the scores and keeps them, with two numbers per row. On Flex, the backward writes the gradient to
+/// the memory of the scores, if nothing else holds them: drop the tensor before `backward`, and no second [N, V] is
 /// allocated.
 ///
 /// ```
@@ -40,8 +40,8 @@ use burn::prelude::*;
 ///
 /// # Panics
 ///
-/// If `labels` is not of length N, or N or V is 0. Flex's kernel also if a label is not below V; everything else takes
-/// the nearest label that exists.
+/// If `labels` is not of length N, or N or V is 0. Flex's kernel also panics if a label is not below V; everything else
+/// takes the nearest valid label.
 ///
 /// # Numerics
 ///

@@ -23,13 +23,13 @@ pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<burn
 pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {
     let [batch, seq] = input.shape;
     let [hidden] = input.gamma.shape().dims();
-    assert_eq!(input.beta.shape().dims(), [hidden], "beta: its shape, against gamma's");
+    assert_eq!(input.beta.shape().dims(), [hidden], "beta must have the shape of gamma");
     for (name, rows) in summands(input) {
         let (source, needed) = match rows {
             Rows::Absent => continue,
             Rows::Values(values) => {
                 let expected = [batch, seq, hidden];
-                assert_eq!(values.shape().dims(), expected, "{name}: vectors, against [B, S, H]");
+                assert_eq!(values.shape().dims(), expected, "{name} must have shape [B, S, H]");
                 continue;
             }
             Rows::Lookup { table, ids, padding_idx } => {
@@ -49,6 +49,6 @@ pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {
         };
         let [found, length] = source.shape().dims();
         assert!(found >= needed, "{name}: row {} is needed, but there are {found}", needed - 1);
-        assert_eq!(length, hidden, "{name}: the length of a row, against gamma's");
+        assert_eq!(length, hidden, "{name}: rows must be as long as gamma");
     }
 }

@@ -93,7 +93,8 @@ pub struct Norm {
 /// # Panics
 ///
 /// If shapes do not fit, a padding index has no row in its table, or `dropout` is not in [0, 1). Flex's kernel also
-/// if an id has no row in its table; everything else takes the nearest row. Memory outside the table is never read.
+/// panics if an id has no row in its table; everything else takes the nearest row. Memory outside the table is never
+/// read.
 pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
     let Norm { gamma, beta, epsilon } = norm;
     let gamma = gamma.dequantize();

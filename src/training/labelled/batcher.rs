@@ -67,7 +67,7 @@ impl SequenceBatcher {
     fn marks(&self, ids: &[usize]) -> Result<Vec<f64>> {
         let mut marks = vec![0.0; self.num_labels];
         for &id in ids {
-            let problem = || format!("is the class {id}, but the model has {}", self.num_labels);
+            let problem = || format!("is class {id}, but the model has {} labels", self.num_labels);
             *marks.get_mut(id).ok_or_else(|| Error::Config { field: "label", problem: problem() })? = 1.0;
         }
         Ok(marks)
@@ -79,7 +79,7 @@ fn of_one_kind<'a, T>(
     items: &'a [LabelledText],
     label: impl Fn(&'a Label) -> Option<Result<T>>,
 ) -> Result<Vec<T>> {
-    let problem = || "is of one kind here and of another there".to_string();
+    let problem = || "mixes kinds of labels; use only classes, class lists or numbers".to_string();
     let mixed = || Err(Error::Config { field: "label", problem: problem() });
     items.iter().map(|item| label(&item.label).unwrap_or_else(mixed)).collect()
 }
@@ -152,7 +152,7 @@ impl TokenBatcher {
                 return Ok(IGNORED_LABEL);
             };
             if tag >= self.num_labels {
-                let problem = format!("is the class {tag}, but the model has {}", self.num_labels);
+                let problem = format!("is class {tag}, but the model has {} labels", self.num_labels);
                 return Err(Error::Config { field: "tags", problem });
             }
             Ok(tag as i64)
@@ -168,7 +168,7 @@ impl TryBatcher for TokenBatcher {
     /// # Errors
     ///
     /// Those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Config`] if a tag is not below the number
-    /// of labels, or words and tags are not as many.
+    /// of labels, or the numbers of words and tags differ.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
         if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {
             let problem = format!("are {}, but there are {} tokens", item.tags.len(), item.tokens.len());

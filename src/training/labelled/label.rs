@@ -19,12 +19,12 @@ pub enum Label {
 /// [`TextColumns::with_label`](super::TextColumns::with_label).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
-    /// One class a text: a name or an id.
+    /// One class per text: a name or an id.
     #[default]
     Class,
-    /// Several classes a text: a JSON list, or names separated by commas.
+    /// Several classes per text: a JSON list, or names separated by commas.
     Classes,
-    /// A number a text.
+    /// One number per text.
     Value,
 }
 

@@ -93,7 +93,7 @@ impl<B: TryBatcher> LabelledLoader<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if there are not as many lengths as items.
+    /// [`Error::Config`] if there is not one length per item.
     pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
         let items = self.loader.source().dataset.len();
         if lengths.len() != items {

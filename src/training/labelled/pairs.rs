@@ -51,8 +51,8 @@ pub struct SentencePairBatcher {
 }
 
 impl SentencePairBatcher {
-    /// Batches for the model that the tokenizer belongs to. What is longer than its
-    /// [`model_max_length`](BertTokenizer::model_max_length) is cut at the end.
+    /// Batches for the model that the tokenizer belongs to. Sentences longer than its
+    /// [`model_max_length`](BertTokenizer::model_max_length) are truncated at the end.
     pub fn new(tokenizer: BertTokenizer) -> Self {
         Self { tokenizer: Arc::new(tokenizer) }
     }

@@ -66,7 +66,7 @@ impl Table {
         let mut record = StringRecord::new();
         let found = reader.seek(position).and_then(|()| reader.read_record(&mut record));
         if !found.map_err(|error| failed(&self.path, start.line, error))? {
-            return Err(bad_row(&self.path, start.line, "is not there any more: the file changed"));
+            return Err(bad_row(&self.path, start.line, "no longer exists; the file changed"));
         }
         Ok(record)
     }

@@ -26,7 +26,7 @@ pub struct LabelledText {
 pub enum Column {
     /// By its name in the header.
     Name(String),
-    /// By its place, counted from 0; not for JSON.
+    /// By its index, counted from 0; not for JSON.
     Index(usize),
 }
 
@@ -84,19 +84,19 @@ impl TextColumns {
         Self { label: label.into(), kind, ..self }
     }
 
-    /// Takes the first row of a table for data. Columns then go by their places.
+    /// Treats the first row of a table as data. Columns are then selected by index.
     pub fn without_header(self) -> Self {
         Self { has_header: false, ..self }
     }
 }
 
-/// A file of labelled texts, read lazily: 16 bytes a row are kept in memory, whatever its length.
+/// A file of labelled texts, read lazily: 16 bytes per row are kept in memory, whatever its length.
 ///
 /// The extension decides the format:
 ///
 /// - `.csv`: fields in double quotes may hold commas and line breaks;
 /// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
-/// - `.jsonl`, `.ndjson`, `.json`: one JSON object a line; blank lines are skipped.
+/// - `.jsonl`, `.ndjson`, `.json`: one JSON object per line; blank lines are skipped.
 ///
 /// As a [`Dataset`] it goes into Burn's `DataLoaderBuilder`, or into a [`LabelledLoader`](super::LabelledLoader).
 ///
@@ -263,7 +263,7 @@ impl Columns<String> {
         let field = |key: &String| object.get(key).ok_or_else(|| format!("has no field {key:?}"));
         let text = |key: &String| match field(key)? {
             Value::String(text) => Ok(text.clone()),
-            other => Err(format!("has {other} in the field {key:?}, which is not a text")),
+            other => Err(format!("has {other} in the field {key:?}, which is not a string")),
         };
         let pair = self.pair.as_ref().map(text).transpose()?;
         Ok((text(&self.text)?, pair, RawLabel::from_json(field(&self.label)?, kind)?))
@@ -279,7 +279,7 @@ impl Rows {
                 let keys = columns.locate(|column| match column {
                     Column::Name(name) => Ok(name.clone()),
                     Column::Index(index) => {
-                        let problem = format!("has the place {index}, but JSON's fields go by their names");
+                        let problem = format!("has index {index}, but JSON fields are selected by name");
                         Err(invalid("columns", problem))
                     }
                 })?;
@@ -292,7 +292,7 @@ impl Rows {
                         let place = header.iter().position(|other| other == name);
                         place.ok_or_else(|| format!("has {name:?}, but {} has {header:?}", path.display()))
                     }
-                    None => Err(format!("has {name:?}, but without a header columns go by their places")),
+                    None => Err(format!("has {name:?}, but without a header columns are selected by index")),
                 };
                 let places = columns.locate(|column| match column {
                     Column::Index(place) => Ok(*place),

@@ -17,13 +17,13 @@ pub struct LabelledTokens {
     pub tags: Vec<usize>,
 }
 
-/// A file of sentences whose words are tagged, read lazily: 16 bytes a sentence are kept in memory.
+/// A file of sentences whose words are tagged, read lazily: 16 bytes per sentence are kept in memory.
 ///
 /// The extension decides the format:
 ///
-/// - `.jsonl`, `.ndjson`, `.json`: one object a line with the lists `tokens` and `tags` (or `ner_tags`), of names or
+/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or
 ///   ids;
-/// - any other: CoNLL's columns, one word a line with its tag in the last column, sentences separated by blank lines;
+/// - any other: CoNLL's columns, one word per line with its tag in the last column, sentences separated by blank lines;
 ///   lines that start with `-DOCSTART-` are skipped.
 ///
 /// ```
@@ -52,7 +52,7 @@ impl LabelledSentences {
     ///
     /// # Errors
     ///
-    /// [`Error::Row`], with the file and the line, if words and tags are not as many or a line is malformed;
+    /// [`Error::Row`], with the file and the line, if the numbers of words and tags differ or a line is malformed;
     /// [`Error::Io`], [`Error::NotUtf8`], and [`Error::NoText`] if there is no sentence.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)
@@ -108,7 +108,7 @@ impl Dataset<LabelledTokens> for LabelledSentences {
         let start = self.index.starts[index];
         let path: PathBuf = self.lines.path().to_path_buf();
         let sentence = || -> Result<LabelledTokens> {
-            let changed = || bad_row(&path, start.line, "is not there any more: the file changed");
+            let changed = || bad_row(&path, start.line, "no longer exists; the file changed");
             let sentence = next_sentence(&mut self.lines.lines_at(start)?, self.is_json, &path)?;
             let (_, sentence) = sentence.ok_or_else(changed)?;
             let tags = sentence.look_up(&self.names);
@@ -142,7 +142,7 @@ impl Sentence {
             value
                 .as_str()
                 .map(String::from)
-                .ok_or_else(|| format!("has the token {value}, which is not a text"))
+                .ok_or_else(|| format!("has the token {value}, which is not a string"))
         };
         let tag = |value: &Value| {
             class_name(value).ok_or_else(|| format!("has the tag {value}, which is not a name or an id"))

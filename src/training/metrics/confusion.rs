@@ -62,7 +62,7 @@ impl ConfusionMatrix {
         self.correct() as f64 / self.total() as f64
     }
 
-    /// 2·TP / (2·TP + FP + FN) of a class; 0 if it was neither there nor predicted.
+    /// 2·TP / (2·TP + FP + FN) of a class; 0 if it was neither present nor predicted.
     pub fn f1(&self, class: usize) -> f64 {
         match self.truths(class) + self.predictions(class) {
             0 => 0.0,
@@ -70,7 +70,7 @@ impl ConfusionMatrix {
         }
     }
 
-    /// The mean of [`f1`](Self::f1) over the classes that were there or predicted (scikit-learn's
+    /// The mean of [`f1`](Self::f1) over the classes that were present or predicted (scikit-learn's
     /// `f1_score(average="macro")`, 1.9); NaN if there is no prediction.
     pub fn macro_f1(&self) -> f64 {
         let seen = |class: &usize| self.truths(*class) + self.predictions(*class) > 0;
@@ -78,9 +78,9 @@ impl ConfusionMatrix {
         scores.iter().sum::<f64>() / scores.len() as f64
     }
 
-    /// The Matthews correlation, for any number of classes:
-    /// (c·s − Σ pₖ·tₖ) / √((s² − Σ pₖ²)·(s² − Σ tₖ²)), with c right ones of s, class k being there tₖ times and
-    /// predicted pₖ times; 0 where that is 0/0 (scikit-learn's `matthews_corrcoef`, 1.9).
+    /// The Matthews correlation, for any number of classes: (c·s − Σ pₖ·tₖ) / √((s² − Σ pₖ²)·(s² − Σ tₖ²)), with c of s
+    /// predictions right, class k present tₖ times and predicted pₖ times; 0 where that is 0/0 (scikit-learn's
+    /// `matthews_corrcoef`, 1.9).
     pub fn matthews(&self) -> f64 {
         let sum_over = |product: &dyn Fn(usize) -> f64| (0..self.num_classes()).map(product).sum::<f64>();
         let (truths, predictions) = (|k| self.truths(k) as f64, |k| self.predictions(k) as f64);
@@ -124,9 +124,9 @@ impl ConfusionMatrix {
 ///
 /// # Panics
 ///
-/// Panics if they are not of one length.
+/// Panics if the lists differ in length.
 pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
-    assert_eq!(first.len(), second.len(), "a correlation is of pairs of numbers");
+    assert_eq!(first.len(), second.len(), "both lists must have the same length");
     let (first, second) = (ranks(first), ranks(second));
     let mean = (first.len() as f64 + 1.0) / 2.0;
     let products =

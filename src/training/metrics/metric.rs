@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 /// A score of a whole epoch's predictions: of every batch so far, not a mean over batches.
 ///
-/// For models whose output is Burn's `ClassificationOutput`. Burn's own `FBetaScoreMetric` is NaN as soon as a class
-/// is neither there nor predicted; this is scikit-learn's.
+/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with one class per sequence, and for
+/// Burn's `ClassificationOutput`. Burn's own `FBetaScoreMetric` is NaN as soon as a class is neither present nor
+/// predicted; this metric follows scikit-learn.
 ///
 /// ```
 /// use burn::train::metric::{AccuracyMetric, LossMetric};
@@ -113,7 +114,8 @@ impl Numeric for ConfusionMetric {
 
 /// The rank correlation of predicted and true numbers, [`spearman`], over the whole epoch.
 ///
-/// For models whose output is Burn's `RegressionOutput`.
+/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and for
+/// Burn's `RegressionOutput`.
 #[derive(Clone, Debug, Default)]
 pub struct SpearmanMetric {
     predicted: Vec<f64>,

@@ -122,7 +122,7 @@ fn nothing_is_dropped_on_a_plain_device() {
 }
 
 #[test]
-#[should_panic(expected = "residual: its shape, against that of x")]
+#[should_panic(expected = "residual must have the shape of x")]
 fn residual_of_another_shape_panics() {
     let device = flex();
     let norm = Norm { gamma: Tensor::ones([8], &device), beta: None, epsilon: EPSILON };

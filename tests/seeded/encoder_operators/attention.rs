@@ -192,7 +192,7 @@ fn large_scores_do_not_overflow() {
 }
 
 #[test]
-#[should_panic(expected = "lengths: their sum, against the number of rows")]
+#[should_panic(expected = "lengths must add up to the number of rows")]
 fn lengths_that_do_not_add_up_panic() {
     let rows = Tensor::<2>::zeros([3, 8], &flex());
     attention([rows.clone(), rows.clone(), rows], &[2], 2, None, 0.0);

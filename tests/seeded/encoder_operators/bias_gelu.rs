@@ -106,7 +106,7 @@ fn what_is_not_a_number_stays_so_and_infinity_has_its_limit() {
 }
 
 #[test]
-#[should_panic(expected = "bias: its length, against that of x's rows")]
+#[should_panic(expected = "bias must be as long as a row of x")]
 fn bias_of_another_length_panics() {
     let device = flex();
     bias_gelu(Tensor::zeros([3, 8], &device), Tensor::zeros([1], &device));

@@ -87,7 +87,7 @@ fn a_quantised_table_is_refused() {
     let error = module.clone().resize_vocabulary(&VocabularyResize::new(12)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot resize the word table: it is quantised; resize first and quantise then"
+        "cannot resize the word table: it is quantised; resize first and quantise afterwards"
     );
     let error = module.extend_positions(12, PositionFill::Tile).unwrap_err();
     assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");

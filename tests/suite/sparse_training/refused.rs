@@ -17,8 +17,8 @@ fn a_head_tied_to_the_word_table_is_refused() {
     assert!(matches!(error, Error::DenseGradient { table: EmbeddingTable::Word }), "{error}");
     assert_eq!(
         error.to_string(),
-        "the word table got a dense gradient beside that of its rows: another part of the model reads the whole \
-         table (a tied output head does); train the table densely with BertEmbeddings::forward, or untie the head"
+        "the word table got a dense gradient in addition to that of its rows: another part of the model reads the \
+         whole table (as a tied output head does); train the table densely with BertEmbeddings::forward, or untie the head"
     );
     assert!(module.word_embeddings.weight.grad(&gradients).is_some(), "nothing is taken out");
 }

@@ -74,7 +74,7 @@ struct Batch<'a, T: Scalar> {
     inverse_sum: &'a [T::Wide],
 }
 
-/// Where a head stores its gradients: one part a row of its sequence, none if they are not asked for.
+/// Where a head stores its gradients: one part per row of its sequence, none if they are not asked for.
 struct Outputs<'a, T> {
     query: Vec<&'a mut [T]>,
     key: Vec<&'a mut [T]>,

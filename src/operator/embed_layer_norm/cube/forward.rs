@@ -1,4 +1,4 @@
-//! The forward pass: one kernel, one cube a token.
+//! The forward pass: one kernel, one cube per token.
 
 use super::mask::Mask;
 use super::row::{column, cube_sum, factors};
