@@ -64,7 +64,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         let entries: Vec<usize> = (0..slot.values.len()).filter(|&entry| !self.skipped[entry]).collect();
         let coverage = if !slot.trained {
             Coverage::Frozen
-        } else if slot.values.len() <= sampling.max_entries {
+        } else if slot.values.len() <= sampling.max_entries || entries.is_empty() {
             Coverage::Entries(entries.len())
         } else {
             Coverage::Directions(sampling.directions)
@@ -73,6 +73,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
             path: slot.path().to_owned(),
             shape: slot.shape.clone(),
             coverage,
+            tolerance: self.tolerance,
             has_gradient,
             max_absolute_error: 0.0,
             max_relative_error: 0.0,
