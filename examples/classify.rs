@@ -1,12 +1,13 @@
 //! Classifies lines: `cargo run --release --features tokenizers --example classify -- --checkpoint DIR <lines.txt`.
 //!
 //! Reads texts from standard input, one per line, and prints for each the most probable label, its probability and the
-//! text, separated by tabs. The directory was saved by `fine_tune_classifier` or by transformers.
+//! text, separated by tabs. A multi-label model (`problem_type` is `multi_label_classification`) prints every label with a
+//! probability of at least one half, a regression prints its values. The directory was saved by `fine_tune_classifier` or
+//! by transformers.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use burn::prelude::*;
-use burn::tensor::activation::softmax;
-use burn_bert::model::{BertForSequenceClassification, PretrainedModel};
+use burn_bert::model::{BertForSequenceClassification, PretrainedModel, ProblemType};
 use burn_bert::text::{BertTokenizer, TextBatch};
 use clap::Parser;
 use std::io::{BufRead, Write, stdin, stdout};
@@ -28,6 +29,12 @@ fn main() -> Result<()> {
     let device = Device::default();
     let (model, report) = BertForSequenceClassification::from_pretrained(&args.checkpoint, &device)?;
     eprint!("{report}");
+    ensure!(
+        report.is_complete(),
+        "{} has no trained classifier, and a new one gives random labels; train one with fine_tune_classifier",
+        args.checkpoint.display()
+    );
+    let problem = problem_of(&model);
     let tokenizer =
         BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.config().embeddings)?;
 
@@ -38,12 +45,40 @@ fn main() -> Result<()> {
             return Ok(());
         }
         let TextBatch { input, padding } = tokenizer.batch(&tokenizer.encode_batch(&texts)?, &device)?;
-        let probabilities = softmax(model.try_logits(&input, padding.as_ref())?, 1);
-        let (best, classes) = probabilities.max_dim_with_indices(1);
-        let best = best.into_data().iter::<f64>().zip(classes.into_data().iter::<i64>()).collect::<Vec<_>>();
+        let logits = model.try_logits(&input, padding.as_ref())?; // [B, labels]
+        let logits: Vec<f64> = logits.into_data().iter().collect();
         let mut output = stdout().lock();
-        for ((probability, class), text) in best.into_iter().zip(&texts) {
-            writeln!(output, "{}\t{probability:.4}\t{text}", model.id2label()[class as usize])?;
+        for (logits, text) in logits.chunks(model.id2label().len()).zip(&texts) {
+            let (labels, numbers): (Vec<_>, Vec<_>) = answer(problem, logits)
+                .into_iter()
+                .map(|(class, number)| (model.id2label()[class].as_str(), format!("{number:.4}")))
+                .unzip();
+            writeln!(output, "{}\t{}\t{text}", labels.join(", "), numbers.join(", "))?;
+        }
+    }
+}
+
+/// What the config says or, as in transformers, what follows from the number of labels.
+fn problem_of(model: &BertForSequenceClassification) -> ProblemType {
+    model.config().problem_type.unwrap_or(match model.id2label().len() {
+        1 => ProblemType::Regression,
+        _ => ProblemType::SingleLabelClassification,
+    })
+}
+
+/// The classes of one text, each with its probability or, in a regression, its value.
+fn answer(problem: ProblemType, logits: &[f64]) -> Vec<(usize, f64)> {
+    let classes = logits.iter().copied().enumerate();
+    match problem {
+        ProblemType::Regression => classes.collect(),
+        ProblemType::MultiLabelClassification => {
+            let probabilities = classes.map(|(class, logit)| (class, 1.0 / (1.0 + (-logit).exp())));
+            probabilities.filter(|&(_, probability)| probability >= 0.5).collect()
+        }
+        ProblemType::SingleLabelClassification => {
+            let best = classes.max_by(|a, b| a.1.total_cmp(&b.1));
+            let probability = |best: f64| 1.0 / logits.iter().map(|logit| (logit - best).exp()).sum::<f64>();
+            best.map(|(class, logit)| (class, probability(logit))).into_iter().collect()
         }
     }
 }

@@ -58,6 +58,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    ensure!(args.top > 0, "--top is 0, but must be at least 1");
     let device = Device::default();
     let (model, _) = BertForSentenceEmbedding::from_pretrained(&args.checkpoint, &device)?;
     let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;

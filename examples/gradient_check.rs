@@ -89,7 +89,12 @@ fn check(
 /// where the output is no terminal or `NO_COLOR` is set.
 fn painted(table: &str) -> String {
     let paint = |style: Style, text: &str| format!("{style}{text}{style:#}");
-    let verdicts = [("pass", AnsiColor::Green), ("FAIL", AnsiColor::Red), ("frozen", AnsiColor::Yellow)];
+    let verdicts = [
+        ("pass", AnsiColor::Green),
+        ("FAIL", AnsiColor::Red),
+        ("frozen", AnsiColor::Yellow),
+        ("not compared", AnsiColor::Yellow),
+    ];
     let line = |(number, line): (usize, &str)| {
         if number < 2 {
             return paint(Style::new().bold(), line) + "\n";

@@ -6,7 +6,7 @@
 //!
 //! The data are synthetic: words follow Zipf's law, each belongs to one of four topics, and a text contains words of
 //! its own topic slightly more often than others. Both runs see the same texts, start from the same weights and use the
-//! same dropout masks. Exits with an error if their accuracies differ by more than noise.
+//! same dropout masks. Exits with an error if their accuracies differ by more than noise, or by more than five points.
 
 use anyhow::ensure;
 use burn::module::Module;
@@ -34,6 +34,7 @@ const SEQ: usize = 32;
 const BATCH: usize = 32;
 const TEST_BATCHES: usize = 64; // 2048 texts: one standard deviation of an accuracy of 85 % is 0.8 points
 const OWN_TOPIC: f64 = 0.2; // share of words that come from the text's topic for sure
+const LARGEST_NOISE: f64 = 5.0; // points: a larger difference is none, however far apart the seeds are
 const WARM_UP: usize = 3; // steps that are not timed: they make the optimisers' state
 
 /// Row-sparse training beside dense training.
@@ -43,8 +44,8 @@ struct Arguments {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..))]
     seeds: u64,
     /// Steps of a training.
-    #[arg(long, default_value_t = 300)]
-    steps: usize,
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
     /// Rows of the word table.
     #[arg(long, default_value_t = 30_522, value_parser = clap::value_parser!(u32).range(100..))]
     vocabulary: u32,
@@ -155,7 +156,7 @@ fn train(
     device.seed(seed);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut times, mut memory, mut losses) = (Vec::new(), 0, Vec::new());
-    for i in 0..arguments.steps {
+    for i in 0..arguments.steps as usize {
         let batch = Batch::draw(arguments.vocabulary, &mut random, &device)?;
         let start = Instant::now();
         let (stepped, used) = count(|| step(model, &batch, arguments.learning_rate));
@@ -252,8 +253,12 @@ fn main() -> anyhow::Result<()> {
     let error =
         (squares.iter().sum::<f64>() / (differences.len() - 1) as f64 / differences.len() as f64).sqrt();
     // Three standard errors, and a point for what so few seeds do not show.
-    let noise = 3.0 * error + 1.0;
-    println!("accuracy, sparse − dense: {difference:+.2} points; noise is {noise:.2}");
-    ensure!(difference.abs() <= noise, "the accuracies differ by more than noise");
+    let noise = (3.0 * error + 1.0).min(LARGEST_NOISE);
+    println!("accuracy, sparse − dense: {difference:+.2} points; up to {noise:.2} are noise");
+    ensure!(
+        difference.abs() <= noise,
+        "the accuracies differ by {difference:+.2} points, but at most {noise:.2} are noise; the row-sparse training is \
+         wrong, or --steps, --seeds and --learning-rate are too far from the defaults to compare"
+    );
     Ok(())
 }

@@ -76,6 +76,13 @@ fn fine_tune(args: &Args) -> Result<()> {
     settings.validate()?;
     let device = Device::default();
     let run = Run::open(&args.output, settings, args.resume)?;
+    let best = run.losses()?.best_epoch();
+    if let (Some(patience), Some(best)) = (settings.patience, best)
+        && run.finished_epochs() >= best + patience
+    {
+        println!("the run stopped early and is done: validation {best} was the best, and its model is saved");
+        return Ok(());
+    }
 
     // The data, and the names of its classes.
     let columns = settings.columns();

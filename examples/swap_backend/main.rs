@@ -8,8 +8,9 @@
 //!
 //! The model is built once, on the first device, and saved to a file. Every device that is compiled in loads
 //! that file, embeds the same batch, takes the gradient of the same loss and makes one step of gradient
-//! descent. Nothing in the model names a backend. A device that does not answer is listed with its reason. The
-//! exit status is 1 if devices disagree or a padding row gets a gradient.
+//! descent. Nothing in the model names a backend. A device that does not answer is listed with its reason. With a
+//! single device compiled in, a second run of the model is compared with the first. The exit status is 1 if devices
+//! disagree, a padding row gets a gradient or, with several devices compiled in, no two of them answer.
 
 mod devices;
 mod trial;
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the table; says whether all devices that answered agree.
+/// Prints the table; says whether there was something to compare and all devices that answered agree.
 fn compare(args: &Args) -> Result<bool, Box<dyn Error>> {
     let candidates = devices::compiled_in();
     let first = candidates.first().ok_or("no device is compiled in; turn on the feature of one")?;
@@ -80,6 +81,7 @@ fn compare(args: &Args) -> Result<bool, Box<dyn Error>> {
     );
     let mut references: Vec<(Size, Workload, Outcome)> = Vec::new();
     let mut agree = true;
+    let mut answers = 0;
     for candidate in &candidates {
         let device = match candidate.open() {
             Ok(device) => device,
@@ -106,6 +108,7 @@ fn compare(args: &Args) -> Result<bool, Box<dyn Error>> {
             }
         };
         agree &= line(&candidate.name, size, &found, expected);
+        answers += 1;
     }
     println!(
         "\ntable: rows × length of the word table; {} × {} tokens, a sixth of them padding.",
@@ -119,7 +122,16 @@ fn compare(args: &Args) -> Result<bool, Box<dyn Error>> {
         "pad row: largest gradient in it. ms: forward, backward and step, the median of {}.",
         args.rounds
     );
-    Ok(agree)
+    let needed = candidates.len().min(2);
+    if answers < needed {
+        println!("\n{answers} of {} devices answered: there is nothing to compare.", candidates.len());
+    } else if needed == 1 {
+        println!(
+            "\n{} is the only device of this build, so it was compared with itself; --features ndarray,wgpu adds two.",
+            first.name
+        );
+    }
+    Ok(agree && answers >= needed)
 }
 
 /// The first device's own results, which the others are compared with.

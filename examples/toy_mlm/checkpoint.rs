@@ -13,6 +13,15 @@ use std::path::{Path, PathBuf};
 
 const STATE: &str = "run.json";
 
+/// What a save writes beside `run.json`, by the names of the records.
+const RECORDS: [(&str, &str); 5] = [
+    ("learned", "model"),
+    ("learned", "optimizer"),
+    ("without_positions", "model"),
+    ("without_positions", "optimizer"),
+    ("initial", "embeddings"),
+];
+
 #[derive(Serialize, Deserialize)]
 struct State {
     /// Which task, text and seed the run belongs to.
@@ -76,17 +85,27 @@ impl Run<'_> {
         [("learned", &self.learned), ("without_positions", &self.without_positions)]
     }
 
+    /// Removes the records of earlier saves and no other files: the folder may be one in which the user keeps more.
     fn remove_older(&self, dir: &Path) -> Result<()> {
-        let current = format!("-{}.bpk", self.steps());
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.ends_with(".bpk") && !name.ends_with(&current) {
+            if steps_of(&path).is_some_and(|steps| steps != self.steps()) {
                 fs::remove_file(&path)?;
             }
         }
         Ok(())
     }
+}
+
+/// The steps in the name of a record; nothing for any other file.
+fn steps_of(path: &Path) -> Option<usize> {
+    let name = path.file_stem()?.to_str()?;
+    let (start, steps) = name.rsplit_once('-')?;
+    let (learner, what) = start.rsplit_once('-')?;
+    let steps = steps.parse().ok()?;
+    let is_record =
+        RECORDS.contains(&(learner, what)) && record(path.parent()?, learner, what, steps) == path;
+    is_record.then_some(steps)
 }
 
 fn record(dir: &Path, learner: &str, what: &str, steps: usize) -> PathBuf {

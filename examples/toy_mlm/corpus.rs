@@ -8,7 +8,6 @@ use burn_bert::training::MaskedLmExample;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 /// Words that are kept, the most frequent ones; the others become `[UNK]`.
@@ -67,10 +66,14 @@ impl Corpus {
         let encode = |pairs: &[&[Vec<String>]]| pairs.iter().map(|pair| encode(pair, &ids)).collect();
         let (training, held_out) = (encode(training), encode(held_out));
 
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        Ok(Self { seed, fingerprint: hasher.finish(), vocabulary, counts, training, held_out })
+        Ok(Self { seed, fingerprint: fnv_1a(text), vocabulary, counts, training, held_out })
     }
+}
+
+/// FNV-1a of 64 bits: a saved run has it, so it must be the same with every version of Rust.
+fn fnv_1a(text: &str) -> u64 {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, add)
 }
 
 /// Lower-case words and punctuation marks of every sentence.

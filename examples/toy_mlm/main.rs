@@ -71,7 +71,7 @@ fn train(args: &Args) -> Result<bool> {
     println!("{}", task.description());
     println!("device {:?}, seed {}, {steps} steps\n", device, args.seed);
 
-    let mut run = Run::new(task.as_ref(), args.seed, &device);
+    let mut run = Run::new(task.as_ref(), args.seed, &device)?;
     if let Some(dir) = &args.resume {
         run.resume(dir).with_context(|| format!("cannot resume from {}", dir.display()))?;
     }

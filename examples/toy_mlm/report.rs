@@ -20,10 +20,10 @@ pub struct Report {
 
 impl Report {
     pub fn new(run: &Run) -> Result<Self> {
-        let learned = run.score(&run.learned.model);
-        let without_positions = run.score(&run.without_positions.model);
+        let learned = run.score(&run.learned.model)?;
+        let without_positions = run.score(&run.without_positions.model)?;
 
-        let labels = run.held_out().iter().filter_map(|batch| batch.labels()).collect();
+        let labels = run.held_out()?.iter().filter_map(|batch| batch.labels()).collect();
         let labels: Vec<u32> = Tensor::cat(labels, 0).into_data().iter::<u32>().collect();
 
         let before = &run.initial;

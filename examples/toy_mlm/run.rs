@@ -1,7 +1,7 @@
 //! The two models and the loop that trains them.
 
 use crate::task::{Task, collator};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use burn::module::Param;
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
@@ -61,7 +61,7 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub fn new(task: &'a dyn Task, seed: u64, device: &Device) -> Self {
+    pub fn new(task: &'a dyn Task, seed: u64, device: &Device) -> Result<Self> {
         let training = device.clone().autodiff();
         let config = task.model().with_train_padding_row(false);
         device.seed(seed);
@@ -78,8 +78,8 @@ impl<'a> Run<'a> {
             initial_loss: f32::NAN,
             collator,
         };
-        run.initial_loss = run.score(&initial).loss as f32;
-        run
+        run.initial_loss = run.score(&initial)?.loss as f32;
+        Ok(run)
     }
 
     /// Steps done so far.
@@ -121,10 +121,10 @@ impl<'a> Run<'a> {
     }
 
     /// Scores a model on the held-out batches, where every masked token is `[MASK]`.
-    pub fn score(&self, model: &BertForMaskedLm) -> Score {
+    pub fn score(&self, model: &BertForMaskedLm) -> Result<Score> {
         let model = model.valid();
         let (mut cost, mut correct, mut count) = (0.0, 0, 0);
-        for batch in self.held_out() {
+        for batch in self.held_out()? {
             let output = model.forward(&batch);
             let (Some(logits), Some(labels)) = (output.logits, batch.labels()) else { continue };
             let masked = batch.num_masked();
@@ -133,16 +133,19 @@ impl<'a> Run<'a> {
             correct += guesses.equal(labels).int().sum().into_scalar::<i64>();
             count += masked;
         }
-        Score { loss: cost / count as f64, accuracy: correct as f64 / count as f64 }
+        ensure!(count > 0, "no held-out token is masked; with --text, give a longer text");
+        Ok(Score { loss: cost / count as f64, accuracy: correct as f64 / count as f64 })
     }
 
     /// The held-out batches, on the plain device.
-    pub fn held_out(&self) -> Vec<MaskedLmBatch> {
+    pub fn held_out(&self) -> Result<Vec<MaskedLmBatch>> {
         let vocab_size = self.learned.model.bert.embeddings.word_embeddings.num_embeddings();
         let collator = collator(vocab_size).with_mask_replace_prob(1.0).with_random_replace_prob(0.0).init();
         let device = self.device.clone().without_autodiff();
-        let batches = self.task.held_out();
-        (0..).zip(batches).filter_map(|(seed, batch)| collator.collate(&batch, seed, &device).ok()).collect()
+        let collate = |(seed, batch): (u64, Vec<MaskedLmExample>)| {
+            collator.collate(&batch, seed, &device).with_context(|| format!("held-out batch {seed}"))
+        };
+        (0..).zip(self.task.held_out()).map(collate).collect()
     }
 
     /// The rows of the position table that training has looked up.

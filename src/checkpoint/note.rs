@@ -4,6 +4,8 @@
 //! first, and their metadata holds the fields of the new config that shapes do not determine. A reader compares
 //! them with the config that it has read. A pair with equal fields and shapes is consistent in all that affects the
 //! output. Weights by other writers have no note and are not compared.
+//!
+//! Names of labels and the kind of problem are the user's to edit: of the labels only the number is compared.
 
 use super::files::Checkpoint;
 use super::hf_config::Fields;
@@ -11,7 +13,7 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 
 /// Fields that affect the output and that the weights' shapes do not determine.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 10] = [
     "model_type",
     "position_embedding_type",
     "pad_token_id",
@@ -21,13 +23,15 @@ const FIELDS: [&str; 11] = [
     "hidden_act",
     "tie_word_embeddings",
     "is_decoder",
-    "problem_type",
-    "id2label",
+    LABELS,
 ];
+
+const LABELS: &str = "id2label";
 
 /// The note of a save with this config.
 pub(super) fn note(config: &Map<String, Value>) -> String {
-    let stated = FIELDS.iter().filter_map(|&field| Some((field.to_string(), config.get(field)?.clone())));
+    let stated =
+        FIELDS.iter().filter_map(|&field| Some((field.to_string(), compared(field, config.get(field)?))));
     Value::Object(stated.collect()).to_string()
 }
 
@@ -48,18 +52,27 @@ pub(crate) fn check_pair(fields: &Fields, checkpoint: &Checkpoint) -> Result<()>
     for field in FIELDS {
         let Some(saved) = saved.get(field) else { continue };
         let Some(found) = fields.stated_or_default(field)? else { continue };
-        if !is_same(&found, saved) {
+        let (found, saved) = (compared(field, &found), compared(field, saved));
+        if !is_same(&found, &saved) {
             let problem = format!(
                 "is {}, but {} was saved with {}: the save of one of the two was interrupted, or it was replaced; \
                  save again, correct the field, or give a config to from_pretrained_with",
-                shown(&found),
+                shown(field, &found),
                 checkpoint.path().display(),
-                shown(saved)
+                shown(field, &saved)
             );
             return Err(fields.invalid(field, problem));
         }
     }
     Ok(())
+}
+
+/// What is compared of a field's value: of names of labels, their number.
+fn compared(field: &str, value: &Value) -> Value {
+    match value {
+        Value::Object(names) if field == LABELS => names.len().into(),
+        value => value.clone(),
+    }
 }
 
 /// Whether two values are equal, numbers by value and not by notation.
@@ -70,9 +83,13 @@ fn is_same(left: &Value, right: &Value) -> bool {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn shown(field: &str, value: &Value) -> String {
     let text = value.to_string();
-    if text.chars().count() > 60 { "another value".into() } else { text }
+    match field {
+        LABELS if value.is_number() => format!("a list of {text} labels"),
+        _ if text.chars().count() > 60 => "another value".into(),
+        _ => text,
+    }
 }
 
 #[cfg(test)]
@@ -82,7 +99,17 @@ mod tests {
     #[test]
     fn a_value_of_more_than_sixty_characters_is_not_shown() {
         let quoted = |count: usize| Value::from("é".repeat(count - 2));
-        assert_eq!(shown(&quoted(60)), quoted(60).to_string());
-        assert_eq!(shown(&quoted(61)), "another value");
+        assert_eq!(shown("hidden_act", &quoted(60)), quoted(60).to_string());
+        assert_eq!(shown("hidden_act", &quoted(61)), "another value");
+    }
+
+    #[test]
+    fn of_labels_the_number_is_noted_and_compared() {
+        let names = serde_json::json!({"0": "negative", "1": "positive"});
+        let config = Map::from_iter([(LABELS.to_string(), names.clone())]);
+        assert_eq!(note(&config), r#"{"id2label":2}"#);
+        // A note may also have the names themselves.
+        assert_eq!(compared(LABELS, &names), compared(LABELS, &2.into()));
+        assert_eq!(shown(LABELS, &2.into()), "a list of 2 labels");
     }
 }

@@ -184,14 +184,23 @@ impl OldFile {
     }
 }
 
-/// Flushes the renames to disk, on systems that can sync a directory.
+/// Flushes the renames to disk, on systems and file systems that can sync a directory.
 fn sync_directory(path: &Path) -> Result<()> {
     if cfg!(unix) {
         let directory = directory_of(path);
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
-        synced.map_err(|source| Error::writing(directory, source))?;
+        if let Err(source) = synced
+            && !is_without_sync(&source)
+        {
+            return Err(Error::writing(directory, source));
+        }
     }
     Ok(())
+}
+
+/// Whether a file system has no sync of directories, as SMB and some of FUSE's: the files are replaced all the same.
+fn is_without_sync(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -311,6 +320,18 @@ mod tests {
         assert_eq!(files(dir.path()), before);
         replace_files(&model_path, model(), &jsons[..2]).unwrap();
         assert_eq!(fs::read_to_string(&second).unwrap(), "\"new\"\n");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_system_that_syncs_no_directory_is_no_failure_of_a_save() {
+        let directory = Path::new("/proc/self");
+        let error = File::open(directory).unwrap().sync_all().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        sync_directory(&directory.join("model.safetensors")).unwrap();
+        // A directory that is not there, and one that cannot be written to disk, are failures.
+        sync_directory(Path::new("/proc/nowhere/model.safetensors")).unwrap_err();
+        assert!(!is_without_sync(&io::Error::from_raw_os_error(5)), "EIO");
     }
 
     #[test]

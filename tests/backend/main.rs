@@ -21,11 +21,21 @@ mod training;
 mod whole_model;
 
 macro_rules! tests {
-    ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($(#[$only:meta])? $file:ident::$behaviour:ident,)*]) => {
+    ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($(#[$only:meta])? $($needs:literal)? $file:ident::$behaviour:ident,)*]) => {
         mod $name {
             $(
                 $(#[$only])?
                 #[test]
+                $(
+                    #[cfg_attr(
+                        not(any(
+                            all(feature = "flex", any(feature = "ndarray", feature = "wgpu", feature = "cpu")),
+                            all(feature = "ndarray", any(feature = "wgpu", feature = "cpu")),
+                            all(feature = "wgpu", feature = "cpu"),
+                        )),
+                        ignore = $needs
+                    )]
+                )?
                 fn $behaviour() {
                     let case = crate::case::Case { device: $device, tolerance: $tolerance };
                     $path(|| crate::$file::$behaviour(&case));
@@ -63,15 +73,15 @@ macro_rules! every_behaviour {
                 errors::an_id_without_a_row_is_named_with_its_place,
                 errors::a_sequence_past_the_position_table_is_an_error,
                 errors::shapes_that_do_not_fit_are_errors,
-                errors::a_batch_on_another_device_is_an_error,
+                "needs a second device, such as ndarray's feature" errors::a_batch_on_another_device_is_an_error,
                 errors::autodiff_makes_no_other_device,
                 errors::an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own,
                 errors::a_table_of_its_own_names_the_place_in_any_rank,
                 errors::forward_panics_with_the_same_words,
                 training::ten_training_steps_have_the_losses_of_a_loop_in_f64,
                 training::a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays,
-                training::a_record_saved_here_loads_on_every_other_device,
-                training::a_batch_moves_between_devices_with_what_is_known_of_it,
+                training::a_record_saved_here_loads_on_every_device,
+                "needs a second device, such as ndarray's feature" training::a_batch_moves_between_devices_with_what_is_known_of_it,
                 #[cfg(feature = "checkpoint")]
                 models::bert_model_equals_transformers,
                 #[cfg(feature = "checkpoint")]

@@ -128,9 +128,10 @@ fn frozen_embeddings_stay_and_adapters_are_merged_and_saved() {
     assert!(accuracy(&frozen) > accuracy(&model), "{}", accuracy(&frozen));
 
     let lora = Lora::new(4, 8.0).set_param_group(group(r"encoder\.layers\..*\.weight$"));
-    let adapted = trained(model.apply_lora(lora), false);
+    let adapted = trained(model.clone().apply_lora(lora), false);
     let merged = adapted.clone().materialize();
     assert_eq!(words(&merged), before);
+    assert!(accuracy(&merged) > accuracy(&model), "{}", accuracy(&merged));
     let dir = tempfile::tempdir().unwrap();
     merged.save_pretrained(dir.path()).unwrap();
     let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &Device::default()).unwrap();

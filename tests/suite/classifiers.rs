@@ -306,9 +306,18 @@ fn frozen_and_lora_models_train_what_is_left() {
     assert_ne!(values(frozen.classifier.out_proj.weight.val()), head);
 
     let group = ParamGroup::from_predicate("attention.query.weight");
-    let query = values(model.bert.encoder.layers[0].attention.query.weight.val());
-    let adapted = step(model.apply_lora(Lora::new(2, 2.0).set_param_group(group)));
-    assert_eq!(values(adapted.bert.encoder.layers[0].attention.query.weight.base()), query);
+    let query = |model: &BertForSequenceClassification| {
+        let weight = &model.bert.encoder.layers[0].attention.query.weight;
+        (values(weight.base()), weight.adapter().map(|adapter| values(adapter.b.val())))
+    };
+    let adapted = model.apply_lora(Lora::new(2, 2.0).set_param_group(group));
+    let (base, b) = query(&adapted);
+    assert!(b.unwrap().iter().all(|&value| value == 0.0), "an adapter changes nothing at first");
+    let trained = step(adapted);
+    let (base_after, b) = query(&trained);
+    assert_eq!(base_after, base);
+    assert!(b.unwrap().iter().all(|&value| value != 0.0), "the adapter is trained");
+    assert_eq!(values(trained.classifier.out_proj.weight.base()), head, "nothing else is");
 }
 
 #[test]

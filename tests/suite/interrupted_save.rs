@@ -2,7 +2,10 @@
 
 use crate::checkpoint_files::*;
 use burn::prelude::*;
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, PretrainedModel};
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
+    BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel, ProblemType,
+};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
 use std::fs;
 use std::path::Path;
@@ -104,12 +107,45 @@ fn what_transformers_wrote_is_read_however_its_config_was_edited() {
     assert_eq!(BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap().layer_norm_eps(), 1e-3);
 }
 
-#[test]
-fn a_whole_models_config_and_weights_are_compared_as_well() {
-    let config = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+fn bert() -> BertModelConfig {
+    BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
         .with_num_hidden_layers(2)
         .with_num_attention_heads(2)
-        .with_intermediate_size(12);
+        .with_intermediate_size(12)
+}
+
+#[test]
+fn labels_may_be_renamed_and_the_problem_type_changed_after_a_save() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
+    let mut model = config.init(&device());
+    model.save_pretrained(dir.path()).unwrap();
+    set(dir.path(), "id2label", serde_json::json!({"0": "no", "1": "perhaps", "2": "yes"}));
+    set(dir.path(), "problem_type", serde_json::json!("multi_label_classification"));
+    let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device()).unwrap();
+    assert!(report.is_complete(), "{report}");
+    assert_eq!(read.id2label(), ["no", "perhaps", "yes"]);
+    assert_eq!(read.config().problem_type, Some(ProblemType::MultiLabelClassification));
+    assert_eq!(values(&read.classifier.out_proj.weight), values(&model.classifier.out_proj.weight));
+    assert!(model.load(dir.path()).unwrap().is_complete());
+    read.save_pretrained(dir.path()).unwrap();
+}
+
+#[test]
+fn a_config_with_another_number_of_labels_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
+    config.init(&device()).save_pretrained(dir.path()).unwrap();
+    set(dir.path(), "id2label", serde_json::json!({"0": "no", "1": "yes"}));
+    let error = BertForSequenceClassification::from_pretrained(dir.path(), &device()).map(drop).unwrap_err();
+    assert!(matches!(&error, Error::ConfigFile { field: "id2label", .. }), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("is a list of 2 labels") && message.contains("with a list of 3"), "{message}");
+}
+
+#[test]
+fn a_whole_models_config_and_weights_are_compared_as_well() {
+    let config = bert();
     let save = |config: &BertModelConfig| {
         let dir = tempfile::tempdir().unwrap();
         BertForMaskedLmConfig::new(config.clone()).init(&device()).save_pretrained(dir.path()).unwrap();

@@ -240,7 +240,7 @@ fn texts_of_which_only_some_have_a_second_one_are_refused() {
     assert!(matches!(error, Error::Config { field: "pair", .. }), "{error}");
     items[1].pair = Some(String::new());
     let batch = batcher.try_batch(items, &Device::default()).unwrap();
-    assert_eq!(batch.input.dims(), [2, 7]); // [CLS] the cat ##s [SEP] cat ##s [SEP] is eight
+    assert_eq!(batch.input.dims(), [2, 8]); // [CLS] the cat ##s [SEP] cat ##s [SEP]
 }
 
 /// A hundred texts of one to ten words, of which the first so many classes say which it is.

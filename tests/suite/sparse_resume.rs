@@ -173,12 +173,18 @@ fn a_file_that_is_not_there_is_an_error_with_its_path_and_cause() {
 #[test]
 fn a_failed_save_leaves_the_older_file() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("rows.bpk");
-    let rows = state(SparseAdamConfig::new().init());
-    rows.save(&path).unwrap();
+    // The name is as long as a file system allows, so the file beside it, which is written first, cannot be made.
+    let path = folder.path().join(format!("{}.bpk", "r".repeat(251)));
+    let short = folder.path().join("rows.bpk");
+    state(SparseAdamConfig::new().init()).save(&short).unwrap();
+    std::fs::rename(&short, &path).unwrap();
     let old = std::fs::read(&path).unwrap();
-    assert!(rows.save(folder.path().join("no folder").join("rows.bpk")).is_err());
-    rows.save(&path).unwrap();
+
+    let other = state(LazyAdamWConfig::new().init());
+    assert_ne!(other.to_bytes().unwrap()[..], old[..]);
+    let error = other.save(&path).unwrap_err();
+    assert!(matches!(error, Error::RowStateFile { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), old);
+    SparseAdamConfig::new().init().load(&path, &device()).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
 }

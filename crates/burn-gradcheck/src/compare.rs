@@ -64,7 +64,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         let entries: Vec<usize> = (0..slot.values.len()).filter(|&entry| !self.skipped[entry]).collect();
         let coverage = if !slot.trained {
             Coverage::Frozen
-        } else if slot.values.len() <= sampling.max_entries {
+        } else if slot.values.len() <= sampling.max_entries || entries.is_empty() {
             Coverage::Entries(entries.len())
         } else {
             Coverage::Directions(sampling.directions)
@@ -73,6 +73,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
             path: slot.path().to_owned(),
             shape: slot.shape.clone(),
             coverage,
+            tolerance: self.tolerance,
             has_gradient,
             max_absolute_error: 0.0,
             max_relative_error: 0.0,
@@ -138,8 +139,9 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
             let (left, right) = part.split_at(part.len() / 2);
             let of_left = self.along(left)?.difference();
             let of_right = difference - of_left;
-            (part, difference) =
-                if of_left.abs() >= of_right.abs() { (left, of_left) } else { (right, of_right) };
+            // What is left of an infinite difference says nothing about the right half.
+            let is_in_left = !of_left.is_finite() || of_left.abs() >= of_right.abs();
+            (part, difference) = if is_in_left { (left, of_left) } else { (right, of_right) };
         }
         let entry = part.first().map_or(0, |&(entry, _)| entry);
         Ok((entry, self.along(&[(entry, 1.0)])?))
@@ -149,11 +151,12 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
     fn count(&self, tally: &mut Tally, place: Place, compared: &Compared) -> bool {
         let error = compared.difference().abs();
         let allowed = self.tolerance.absolute + self.tolerance.relative * compared.size();
-        // Not `error > allowed`: a gradient that is not a number must fail.
-        let passed = error <= allowed;
+        // An infinite gradient has an infinite tolerance, and one that is not a number is not above any.
+        let is_number = error.is_finite();
+        let passed = is_number && error <= allowed;
         let parameter = &mut tally.parameter;
         parameter.passed &= passed;
-        let relative = error / compared.size().max(self.floor);
+        let relative = if is_number { error / compared.size().max(self.floor) } else { error };
         if error.is_nan() {
             parameter.max_absolute_error = f64::NAN;
             parameter.max_relative_error = f64::NAN;
@@ -161,7 +164,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
             parameter.max_absolute_error = larger(parameter.max_absolute_error, error);
             parameter.max_relative_error = larger(parameter.max_relative_error, relative);
         }
-        let share = if error.is_nan() { f64::INFINITY } else { error / allowed };
+        let share = if is_number { error / allowed } else { f64::INFINITY };
         if share > tally.worst_share {
             tally.worst_share = share;
             let Compared { analytic, numeric, .. } = *compared;

@@ -56,7 +56,10 @@
 //!
 //! h is the step times the root mean square of the parameter's values (times 1 where that is 0), because a
 //! table drawn from N(0, 0.02²) bends on another scale than one around 1. The last term is what rounding of
-//! the loss alone does to a difference quotient: next to nothing in f64, the larger part in f32.
+//! the loss alone does to a difference quotient: next to nothing in f64, the larger part in f32. In f32 it can be larger
+//! than the gradients themselves, and a wrong one then passes: a loss of 1000 and h = 2e-4 allow 2.4. The report has the
+//! absolute part of each parameter's tolerance, in the column `abs allowed`. Where that is too much, make the loss smaller
+//! (a mean for a sum, fewer terms) or check in f64.
 //! f16 and bf16 are too coarse for differences of any step; cast the module up.
 //!
 //! # Losses that prove something

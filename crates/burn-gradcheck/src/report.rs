@@ -12,7 +12,7 @@ use std::fmt;
 pub struct GradCheckReport {
     /// The dtype that losses and gradients were computed in.
     pub dtype: DType,
-    /// The tolerance that decided.
+    /// The tolerance that was asked for. What decided is [`ParameterReport::tolerance`].
     pub tolerance: Tolerance,
     /// The loss of the module as it is.
     pub loss: f64,
@@ -33,25 +33,29 @@ pub struct ParameterReport {
     pub shape: Vec<usize>,
     /// What was compared.
     pub coverage: Coverage,
+    /// The tolerance that decided: that of the check, its absolute part larger by 4·ε·|L| / h, the rounding of the loss.
+    ///
+    /// A gradient that is smaller than the absolute part passes whatever it is. Make the loss smaller, or check in f64.
+    pub tolerance: Tolerance,
     /// Whether the backward pass produced a gradient. Where it did not, 0 was compared.
     pub has_gradient: bool,
     /// The largest |analytic − numeric|.
     pub max_absolute_error: f64,
-    /// The largest |analytic − numeric| / max(|analytic|, |numeric|, absolute / relative tolerance), for a
-    /// direction with ‖∇L‖ among those.
+    /// The largest |analytic − numeric| / max(|analytic|, |numeric|, absolute / relative tolerance of the check), for
+    /// a direction with ‖∇L‖ among those.
     ///
     /// The tolerance keeps differences between numbers that are both next to zero from counting.
     pub max_relative_error: f64,
     /// The comparison that came closest to its tolerance, or went furthest past it.
     pub worst: Option<Worst>,
-    /// Whether every comparison was within the tolerance. True where nothing was compared.
+    /// Whether every comparison was within the tolerance, and finite. True where nothing was compared.
     pub passed: bool,
 }
 
 /// How much of a parameter a [`GradCheck`](crate::GradCheck) compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
-    /// This many entries one by one: all of them, less the excluded rows.
+    /// This many entries one by one: all of them, less the excluded rows; none where those are all.
     Entries(usize),
     /// The derivative along this many random directions through all entries, less the excluded rows.
     Directions(usize),
@@ -144,9 +148,9 @@ impl fmt::Display for Place {
 
 impl fmt::Display for GradCheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["parameter", "shape", "checked", "abs error", "rel error", "worst at", "analytic"];
+        let header = ["parameter", "shape", "checked", "abs error", "abs allowed", "rel error", "worst at"];
         let mut table = vec![header.map(str::to_owned).to_vec()];
-        table[0].extend(["numeric".to_owned(), "verdict".to_owned()]);
+        table[0].extend(["analytic", "numeric", "verdict"].map(str::to_owned));
         for parameter in &self.parameters {
             table.push(parameter.cells());
             let rows = self.excluded_rows.iter().filter(|row| row.path == parameter.path);
@@ -159,7 +163,7 @@ impl fmt::Display for GradCheckReport {
             let mut line = String::new();
             for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
                 line += &match column {
-                    0..=2 | 5 | 8 => format!("{cell:<width$}  "),
+                    0..=2 | 6 | 9 => format!("{cell:<width$}  "),
                     _ => format!("{cell:>width$}  "),
                 };
             }
@@ -180,15 +184,17 @@ impl ParameterReport {
         match &self.worst {
             Some(Worst { place, analytic, numeric }) => cells.extend([
                 format!("{:.1e}", self.max_absolute_error),
+                format!("{:.1e}", self.tolerance.absolute),
                 format!("{:.1e}", self.max_relative_error),
                 place.to_string(),
                 if self.has_gradient { format!("{analytic:.7e}") } else { "none".into() },
                 format!("{numeric:.7e}"),
             ]),
-            None => cells.extend(["", "", "", "", ""].map(str::to_owned)),
+            None => cells.extend(["", "", "", "", "", ""].map(str::to_owned)),
         }
         cells.push(match self.coverage {
             Coverage::Frozen => "frozen".into(),
+            Coverage::Entries(0) => "not compared".into(),
             _ => verdict(self.passed),
         });
         cells
@@ -204,6 +210,7 @@ impl ExcludedRowReport {
             String::new(),
             Coverage::Entries(self.entries).to_string(),
             format!("{error:.1e}"),
+            String::new(),
             String::new(),
             format!("[{}, {column}]", self.row),
             format!("{found:?}"),

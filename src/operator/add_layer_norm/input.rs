@@ -37,7 +37,7 @@ pub struct AddLayerNorm<B: Backend> {
 pub type AddLayerNormNeeds = [bool; 5];
 
 impl<B: Backend> AddLayerNorm<B> {
-    /// Without dropout. Made inside [`on_reference_path`](crate::functional::on_reference_path), the reference takes them.
+    /// Without dropout. Inside [`on_reference_path`](crate::functional::on_reference_path), for the reference.
     pub fn new(
         [x, bias, residual]: [FloatTensor<B>; 3],
         gamma: FloatTensor<B>,

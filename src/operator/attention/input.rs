@@ -59,8 +59,8 @@ impl<B: Backend> ScoreBias<B> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// With a scale of 1 / √d, without bias and dropout. Made inside
-    /// [`on_reference_path`](crate::functional::on_reference_path), the reference takes them.
+    /// With a scale of 1 / √d, without bias and dropout. Inside
+    /// [`on_reference_path`](crate::functional::on_reference_path), for the reference.
     ///
     /// # Panics
     ///

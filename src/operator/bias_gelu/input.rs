@@ -21,7 +21,7 @@ pub struct BiasGelu<B: Backend> {
 }
 
 impl<B: Backend> BiasGelu<B> {
-    /// Made inside [`on_reference_path`](crate::functional::on_reference_path), the reference takes them.
+    /// Inside [`on_reference_path`](crate::functional::on_reference_path), for the reference.
     pub fn new(x: FloatTensor<B>, bias: FloatTensor<B>) -> Self {
         Self { x, bias, path: Path::current() }
     }

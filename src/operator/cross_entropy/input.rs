@@ -19,7 +19,7 @@ pub struct CrossEntropy<B: Backend> {
 }
 
 impl<B: Backend> CrossEntropy<B> {
-    /// Made inside [`on_reference_path`](crate::functional::on_reference_path), the reference takes them.
+    /// Inside [`on_reference_path`](crate::functional::on_reference_path), for the reference.
     pub fn new(logits: FloatTensor<B>, labels: IntTensor<B>) -> Self {
         Self { logits, labels, path: Path::current() }
     }

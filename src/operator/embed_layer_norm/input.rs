@@ -101,7 +101,7 @@ pub struct EmbedLayerNorm<B: Backend> {
 }
 
 impl<B: Backend> EmbedLayerNorm<B> {
-    /// Without dropout. Made inside [`on_reference_path`](crate::functional::on_reference_path), the reference takes it.
+    /// Without dropout. Inside [`on_reference_path`](crate::functional::on_reference_path), for the reference.
     pub fn new(
         shape: [usize; 2],
         [words, token_types, positions]: [Rows<B>; 3],

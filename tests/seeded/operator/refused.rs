@@ -6,14 +6,20 @@ use burn_bert::functional::{Norm, Rows, embed_layer_norm};
 
 pub(super) fn shapes_that_do_not_fit_are_refused(case: &Case) {
     let device = &case.device;
-    let refused = |rows: [Rows; 3], beta: usize| {
+    // The message of the panic, if there is one. One from inside Burn would be another.
+    let refused = |rows: [Rows; 3], beta: usize| -> Option<String> {
         let norm = Norm {
             gamma: Tensor::ones([4], device),
             beta: Some(Tensor::zeros([beta], device)),
             epsilon: 1e-12,
         };
         let run = || embed_layer_norm([2, 3], rows, norm, 0.0).into_data();
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).err()?;
+        Some(panic.downcast_ref::<String>().expect("a panic with a formatted message").clone())
+    };
+    let refused_for = |rows: [Rows; 3], beta: usize, expected: &str| {
+        let message = refused(rows, beta).unwrap_or_else(|| panic!("not refused: {expected}"));
+        assert!(message.contains(expected), "{message:?} is not about {expected:?}");
     };
     let values = |shape: [usize; 3]| Rows::Values(Tensor::ones(shape, device));
     let table = |rows, width| Tensor::<2>::ones([rows, width], device);
@@ -21,22 +27,29 @@ pub(super) fn shapes_that_do_not_fit_are_refused(case: &Case) {
     let padded =
         |width, shape, padding_idx| Rows::Lookup { table: table(5, width), ids: ids(shape), padding_idx };
     let lookup = |width, shape| padded(width, shape, None);
-    assert!(!refused([values([2, 3, 4]), Rows::Absent, Rows::Absent], 4));
-    assert!(refused([values([2, 3, 4]), Rows::Absent, Rows::Absent], 3), "beta");
+    assert_eq!(refused([values([2, 3, 4]), Rows::Absent, Rows::Absent], 4), None);
+    refused_for([values([2, 3, 4]), Rows::Absent, Rows::Absent], 3, "beta: its shape, against gamma's");
     for shape in [[3, 2, 4], [1, 3, 4], [4, 3, 4], [2, 3, 5]] {
-        assert!(refused([values(shape), Rows::Absent, Rows::Absent], 4), "{shape:?}");
+        let expected = "input_ids: vectors, against [B, S, H]";
+        refused_for([values(shape), Rows::Absent, Rows::Absent], 4, expected);
     }
-    for (width, shape) in [(4, [2, 2]), (4, [3, 3]), (5, [2, 3])] {
-        assert!(refused([lookup(width, shape), Rows::Absent, Rows::Absent], 4), "{width}, {shape:?}");
+    for shape in [[2, 2], [3, 3]] {
+        let expected = format!("input_ids: ids of shape {shape:?} do not fit a batch of [2, 3]");
+        refused_for([lookup(4, shape), Rows::Absent, Rows::Absent], 4, &expected);
     }
-    assert!(!refused([lookup(4, [1, 3]), Rows::Absent, Rows::Absent], 4));
+    let expected = "input_ids: the length of a row, against gamma's";
+    refused_for([lookup(5, [2, 3]), Rows::Absent, Rows::Absent], 4, expected);
+    assert_eq!(refused([lookup(4, [1, 3]), Rows::Absent, Rows::Absent], 4), None);
     let range = |first| Rows::Range { table: table(5, 4), first };
-    assert!(!refused([values([2, 3, 4]), Rows::Absent, range(2)], 4));
-    assert!(refused([values([2, 3, 4]), Rows::Absent, range(3)], 4), "position 5 of 5");
+    assert_eq!(refused([values([2, 3, 4]), Rows::Absent, range(2)], 4), None);
+    let expected = "position_ids: row 5 is needed, but there are 5";
+    refused_for([values([2, 3, 4]), Rows::Absent, range(3)], 4, expected);
     let row = |row| Rows::Row { table: table(2, 4), row };
-    assert!(refused([values([2, 3, 4]), row(2), Rows::Absent], 4), "token type 2 of 2");
-    assert!(!refused([padded(4, [2, 3], Some(4)), Rows::Absent, Rows::Absent], 4));
-    assert!(refused([padded(4, [2, 3], Some(5)), Rows::Absent, Rows::Absent], 4), "padding row 5 of 5");
+    let expected = "token_type_ids: row 2 is needed, but there are 2";
+    refused_for([values([2, 3, 4]), row(2), Rows::Absent], 4, expected);
+    assert_eq!(refused([padded(4, [2, 3], Some(4)), Rows::Absent, Rows::Absent], 4), None);
+    let expected = "input_ids: the padding index is 5, but there are 5 rows";
+    refused_for([padded(4, [2, 3], Some(5)), Rows::Absent, Rows::Absent], 4, expected);
 }
 
 pub(super) fn dropout_outside_its_range_is_refused(case: &Case) {

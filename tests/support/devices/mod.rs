@@ -43,6 +43,16 @@ pub fn supported(device: &Device, wanted: &[DType]) -> Vec<DType> {
     found
 }
 
+/// Every device but this one. Fails where there is none, as [`supported`] does.
+pub fn others(device: &Device) -> Vec<Device> {
+    let found: Vec<Device> = all().into_iter().filter(|other| other != device).collect();
+    assert!(
+        !found.is_empty(),
+        "no second device is compiled in beside {device:?}; turn on ndarray's feature"
+    );
+    found
+}
+
 pub fn all() -> Vec<Device> {
     vec![
         #[cfg(feature = "flex")]

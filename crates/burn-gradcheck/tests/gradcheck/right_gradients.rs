@@ -3,6 +3,7 @@
 use super::{device, random};
 use burn::module::{Lora, Module, Param};
 use burn::nn::{LayerNormConfig, LinearConfig};
+use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use burn_gradcheck::{Coverage, GradCheck, GradCheckReport};
 
@@ -167,6 +168,45 @@ fn what_a_large_loss_rounds_away_is_no_error() {
     let x = &report.parameters[0];
     assert!(x.max_absolute_error > 1e-4 && x.worst.is_some(), "{report}");
     report.assert_passes();
+}
+
+#[test]
+fn the_rounding_of_the_loss_is_in_the_tolerance_of_each_parameter_and_in_the_table() {
+    let pair = (
+        Param::from_tensor(Tensor::<1>::from_floats([0.02, -0.02], &device())),
+        Param::from_tensor(Tensor::<1>::from_floats([1.0, -1.0], &device())),
+    );
+    let report = |dtype| {
+        let check = GradCheck::new().dtype(dtype);
+        check.run(&pair, |(a, b), _| (a.val() * b.val()).sum().add_scalar(1000.0)).unwrap()
+    };
+    let in_f32 = report(FloatDType::F32);
+    let [small, large] = &in_f32.parameters[..] else { panic!("{in_f32}") };
+    // 1e-3 + 4·2⁻²³·1000 / h, for h = 2e-4 and 1e-2.
+    assert!((2.3..2.5).contains(&small.tolerance.absolute), "{in_f32}");
+    assert!((0.04..0.06).contains(&large.tolerance.absolute), "{in_f32}");
+    assert_eq!((small.tolerance.relative, in_f32.tolerance.absolute), (1e-2, 1e-3));
+    let line = in_f32.to_string().lines().nth(2).unwrap().to_owned();
+    assert!(line.contains("2.4e0"), "{line}");
+    let in_f64 = report(FloatDType::F64);
+    assert!(in_f64.parameters.iter().all(|p| (1e-7..2e-6).contains(&p.tolerance.absolute)), "{in_f64}");
+}
+
+#[test]
+fn a_large_parameter_whose_rows_are_all_excluded_is_reported_as_not_compared() {
+    let pair = (Param::from_tensor(random([2, 3])), Param::from_tensor(random([3])));
+    for max_entries in [1, 1024] {
+        let report = GradCheck::new()
+            .max_entries(max_entries)
+            .exclude_row("0", 0, 1.0)
+            .exclude_row("0", 1, 1.0)
+            .run(&pair, |(table, x), _| table.val().sum() + x.val().sum())
+            .unwrap();
+        let table = &report.parameters[0];
+        assert_eq!((table.coverage, &table.worst), (Coverage::Entries(0), &None), "{report}");
+        assert!(report.to_string().lines().nth(2).unwrap().ends_with("not compared"), "{report}");
+        report.assert_passes();
+    }
 }
 
 #[test]

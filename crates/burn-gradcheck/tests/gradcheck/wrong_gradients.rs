@@ -127,6 +127,43 @@ fn a_gradient_that_is_not_a_number_is_caught() {
     is_caught(report);
 }
 
+/// 0 forward; its gradient overflows to infinity.
+fn infinite_gradient<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    (x.clone() - x.detach()).mul_scalar(1e200).mul_scalar(1e200)
+}
+
+#[test]
+fn an_infinite_gradient_is_caught_and_named() {
+    for sign in [1.0, -1.0] {
+        let x = Param::from_tensor(random([3]));
+        let report = GradCheck::new()
+            .run(&x, |x, _| (x.val() + infinite_gradient(x.val()).mul_scalar(sign)).sum())
+            .unwrap();
+        let x = &report.parameters[0];
+        assert_eq!((x.max_absolute_error, x.max_relative_error), (f64::INFINITY, f64::INFINITY), "{report}");
+        let worst = x.worst.clone().expect("a comparison");
+        assert_eq!((worst.place, worst.analytic), (Place::Entry(vec![0]), sign * f64::INFINITY));
+        is_caught(report);
+    }
+}
+
+#[test]
+fn one_infinite_entry_of_a_large_table_is_found_and_named() {
+    for place in [3, 1996] {
+        let table = Param::from_tensor(random([2000]));
+        let report = GradCheck::new()
+            .run(&table, |table, probe| {
+                let x = table.val();
+                let entry = x.clone().narrow(0, place, 1);
+                probe.weighted_sum(x.square()) + infinite_gradient(entry).sum()
+            })
+            .unwrap();
+        let worst = report.parameters[0].worst.clone().expect("a comparison");
+        assert_eq!(worst.place, Place::Entry(vec![place]), "{report}");
+        is_caught(report);
+    }
+}
+
 #[test]
 fn a_padding_row_that_gets_a_gradient_is_caught() {
     let table = EmbeddingConfig::new(5, 3).init(&device());
