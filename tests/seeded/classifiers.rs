@@ -1,14 +1,15 @@
 //! The classifiers in Burn's trainer: they learn, with everything, with frozen embeddings and with adapters.
 
 use crate::turn;
+use burn::data::dataloader::Progress;
 use burn::data::dataset::InMemDataset;
 use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::SgdConfig;
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::prelude::*;
-use burn::train::metric::{AccuracyMetric, LossMetric};
-use burn::train::{InferenceStep, Learner, SupervisedTraining, TrainStep};
+use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
+use burn::train::{ClassificationOutput, InferenceStep, Learner, SupervisedTraining, TrainStep};
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
@@ -197,4 +198,20 @@ fn a_tagger_steps_and_a_batch_without_tags_counts_in_no_metric() {
     assert!(after < before / 2.0, "{before} → {after}");
     let nothing = InferenceStep::step(&training.model, batch(&[]));
     assert_eq!((nothing.output.dims(), nothing.loss.dims()), ([0, 2], [0]));
+
+    let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
+    let (mut accuracy, mut loss) = (AccuracyMetric::new(), LossMetric::new());
+    let (mut f1, mut matthews) = (ConfusionMetric::macro_f1(), ConfusionMetric::matthews());
+    let mut update = |output: &ClassificationOutput| {
+        accuracy.update(&output.adapt(), &metadata()).unwrap();
+        loss.update(&output.adapt(), &metadata()).unwrap();
+        f1.update(&output.adapt(), &metadata()).unwrap();
+        matthews.update(&output.adapt(), &metadata()).unwrap();
+        [accuracy.final_value(), loss.final_value(), f1.final_value(), matthews.final_value()]
+            .map(|value| value.current())
+    };
+    let tags = batch(&["the", "film", "was", "good"]);
+    let alone = update(&InferenceStep::step(&training.model.valid(), tags));
+    assert!(alone.iter().all(|value| value.is_finite()), "{alone:?}");
+    assert_eq!(update(&nothing), alone);
 }
