@@ -268,7 +268,7 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     let (whole, last) = (trained(2), values(&trained(3)));
     // The last step again, by hand: the gradient of the third batch alone, divided by nothing.
     let batch = loader(3, &device.clone().autodiff()).iter().nth(2).unwrap().unwrap();
-    let whole = Training::new(whole.model).with_max_grad_norm(f64::INFINITY);
+    let whole = Training::new(whole.model.train()).with_max_grad_norm(f64::INFINITY);
     let before = values(&whole);
     let gradients = TrainStep::step(&whole, batch).grads;
     let mut schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
