@@ -135,11 +135,9 @@ fn more_distances_than_memory_holds_are_an_error() {
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replacen('{', "{\"position_embedding_type\": \"relative_key\",", 1)).unwrap();
         assert!(BertForMaskedLm::from_pretrained(dir.path(), &Device::default()).is_err(), "{value}");
-        // Without a checkpoint, whose keys are missing, the table itself is refused.
         let config = BertForMaskedLmConfig::from_pretrained(dir.path());
-        let error = config.and_then(|config| config.try_init(&Device::default())).unwrap_err();
-        let message = error.to_string();
-        assert!(message.contains("max_position_embeddings") || message.contains("iB"), "{message}");
+        // Twice the number is more than a table can count.
+        assert_eq!(config.is_err(), value >= 1 << 63, "{value}");
     }
 }
 
