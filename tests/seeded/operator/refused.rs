@@ -28,16 +28,16 @@ pub(super) fn shapes_that_do_not_fit_are_refused(case: &Case) {
         |width, shape, padding_idx| Rows::Lookup { table: table(5, width), ids: ids(shape), padding_idx };
     let lookup = |width, shape| padded(width, shape, None);
     assert_eq!(refused([values([2, 3, 4]), Rows::Absent, Rows::Absent], 4), None);
-    refused_for([values([2, 3, 4]), Rows::Absent, Rows::Absent], 3, "beta: its shape, against gamma's");
+    refused_for([values([2, 3, 4]), Rows::Absent, Rows::Absent], 3, "beta must have the shape of gamma");
     for shape in [[3, 2, 4], [1, 3, 4], [4, 3, 4], [2, 3, 5]] {
-        let expected = "input_ids: vectors, against [B, S, H]";
+        let expected = "input_ids must have shape [B, S, H]";
         refused_for([values(shape), Rows::Absent, Rows::Absent], 4, expected);
     }
     for shape in [[2, 2], [3, 3]] {
         let expected = format!("input_ids: ids of shape {shape:?} do not fit a batch of [2, 3]");
         refused_for([lookup(4, shape), Rows::Absent, Rows::Absent], 4, &expected);
     }
-    let expected = "input_ids: the length of a row, against gamma's";
+    let expected = "input_ids: rows must be as long as gamma";
     refused_for([lookup(5, [2, 3]), Rows::Absent, Rows::Absent], 4, expected);
     assert_eq!(refused([lookup(4, [1, 3]), Rows::Absent, Rows::Absent], 4), None);
     let range = |first| Rows::Range { table: table(5, 4), first };
