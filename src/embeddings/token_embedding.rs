@@ -3,6 +3,7 @@
 use super::ids::{Ids, unravel};
 use super::initializer::EmbeddingInitializer;
 use crate::error::{EmbeddingTable, Error, Result};
+use crate::operator::device::read_at_once;
 use crate::operator::functional::{Rows, lookup};
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
@@ -34,6 +35,10 @@ impl TokenEmbeddingConfig {
 
     /// Builds the table on `device`.
     ///
+    /// With a CubeCL device compiled in, this sets Burn's runtime kind to asynchronous for the whole process: records
+    /// and `into_data` are then copied from the device at the call, not at the first access to the data, when training
+    /// may have changed them.
+    ///
     /// # Errors
     ///
     /// [`Error::Config`] if a size is 0, `padding_idx` is not below `num_embeddings`, or the initialiser is
@@ -47,6 +52,7 @@ impl TokenEmbeddingConfig {
         }
         check_padding_idx(self.padding_idx, self.num_embeddings)?;
         self.initializer.validate()?;
+        read_at_once();
         let shape = [self.num_embeddings, self.embedding_dim];
         Ok(TokenEmbedding {
             weight: self.initializer.init_table(shape, self.padding_idx, device),

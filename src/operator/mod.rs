@@ -8,7 +8,7 @@ pub(crate) mod cpu;
 mod cross_entropy;
 #[cfg(any(feature = "ndarray", feature = "_cubecl"))]
 mod default_bodies;
-mod device;
+pub(crate) mod device;
 mod dropout;
 mod dtype;
 mod embed_layer_norm;

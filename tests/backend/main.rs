@@ -80,6 +80,8 @@ macro_rules! every_behaviour {
                 errors::forward_panics_with_the_same_words,
                 training::ten_training_steps_have_the_losses_of_a_loop_in_f64,
                 training::a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays,
+                training::records_keep_their_values_while_training_goes_on,
+                training::clones_keep_their_values_while_training_goes_on,
                 training::a_record_saved_here_loads_on_every_device,
                 "needs a second device, such as ndarray's feature" training::a_batch_moves_between_devices_with_what_is_known_of_it,
                 #[cfg(feature = "checkpoint")]

@@ -3,8 +3,9 @@
 use crate::case::*;
 use crate::reference::{Batch, Reference, host};
 use burn::module::Module;
-use burn::optim::{AdamWConfig, GradientsParams, SgdConfig};
+use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use burn::prelude::*;
+use burn_bert::{BertEmbeddings, BertEmbeddingsInput};
 
 const LEARNING_RATE: f64 = 2e-3;
 const STEPS: usize = 10;
@@ -82,6 +83,62 @@ pub fn a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays(case: &Ca
     assert!(after[..8].iter().all(|&value| value == 0.0), "{:?}", &after[..8]);
     let before = host(weight);
     assert!((8..96).all(|i| after[i] != before[i]));
+}
+
+/// A layer in training, with an optimiser of this crate.
+struct Learning {
+    module: BertEmbeddings,
+    optimizer: ModuleOptimizer,
+    input: BertEmbeddingsInput,
+}
+
+impl Learning {
+    fn new(case: &Case) -> Self {
+        let device = case.autodiff();
+        let optimizer = burn_bert::optim::AdamWConfig::new().init();
+        let mut learning =
+            Self { module: module(&config(), &device), optimizer, input: batch().input(&device) };
+        learning.steps();
+        learning
+    }
+
+    /// Takes some steps, on a clone as Burn's `Learner` does.
+    fn steps(&mut self) {
+        for _ in 0..3 {
+            let output = self.module.forward(&self.input);
+            let (weights, _) = weights(&output);
+            let gradients = GradientsParams::from_grads((output * weights).sum().backward(), &self.module);
+            self.module = self.optimizer.step(1e-2, self.module.clone(), gradients);
+        }
+    }
+
+    fn weights(&self) -> Vec<u8> {
+        self.module.clone().into_record().into_bytes().unwrap().to_vec()
+    }
+
+    fn state(&self) -> Vec<u8> {
+        self.optimizer.to_record().into_bytes().unwrap().to_vec()
+    }
+}
+
+pub fn records_keep_their_values_while_training_goes_on(case: &Case) {
+    let mut learning = Learning::new(case);
+    let (weights, state) = (learning.weights(), learning.state());
+    let (record, record_of_state) = (learning.module.clone().into_record(), learning.optimizer.to_record());
+    learning.steps();
+    assert!(learning.weights() != weights, "the steps changed nothing");
+    assert!(*record.into_bytes().unwrap() == weights, "the record of the module changed");
+    assert!(*record_of_state.into_bytes().unwrap() == state, "the record of the optimiser changed");
+}
+
+pub fn clones_keep_their_values_while_training_goes_on(case: &Case) {
+    let mut learning = Learning::new(case);
+    let weights = learning.weights();
+    let (clone, evaluated) = (learning.module.clone(), learning.module.valid());
+    learning.steps();
+    assert!(learning.weights() != weights, "the steps changed nothing");
+    assert!(*clone.into_record().into_bytes().unwrap() == weights, "the clone changed");
+    assert!(*evaluated.into_record().into_bytes().unwrap() == weights, "the copy for evaluation changed");
 }
 
 pub fn a_record_saved_here_loads_on_every_device(case: &Case) {

@@ -9,6 +9,7 @@ use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::optim::{GradientsAccumulator, GradientsParams, SgdConfig};
 use burn::prelude::*;
+use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError, FileCheckpointer};
 use burn::train::metric::{
     AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
     TopKAccuracyMetric,
@@ -26,7 +27,7 @@ use burn_bert::training::{
 };
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A model whose parameters are drawn, not merely planned.
 fn model(device: &Device) -> BertForMaskedLm {
@@ -121,6 +122,52 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     train(stopped.path(), 0, 1);
     let resumed = train(stopped.path(), 1, 3);
     assert!(values(&resumed.model) == values(&result.model), "bit for bit, with dropout on");
+}
+
+/// Writes a checkpoint when the next one comes, or training ends.
+struct Late<R: Checkpoint> {
+    files: FileCheckpointer,
+    waiting: Mutex<Option<(usize, R)>>,
+}
+
+impl<R: Checkpoint> Late<R> {
+    fn new(dir: &Path, name: &str) -> Self {
+        let files = FileCheckpointer::new(dir.join("run/checkpoint"), name);
+        Self { files, waiting: Mutex::new(None) }
+    }
+}
+
+impl<R: Checkpoint> Checkpointer<R> for Late<R> {
+    fn save(&self, epoch: usize, record: R) -> Result<(), CheckpointerError> {
+        match self.waiting.lock().unwrap().replace((epoch, record)) {
+            Some((epoch, record)) => self.files.save(epoch, record),
+            None => Ok(()),
+        }
+    }
+
+    fn delete(&self, _epoch: usize) -> Result<(), CheckpointerError> {
+        Ok(())
+    }
+
+    fn restore(&self, epoch: usize) -> Result<R, CheckpointerError> {
+        self.files.restore(epoch)
+    }
+}
+
+#[test]
+fn a_run_resumes_from_a_checkpoint_that_was_written_while_it_went_on() {
+    let _turn = turn();
+    let dir = folder();
+    let whole = train_by(dir.path(), 0, 3, |training| {
+        let dir = dir.path();
+        training.grads_accumulation(2).with_custom_checkpointers(
+            Late::new(dir, "model"),
+            Late::new(dir, "optim"),
+            Late::new(dir, "scheduler"),
+        )
+    });
+    let resumed = train(dir.path(), 1, 3);
+    assert!(values(&resumed.model) == values(&whole.model), "bit for bit, with dropout on");
 }
 
 /// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
