@@ -29,7 +29,7 @@ build() {
     folder=$(cd "$folder" && pwd)
     cd "$here/.."
     local cargo=(--profile gpu --no-default-features --features "$features")
-    # Instead, those of a build that is there already.
+    # Other arguments, to use what a build for development has compiled already. Its programs are larger.
     [ -z "${BURN_BERT_CARGO:-}" ] || read -ra cargo <<<"$BURN_BERT_CARGO"
     local messages
     messages=$(cargo test --no-run "${cargo[@]}" --test backend --bench gpu --message-format json)
@@ -48,7 +48,7 @@ build() {
     local size
     size=$(du -sm --apparent-size "$folder" | cut -f1)
     echo "$folder: $size MB for $device"
-    if [ "$size" -gt $limit ]; then
+    if [ "$size" -gt $limit ] && [ -z "${BURN_BERT_CARGO:-}" ]; then
         echo "gpu.sh: more than $limit MB" >&2
         exit 1
     fi
