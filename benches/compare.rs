@@ -18,5 +18,5 @@ use std::alloc::System;
 static ALLOCATOR: Counting<System> = Counting(System);
 
 fn main() {
-    operator_table::print();
+    operator_table::print(&bert_base::SHAPES);
 }

@@ -93,7 +93,7 @@ fn labels() -> Vec<usize> {
 fn main() {
     let torch = RefCell::new(Peer::python("bench_classification_torch.py"));
     let tokens: usize = (0..BATCH).map(length).sum();
-    println!("{}; matrix products on {}", contestants(&[&torch.borrow()]), burn_bert::matrix_kernel());
+    println!("{}", contestants(&[&torch.borrow()]));
     println!(
         "{BATCH} sequences of 8 to {SEQ} tokens, {tokens} of {}; medians of milliseconds\n",
         BATCH * SEQ
@@ -122,7 +122,8 @@ fn main() {
             torch.as_mut().map_or_else(Vec::new, |torch| torch.time(&exchange.case(kind), runs))
         };
         let mut training = Training::new(model);
-        let mut step = || training.step(|model| model.loss(&batch));
+        let loss = |model: &Classifier| model.loss(&batch);
+        let mut step = || training.step(loss);
         let [own, default, fused, bf16] = RACE.run([
             Box::new(|runs| time(runs, &mut step)),
             Box::new(|runs| ask("train", runs)),
@@ -140,6 +141,7 @@ fn main() {
                 Box::new(|runs| {
                     time(runs, || {
                         black_box(fixed.bert.forward(input, padding));
+                        device.sync().expect("the device works");
                     })
                 }),
                 Box::new(|runs| ask(kind, runs)),
@@ -150,8 +152,8 @@ fn main() {
         let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("train")));
         let theirs = theirs.map_or_else(String::new, |peak| format!("; PyTorch's {}", megabytes(peak)));
         notes.push(format!(
-            "{name}: {}; peak of a step {}{theirs}",
-            training.breakdown(),
+            "{name}: {}; peak of a step in the host's memory {}{theirs}",
+            training.breakdown(loss),
             megabytes(peak.peak)
         ));
     }

@@ -13,5 +13,5 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 fn main() {
-    operator_table::print();
+    operator_table::print(&bert_base::SHAPES);
 }

@@ -3,47 +3,29 @@
 
 #[path = "support/devices/mod.rs"]
 mod devices;
+#[path = "support/launches/mod.rs"]
+mod launches;
 
 use burn::prelude::*;
 use burn_bert::functional::on_reference_path;
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
-use burn_cubecl::cubecl::logging::{LaunchObservation, LaunchObserver};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use launches::launches;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Notes the kernels of the whole process: tests take turns.
-#[derive(Default)]
-struct Launches(Mutex<Vec<String>>);
-
-impl LaunchObserver for Launches {
-    fn launched(&self, kernel: &'static str) {
-        let name = kernel.split('<').next().unwrap_or(kernel);
-        self.0.lock().unwrap().push(name.rsplit("::").next().unwrap_or(name).to_owned());
-    }
-}
-
+/// The kernels of the whole process are noted: tests take turns.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The names of the kernels that `f` launches, in order.
-fn launches<T>(device: &Device, f: impl Fn() -> T) -> Vec<String> {
-    drop(f()); // whatever is done once
-    device.sync().unwrap();
-    let launches = Arc::new(Launches::default());
-    let observation = LaunchObservation::new(launches.clone());
-    let kept = f();
-    device.sync().unwrap();
-    drop((observation, kept));
-    let launches = launches.0.lock().unwrap();
-    launches.clone()
-}
-
 fn module(dropout: f64, device: &Device) -> (BertEmbeddings, BertEmbeddingsInput) {
     let config = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(128);
-    let module = config.with_hidden_dropout_prob(dropout).init(device);
-    let rows: Vec<Vec<i32>> = (0..4).map(|b| (0..64).map(|s| (b * 64 + s) % 100).collect()).collect();
-    (module, BertEmbeddingsInput::from_rows(&rows, device).unwrap())
+    (config.with_hidden_dropout_prob(dropout).init(device), input([4, 64], device))
+}
+
+fn input([batch, seq]: [i32; 2], device: &Device) -> BertEmbeddingsInput {
+    let rows: Vec<Vec<i32>> = (0..batch).map(|b| (0..seq).map(|s| (b * seq + s) % 100).collect()).collect();
+    BertEmbeddingsInput::from_rows(&rows, device).unwrap()
 }
 
 #[test]
@@ -78,7 +60,7 @@ fn backward_launches_what_the_gradients_need() {
     let mut fused = launches(&device, step);
     let reference = launches(&device, || on_reference_path(step));
     println!("{} fused: {fused:?}\n{} of Burn's own: {reference:?}", fused.len(), reference.len());
-    let ours = ["Forward", "Backward", "Sort", "AddRuns", "Join", "Total", "AddBatch"];
+    let ours = ["Forward", "Backward", "Sort", "Merge", "AddRuns", "Join", "Total", "AddBatch"];
     fused.retain(|name| ours.contains(&name.as_str()));
     fused.sort();
     // One total each for gamma, beta and the row of token types that all tokens share.
@@ -86,4 +68,18 @@ fn backward_launches_what_the_gradients_need() {
         fused,
         ["AddBatch", "AddRuns", "Backward", "Forward", "Join", "Sort", "Total", "Total", "Total"]
     );
+}
+
+/// 1,024 tokens are sorted by one launch, and a merge makes eight sorted runs one.
+#[test]
+fn eight_times_the_tokens_are_sorted_by_one_more_launch() {
+    let _turn = turn();
+    let device = devices::wgpu().autodiff();
+    let (module, _) = module(0.0, &device);
+    for (batch, merges) in [(2, 0), (3, 1), (16, 1), (17, 2)] {
+        let input = input([batch, 512], &device);
+        let launches = launches(&device, || module.forward(&input).sum().backward());
+        let of = |kernel: &str| launches.iter().filter(|name| *name == kernel).count();
+        assert_eq!([of("Sort"), of("Merge")], [1, merges], "{batch} × 512 tokens: {launches:?}");
+    }
 }

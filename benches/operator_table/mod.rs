@@ -1,6 +1,6 @@
 //! The table of `compare`, under the allocator of whoever prints it.
 
-use crate::bert_base::{Bench, Path, SHAPES, WORKLOADS, Workload};
+use crate::bert_base::{Bench, Path, WORKLOADS, Workload};
 use crate::counting_allocator::count;
 use crate::race::{Peer, Race, against, contestants, median, time};
 use rayon::prelude::*;
@@ -8,11 +8,12 @@ use std::cell::RefCell;
 
 const RACE: Race = Race { rounds: 7, turn: 60.0, warm_up: 0 };
 
-pub fn print() {
+/// For each batch size and sequence length.
+pub fn print(shapes: &[[usize; 2]]) {
     let mut peers = Peers { torch: Peer::python("bench_transformers.py"), candle: Peer::candle() };
     println!("{}", contestants(&[&peers.torch, &peers.candle]));
     println!(
-        "copy bandwidth {:.1} GB/s; medians of ms, GB/s of the least traffic, peaks of MB in the host's memory\n",
+        "the host's copy bandwidth {:.1} GB/s; medians of ms, GB/s of the least traffic, peaks of MB in the host's memory\n",
         copy_bandwidth()
     );
     println!(
@@ -20,7 +21,7 @@ pub fn print() {
          peak: burn-bert | composed | PyTorch |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for shape @ [batch, seq] in SHAPES {
+    for &shape @ [batch, seq] in shapes {
         for workload in WORKLOADS {
             let ([fused, others @ ..], peaks) = measure(workload, shape, &mut peers);
             let gigabytes = least_traffic(workload, shape) / 1e6 / fused;
@@ -63,7 +64,7 @@ fn measure(
 }
 
 /// Bytes that must be read and written once, were every table row in a batch distinct.
-fn least_traffic(workload: Workload, [batch, seq]: [usize; 2]) -> f64 {
+pub fn least_traffic(workload: Workload, [batch, seq]: [usize; 2]) -> f64 {
     let row = 768.0 * 4.0;
     let tokens = (batch * seq) as f64 * row; // one [B, S, H]
     let positions = seq as f64 * row;

@@ -17,7 +17,7 @@ weights of the head. The kind is
 import json
 from pathlib import Path
 
-from peer import serve, step, torch
+from peer import DEVICE, serve, step, torch
 from torch.nn.functional import cross_entropy
 from transformers import BertModel
 
@@ -37,7 +37,7 @@ class Classifier(torch.nn.Module):
 def make(kind, directory):
     """Does one step on one batch."""
     batch = json.loads((Path(directory) / "batch.json").read_text())
-    model = Classifier(directory, batch["weight"], batch["bias"])
+    model = Classifier(directory, batch["weight"], batch["bias"]).to(DEVICE)
     labels = torch.tensor(batch["labels"])
     if kind == "full":
         inputs = {"input_ids": torch.tensor(batch["full"])}

@@ -14,14 +14,14 @@ A case is `kind directory`, see peer.py; the directory holds a checkpoint and th
 import json
 from pathlib import Path
 
-from peer import serve, step, torch
+from peer import DEVICE, serve, step, torch
 from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
 
 def make(kind, directory):
     """Does one step on one batch."""
-    model = BertForMaskedLM.from_pretrained(directory, dtype=torch.float32)
+    model = BertForMaskedLM.from_pretrained(directory, dtype=torch.float32).to(DEVICE)
     batch = json.loads((Path(directory) / "batch.json").read_text())
     inputs = torch.tensor(batch["input_ids"])
     labels = torch.tensor(batch["labels"])  # -100 where a token is not masked

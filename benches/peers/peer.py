@@ -3,10 +3,11 @@ What the PyTorch peers of the comparing benches have in common: a program that i
 started with a number of threads, prints its versions, and answers lines on stdin.
 
     time CASE RUNS    the milliseconds of every run
-    peak CASE         the most bytes that one run allocates
+    peak CASE         the most bytes that one run allocates on the device
     loss CASE         what `loss()` of the case gives, without dropout
 
-Driven line by line, so that the contestants take turns and see the same machine.
+Driven line by line, so that the contestants take turns and see the same machine. BURN_BERT_TORCH_DEVICE names
+PyTorch's device; unset, it is the CPU.
 """
 
 import os
@@ -19,6 +20,7 @@ import transformers  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 transformers.logging.set_verbosity_error()
+DEVICE = torch.device(os.environ.get("BURN_BERT_TORCH_DEVICE", "cpu"))
 
 
 def serve(make):
@@ -28,7 +30,9 @@ def serve(make):
     first word alone are kept.
     """
     torch.set_num_threads(int(sys.argv[1]))
-    print(f"PyTorch {torch.__version__}, transformers {transformers.__version__}", flush=True)
+    torch.set_default_device(DEVICE)
+    name = torch.cuda.get_device_name(DEVICE) if DEVICE.type == "cuda" else DEVICE.type
+    print(f"PyTorch {torch.__version__} on {name}, transformers {transformers.__version__}", flush=True)
     runs = {}
     for line in sys.stdin:
         question, *case = line.split()
@@ -46,15 +50,27 @@ def serve(make):
             print(*(milliseconds(runs[case]) for _ in range(times)), flush=True)
 
 
+def wait():
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
 def milliseconds(run):
     getattr(run, "prepare", lambda: None)()
+    wait()
     start = time.perf_counter()
     run()
+    wait()
     return (time.perf_counter() - start) * 1e3
 
 
 def peak(run):
     run()
+    if DEVICE.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
@@ -80,7 +96,7 @@ def step(model, loss, fused=False, bf16=False):
 
     def run():
         adamw.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16):
             value = loss()
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -88,7 +104,7 @@ def step(model, loss, fused=False, bf16=False):
 
     def without_dropout():
         model.eval()
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        with torch.no_grad(), torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16):
             value = loss().item()
         model.train()
         return value

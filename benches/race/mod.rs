@@ -3,7 +3,7 @@
 #![allow(dead_code)] // every benchmark takes what it needs
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
@@ -63,9 +63,19 @@ pub fn contestants(peers: &[&Option<Peer>]) -> String {
     let allocator = std::env::var("BURN_BERT_ALLOCATOR").unwrap_or_else(|_| "default".into());
     let peers = peers.iter().flat_map(|peer| peer.as_ref()).map(|peer| format!("; {}", peer.versions));
     let threads = rayon::current_num_threads();
-    let device = burn::prelude::Device::default();
+    let device = device();
     let peers = peers.collect::<String>();
-    format!("Burn 0.22.1 on {device:?}{peers}; {threads} threads each; {allocator} allocator")
+    format!("Burn 0.22.1 on {device}{peers}; {threads} threads each; {allocator} allocator")
+}
+
+/// The default device, with what a GPU calls itself or what the CPU multiplies matrices with.
+fn device() -> String {
+    let device = burn::prelude::Device::default();
+    #[cfg(feature = "_cubecl")]
+    if let Some(identity) = device.identity() {
+        return format!("{device:?}, {}", identity.name);
+    }
+    format!("{device:?}, matrix products on {}", burn_bert::matrix_kernel())
 }
 
 /// `time | ratio`, the ratio to `own`; dashes for a contestant that does not take part.
@@ -83,10 +93,13 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// One of the scripts in `benches/peers`, with the interpreter that `BURN_BERT_PYTHON` names, if it is set.
+    /// One of the scripts in `benches/peers`, with the interpreter that `BURN_BERT_PYTHON` names, if it is set. They lie
+    /// in the checkout, or in the folder that `BURN_BERT_ROOT` names.
     pub fn python(script: &str) -> Option<Self> {
         let mut command = Command::new(std::env::var_os("BURN_BERT_PYTHON")?);
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers").join(script));
+        let root = std::env::var_os("BURN_BERT_ROOT").map(PathBuf::from);
+        let root = root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).into());
+        command.arg(root.join("benches/peers").join(script));
         Some(Self::start(command))
     }
 

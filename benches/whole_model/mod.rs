@@ -39,37 +39,50 @@ impl Exchange {
 pub struct Training<M> {
     model: Option<M>,
     optimizer: ClippedAdamW,
-    /// Milliseconds of each step's forward, backward, and clipping with AdamW.
-    pub phases: Vec<[f64; 3]>,
 }
 
 impl<M: Module> Training<M> {
     pub fn new(model: M) -> Self {
-        let optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
-        Self { model: Some(model), optimizer, phases: Vec::new() }
+        Self { model: Some(model), optimizer: ClippedAdamW::new(&AdamWConfig::new(), 1.0) }
     }
 
+    /// One step, until the device has done it.
     pub fn step(&mut self, loss: impl FnOnce(&M) -> Tensor<1>) {
-        let model = self.model.take().expect("the model");
-        let start = Instant::now();
-        let loss = loss(&model);
-        let forward = start.elapsed();
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let backward = start.elapsed();
-        let (model, _norm) = self.optimizer.step(1e-4, model, gradients);
-        let all = start.elapsed();
-        let phases = [forward, backward - forward, all - backward];
-        self.phases.push(phases.map(|time| time.as_secs_f64() * 1e3));
-        self.model = Some(model);
+        self.run(loss, |_, _| ());
     }
 
-    /// The median of each phase, in words.
-    pub fn breakdown(&self) -> String {
-        let [forward, backward, update] =
-            [0, 1, 2].map(|phase| median(self.phases.iter().map(|phases| phases[phase]).collect()));
+    /// The median of each phase over three steps, in words. The device is waited for after each.
+    pub fn breakdown(&mut self, loss: impl Fn(&M) -> Tensor<1>) -> String {
+        let mut times = [const { Vec::new() }; PHASES];
+        for _ in 0..3 {
+            let mut start = Instant::now();
+            self.run(&loss, |phase, device| {
+                device.sync().expect("the device works");
+                times[phase].push(start.elapsed().as_secs_f64() * 1e3);
+                start = Instant::now();
+            });
+        }
+        let [forward, backward, update] = times.map(median);
         format!("forward {forward:.0} ms, backward {backward:.0} ms, clipping and AdamW {update:.1} ms")
     }
+
+    /// A step that says when each of its phases was asked for.
+    fn run(&mut self, loss: impl FnOnce(&M) -> Tensor<1>, mut after: impl FnMut(usize, &Device)) {
+        let model = self.model.take().expect("the model");
+        let loss = loss(&model);
+        let device = loss.device();
+        after(0, &device);
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        after(1, &device);
+        let (model, _norm) = self.optimizer.step(1e-4, model, gradients);
+        self.model = Some(model);
+        after(2, &device);
+        device.sync().expect("the device works");
+    }
 }
+
+/// Forward, backward, and clipping with AdamW.
+const PHASES: usize = 3;
 
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);

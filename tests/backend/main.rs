@@ -115,6 +115,12 @@ both_paths!(flex, crate::devices::flex(), crate::tolerance::F32);
 every_behaviour!(ndarray, crate::on_fused_path, crate::devices::ndarray(), crate::tolerance::F32);
 #[cfg(feature = "wgpu")]
 both_paths!(wgpu, crate::devices::wgpu(), crate::tolerance::GPU);
+#[cfg(feature = "vulkan")]
+both_paths!(vulkan, crate::devices::vulkan(), crate::tolerance::GPU);
+#[cfg(feature = "cuda")]
+both_paths!(cuda, crate::devices::cuda(), crate::tolerance::GPU);
+#[cfg(feature = "rocm")]
+both_paths!(rocm, crate::devices::rocm(), crate::tolerance::GPU);
 #[cfg(feature = "cpu")]
 both_paths!(cpu, crate::devices::cpu(), crate::tolerance::GPU);
 

@@ -14,8 +14,10 @@ use burn_bert::model::{
 use burn_bert::{BertEmbeddingsInput, PaddingMask};
 use std::path::{Path, PathBuf};
 
+/// In the checkout, or in the folder that `BURN_BERT_ROOT` names.
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    let root = std::env::var_os("BURN_BERT_ROOT").map(PathBuf::from);
+    root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).into()).join("tests/fixtures").join(name)
 }
 
 fn undropped(bert: &mut BertModelConfig) {

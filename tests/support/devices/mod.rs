@@ -22,12 +22,42 @@ pub fn ndarray() -> Device {
 #[cfg(feature = "wgpu")]
 pub fn wgpu() -> Device {
     use burn::tensor::{DeviceKind, DeviceType};
-    assert!(
-        !Device::enumerate(DeviceType::Wgpu).is_empty(),
-        "wgpu finds no adapter; install a Vulkan driver, such as Mesa's software one: \
-         apt-get install mesa-vulkan-drivers"
-    );
+    assert!(!Device::enumerate(DeviceType::Wgpu).is_empty(), "wgpu {NO_ADAPTER}");
     Device::wgpu(DeviceKind::DefaultDevice)
+}
+
+/// As [`wgpu`], through Vulkan and SPIR-V alone.
+#[cfg(feature = "vulkan")]
+pub fn vulkan() -> Device {
+    use burn::tensor::{DeviceKind, DeviceType};
+    assert!(!Device::enumerate(DeviceType::Vulkan).is_empty(), "Vulkan {NO_ADAPTER}");
+    Device::vulkan(DeviceKind::DefaultDevice)
+}
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+const NO_ADAPTER: &str = "finds no adapter; install a Vulkan driver, such as Mesa's software one: \
+                          apt-get install mesa-vulkan-drivers";
+
+/// The first CUDA device.
+#[cfg(feature = "cuda")]
+pub fn cuda() -> Device {
+    use burn::tensor::DeviceType;
+    assert!(
+        !Device::enumerate(DeviceType::Cuda).is_empty(),
+        "CUDA finds no device; it needs an NVIDIA GPU and its driver, libcuda.so"
+    );
+    Device::cuda(0)
+}
+
+/// The first ROCm device.
+#[cfg(feature = "rocm")]
+pub fn rocm() -> Device {
+    use burn::tensor::DeviceType;
+    assert!(
+        !Device::enumerate(DeviceType::Rocm).is_empty(),
+        "ROCm finds no device; it needs an AMD GPU and ROCm"
+    );
+    Device::rocm(0)
 }
 
 #[cfg(feature = "cpu")]
@@ -61,6 +91,12 @@ pub fn all() -> Vec<Device> {
         ndarray(),
         #[cfg(feature = "wgpu")]
         wgpu(),
+        #[cfg(feature = "vulkan")]
+        vulkan(),
+        #[cfg(feature = "cuda")]
+        cuda(),
+        #[cfg(feature = "rocm")]
+        rocm(),
         #[cfg(feature = "cpu")]
         cpu(),
     ]

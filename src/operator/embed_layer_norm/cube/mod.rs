@@ -1,8 +1,9 @@
 //! Every CubeCL runtime: wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm and the CPU one.
 //!
 //! The forward is one kernel. The backward is one that makes the sum's gradient and its part of each total, and one or
-//! two for each gradient that is asked for, four for a table that is looked up by id. None uses atomics, planes or
-//! anything else whose order varies: two runs are equal bit for bit. All are launched with bounds checks.
+//! two for each gradient that is asked for, four for a table that is looked up by id, with one more for each factor of
+//! eight in tokens beyond 1,024. None uses atomics, planes or anything else whose order varies: two runs are equal bit
+//! for bit. All are launched with bounds checks.
 
 mod backward;
 mod forward;
@@ -12,8 +13,11 @@ pub(super) mod metadata;
 mod row;
 mod scatter;
 mod setup;
+mod sort;
 mod source;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs};
 use crate::operator::embed_layer_norm::ops::EmbeddingOps;

@@ -1,63 +1,11 @@
 //! From the sum's gradient to a table's: no atomics, so each sum has one order.
 //!
-//! For ids, tokens are sorted by row. The sorted list is cut into segments, and a cube adds up the runs of equal rows
-//! in its segment. A run that lies in one segment goes straight to the table; a longer one leaves a partial sum in
-//! each, which [`join`] adds up. With √N tokens a segment the longest chain of additions is 2 √N, also if all N
-//! tokens read the same row.
+//! For ids, tokens are [sorted](super::sort) by row. The sorted list is cut into segments, and a cube adds up the runs
+//! of equal rows in its segment. A run that lies in one segment goes straight to the table; a longer one leaves a
+//! partial sum in each, which [`join`] adds up. With √N tokens a segment the longest chain of additions is 2 √N, also
+//! if all N tokens read the same row.
 
-use super::source::nearest_row;
 use burn_cubecl::cubecl::{self, prelude::*};
-
-/// The row of `token`; `rows`, which sorts behind all of them, if it trains none.
-#[cube]
-fn trained_row<I: Int>(ids: &OwnedTensor<I>, token: usize, rows: u32, pad: u32) -> u32 {
-    let row = nearest_row(ids, token, rows - 1);
-    if row == pad { rows } else { row }
-}
-
-/// Sorts the tokens by row, those of a row in their order: `places` [tokens, 2] are row and token.
-///
-/// A token's place is the number of tokens that come before it; a unit counts them for one token. That is N² / units
-/// comparisons of whole numbers in fast memory, one launch and no second buffer; a radix sort would need a dozen launches.
-#[cube(launch, address_type = "dynamic")]
-pub(super) fn sort<I: Int>(
-    ids: &OwnedTensor<I>,
-    places: &mut [u32],
-    tokens: usize,
-    rows: u32,
-    pad: u32,
-    #[comptime] units: usize,
-    #[define(I)] _dtype: ElemType,
-) {
-    let unit = UNIT_POS as usize;
-    let token = CUBE_POS * units + unit;
-    let mut own = rows;
-    if token < tokens {
-        own = trained_row(ids, token, rows, pad);
-    }
-    let mut tile = Shared::<[u32]>::new_slice(units);
-    let mut place = 0usize;
-    for i in 0..tokens.div_ceil(units) {
-        let first = i * units;
-        // Behind the last token lie rows that sort behind every row.
-        tile[unit] = u32::MAX.runtime();
-        if first + unit < tokens {
-            tile[unit] = trained_row(ids, first + unit, rows, pad);
-        }
-        sync_cube();
-        for j in 0..units {
-            let other = tile[j];
-            if other < own || (other == own && first + j < token) {
-                place += 1;
-            }
-        }
-        sync_cube();
-    }
-    if token < tokens {
-        places[2 * place] = own;
-        places[2 * place + 1] = token as u32;
-    }
-}
 
 /// Adds up each segment's runs: into `table` [rows, H], or into `partials` [segments, 2, H] (a run that began in an
 /// earlier segment, a run that goes on in a later one).

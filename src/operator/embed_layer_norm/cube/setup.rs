@@ -72,7 +72,7 @@ impl Setup {
         let client = input.gamma.client.clone();
         let hardware = &client.properties().hardware;
         let hidden = input.gamma.meta.shape()[0];
-        let max_units = UNITS.min(hardware.max_units_per_cube as usize);
+        let max_units = UNITS.min(hardware.max_units_per_cube.min(hardware.max_cube_dim.0) as usize);
         let [batch, seq] = input.shape;
         let values = batch * seq * hidden;
         let tables = summands(input).into_iter().filter_map(|(_, rows)| rows.source());

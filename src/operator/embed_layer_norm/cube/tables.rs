@@ -3,7 +3,6 @@
 use super::scatter;
 use super::setup::{Setup, address_type};
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::tensor::DType;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::tensor::CubeTensor;
 
@@ -25,28 +24,14 @@ impl Setup {
         let tokens = self.batch * self.seq;
         let rows = table.meta.shape()[0] as u32;
         let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
-        let places = self.empty([tokens, 2], DType::U32);
-        scatter::sort::launch(
-            &self.client,
-            self.cubes(tokens.div_ceil(self.max_units)),
-            CubeDim::new_1d(self.max_units as u32),
-            AddressType::from_len(2 * tokens),
-            self.ids(ids).into_tensor_arg(),
-            places.clone().into_buffer_arg(),
-            tokens,
-            rows,
-            pad,
-            self.max_units,
-            dtype_to_elem_type(self.dtypes.ids),
-        );
-
+        let places = self.sorted(ids, rows, pad);
         let gradient = self.zeros_like(table);
         let per_segment = tokens.isqrt().max(SEGMENT);
         let segments = tokens.div_ceil(per_segment);
         let partials = self.empty([segments, 2, self.hidden], self.dtypes.wide);
         let units = COLUMNS.min(self.max_units).min(self.hidden);
         let cubes = segments * self.hidden.div_ceil(units);
-        let addresses = address_type([&sum, &partials, &gradient]);
+        let addresses = address_type([&places, &sum, &partials, &gradient]);
         let dtypes = [self.dtypes.float, self.dtypes.wide].map(dtype_to_elem_type);
         scatter::add_runs::launch(
             &self.client,

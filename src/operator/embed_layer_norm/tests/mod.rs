@@ -12,7 +12,7 @@ use crate::operator::philox::{GROUP, Mask};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, TensorMetadata, try_read_sync};
-use burn::tensor::{DType, FloatDType, TensorData};
+use burn::tensor::{DType, FloatDType, Slice, TensorData};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rand::SeedableRng;
@@ -99,6 +99,17 @@ fn one_id_8192_times_adds_up<B: Kernels>() {
     bert([16, 512], 16, Ids::All(5)).check::<B>(FloatDType::F32, F32);
 }
 
+/// As many tokens as a GPU gets in one batch: more cubes than WebGPU has in one dimension, and a list of ids that is
+/// sorted in several launches. One row of words, one of token types and the first positions get all of the gradient.
+fn a_batch_of_65536_tokens_equals_the_reference<B: Kernels>() {
+    for ids in [Ids::Random, Ids::All(5)] {
+        bert([128, 512], 3, ids).check::<B>(FloatDType::F32, F32);
+    }
+    let kinds = [Kind::Lookup { padding: true }, Kind::Shared { padding: false }, Kind::Absent];
+    let case = bert([65_537, 1], 2, Ids::Random);
+    Case { kinds, vocab: 250_002, ..case }.check::<B>(FloatDType::F32, F32);
+}
+
 fn a_batch_of_pads_equals_the_reference<B: Kernels>() {
     bert([3, 129], 127, Ids::All(0)).check::<B>(FloatDType::F32, F32);
 }
@@ -168,13 +179,15 @@ fn mask_is_philox_bit_for_bit<B: Kernels>() {
 }
 
 fn two_runs_are_equal_bit_for_bit<B: Kernels>() {
-    let case = Case { vocab: 300, ..bert([4, 129], 127, Ids::Random) };
-    let mut rng = ChaCha8Rng::seed_from_u64(case.seed);
-    let input = moved::<B>(&case.input(&mut rng), FloatDType::F32);
-    let grad = moved_float::<B>(&float(&[4, 129, 127], &mut rng), FloatDType::F32);
-    let first = run_all::<B>(&input, &grad);
-    assert_eq!(first.len(), 6);
-    assert!(run_all::<B>(&input, &grad) == first);
+    for (shape @ [batch, seq], hidden) in [([4, 129], 127), ([128, 512], 2)] {
+        let case = Case { vocab: 600, ..bert(shape, hidden, Ids::Random) };
+        let mut rng = ChaCha8Rng::seed_from_u64(case.seed);
+        let input = moved::<B>(&case.input(&mut rng), FloatDType::F32);
+        let grad = moved_float::<B>(&float(&[batch, seq, hidden], &mut rng), FloatDType::F32);
+        let first = run_all::<B>(&input, &grad);
+        assert_eq!(first.len(), 6);
+        assert!(run_all::<B>(&input, &grad) == first, "{batch} × {seq} tokens");
+    }
 }
 
 /// y and all gradients.
@@ -187,6 +200,23 @@ pub(super) fn run_all<B: Kernels>(input: &EmbedLayerNorm<B>, grad: &FloatTensor<
         .flatten()
         .map(|tensor| numbers::<B>(&tensor))
         .collect()
+}
+
+/// CUDA and ROCm put the rows of a table at aligned places, with room between them; so does a slice of a wider table.
+fn rows_that_lie_apart_give_the_same_bits<B: Kernels>() {
+    let kinds = [Kind::Lookup { padding: true }, Kind::Shared { padding: false }, Kind::Range];
+    let case = Case { kinds, vocab: 50, ..bert([3, 31], 127, Ids::Random) };
+    let mut rng = ChaCha8Rng::seed_from_u64(case.seed);
+    let input = moved::<B>(&case.input(&mut rng), FloatDType::F32);
+    let grad = moved_float::<B>(&float(&[3, 31, 127], &mut rng), FloatDType::F32);
+    let apart = |tensor: FloatTensor<B>| {
+        let shape = tensor.shape();
+        let wider = B::float_cat(vec![tensor.clone(), tensor], shape.num_dims() - 1);
+        let slices: Vec<Slice> = shape.iter().map(|&length| Slice::from(0..length)).collect();
+        B::float_slice(wider, &slices)
+    };
+    let expected = run_all::<B>(&input, &grad);
+    assert!(run_all::<B>(&input.map(apart, |ids| ids), &apart(grad)) == expected);
 }
 
 /// The ids of the words are moved to the nearest row, forward and backward.
@@ -247,9 +277,10 @@ macro_rules! kernels {
             }
 
             kernels!(@each $backend: bert_base_equals_the_reference, longest_sequence_equals_the_reference,
-                one_id_8192_times_adds_up, a_batch_of_pads_equals_the_reference,
+                one_id_8192_times_adds_up, a_batch_of_65536_tokens_equals_the_reference,
+                a_batch_of_pads_equals_the_reference,
                 sixteen_bit_floats_are_near_the_reference, mask_is_philox_bit_for_bit,
-                two_runs_are_equal_bit_for_bit);
+                rows_that_lie_apart_give_the_same_bits, two_runs_are_equal_bit_for_bit);
         }
     };
     (@each $backend:ty: $($test:ident),*) => {

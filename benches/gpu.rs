@@ -1,0 +1,109 @@
+//! What `benches/gpu.sh` measures on a CubeCL device: one part each for `operator`, `steps` and `launches`.
+//!
+//!     BURN_DEVICE=vulkan cargo bench --features vulkan --bench gpu -- operator
+//!
+//! With `quick` after the part's name sizes are small: enough to see that everything runs, and no measurement.
+
+mod bert_base;
+#[path = "../tests/support/counting_allocator/mod.rs"]
+mod counting_allocator;
+#[path = "../tests/support/launches/mod.rs"]
+mod launches;
+mod masked_lm_table;
+mod operator_table;
+mod race;
+mod whole_model;
+
+use bert_base::{Bench, Path, WORKLOADS};
+use burn::prelude::*;
+use burn_bert::BertEmbeddingsConfig;
+use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
+use counting_allocator::Counting;
+use launches::launches;
+use mimalloc::MiMalloc;
+use race::Race;
+use std::process::ExitCode;
+use whole_model::Training;
+
+#[global_allocator]
+static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
+
+/// The largest has 65,536 tokens.
+const SHAPES: [[usize; 2]; 3] = [[8, 128], [32, 128], [128, 512]];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (part, is_quick) = match arguments[..] {
+        [part] => (part, false),
+        [part, "quick"] => (part, true),
+        _ => ("", false),
+    };
+    let shapes = if is_quick { &SHAPES[..1] } else { &SHAPES };
+    match part {
+        "operator" => operator_table::print(shapes),
+        "steps" => masked_lm_table::print(&models(is_quick), race(is_quick)),
+        "launches" => print_launches(shapes, &models(is_quick)),
+        _ => {
+            eprintln!("usage: gpu operator|steps|launches [quick]");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn models(is_quick: bool) -> Vec<(&'static str, BertModelConfig)> {
+    if !is_quick {
+        return whole_model::models().into();
+    }
+    let embeddings = BertEmbeddingsConfig::bert_base_uncased().with_hidden_size(64);
+    let tiny = BertModelConfig::new(embeddings).with_num_hidden_layers(2).with_num_attention_heads(2);
+    vec![("tiny (2 layers, H 64)", tiny.with_intermediate_size(256))]
+}
+
+/// More steps than on a CPU, where a step takes seconds.
+fn race(is_quick: bool) -> Race {
+    if is_quick {
+        Race { rounds: 1, turn: 1.0, warm_up: 0 }
+    } else {
+        Race { rounds: 7, turn: 1000.0, warm_up: 3 }
+    }
+}
+
+/// Kernel launches, and bytes of the device's memory.
+fn print_launches(shapes: &[[usize; 2]], models: &[(&str, BertModelConfig)]) {
+    let device = Device::default();
+    println!("launches of the input layer, and the bytes that it must move at least\n");
+    println!("| B × S | | burn-bert | Burn composed | MB at least |");
+    println!("|---|---|---|---|---|");
+    for &shape @ [batch, seq] in shapes {
+        for workload in WORKLOADS {
+            let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
+                let mut bench = Bench::new(workload, path, shape);
+                settled(&device, || bench.run())
+            });
+            let megabytes = operator_table::least_traffic(workload, shape) / 1e6;
+            println!("| {batch} × {seq} | {workload} | {fused} | {composed} | {megabytes:.1} |");
+        }
+    }
+    println!(
+        "\nlaunches of a training step by masked language modelling, and the memory that it leaves reserved\n"
+    );
+    println!("| model | launches | MB reserved |");
+    println!("|---|---|---|");
+    for (name, config) in models {
+        device.memory_cleanup();
+        let autodiff = device.clone().autodiff();
+        let batch = masked_lm_table::batch(config, &autodiff);
+        let mut training = Training::new(BertForMaskedLmConfig::new(config.clone()).init(&autodiff));
+        let launches = settled(&device, || training.step(|model| model.forward(&batch).loss));
+        let reserved = device.memory_pool_usage().map_or(f64::NAN, |usage| usage.bytes_reserved as f64 / 1e6);
+        println!("| {name} | {launches} | {reserved:.0} |");
+    }
+}
+
+/// The launches of a run when Burn has tuned its kernels and fused what it fuses.
+fn settled(device: &Device, mut run: impl FnMut()) -> usize {
+    (0..5).for_each(|_| run());
+    launches(device, run).len()
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# What this crate does on a GPU, from a folder of prebuilt programs: the machine needs a driver, but neither a network
+# nor Rust nor this repository.
+#
+#     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is vulkan (default), wgpu, cuda or rocm
+#     FOLDER/gpu.sh [--quick] [OUTPUT]          on the machine with the GPU
+#
+# A run has four parts: the behaviour suite, kernel launches and bytes, the input layer's times and those of whole
+# training steps. It ends with a table of the parts, and with exit status 1 if one of them failed. Everything that is
+# printed is kept in OUTPUT (default: burn-bert-gpu in the current folder). --quick takes small sizes, to see that
+# everything runs, on a software adapter for one.
+#
+# In the folder programs are compressed; a run unpacks them into OUTPUT for as long as it takes.
+#
+# PyTorch takes part if BURN_BERT_PYTHON, or else python3, has torch and transformers; on its GPU if it finds one.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+# Megabytes that the folder may have.
+limit=60
+
+build() {
+    local folder=$1 device=${2:-vulkan} features
+    case $device in
+    vulkan | wgpu | cuda | rocm) features=flex,checkpoint,$device ;;
+    *) echo "gpu.sh: no device '$device'; there are vulkan, wgpu, cuda and rocm" >&2 && exit 2 ;;
+    esac
+    mkdir -p "$folder"
+    folder=$(cd "$folder" && pwd)
+    cd "$here/.."
+    local cargo=(--profile gpu --no-default-features --features "$features")
+    # Other arguments, to use what a build for development has compiled already. Its programs are larger.
+    [ -z "${BURN_BERT_CARGO:-}" ] || read -ra cargo <<<"$BURN_BERT_CARGO"
+    local messages
+    messages=$(cargo test --no-run "${cargo[@]}" --test backend --bench gpu --message-format json)
+    local name program
+    for name in backend gpu; do
+        program=$(sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" <<<"$messages")
+        strip -o "$folder/$name" "$program"
+        gzip -9f "$folder/$name"
+    done
+    rm -rf "$folder/tests" "$folder/benches"
+    mkdir -p "$folder/tests/fixtures" "$folder/benches/peers"
+    cp -r tests/fixtures/{masked_lm,classifiers,sentences} "$folder/tests/fixtures"
+    cp benches/peers/{peer,bench_transformers,bench_masked_lm_torch}.py "$folder/benches/peers"
+    cp benches/gpu.sh "$folder"
+    { echo "$device" && git describe --always --dirty 2>/dev/null || echo unknown; } >"$folder/version"
+    local size
+    size=$(du -sm --apparent-size "$folder" | cut -f1)
+    echo "$folder: $size MB for $device"
+    if [ "$size" -gt $limit ] && [ -z "${BURN_BERT_CARGO:-}" ]; then
+        echo "gpu.sh: more than $limit MB" >&2
+        exit 1
+    fi
+}
+
+run() {
+    local size=() output=burn-bert-gpu
+    if [ "${1:-}" = --quick ]; then
+        size=(quick)
+        shift
+    fi
+    mkdir -p "${1:-$output}"
+    output=$(cd "${1:-$output}" && pwd)
+    local device commit
+    { read -r device && read -r commit; } <"$here/version"
+    export BURN_DEVICE=$device BURN_BERT_ROOT=$here
+    find_python
+    local name summary=$output/summary.md failed=0
+    for name in backend gpu; do
+        gzip -dc "$here/$name.gz" >"$output/$name"
+        chmod +x "$output/$name"
+    done
+    printf '| part | result | seconds |\n|---|---|---|\n' >"$summary"
+    echo "burn-bert $commit on $device"
+    cd "$output"
+    part suite ./backend "$device::"
+    part launches ./gpu launches "${size[@]}"
+    part operator ./gpu operator "${size[@]}"
+    part steps ./gpu steps "${size[@]}"
+    rm backend gpu
+    for name in launches operator steps; do
+        printf '\n' && cat "$output/$name.txt"
+    done
+    printf '\n' && cat "$summary"
+    return $failed
+}
+
+# Sets BURN_BERT_PYTHON if there is a Python that can take part, and PyTorch's device.
+find_python() {
+    local interpreter=${BURN_BERT_PYTHON:-python3} found
+    unset BURN_BERT_PYTHON
+    if found=$("$interpreter" -c '
+import torch, transformers
+print("cuda" if torch.cuda.is_available() else "cpu")' 2>/dev/null); then
+        export BURN_BERT_PYTHON=$interpreter BURN_BERT_TORCH_DEVICE=${BURN_BERT_TORCH_DEVICE:-$found}
+    else
+        echo "$interpreter has no torch and transformers: PyTorch's columns stay empty"
+    fi
+}
+
+# NAME COMMAND...: runs a part, adds a line to the summary.
+part() {
+    local name=$1 start=$SECONDS result
+    shift
+    printf '\n== %s\n' "$name"
+    if "$@" >"$output/$name.txt" 2>"$output/$name.log"; then
+        result=ok
+    else
+        result="**failed** (exit status $?), see $output/$name.log"
+        failed=1
+        tail -n 30 "$output/$name.txt" "$output/$name.log"
+    fi
+    if [ "$name" = suite ]; then
+        result="$result: $(sed -n 's/^test result: [^.]*\. \(.* failed\).*/\1/p' "$output/$name.txt")"
+    fi
+    echo "$result, $((SECONDS - start)) s"
+    echo "| $name | $result | $((SECONDS - start)) |" >>"$summary"
+}
+
+if [ "${1:-}" = --build ]; then
+    [ $# -ge 2 ] || { echo "usage: benches/gpu.sh --build FOLDER [DEVICE]" >&2 && exit 2; }
+    build "${@:2}"
+elif [ -e "$here/backend.gz" ] && [ -e "$here/gpu.gz" ]; then
+    run "$@"
+else
+    echo "gpu.sh: there are no programs beside it; first: benches/gpu.sh --build FOLDER [DEVICE]" >&2
+    exit 2
+fi

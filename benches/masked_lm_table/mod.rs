@@ -1,0 +1,110 @@
+//! The table of `compare_masked_lm`, on the default device.
+
+use crate::counting_allocator::count;
+use crate::race::{Peer, Race, contestants, time};
+use crate::whole_model::{Exchange, Training, assert_same_loss, megabytes, rate_against};
+use burn::prelude::*;
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch, PretrainedModel,
+};
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+use std::cell::RefCell;
+
+const BATCH: usize = 8;
+const SEQ: usize = 128;
+const MASK: u32 = 103;
+
+/// Trains each model for some steps and prints how fast.
+pub fn print(models: &[(&str, BertModelConfig)], race: Race) {
+    let torch = RefCell::new(Peer::python("bench_masked_lm_torch.py"));
+    println!("{}", contestants(&[&torch.borrow()]));
+    println!("{BATCH} × {SEQ} tokens; medians of tokens per second, ratios of burn-bert to them\n");
+    println!(
+        "| model | burn-bert | PyTorch | ratio | head on masked tokens | ratio | and fused AdamW | ratio | \
+         and bf16 autocast | ratio |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    let mut notes = Vec::new();
+    for (name, config) in models {
+        let device = Device::default().autodiff();
+        device.seed(0);
+        let model: BertForMaskedLm = BertForMaskedLmConfig::new(config.clone()).init(&device);
+        let windows = windows(config);
+        let batch = collated(&windows, &device);
+        let plain = collated(&windows, &device.clone().inner());
+        let exchange = Exchange::new(
+            |dir| model.save_pretrained(dir).expect("a checkpoint"),
+            json!({ "input_ids": rows(&plain), "labels": labels(&windows, &plain) }),
+        );
+        if let Some(torch) = &mut *torch.borrow_mut() {
+            let own = model.valid().forward(&plain).loss.into_scalar::<f64>();
+            for kind in ["every", "masked"] {
+                assert_same_loss(own, torch.loss(&exchange.case(kind)));
+            }
+        }
+        let mut training = Training::new(model);
+        let loss = |model: &BertForMaskedLm| model.forward(&batch).loss;
+        let mut step = || training.step(loss);
+        let ask = |kind: &str, steps| {
+            let mut torch = torch.borrow_mut();
+            torch.as_mut().map_or_else(Vec::new, |torch| torch.time(&exchange.case(kind), steps))
+        };
+        let [own, every, masked, fused, bf16] = race
+            .run([
+                Box::new(|steps| time(steps, &mut step)),
+                Box::new(|steps| ask("every", steps)),
+                Box::new(|steps| ask("masked", steps)),
+                Box::new(|steps| ask("fused", steps)),
+                Box::new(|steps| ask("bf16", steps)),
+            ])
+            .map(|milliseconds| (BATCH * SEQ) as f64 / milliseconds * 1e3);
+        let others = [every, masked, fused, bf16].map(|other| rate_against(own, other)).join(" | ");
+        println!("| {name} | {own:.0} | {others} |");
+        let ((), peak) = count(&mut step);
+        let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("masked")));
+        let theirs = theirs.map_or_else(String::new, |peak| format!("; PyTorch's {}", megabytes(peak)));
+        notes.push(format!(
+            "{name}: {}; peak of a step in the host's memory {}{theirs}",
+            training.breakdown(loss),
+            megabytes(peak.peak)
+        ));
+    }
+    println!("\n{}", notes.join("\n"));
+}
+
+/// The batch that everyone trains on.
+#[allow(dead_code)] // every benchmark takes what it needs
+pub fn batch(config: &BertModelConfig, device: &Device) -> MaskedLmBatch {
+    collated(&windows(config), device)
+}
+
+/// Ids without a mask among them.
+fn windows(config: &BertModelConfig) -> Vec<Vec<u32>> {
+    let vocab_size = config.embeddings.vocab_size as u32;
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let mut window = || (0..SEQ).map(|_| rng.random_range(MASK + 1..vocab_size)).collect();
+    (0..BATCH).map(|_| window()).collect()
+}
+
+/// All masked tokens become `[MASK]`, so that the peer can be told which they are.
+fn collated(windows: &[Vec<u32>], device: &Device) -> MaskedLmBatch {
+    let config = MaskedLmCollatorConfig::new(30_522, MASK, vec![0, MASK]).with_mask_replace_prob(1.0);
+    let collator = config.with_random_replace_prob(0.0).init();
+    let windows: Vec<_> = windows.iter().cloned().map(MaskedLmExample::new).collect();
+    collator.collate(&windows, 0, device).expect("windows of one length")
+}
+
+fn rows(batch: &MaskedLmBatch) -> Vec<Vec<u32>> {
+    let ids: Vec<u32> = batch.input.input_ids().expect("ids").into_data().iter().collect();
+    ids.chunks(SEQ).map(<[u32]>::to_vec).collect()
+}
+
+/// What the masked tokens were, −100 elsewhere.
+fn labels(windows: &[Vec<u32>], batch: &MaskedLmBatch) -> Vec<Vec<i64>> {
+    let label = |(&id, &shown): (&u32, &u32)| if shown == MASK { i64::from(id) } else { -100 };
+    let rows = rows(batch);
+    windows.iter().zip(&rows).map(|(window, row)| window.iter().zip(row).map(label).collect()).collect()
+}
