@@ -56,7 +56,7 @@ fn models(is_quick: bool) -> Vec<(&'static str, BertModelConfig)> {
     if !is_quick {
         return whole_model::models().into();
     }
-    let embeddings = BertEmbeddingsConfig::bert_base_uncased().with_hidden_size(64);
+    let embeddings = BertEmbeddingsConfig::bert_base_uncased().with_hidden_size(64).with_vocab_size(1000);
     let tiny = BertModelConfig::new(embeddings).with_num_hidden_layers(2).with_num_attention_heads(2);
     vec![("tiny (2 layers, H 64)", tiny.with_intermediate_size(256))]
 }
