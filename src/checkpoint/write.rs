@@ -7,8 +7,9 @@ use crate::regular_file;
 use burn::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
+use serde::Serialize;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -24,11 +25,20 @@ pub(super) enum Payload {
     Copy(Arc<File>, u64, u64),
 }
 
+/// The header of a file. `safetensors` would write the metadata in another order each time.
+#[derive(Serialize)]
+struct Header<'a> {
+    #[serde(rename = "__metadata__")]
+    metadata: &'a BTreeMap<String, String>,
+    #[serde(flatten)]
+    tensors: Metadata,
+}
+
 /// The tensors of a file that will be written.
 #[derive(Default)]
 pub(crate) struct Tensors {
     tensors: Vec<(String, Dtype, Vec<usize>, Payload)>,
-    metadata: HashMap<String, String>,
+    metadata: BTreeMap<String, String>,
 }
 
 impl Tensors {
@@ -46,7 +56,8 @@ impl Tensors {
                 self.tensors.push((name, info.dtype, info.shape.clone(), payload));
             }
         }
-        self.metadata = file.metadata().metadata().clone().unwrap_or_default();
+        self.metadata =
+            file.metadata().metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
     }
 
     /// Notes which config the tensors go with.
@@ -68,8 +79,8 @@ impl Tensors {
             let info = TensorInfo { dtype: *dtype, shape: shape.clone(), data_offsets: (start, end) };
             infos.push((key.clone(), info));
         }
-        let metadata = Metadata::new(Some(self.metadata), infos).map_err(io::Error::other)?;
-        let mut header = serde_json::to_vec(&metadata)?;
+        let tensors = Metadata::new(None, infos).map_err(io::Error::other)?;
+        let mut header = serde_json::to_vec(&Header { metadata: &self.metadata, tensors })?;
         header.resize(header.len().next_multiple_of(8), b' ');
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;

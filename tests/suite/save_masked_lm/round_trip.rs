@@ -45,6 +45,18 @@ fn a_new_directory_has_the_keys_and_fields_that_transformers_writes() {
 }
 
 #[test]
+fn the_same_model_gives_the_same_bytes_at_every_save() {
+    let (model, _) = load(&fixture("tiny_bert"));
+    let saved = || {
+        let dir = tempfile::tempdir().unwrap();
+        model.save_pretrained(dir.path()).unwrap();
+        ["model.safetensors", "config.json"].map(|name| fs::read(dir.path().join(name)).unwrap())
+    };
+    let first = saved();
+    assert!((0..16).all(|_| saved() == first));
+}
+
+#[test]
 fn the_config_names_the_dtype_that_the_weights_have() {
     let half = json!("float16");
     let dir = with_fields("tiny_bert", &[("dtype", half.clone()), ("torch_dtype", half)]);
