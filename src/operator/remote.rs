@@ -44,6 +44,10 @@ impl Arguments {
         self.tensors.push(tensor.into_ir());
     }
 
+    pub(crate) fn tensors<const N: usize>(&mut self, tensors: [FloatTensor<Remote>; N]) {
+        tensors.into_iter().for_each(|tensor| self.tensor(tensor));
+    }
+
     pub(crate) fn count(&mut self, count: usize) {
         self.numbers.push(ScalarIr::UInt(count as u64));
     }
@@ -164,6 +168,10 @@ impl<'a, B: BackendIr> Received<'a, B> {
         self.handles.get_float_tensor::<B>(tensor)
     }
 
+    pub(crate) fn floats<const N: usize>(&mut self) -> [FloatTensor<B>; N] {
+        std::array::from_fn(|_| self.float())
+    }
+
     pub(crate) fn int(&mut self) -> IntTensor<B> {
         let tensor = self.tensors.next().expect(OTHER_CLIENT);
         self.handles.get_int_tensor::<B>(tensor)
@@ -208,6 +216,11 @@ impl<'a, B: BackendIr> Received<'a, B> {
     pub(crate) fn reply(&mut self, tensor: FloatTensor<B>) {
         let id = self.result();
         self.handles.register_float_tensor::<B>(id, tensor);
+    }
+
+    /// Gives the client the next results.
+    pub(crate) fn reply_all<const N: usize>(&mut self, tensors: [FloatTensor<B>; N]) {
+        tensors.into_iter().for_each(|tensor| self.reply(tensor));
     }
 
     /// Gives the client the gradients that there are.

@@ -10,4 +10,4 @@ mod watch;
 mod workers;
 
 pub use server::server;
-pub use workers::Workers;
+pub use workers::{Workers, WorkersConfig};

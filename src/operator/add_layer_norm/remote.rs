@@ -37,7 +37,7 @@ impl AddLayerNormOps for Remote {
     ) -> Vec<Option<FloatTensor<Self>>> {
         let operands = input.operands().map(|operand| Some(spec(operand)));
         let mut call = input.call();
-        [mean, rstd, grad].map(|tensor| call.arguments().tensor(tensor));
+        call.arguments().tensors([mean, rstd, grad]);
         call.send_backward(BACKWARD, operands, needs).into()
     }
 }
@@ -46,7 +46,7 @@ impl AddLayerNorm<Remote> {
     fn call(self) -> Call {
         let mut call = Call::on(&self.x);
         let to = call.arguments();
-        [self.x, self.bias, self.residual, self.gamma, self.beta].map(|tensor| to.tensor(tensor));
+        to.tensors([self.x, self.bias, self.residual, self.gamma, self.beta]);
         to.real(self.epsilon);
         to.dropout(self.dropout);
         to.path(self.path);
@@ -77,11 +77,11 @@ pub(crate) fn register<B: BackendIr + AddLayerNormOps>(registry: &mut CustomOpRe
     serve(registry, WITH_STATISTICS, |from| {
         let input = AddLayerNorm::received(from);
         let (y, mean, rstd) = B::add_layer_norm_with_statistics(input);
-        [y, mean, rstd].map(|tensor| from.reply(tensor));
+        from.reply_all([y, mean, rstd]);
     });
     serve(registry, BACKWARD, |from| {
         let input = AddLayerNorm::received(from);
-        let [mean, rstd, grad] = [(); 3].map(|()| from.float());
+        let [mean, rstd, grad] = from.floats();
         let needs = from.flags();
         from.reply_gradients(B::add_layer_norm_backward(input, mean, rstd, grad, needs));
     });

@@ -39,7 +39,7 @@ impl AttentionOps for Remote {
         let [query, key, value] = [&input.query, &input.key, &input.value].map(|rows| Some(spec(rows)));
         let operands = [query, key, value, input.bias.added().map(spec)];
         let mut call = input.call();
-        [max, inverse_sum, grad].map(|tensor| call.arguments().tensor(tensor));
+        call.arguments().tensors([max, inverse_sum, grad]);
         call.send_backward(BACKWARD, operands, needs).into()
     }
 }
@@ -48,7 +48,7 @@ impl Attention<Remote> {
     fn call(self) -> Call {
         let mut call = Call::on(&self.query);
         let to = call.arguments();
-        [self.query, self.key, self.value].map(|rows| to.tensor(rows));
+        to.tensors([self.query, self.key, self.value]);
         to.count(self.lengths.len());
         self.lengths.into_iter().for_each(|length| to.count(length));
         to.count(self.heads);
@@ -90,11 +90,11 @@ pub(crate) fn register<B: BackendIr + AttentionOps>(registry: &mut CustomOpRegis
     serve(registry, WITH_STATISTICS, |from| {
         let input = Attention::received(from);
         let (output, max, inverse_sum) = B::packed_attention_with_statistics(input);
-        [output, max, inverse_sum].map(|tensor| from.reply(tensor));
+        from.reply_all([output, max, inverse_sum]);
     });
     serve(registry, BACKWARD, |from| {
         let input = Attention::received(from);
-        let [max, inverse_sum, grad] = [(); 3].map(|()| from.float());
+        let [max, inverse_sum, grad] = from.floats();
         let needs = from.flags();
         from.reply_gradients(B::packed_attention_backward(input, max, inverse_sum, grad, needs));
     });

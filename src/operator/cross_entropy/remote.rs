@@ -38,7 +38,7 @@ impl CrossEntropyOps for Remote {
     ) -> FloatTensor<Self> {
         let logits = spec(&input.logits);
         let mut call = input.call();
-        [largest, log_sums, grad].map(|tensor| call.arguments().tensor(tensor));
+        call.arguments().tensors([largest, log_sums, grad]);
         let [gradient] = call.send_for(BACKWARD, [logits]);
         gradient
     }
@@ -69,11 +69,11 @@ pub(crate) fn register<B: BackendIr + CrossEntropyOps>(registry: &mut CustomOpRe
     serve(registry, WITH_STATISTICS, |from| {
         let input = CrossEntropy::received(from);
         let (loss, largest, log_sums) = B::cross_entropy_with_statistics(input);
-        [loss, largest, log_sums].map(|tensor| from.reply(tensor));
+        from.reply_all([loss, largest, log_sums]);
     });
     serve(registry, BACKWARD, |from| {
         let input = CrossEntropy::received(from);
-        let [largest, log_sums, grad] = [(); 3].map(|()| from.float());
+        let [largest, log_sums, grad] = from.floats();
         from.reply(B::cross_entropy_backward(input, largest, log_sums, grad));
     });
 }

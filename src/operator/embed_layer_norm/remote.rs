@@ -42,7 +42,7 @@ impl EmbeddingOps for Remote {
         let operands =
             [words, token_types, positions, Some(spec(&input.gamma)), Some(spec(&input.beta))];
         let mut call = input.call();
-        [mean, rstd, grad].map(|tensor| call.arguments().tensor(tensor));
+        call.arguments().tensors([mean, rstd, grad]);
         EmbedLayerNormGradients::new(call.send_backward(BACKWARD, operands, needs))
     }
 }
@@ -63,9 +63,9 @@ impl EmbedLayerNorm<Remote> {
     fn call(self) -> Call {
         let mut call = Call::on(&self.gamma);
         let to = call.arguments();
-        self.shape.map(|axis| to.count(axis));
-        [self.words, self.token_types, self.positions].map(|rows| rows.send(to));
-        [self.gamma, self.beta].map(|tensor| to.tensor(tensor));
+        self.shape.into_iter().for_each(|axis| to.count(axis));
+        [self.words, self.token_types, self.positions].into_iter().for_each(|rows| rows.send(to));
+        to.tensors([self.gamma, self.beta]);
         to.real(self.epsilon);
         to.dropout(self.dropout);
         to.path(self.path);
@@ -142,11 +142,11 @@ pub(crate) fn register<B: BackendIr + EmbeddingOps>(registry: &mut CustomOpRegis
     serve(registry, WITH_STATISTICS, |from| {
         let input = EmbedLayerNorm::received(from);
         let (y, mean, rstd) = B::embed_layer_norm_with_statistics(input);
-        [y, mean, rstd].map(|tensor| from.reply(tensor));
+        from.reply_all([y, mean, rstd]);
     });
     serve(registry, BACKWARD, |from| {
         let input = EmbedLayerNorm::received(from);
-        let [mean, rstd, grad] = [(); 3].map(|()| from.float());
+        let [mean, rstd, grad] = from.floats();
         let needs = from.flags();
         let gradients = B::embed_layer_norm_backward(input, mean, rstd, grad, needs);
         from.reply_gradients(gradients.into_array());
