@@ -49,6 +49,9 @@ impl WorkersConfig {
 
     /// Connects to all devices of the workers, and tries a transfer between them.
     ///
+    /// Burn keeps the session of a device for the life of the process, even one that was lost: a training goes on after
+    /// the loss of a worker in a new process.
+    ///
     /// # Errors
     ///
     /// [`Error::Worker`] for the first worker that cannot be reached in time, refuses the token, speaks another version

@@ -8,7 +8,7 @@ use burn::optim::SgdConfig;
 use burn::prelude::*;
 use burn_bert::remote::WorkersConfig;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,11 @@ fn lose(lost: usize, fault: impl FnOnce(&Worker) + Send + 'static) -> (String, S
 
     let before = finished(dir.path(), RATE);
     assert!(before >= 2);
-    let path = dir.path().to_path_buf();
-    within(LIMIT, move || train_on(vec![left], path, before + 3)).unwrap();
+    let mut client = client_of(&[left], dir.path(), before + 3);
+    let input = client.stdin.take(); // waiting would close it, which ends the process
+    let status = within(LIMIT, move || client.wait().unwrap());
+    drop(input);
+    assert!(status.success());
     assert_eq!(finished(dir.path(), RATE), before + 3);
     (error, named)
 }
@@ -96,14 +99,7 @@ fn a_client_that_dies_leaves_its_workers_for_the_next_one() {
     let workers = [Worker::start(), Worker::start()];
     let addresses = workers.each_ref().map(|worker| worker.address.clone());
     let dir = tempfile::tempdir().unwrap();
-    let mut client = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "faults::client", "--nocapture"])
-        .env("WORKERS", addresses.join(","))
-        .env("DIR", dir.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut client = client_of(&addresses, dir.path(), 100_000);
     wait_for_epoch(dir.path(), 2);
     signal_to(client.id(), "KILL");
     client.wait().unwrap();
@@ -113,12 +109,25 @@ fn a_client_that_dies_leaves_its_workers_for_the_next_one() {
     assert_eq!(finished(dir.path(), RATE), before + 3);
 }
 
+/// A process that trains; Burn keeps a device's session for the life of a process, even one that was lost.
+fn client_of(addresses: &[String], dir: &Path, epochs: usize) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "faults::client", "--nocapture"])
+        .env("WORKERS", addresses.join(","))
+        .env("DIR", dir)
+        .env("EPOCHS", epochs.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
 #[test]
 #[ignore = "needs a test that starts it: it is the client's process"]
 fn client() {
     end_with_the_test();
-    let addresses = std::env::var("WORKERS").unwrap().split(',').map(String::from).collect();
-    train_on(addresses, std::env::var("DIR").unwrap().into(), 100_000).unwrap();
+    let [addresses, dir, epochs] = ["WORKERS", "DIR", "EPOCHS"].map(|name| std::env::var(name).unwrap());
+    train_on(addresses.split(',').map(String::from).collect(), dir.into(), epochs.parse().unwrap()).unwrap();
 }
 
 #[test]
