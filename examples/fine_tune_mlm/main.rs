@@ -69,7 +69,10 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let settings = args.settings.clone();
     settings.validate()?;
-    ensure!(settings.devices == 1 || !args.workers.any(), "--devices is for this machine's GPUs, not for --workers");
+    ensure!(
+        settings.devices == 1 || !args.workers.any(),
+        "--devices is for this machine's GPUs, not for --workers"
+    );
     args.workers.clone().train(|| gpus::devices(settings.devices), move |devices| fine_tune(&args, &devices))
 }
 

@@ -50,7 +50,10 @@ impl Heartbeat {
                 Err(error) => return Err(error),
             }
             if !b"HTTP/1.1 404".iter().zip(&answer).all(|(a, b)| a == b) {
-                return Err(io::Error::new(ErrorKind::InvalidData, "the answer is not that of a Burn server"));
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "the answer is not that of a Burn server",
+                ));
             }
             // A 404 of the server has no body.
             if answer.ends_with(b"\r\n\r\n") {

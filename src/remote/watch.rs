@@ -75,7 +75,9 @@ impl Workers {
 
         let (mut end, mut process, mut session) = (None, None, None);
         let mut deadline: Option<Instant> = None;
-        while deadline.is_none_or(|deadline| Instant::now() < deadline) && (end.is_none() || process.is_none()) {
+        while deadline.is_none_or(|deadline| Instant::now() < deadline)
+            && (end.is_none() || process.is_none())
+        {
             match news.recv_timeout(BEAT) {
                 Ok(Event::End(Ok(Ok(value)))) => return Ok(value),
                 Ok(Event::End(failed)) => end = Some(failed),

@@ -65,7 +65,11 @@ impl WorkersConfig {
     }
 
     fn connect_to(&self, address: &str) -> Result<Host> {
-        let lost = |problem: &str, source| Error::Worker { address: address.into(), problem: problem.into(), source };
+        let lost = |problem: &str, source| Error::Worker {
+            address: address.into(),
+            problem: problem.into(),
+            source,
+        };
         let authority = address.strip_prefix("ws://").map(|rest| rest.trim_end_matches('/'));
         let Some(authority) = authority.filter(|authority| authority.contains(':')) else {
             return Err(lost("is not an address of the form ws://HOST:PORT", None));

@@ -134,14 +134,17 @@ fn client() {
 fn what_a_training_returns_or_panics_with_comes_through_while_its_workers_live() {
     let _turn = turn();
     let worker = Worker::start();
-    let connect = |worker: &Worker| WorkersConfig::new([worker.address.as_str()]).with_patience(PATIENCE).connect();
+    let connect =
+        |worker: &Worker| WorkersConfig::new([worker.address.as_str()]).with_patience(PATIENCE).connect();
     let number = connect(&worker).unwrap().watch(|| Ok::<_, burn_bert::Error>(7)).unwrap();
     assert_eq!(number, 7);
     let workers = connect(&worker).unwrap();
-    let error = within(LIMIT, move || workers.watch(|| Err::<(), _>(anyhow::anyhow!("no disk")))).unwrap_err();
+    let error =
+        within(LIMIT, move || workers.watch(|| Err::<(), _>(anyhow::anyhow!("no disk")))).unwrap_err();
     assert_eq!(error.to_string(), "no disk");
     let workers = connect(&worker).unwrap();
-    let panic = thread::spawn(move || workers.watch(|| -> Result<()> { panic!("a defect") })).join().unwrap_err();
+    let panic =
+        thread::spawn(move || workers.watch(|| -> Result<()> { panic!("a defect") })).join().unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"a defect"));
 }
 

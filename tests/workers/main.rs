@@ -25,7 +25,8 @@ fn within<T: Send + 'static>(limit: Duration, f: impl FnOnce() -> T + Send + 'st
     let (sender, result) = std::sync::mpsc::channel();
     let start = Instant::now();
     std::thread::spawn(move || sender.send(f()));
-    let result = result.recv_timeout(limit).unwrap_or_else(|error| panic!("{error} after {:?}", start.elapsed()));
+    let result =
+        result.recv_timeout(limit).unwrap_or_else(|error| panic!("{error} after {:?}", start.elapsed()));
     println!("after {:.1} s", start.elapsed().as_secs_f64());
     result
 }

@@ -69,7 +69,10 @@ fn a_server_without_sessions_is_named() {
 fn a_worker_whose_token_is_another_is_named() {
     let _turn = turn();
     let worker = Worker::start_with("127.0.0.1:0", Some("right"));
-    for config in [WorkersConfig::new([worker.address.as_str()]), WorkersConfig::new([worker.address.as_str()]).with_token("wrong")] {
+    for config in [
+        WorkersConfig::new([worker.address.as_str()]),
+        WorkersConfig::new([worker.address.as_str()]).with_token("wrong"),
+    ] {
         let (message, cause) = refused(config, &worker.address);
         assert_eq!(message, "refuses the session");
         assert_eq!(cause, "the server's authorizer rejected the credential");

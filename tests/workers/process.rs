@@ -31,7 +31,10 @@ impl Worker {
         }
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let address = output.lines().map_while(Result::ok).find_map(|line| Some(line[line.find("ws://")?..].to_string()));
+        let address = output
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| Some(line[line.find("ws://")?..].to_string()));
         Self { process, address: address.expect("the worker's address") }
     }
 

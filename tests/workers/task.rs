@@ -12,7 +12,9 @@ use burn::train::{ExecutionStrategy, Learner, MultiDeviceOptim, SupervisedTraini
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Label, LabelledLoader, LabelledText, ProgressLines, Run, SequenceBatcher, Training};
+use burn_bert::training::{
+    Label, LabelledLoader, LabelledText, ProgressLines, Run, SequenceBatcher, Training,
+};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +36,8 @@ pub fn model() -> BertForSequenceClassification {
         .with_num_attention_heads(2)
         .with_intermediate_size(32)
         .with_attention_probs_dropout_prob(0.0);
-    let model = BertForSequenceClassificationConfig::new(bert).with_classifier_dropout(Some(0.0)).init(&device);
+    let model =
+        BertForSequenceClassificationConfig::new(bert).with_classifier_dropout(Some(0.0)).init(&device);
     values(&model);
     model
 }

@@ -39,8 +39,7 @@ impl EmbeddingOps for Remote {
         needs: Needs,
     ) -> EmbedLayerNormGradients<Self> {
         let [words, token_types, positions] = input.sources().map(|source| source.map(spec));
-        let operands =
-            [words, token_types, positions, Some(spec(&input.gamma)), Some(spec(&input.beta))];
+        let operands = [words, token_types, positions, Some(spec(&input.gamma)), Some(spec(&input.beta))];
         let mut call = input.call();
         call.arguments().tensors([mean, rstd, grad]);
         EmbedLayerNormGradients::new(call.send_backward(BACKWARD, operands, needs))
