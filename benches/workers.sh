@@ -22,7 +22,7 @@ run() {
     done
     for ((i = 0; i < $1; i++)); do
         until grep -qs '^ws://' "$WORK/worker$i"; do sleep 0.05; done
-        workers+=("$(cut -d' ' -f1 "$WORK/worker$i")")
+        workers+=("$(sed -n 's/^\(ws:[^ ]*\) .*/\1/p' "$WORK/worker$i")")
     done
     addresses=$(IFS=,; echo "${workers[*]}")
     local bytes=$(cat /sys/class/net/lo/statistics/tx_bytes) start=$(date +%s.%N)
