@@ -65,6 +65,7 @@
 //! | [`optim`] | AdamW, clipping by the global norm, warm-up, a learning rate per layer |
 //! | [`sparse`] | training steps whose cost follows the batch, not the vocabulary |
 //! | [`functional`], [`ops`] | the fused operators, for tensors and for backends |
+//! | `remote` | workers: the devices of other machines |
 //! | [`gradcheck`] | the gradient of any Burn module against central differences |
 //!
 //! # Features
@@ -75,6 +76,7 @@
 //! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
 //! | `tokenizers` | text to batches, as transformers' tokenizers |
 //! | `train` | Burn's trainer |
+//! | `remote` | training on several machines, through Burn's remote devices |
 //! | `x86-v4` (default) | matrix products of Flex with AVX-512 on CPUs that have it |
 //!
 //! # Errors
@@ -99,6 +101,8 @@ mod operator;
 pub mod optim;
 #[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
 mod regular_file;
+#[cfg(feature = "remote")]
+pub mod remote;
 pub mod sparse;
 pub mod text;
 pub mod training;

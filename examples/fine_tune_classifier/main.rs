@@ -8,6 +8,8 @@
 
 #[path = "../pictures/confusion.rs"]
 mod confusion;
+#[path = "../devices/mod.rs"]
+mod devices;
 #[path = "../pictures/loss.rs"]
 mod loss;
 mod settings;
@@ -18,7 +20,7 @@ use burn::data::dataset::Dataset;
 use burn::module::{Lora, Module, ParamGroup};
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
-use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining};
+use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy};
 use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
     SequenceClassificationBatch,
@@ -27,7 +29,7 @@ use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
     ConfusionMatrix, ConfusionMetric, LabelledLoader, LabelledTexts, Patience, Run, SequenceBatcher,
-    TextColumns, Training, progress,
+    TextColumns, Training,
 };
 use clap::Parser;
 use mimalloc::MiMalloc;
@@ -64,17 +66,22 @@ struct Args {
     resume: bool,
 
     #[command(flatten)]
+    workers: devices::Workers,
+
+    #[command(flatten)]
     settings: Settings,
 }
 
 fn main() -> Result<()> {
-    fine_tune(&Args::parse())
+    let args = Args::parse();
+    args.settings.validate()?;
+    let workers = args.workers.clone();
+    workers.train(|| Ok(vec![Device::default()]), move |devices| fine_tune(&args, &devices))
 }
 
-fn fine_tune(args: &Args) -> Result<()> {
+fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let settings = &args.settings;
-    settings.validate()?;
-    let device = Device::default();
+    let device = devices[0].clone();
     let run = Run::open(&args.output, settings, args.resume)?;
     let best = run.losses()?.best_epoch();
     if let (Some(patience), Some(best)) = (settings.patience, best)
@@ -122,7 +129,9 @@ fn fine_tune(args: &Args) -> Result<()> {
     run.copy_companions(&args.checkpoint)?;
 
     // The training.
-    let batches = texts.div_ceil(settings.batch_size);
+    // Each device has its share of the texts, the last one also what is left.
+    let most = texts - texts / devices.len() * (devices.len() - 1);
+    let batches = most.div_ceil(settings.batch_size);
     let steps = batches.div_ceil(settings.accumulation) * settings.epochs;
     let schedule = linear_warmup_decay(settings.learning_rate, steps / 10, steps)?;
     let schedule = match settings.layer_decay {
@@ -141,7 +150,8 @@ fn fine_tune(args: &Args) -> Result<()> {
         .grads_accumulation(settings.accumulation)
         .with_default_checkpointers() // the last two, and the best
         .num_epochs(settings.epochs)
-        .renderer(progress(&interrupter, run.finished_epochs()))
+        .with_training_strategy(TrainingStrategy::Default(devices::strategy(devices)))
+        .renderer(args.workers.progress(&interrupter, run.finished_epochs()))
         .with_interrupter(interrupter.clone());
     if let Some(epochs) = settings.patience {
         training = training.early_stopping(Patience { epochs });

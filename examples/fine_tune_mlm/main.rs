@@ -6,6 +6,10 @@
 //! loss. Ctrl-C (in the dashboard `q`, then `s`) stops after the current batch and saves; `--resume` continues from the
 //! last validation.
 
+#[path = "../devices/mod.rs"]
+mod devices;
+#[path = "../devices/gpus.rs"]
+mod gpus;
 #[path = "../pictures/loss.rs"]
 mod picture;
 mod settings;
@@ -14,15 +18,12 @@ use anyhow::{Context, Result, bail, ensure};
 use burn::data::dataloader::DataLoader;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
-use burn::train::{
-    ExecutionStrategy, Interrupter, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
-    TrainingStrategy,
-};
+use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy};
 use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
-    Corpus, MaskedLmCollatorConfig, Patience, Run, Training, TrainingLoader, ValidationLoader, progress,
+    Corpus, MaskedLmCollatorConfig, Patience, Run, Training, TrainingLoader, ValidationLoader,
 };
 use clap::Parser;
 use mimalloc::MiMalloc;
@@ -58,17 +59,25 @@ struct Args {
     resume: bool,
 
     #[command(flatten)]
+    workers: devices::Workers,
+
+    #[command(flatten)]
     settings: Settings,
 }
 
 fn main() -> Result<()> {
-    fine_tune(&Args::parse())
+    let args = Args::parse();
+    let settings = args.settings.clone();
+    settings.validate()?;
+    ensure!(
+        settings.devices == 1 || !args.workers.any(),
+        "--devices is for this machine's GPUs, not for --workers"
+    );
+    args.workers.clone().train(|| gpus::devices(settings.devices), move |devices| fine_tune(&args, &devices))
 }
 
-fn fine_tune(args: &Args) -> Result<()> {
+fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let settings = &args.settings;
-    settings.validate()?;
-    let devices = settings.devices()?;
     let device = devices[0].clone();
     let run = Run::open(&args.output, settings, args.resume)?;
     let best = run.losses()?.best_epoch();
@@ -100,7 +109,7 @@ fn fine_tune(args: &Args) -> Result<()> {
         held_out.len(),
         settings.seq_len
     );
-    let batches = settings.eval_every * settings.batches_per_step();
+    let batches = settings.eval_every * settings.accumulation * devices.len();
     let train = TrainingLoader::new(
         corpus.clone(),
         collator.clone(),
@@ -123,12 +132,8 @@ fn fine_tune(args: &Args) -> Result<()> {
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .grads_accumulation(settings.accumulation)
         .with_default_checkpointers()
-        .num_epochs(settings.epochs());
-    if devices.len() > 1 {
-        let devices = devices.into_iter().map(Device::autodiff).collect();
-        let strategy = ExecutionStrategy::multi(devices, MultiDeviceOptim::OptimMainDevice);
-        training = training.with_training_strategy(TrainingStrategy::Default(strategy));
-    }
+        .num_epochs(settings.epochs())
+        .with_training_strategy(TrainingStrategy::Default(devices::strategy(devices)));
     if run.finished_epochs() > 0 {
         training = training.checkpoint(run.finished_epochs());
     }
@@ -138,7 +143,7 @@ fn fine_tune(args: &Args) -> Result<()> {
     let interrupter = Interrupter::new();
     let training = training
         .with_interrupter(interrupter.clone())
-        .renderer(progress(&interrupter, run.finished_epochs()));
+        .renderer(args.workers.progress(&interrupter, run.finished_epochs()));
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
 
     let start = Instant::now();

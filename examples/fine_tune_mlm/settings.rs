@@ -1,8 +1,6 @@
 //! The settings of a run.
 
-use anyhow::{Result, bail, ensure};
-use burn::prelude::*;
-use burn::tensor::DeviceType;
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -84,39 +82,6 @@ impl Settings {
             0.0 => f64::INFINITY,
             norm => norm,
         }
-    }
-
-    /// Batches in an optimiser step, of all devices together.
-    pub fn batches_per_step(&self) -> usize {
-        self.accumulation * self.devices
-    }
-
-    /// The devices that train: the default one, or as many GPUs of one kind.
-    pub fn devices(&self) -> Result<Vec<Device>> {
-        ensure!(self.devices > 0, "--devices is 0, but must be at least 1");
-        if self.devices == 1 {
-            return Ok(vec![Device::default()]);
-        }
-        let kinds: Vec<DeviceType> = vec![
-            #[cfg(feature = "cuda")]
-            DeviceType::Cuda,
-            #[cfg(feature = "rocm")]
-            DeviceType::Rocm,
-            #[cfg(feature = "metal")]
-            DeviceType::Metal,
-            #[cfg(feature = "vulkan")]
-            DeviceType::Vulkan,
-            #[cfg(feature = "webgpu")]
-            DeviceType::WebGpu,
-            #[cfg(feature = "wgpu")]
-            DeviceType::Wgpu,
-        ];
-        let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
-        let Some(mut devices) = kinds.into_iter().find(|devices| devices.len() >= self.devices) else {
-            bail!("--devices is {}, but no kind of GPU that is compiled in has so many", self.devices);
-        };
-        devices.truncate(self.devices);
-        Ok(devices)
     }
 
     pub fn validate(&self) -> Result<()> {

@@ -570,6 +570,18 @@ pub enum Error {
         problem: String,
     },
 
+    /// A worker of a training on several machines that cannot be used, or was lost.
+    #[cfg(feature = "remote")]
+    #[error("worker {address} {problem}")]
+    Worker {
+        /// Its address.
+        address: String,
+        /// What is wrong.
+        problem: String,
+        /// What the network or Burn says; `None` if it says nothing.
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+
     /// A text file without text.
     #[error("{} has no text: it is empty or blank", path.display())]
     NoText {

@@ -11,6 +11,8 @@ pub(crate) fn is_listed(kind: &DispatchTensorKind) -> bool {
         DispatchTensorKind::NdArray(_) => true,
         #[cfg(feature = "_cubecl")]
         DispatchTensorKind::Cube(_) => true,
+        #[cfg(feature = "remote")]
+        DispatchTensorKind::Remote(_) => true,
         DispatchTensorKind::Autodiff(inner) => is_listed(inner),
         #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
         _ => false,
@@ -28,6 +30,9 @@ pub(crate) fn draws_masks(kind: &DispatchTensorKind) -> bool {
         // cannot in a browser.
         #[cfg(all(not(target_family = "wasm"), feature = "_cubecl"))]
         DispatchTensorKind::Cube(_) => true,
+        // The worker reads the seed.
+        #[cfg(feature = "remote")]
+        DispatchTensorKind::Remote(_) => true,
         DispatchTensorKind::Autodiff(inner) => draws_masks(inner),
         #[allow(unreachable_patterns)]
         _ => false,

@@ -19,6 +19,8 @@ mod graph;
 pub(crate) mod parallel;
 mod path;
 mod philox;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;
 mod rows;
 
 /// The fused operators on tensors, without a module.

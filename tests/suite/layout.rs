@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From top to bottom. A room may import from those below it.
-const LADDER: [&[&str]; 9] = [
+const LADDER: [&[&str]; 10] = [
     &["training"],
     &["model"],
     &["encoder", "checkpoint", "text"],
     &["sparse"],
     &["embeddings"],
     &["optim"],
+    &["remote"],
     &["operator"],
     &["regular_file"],
     &["error"],

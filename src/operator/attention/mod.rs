@@ -8,3 +8,5 @@ pub(crate) mod input;
 pub(crate) mod ops;
 mod rectangle;
 mod reference;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;

@@ -7,3 +7,5 @@ pub(crate) mod functional;
 pub(crate) mod input;
 pub(crate) mod ops;
 mod reference;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;

@@ -7,5 +7,7 @@ pub(crate) mod functional;
 pub(crate) mod input;
 pub(crate) mod ops;
 mod reference;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;
 #[cfg(all(test, feature = "flex"))]
 mod tests;

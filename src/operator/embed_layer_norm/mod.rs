@@ -12,5 +12,7 @@ pub(crate) mod input;
 mod ndarray;
 pub(crate) mod ops;
 pub(crate) mod reference;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;
 #[cfg(all(test, feature = "flex"))]
 mod tests;

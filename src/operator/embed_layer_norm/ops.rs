@@ -36,6 +36,7 @@ use burn::backend::{Backend, backend_extension};
     Flex: cfg(feature = "flex"),
     NdArray: cfg(feature = "ndarray"),
     Cube: cfg(feature = "_cubecl"),
+    Remote: cfg(feature = "remote"),
     Fusion: cfg(feature = "_cubecl"),
     Autodiff,
 )]

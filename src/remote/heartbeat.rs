@@ -1,0 +1,126 @@
+//! Whether a worker's process answers.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// The longest answer that is read.
+const LONGEST: usize = 8 * 1024;
+
+/// One HTTP connection to a worker's port. It stays open, so a worker that died and came back is not taken for the one
+/// that holds the tensors: the connection to that one is gone.
+#[derive(Debug)]
+pub(super) struct Heartbeat {
+    stream: TcpStream,
+    request: String,
+}
+
+impl Heartbeat {
+    /// Connects to `authority`, `HOST:PORT`, which must answer within `patience`, now and at every beat.
+    pub(super) fn open(authority: &str, patience: Duration) -> io::Result<Self> {
+        let mut refused = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in authority.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(patience))?;
+                    stream.set_write_timeout(Some(patience))?;
+                    // No path of a worker: the answer is a 404, which takes no session.
+                    let request = format!("GET / HTTP/1.1\r\nhost: {authority}\r\n\r\n");
+                    return Ok(Self { stream, request });
+                }
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn beat(&mut self) -> io::Result<()> {
+        self.stream.write_all(self.request.as_bytes())?;
+        let mut answer = Vec::new();
+        let mut part = [0; 1024];
+        while answer.len() < LONGEST {
+            match self.stream.read(&mut part) {
+                Ok(0) => return Err(io::Error::new(ErrorKind::ConnectionReset, "the connection was closed")),
+                Ok(read) => answer.extend_from_slice(&part[..read]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Err(io::Error::new(ErrorKind::TimedOut, "no answer in time"));
+                }
+                Err(error) => return Err(error),
+            }
+            if !b"HTTP/1.1 404".iter().zip(&answer).all(|(a, b)| a == b) {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "the answer is not that of a Burn server",
+                ));
+            }
+            // A 404 of the server has no body.
+            if answer.ends_with(b"\r\n\r\n") {
+                return Ok(());
+            }
+        }
+        Err(io::Error::new(ErrorKind::InvalidData, "the answer has no end"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Instant;
+
+    const PATIENCE: Duration = Duration::from_millis(300);
+
+    /// A peer that sends `answers`, one a connection's request, and then closes or stays.
+    fn peer(answers: &'static [&'static str], stays: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            for answer in answers {
+                let mut request = [0; 512];
+                let _ = stream.read(&mut request).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+            if stays {
+                thread::sleep(10 * PATIENCE);
+            }
+        });
+        authority
+    }
+
+    fn problem(authority: &str, beats: usize) -> String {
+        let start = Instant::now();
+        let mut heartbeat = Heartbeat::open(authority, PATIENCE).unwrap();
+        for _ in 1..beats {
+            heartbeat.beat().unwrap();
+        }
+        let error = heartbeat.beat().unwrap_err();
+        assert!(start.elapsed() < 5 * PATIENCE, "it waited {:?}", start.elapsed());
+        error.to_string()
+    }
+
+    const ANSWER: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+
+    #[test]
+    fn a_peer_that_answers_and_then_goes_or_hangs_is_found_out() {
+        assert_eq!(problem(&peer(&[ANSWER, ANSWER], false), 3), "the connection was closed");
+        assert_eq!(problem(&peer(&[ANSWER, ANSWER], true), 3), "no answer in time");
+    }
+
+    #[test]
+    fn a_peer_that_is_no_burn_server_is_found_out() {
+        assert_eq!(problem(&peer(&[], true), 1), "no answer in time");
+        let other = "the answer is not that of a Burn server";
+        assert_eq!(problem(&peer(&["SSH-2.0-OpenSSH_9.2\r\n"], true), 1), other);
+        assert_eq!(problem(&peer(&["HTTP/1.1 200 OK\r\n\r\n"], true), 1), other);
+    }
+
+    #[test]
+    fn nobody_listens() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        assert_eq!(Heartbeat::open(&free, PATIENCE).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    }
+}

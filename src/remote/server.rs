@@ -1,0 +1,40 @@
+//! A worker.
+
+use crate::operator::remote::registry;
+use burn::backend::DispatchDevice;
+use burn::prelude::Device;
+use burn::server::RemoteServer;
+
+/// A server of a machine's devices, which must be of one kind, such as `[Device::default()]`, with this crate's
+/// operators on them.
+///
+/// It is Burn's `RemoteServer`: `with_authorizer` sets who may use it, `serve` listens. Without an authorizer, that is
+/// everybody who reaches the port.
+///
+/// ```no_run
+/// use burn::prelude::*;
+/// use burn::server::{TokenAuthorizer, WebSocketTransport};
+/// use std::net::TcpListener;
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// println!("ws://{}", listener.local_addr()?);
+/// burn_bert::remote::server([Device::default()])
+///     .with_authorizer(TokenAuthorizer::new("a secret")?)
+///     .serve(WebSocketTransport::from_listener(listener))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg_attr(feature = "ndarray", allow(deprecated))] // Burn deprecates NdArray
+pub fn server(devices: impl IntoIterator<Item = Device>) -> RemoteServer {
+    let devices: Vec<Device> = devices.into_iter().map(Device::inner).collect();
+    let server = RemoteServer::new(devices.clone());
+    match devices.first().map(Device::as_dispatch) {
+        #[cfg(feature = "flex")]
+        Some(DispatchDevice::Flex(_)) => server.with_custom_ops(registry::<burn::backend::Flex>()),
+        #[cfg(feature = "ndarray")]
+        Some(DispatchDevice::NdArray(_)) => server.with_custom_ops(registry::<burn::backend::NdArray>()),
+        #[cfg(feature = "_cubecl")]
+        Some(DispatchDevice::Cube(_)) => server.with_custom_ops(registry::<burn::backend::Cube>()),
+        // Burn says why it cannot serve them.
+        _ => server,
+    }
+}

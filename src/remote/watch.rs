@@ -1,0 +1,125 @@
+//! The watch over the workers of a training.
+
+use super::workers::{Host, Workers};
+use crate::error::Error;
+use burn::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two beats of a worker's process.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Between two questions to a session.
+const PING: Duration = Duration::from_secs(5);
+
+/// How long a training whose worker is lost has to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What happens during a training.
+enum Event<T> {
+    /// It ended, or panicked.
+    End(thread::Result<T>),
+    /// A session, by its number, has done all that it was told before.
+    Answer(usize),
+    /// A worker's process is lost.
+    Process(Error),
+    /// A session is lost, which can be a consequence of the loss of another worker.
+    Session(Error),
+}
+
+impl Workers {
+    /// Runs a training in a thread of its own, and watches the workers meanwhile.
+    ///
+    /// Burn 0.22.1 reports the loss of a worker as a failed read of whatever tensor is read next, and waits forever for
+    /// one that hangs. This asks every worker's process each second and every session every five, and returns when
+    /// one is lost. The training then has five seconds to end by itself; its thread is abandoned after that, so the
+    /// caller should end the process soon.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Worker`] for the worker that was lost; otherwise what `training` returns.
+    ///
+    /// # Panics
+    ///
+    /// If `training` panics while no worker is lost.
+    pub fn watch<T, E>(self, training: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let longest_step = self.longest_step;
+        let (events, news) = channel();
+        let mut sessions = Vec::new();
+        for Host { address, mut heartbeat, devices } in self.hosts {
+            for device in devices {
+                let (events, address, number) = (events.clone(), address.clone(), sessions.len());
+                sessions.push((address.clone(), Instant::now()));
+                thread::spawn(move || question(&device, number, &address, &events));
+            }
+            let events = events.clone();
+            thread::spawn(move || {
+                let source = loop {
+                    thread::sleep(BEAT);
+                    if let Err(error) = heartbeat.beat() {
+                        break error;
+                    }
+                };
+                let problem = "was lost during the training".into();
+                events.send(Event::Process(Error::Worker { address, problem, source: Some(source.into()) }))
+            });
+        }
+        let trainer = events.clone();
+        thread::spawn(move || trainer.send(Event::End(catch_unwind(AssertUnwindSafe(training)))));
+
+        let (mut end, mut process, mut session) = (None, None, None);
+        let mut deadline: Option<Instant> = None;
+        while deadline.is_none_or(|deadline| Instant::now() < deadline)
+            && (end.is_none() || process.is_none())
+        {
+            match news.recv_timeout(BEAT) {
+                Ok(Event::End(Ok(Ok(value)))) => return Ok(value),
+                Ok(Event::End(failed)) => end = Some(failed),
+                Ok(Event::Answer(number)) => sessions[number].1 = Instant::now(),
+                Ok(Event::Process(error)) => _ = process.get_or_insert(error),
+                Ok(Event::Session(error)) => _ = session.get_or_insert(error),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => unreachable!("this function holds a sender"),
+            }
+            if let Some((address, _)) = sessions.iter().find(|(_, answer)| answer.elapsed() > longest_step) {
+                let problem = format!("has not come to the end of a step for {} s", longest_step.as_secs());
+                session.get_or_insert(Error::Worker { address: address.clone(), problem, source: None });
+            }
+            if end.is_some() || process.is_some() || session.is_some() {
+                deadline = deadline.or(Some(Instant::now() + GRACE));
+            }
+        }
+        match (process.or(session), end) {
+            (Some(error), _) => Err(error.into()),
+            (None, Some(Ok(result))) => result,
+            (None, Some(Err(panic))) => resume_unwind(panic),
+            (None, None) => unreachable!("one of them sets the deadline"),
+        }
+    }
+}
+
+/// Asks a session again and again for a number; the answer comes when all before it is done.
+fn question<T>(device: &Device, number: usize, address: &str, events: &Sender<Event<T>>) {
+    loop {
+        thread::sleep(PING);
+        let read = || Tensor::<1>::zeros([1], device).try_into_data();
+        let event = match catch_unwind(AssertUnwindSafe(read)) {
+            Ok(Ok(_)) => Event::Answer(number),
+            failed => {
+                let source = failed.ok().and_then(Result::err).map(Into::into);
+                let problem = "closed its session; its own log says why".into();
+                Event::Session(Error::Worker { address: address.into(), problem, source })
+            }
+        };
+        let lost = matches!(event, Event::Session(_));
+        if events.send(event).is_err() || lost {
+            return;
+        }
+    }
+}

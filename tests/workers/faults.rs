@@ -1,0 +1,168 @@
+//! A worker or a client is lost during a training.
+
+use crate::process::{Worker, end_with_the_test, signal_to};
+use crate::task::{finished, train};
+use crate::{turn, within};
+use anyhow::Result;
+use burn::optim::SgdConfig;
+use burn::prelude::*;
+use burn_bert::remote::WorkersConfig;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// For the tests: long enough for a busy machine to answer, short enough to wait for.
+const PATIENCE: Duration = Duration::from_secs(8);
+const LIMIT: Duration = Duration::from_secs(90);
+const RATE: f64 = 0.01;
+
+/// Trains on workers for so many epochs.
+fn train_on(addresses: Vec<String>, dir: PathBuf, epochs: usize) -> Result<Vec<f64>> {
+    let workers = WorkersConfig::new(addresses).with_patience(PATIENCE).connect()?;
+    let devices = workers.devices();
+    workers.watch(move || train(&devices, &dir, epochs, SgdConfig::new().init(), RATE))
+}
+
+/// Waits for the first checkpoints.
+fn wait_for_epoch(dir: &Path, epoch: usize) {
+    let start = Instant::now();
+    while finished(dir, RATE) < epoch {
+        assert!(start.elapsed() < LIMIT, "epoch {epoch} never comes");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Does something to one of two workers when two epochs are done; then the other one goes on alone. What the training
+/// ended with is returned.
+fn lose(lost: usize, fault: impl FnOnce(&Worker) + Send + 'static) -> (String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let workers = [Worker::start(), Worker::start()];
+    let addresses = workers.each_ref().map(|worker| worker.address.clone());
+    let (named, left) = (addresses[lost].clone(), addresses[1 - lost].clone());
+    let [path, watched] = [dir.path(), dir.path()].map(Path::to_path_buf);
+    let training = thread::spawn(move || within(LIMIT, move || train_on(addresses.to_vec(), path, 100_000)));
+    wait_for_epoch(&watched, 2);
+    fault(&workers[lost]);
+    let error = training.join().unwrap().unwrap_err();
+    let error = format!("{error:#}");
+    println!("{error}");
+
+    let before = finished(dir.path(), RATE);
+    assert!(before >= 2);
+    let mut client = client_of(&[left], dir.path(), before + 3);
+    let input = client.stdin.take(); // waiting would close it, which ends the process
+    let status = within(LIMIT, move || client.wait().unwrap());
+    drop(input);
+    assert!(status.success());
+    assert_eq!(finished(dir.path(), RATE), before + 3);
+    (error, named)
+}
+
+#[test]
+fn a_worker_that_dies_is_named_and_the_other_one_goes_on() {
+    let _turn = turn();
+    for lost in [0, 1] {
+        let (error, named) = lose(lost, |worker| worker.signal("KILL"));
+        assert!(error.starts_with(&format!("worker {named} was lost during the training")), "{error}");
+    }
+}
+
+#[test]
+fn a_worker_that_hangs_is_named_and_the_other_one_goes_on() {
+    let _turn = turn();
+    for lost in [0, 1] {
+        let (error, named) = lose(lost, |worker| worker.signal("STOP"));
+        assert!(error.starts_with(&format!("worker {named} was lost during the training")), "{error}");
+        assert!(error.ends_with("no answer in time"), "{error}");
+    }
+}
+
+#[test]
+fn a_worker_that_dies_and_comes_back_is_another_one() {
+    let _turn = turn();
+    let (error, named) = lose(1, |worker| {
+        worker.signal("KILL");
+        // It takes the port again until the training has ended.
+        let again = Worker::start_with(worker.authority(), None);
+        thread::spawn(move || {
+            thread::sleep(PATIENCE);
+            drop(again);
+        });
+    });
+    assert!(error.starts_with(&format!("worker {named} was lost during the training")), "{error}");
+}
+
+#[test]
+fn a_client_that_dies_leaves_its_workers_for_the_next_one() {
+    let _turn = turn();
+    let workers = [Worker::start(), Worker::start()];
+    let addresses = workers.each_ref().map(|worker| worker.address.clone());
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = client_of(&addresses, dir.path(), 100_000);
+    wait_for_epoch(dir.path(), 2);
+    signal_to(client.id(), "KILL");
+    client.wait().unwrap();
+    let before = finished(dir.path(), RATE);
+    let path = dir.path().to_path_buf();
+    within(LIMIT, move || train_on(addresses.to_vec(), path, before + 3)).unwrap();
+    assert_eq!(finished(dir.path(), RATE), before + 3);
+}
+
+/// A process that trains; Burn keeps a device's session for the life of a process, even one that was lost.
+fn client_of(addresses: &[String], dir: &Path, epochs: usize) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "faults::client", "--nocapture"])
+        .env("WORKERS", addresses.join(","))
+        .env("DIR", dir)
+        .env("EPOCHS", epochs.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+#[ignore = "needs a test that starts it: it is the client's process"]
+fn client() {
+    end_with_the_test();
+    let [addresses, dir, epochs] = ["WORKERS", "DIR", "EPOCHS"].map(|name| std::env::var(name).unwrap());
+    train_on(addresses.split(',').map(String::from).collect(), dir.into(), epochs.parse().unwrap()).unwrap();
+}
+
+#[test]
+fn what_a_training_returns_or_panics_with_comes_through_while_its_workers_live() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let connect =
+        |worker: &Worker| WorkersConfig::new([worker.address.as_str()]).with_patience(PATIENCE).connect();
+    let number = connect(&worker).unwrap().watch(|| Ok::<_, burn_bert::Error>(7)).unwrap();
+    assert_eq!(number, 7);
+    let workers = connect(&worker).unwrap();
+    let error =
+        within(LIMIT, move || workers.watch(|| Err::<(), _>(anyhow::anyhow!("no disk")))).unwrap_err();
+    assert_eq!(error.to_string(), "no disk");
+    let workers = connect(&worker).unwrap();
+    let panic =
+        thread::spawn(move || workers.watch(|| -> Result<()> { panic!("a defect") })).join().unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"a defect"));
+}
+
+#[test]
+fn a_session_that_its_worker_closes_is_named() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let workers = WorkersConfig::new([worker.address.as_str()]).with_patience(PATIENCE).connect().unwrap();
+    let device = workers.devices()[0].clone();
+    let error = within(LIMIT, move || {
+        workers.watch(move || {
+            // A shape that does not fit ends the session on the worker, and nothing on the client.
+            let numbers = Tensor::<1, Int>::from_ints([9], &device);
+            let _ = Tensor::<2>::zeros([2, 2], &device).select(0, numbers);
+            thread::sleep(LIMIT);
+            Ok::<(), burn_bert::Error>(())
+        })
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("worker {} closed its session", worker.address)), "{error}");
+}

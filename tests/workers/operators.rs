@@ -1,0 +1,80 @@
+//! A worker runs this crate's kernels: it computes what its device computes on its own machine, bit for bit.
+
+use crate::process::Worker;
+use crate::task::values;
+use crate::{tolerance, turn};
+use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::train::TrainStep;
+use burn_bert::functional::on_reference_path;
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
+use burn_bert::remote::WorkersConfig;
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
+use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
+
+const WORDS: usize = 20;
+
+/// With dropout, and drawn on this machine.
+fn model(positions: PositionEmbeddingType, padding: Option<usize>) -> BertForMaskedLm {
+    let device = Device::flex().autodiff();
+    device.seed(7);
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(WORDS)
+        .with_hidden_size(16)
+        .with_max_position_embeddings(12)
+        .with_pad_token_id(padding)
+        .with_position_embedding_type(positions);
+    let bert = BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(2)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(32);
+    let model = BertForMaskedLmConfig::new(bert).init(&device);
+    values(&model);
+    model
+}
+
+/// The loss on a device, and the gradients of all parameters.
+fn step(model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
+    struct Collect<'a>(&'a GradientsParams, Vec<f64>);
+    impl ModuleVisitor for Collect<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let gradient = self.0.get::<D>(param.id);
+            self.1.extend(gradient.into_iter().flat_map(|gradient| tolerance::values(gradient)));
+        }
+    }
+    let device = device.clone().autodiff();
+    let collator = MaskedLmCollatorConfig::new(WORDS, 3, vec![0, 1, 2, 3]).with_mlm_probability(0.4).init();
+    let sentences = [vec![1, 7, 4, 9, 8, 2], vec![1, 5, 2], vec![1, 6, 6, 19, 2]].map(MaskedLmExample::new);
+    let batch = collator.collate(&sentences, 3, &device).unwrap();
+    let model = model.clone().fork(&device);
+    device.seed(11);
+    let output = TrainStep::step(&model, batch);
+    let mut collect = Collect(&output.grads, tolerance::values(output.item.loss));
+    model.visit(&mut collect);
+    collect.1
+}
+
+#[test]
+fn a_worker_computes_what_its_device_computes_elsewhere_with_dropout_too() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let workers = WorkersConfig::new([worker.address.as_str()]).connect().unwrap();
+    let remote = workers.devices()[0].clone();
+    let frozen = |pattern| ParamGroup::from_regex(pattern).unwrap();
+    let models = [
+        model(PositionEmbeddingType::Absolute, Some(0)),
+        model(PositionEmbeddingType::AfterPadding, Some(1)),
+        model(PositionEmbeddingType::RelativeKey, None),
+        model(PositionEmbeddingType::RelativeKeyQuery, Some(0)),
+        model(PositionEmbeddingType::Absolute, Some(0))
+            .set_require_grad_group(frozen(r"word_embeddings|layer_norm\.gamma|attention.*bias"), false),
+    ];
+    for model in &models {
+        let here = step(model, &Device::flex());
+        let reference = on_reference_path(|| step(model, &Device::flex()));
+        assert!(here != reference, "the kernels' last bits are their own");
+        assert!(step(model, &remote) == here);
+        assert!(on_reference_path(|| step(model, &remote)) == reference);
+    }
+}

@@ -1,0 +1,83 @@
+//! Workers as processes.
+
+use burn::prelude::*;
+use burn::server::{TokenAuthorizer, WebSocketTransport};
+use burn_bert::remote;
+use std::io::{BufRead, BufReader, Read, stdin};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+/// The token of a worker that has one.
+const TOKEN: &str = "BURN_BERT_TEST_TOKEN";
+
+/// A process that serves a Flex device, killed when this is dropped.
+pub struct Worker {
+    process: Child,
+    pub address: String,
+}
+
+impl Worker {
+    pub fn start() -> Self {
+        Self::start_with("127.0.0.1:0", None)
+    }
+
+    /// On an address, with a token.
+    pub fn start_with(listen: &str, token: Option<&str>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "process::serve", "--nocapture"]).env("LISTEN", listen);
+        if let Some(token) = token {
+            command.env(TOKEN, token);
+        }
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let address = output
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| Some(line[line.find("ws://")?..].to_string()));
+        Self { process, address: address.expect("the worker's address") }
+    }
+
+    /// What a port scan or another client sees.
+    pub fn authority(&self) -> &str {
+        self.address.strip_prefix("ws://").unwrap()
+    }
+
+    /// Sends a signal, such as `KILL`, `STOP` or `CONT`.
+    pub fn signal(&self, signal: &str) {
+        signal_to(self.process.id(), signal);
+    }
+}
+
+pub fn signal_to(process: u32, signal: &str) {
+    let status = Command::new("kill").args(["-s", signal, &process.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Ends this process when the test that started it does, which holds its input.
+pub fn end_with_the_test() {
+    thread::spawn(|| {
+        let _ = stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+}
+
+#[test]
+#[ignore = "needs a test that starts it: it is the worker's process"]
+fn serve() {
+    end_with_the_test();
+    let listener = TcpListener::bind(std::env::var("LISTEN").unwrap()).unwrap();
+    println!("\nws://{}", listener.local_addr().unwrap());
+    let mut server = remote::server([Device::flex()]);
+    if let Ok(token) = std::env::var(TOKEN) {
+        server = server.with_authorizer(TokenAuthorizer::new(token).unwrap());
+    }
+    server.serve(WebSocketTransport::from_listener(listener)).unwrap();
+}
