@@ -16,6 +16,7 @@ trap 'rm -rf "$WORK"' EXIT
 # WORKERS STEPS: seconds and bytes of a run.
 run() {
     local workers=() pids=() addresses
+    rm -f "$WORK"/worker*
     for ((i = 0; i < $1; i++)); do
         "$EXAMPLES/worker" >"$WORK/worker$i" 2>"$WORK/log$i" &
         pids+=($!)
@@ -29,7 +30,7 @@ run() {
     rm -rf "$WORK/out"
     # shellcheck disable=SC2086
     "$EXAMPLES/fine_tune_mlm" --checkpoint "$CHECKPOINT" --text "$TEXT" --output "$WORK/out" --workers "$addresses" \
-        --steps "$2" --eval-every "$2" --held-out 8 $ARGUMENTS >"$WORK/client" 2>&1 || { cat "$WORK/client"; exit 1; }
+        --steps "$2" --eval-every "$2" --held-out 8 $ARGUMENTS >"$WORK/client" 2>&1 || cat "$WORK/client" >&2
     echo "$(date +%s.%N) - $start" | bc
     echo "$(cat /sys/class/net/lo/statistics/tx_bytes) - $bytes" | bc
     kill "${pids[@]}"

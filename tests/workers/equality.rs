@@ -11,7 +11,10 @@ use std::time::Duration;
 
 const STEPS: usize = 10;
 
-fn optimizers() -> [(&'static str, fn() -> ModuleOptimizer, f64); 2] {
+/// A name, an optimiser and its rate.
+type Rule = (&'static str, fn() -> ModuleOptimizer, f64);
+
+fn optimizers() -> [Rule; 2] {
     [("SGD", || SgdConfig::new().init(), 1.0), ("AdamW", || adamw(&AdamWConfig::new()), 1e-3)]
 }
 

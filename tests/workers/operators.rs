@@ -40,7 +40,7 @@ fn step(model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
     impl ModuleVisitor for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let gradient = self.0.get::<D>(param.id);
-            self.1.extend(gradient.into_iter().flat_map(|gradient| tolerance::values(gradient)));
+            self.1.extend(gradient.into_iter().flat_map(tolerance::values));
         }
     }
     let device = device.clone().autodiff();

@@ -85,6 +85,8 @@ pub struct Norm {
 ///
 /// # Devices
 ///
+/// A remote device runs what its worker's device does.
+///
 /// Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the
 /// reference with a backward that saves as little, and so does a CubeCL device if dtypes are mixed or it has too
 /// few buffer bindings; every other device runs it with Burn's backward. In a browser and on devices that are not
