@@ -26,6 +26,8 @@ impl Worker {
     pub fn start_with(listen: &str, token: Option<&str>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--ignored", "--exact", "process::serve", "--nocapture"]).env("LISTEN", listen);
+        // To resolve a backtrace takes an unoptimised worker longer than the tests wait for an answer.
+        command.env("RUST_BACKTRACE", "0");
         if let Some(token) = token {
             command.env(TOKEN, token);
         }
