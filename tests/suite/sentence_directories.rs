@@ -92,9 +92,13 @@ fn what_sentence_transformers_saves_is_read() {
     let found = BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap();
     assert_eq!(found, config().with_pooling(Pooling::WeightedMean));
     let old = dir.path().join("sentence_roberta_config.json");
-    fs::rename(dir.path().join("sentence_bert_config.json"), &old).unwrap();
-    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), found);
-    fs::rename(old, dir.path().join("sentence_bert_config.json")).unwrap();
+    let new = dir.path().join("sentence_bert_config.json");
+    fs::rename(&new, dir.path().join("kept")).unwrap();
+    fs::write(&old, r#"{"max_seq_length": 7}"#).unwrap();
+    let limited = BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap();
+    assert_eq!(limited, found.with_max_seq_length(Some(7)));
+    fs::remove_file(old).unwrap();
+    fs::rename(dir.path().join("kept"), new).unwrap();
     // What is written over it is ours, and their other fields are kept.
     model.save_pretrained(dir.path()).unwrap();
     assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), config());
