@@ -57,15 +57,20 @@ impl RelativePositions {
     /// - output: [G, A, L, L]
     pub(super) fn scores(&self, query: Tensor<4>, key: Tensor<4>) -> Tensor<4> {
         let [_, _, length, head_dim] = query.dims();
-        let first = (self.max_position_embeddings() - length) as i64;
-        let distances = Tensor::arange(first..first + 2 * length as i64 - 1, &query.device());
-        let table: Tensor<2> = self.distance_embedding.forward_unchecked(distances); // −(L − 1)..=L − 1
-        let table = table.reshape([1, 1, 2 * length - 1, head_dim]);
-        let of_queries = by_key(query.matmul(table.clone().flip([2]).transpose())); // falling distance: rising r
+        let [first, last] =
+            [self.max_position_embeddings() - length, self.max_position_embeddings() + length - 2];
+        let rising = Tensor::arange(first as i64..last as i64 + 1, &query.device()); // −(L − 1)..=L − 1
+        let vectors = |rows: Tensor<1, Int>| -> Tensor<4> {
+            let vectors: Tensor<2> = self.distance_embedding.forward_unchecked(rows);
+            vectors.reshape([1, 1, 2 * length - 1, head_dim]).transpose()
+        };
+        // Looked up anew, not flipped: Burn 0.22.1 tells a worker that a flipped float tensor holds ints.
+        let falling = rising.clone().neg().add_scalar((first + last) as i64);
+        let of_queries = by_key(query.matmul(vectors(falling))); // falling distance: rising r
         if !self.with_keys {
             return of_queries;
         }
-        of_queries + by_key(key.matmul(table.transpose())).transpose() // rising distance: rising l
+        of_queries + by_key(key.matmul(vectors(rising))).transpose() // rising distance: rising l
     }
 }
 

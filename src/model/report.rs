@@ -25,7 +25,7 @@ impl LoadReport {
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.missing.is_empty() {
-            writeln!(f, "not in the checkpoint, newly initialised: {}", self.missing.join(", "))?;
+            writeln!(f, "not in the checkpoint, not loaded: {}", self.missing.join(", "))?;
         }
         if !self.unused.is_empty() {
             writeln!(f, "in the checkpoint, not used: {}", self.unused.join(", "))?;

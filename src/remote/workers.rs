@@ -54,9 +54,13 @@ impl WorkersConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Worker`] for the first worker that cannot be reached in time, refuses the token, speaks another version
-    /// of Burn's protocol, or cannot exchange tensors with the first one.
+    /// [`Error::Config`] if there is no address; [`Error::Worker`] for the first worker that cannot be reached in time,
+    /// refuses the token, speaks another version of Burn's protocol, or cannot exchange tensors with the first one.
     pub fn connect(&self) -> Result<Workers> {
+        if self.addresses.is_empty() {
+            let problem = "is empty; a training needs at least one worker".into();
+            return Err(Error::Config { field: "addresses", problem });
+        }
         let hosts = self.addresses.iter().map(|address| self.connect_to(address));
         let hosts = hosts.collect::<Result<Vec<_>>>()?;
         let workers = Workers { hosts, patience: self.patience, longest_step: self.longest_step };

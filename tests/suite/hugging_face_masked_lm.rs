@@ -250,7 +250,7 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_new_head() {
         "cls.predictions.bias",
     ];
     assert_eq!(report.missing, expected.map(String::from));
-    assert!(report.to_string().contains("newly initialised: cls.predictions."));
+    assert!(report.to_string().contains("not in the checkpoint, not loaded: cls.predictions."));
 
     assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
 

@@ -1,5 +1,7 @@
 //! Training on several machines: workers are processes of this machine, which the tests stop, hang and kill.
 
+#[path = "../support/devices/mod.rs"]
+mod devices;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 

@@ -1,5 +1,7 @@
 //! A worker runs this crate's kernels: it computes what its device computes on its own machine, bit for bit.
 
+#[cfg(feature = "wgpu")]
+use crate::devices;
 use crate::process::Worker;
 use crate::task::values;
 use crate::{tolerance, turn};
@@ -55,26 +57,46 @@ fn step(model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
     collect.1
 }
 
-#[test]
-fn a_worker_computes_what_its_device_computes_elsewhere_with_dropout_too() {
-    let _turn = turn();
-    let worker = Worker::start();
-    let workers = WorkersConfig::new([worker.address.as_str()]).connect().unwrap();
-    let remote = workers.devices()[0].clone();
+/// With every scheme of positions, and with some parameters frozen.
+fn models() -> [BertForMaskedLm; 5] {
     let frozen = |pattern| ParamGroup::from_regex(pattern).unwrap();
-    let models = [
+    [
         model(PositionEmbeddingType::Absolute, Some(0)),
         model(PositionEmbeddingType::AfterPadding, Some(1)),
         model(PositionEmbeddingType::RelativeKey, None),
         model(PositionEmbeddingType::RelativeKeyQuery, Some(0)),
         model(PositionEmbeddingType::Absolute, Some(0))
             .set_require_grad_group(frozen(r"word_embeddings|layer_norm\.gamma|attention.*bias"), false),
-    ];
-    for model in &models {
+    ]
+}
+
+/// The worker's device.
+fn connect(worker: &Worker) -> Device {
+    WorkersConfig::new([worker.address.as_str()]).connect().unwrap().devices()[0].clone()
+}
+
+#[test]
+fn a_worker_computes_what_its_device_computes_elsewhere_with_dropout_too() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let remote = connect(&worker);
+    for model in &models() {
         let here = step(model, &Device::flex());
         let reference = on_reference_path(|| step(model, &Device::flex()));
         assert!(here != reference, "the kernels' last bits are their own");
         assert!(step(model, &remote) == here);
         assert!(on_reference_path(|| step(model, &remote)) == reference);
+    }
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_worker_with_a_gpu_computes_what_the_gpu_computes_elsewhere_with_dropout_too() {
+    let _turn = turn();
+    let worker = Worker::start_on_wgpu();
+    let remote = connect(&worker);
+    for model in &models() {
+        let here = step(model, &devices::wgpu());
+        tolerance::assert_close(&step(model, &remote), &here, tolerance::F32);
     }
 }

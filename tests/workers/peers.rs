@@ -53,6 +53,12 @@ fn an_address_without_a_worker_is_named() {
 }
 
 #[test]
+fn without_an_address_there_is_no_training() {
+    let error = WorkersConfig::new([""; 0]).connect().unwrap_err();
+    assert_eq!(error.to_string(), "invalid config: addresses is empty; a training needs at least one worker");
+}
+
+#[test]
 fn a_server_without_sessions_is_named() {
     // It answers each request as a Burn server answers one for no path of its own.
     let other = peer(|mut stream| {

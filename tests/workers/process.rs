@@ -1,6 +1,6 @@
 //! Workers as processes.
 
-use burn::prelude::*;
+use crate::devices;
 use burn::server::{TokenAuthorizer, WebSocketTransport};
 use burn_bert::remote;
 use std::io::{BufRead, BufReader, Read, stdin};
@@ -11,7 +11,11 @@ use std::thread;
 /// The token of a worker that has one.
 const TOKEN: &str = "BURN_BERT_TEST_TOKEN";
 
-/// A process that serves a Flex device, killed when this is dropped.
+/// The device of a worker: Flex, unless it is this.
+#[cfg(feature = "wgpu")]
+const WGPU: &str = "BURN_BERT_TEST_WGPU";
+
+/// A process that serves a device, killed when this is dropped.
 pub struct Worker {
     process: Child,
     pub address: String,
@@ -22,15 +26,21 @@ impl Worker {
         Self::start_with("127.0.0.1:0", None)
     }
 
+    #[cfg(feature = "wgpu")]
+    pub fn start_on_wgpu() -> Self {
+        Self::run(command("127.0.0.1:0").env(WGPU, "1"))
+    }
+
     /// On an address, with a token.
     pub fn start_with(listen: &str, token: Option<&str>) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", "process::serve", "--nocapture"]).env("LISTEN", listen);
-        // To resolve a backtrace takes an unoptimised worker longer than the tests wait for an answer.
-        command.env("RUST_BACKTRACE", "0");
+        let mut command = command(listen);
         if let Some(token) = token {
             command.env(TOKEN, token);
         }
+        Self::run(&mut command)
+    }
+
+    fn run(command: &mut Command) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let address = output
@@ -49,6 +59,14 @@ impl Worker {
     pub fn signal(&self, signal: &str) {
         signal_to(self.process.id(), signal);
     }
+}
+
+fn command(listen: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "process::serve", "--nocapture"]).env("LISTEN", listen);
+    // To resolve a backtrace takes an unoptimised worker longer than the tests wait for an answer.
+    command.env("RUST_BACKTRACE", "0");
+    command
 }
 
 pub fn signal_to(process: u32, signal: &str) {
@@ -77,7 +95,11 @@ fn serve() {
     end_with_the_test();
     let listener = TcpListener::bind(std::env::var("LISTEN").unwrap()).unwrap();
     println!("\nws://{}", listener.local_addr().unwrap());
-    let mut server = remote::server([Device::flex()]);
+    #[cfg(feature = "wgpu")]
+    let device = if std::env::var_os(WGPU).is_some() { devices::wgpu() } else { devices::flex() };
+    #[cfg(not(feature = "wgpu"))]
+    let device = devices::flex();
+    let mut server = remote::server([device]);
     if let Ok(token) = std::env::var(TOKEN) {
         server = server.with_authorizer(TokenAuthorizer::new(token).unwrap());
     }
