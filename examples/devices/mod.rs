@@ -78,10 +78,7 @@ impl Workers {
     /// How the progress is shown. A training that lost a worker is abandoned, and could not give a terminal back that
     /// the dashboard holds.
     pub fn progress(&self, interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
-        match self.any() {
-            true => Box::new(ProgressLines::default()),
-            false => progress(interrupter, finished_epochs),
-        }
+        if self.any() { Box::new(ProgressLines::default()) } else { progress(interrupter, finished_epochs) }
     }
 }
 

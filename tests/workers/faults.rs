@@ -167,3 +167,29 @@ fn a_session_that_its_worker_closes_is_named() {
     let error = error.unwrap_err().to_string();
     assert!(error.starts_with(&format!("worker {} closed its session", worker.address)), "{error}");
 }
+
+#[test]
+fn a_step_without_an_end_is_named() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let config = WorkersConfig::new([worker.address.as_str()]).with_longest_step(Duration::from_secs(7));
+    let workers = config.connect().unwrap();
+    let device = workers.devices()[0].clone();
+    let start = Instant::now();
+    let error = within(LIMIT, move || {
+        workers.watch(move || {
+            // More than a minute's work, which the worker's process answers beside.
+            let mut numbers = Tensor::<2>::ones([3000, 3000], &device);
+            for _ in 0..400 {
+                numbers = numbers.clone().matmul(numbers).div_scalar(3000.0);
+            }
+            let _ = numbers.try_into_data();
+            Ok::<(), burn_bert::Error>(())
+        })
+    });
+    assert!(start.elapsed() > Duration::from_secs(7));
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        format!("worker {} has not come to the end of a step for 7 s", worker.address)
+    );
+}

@@ -10,6 +10,7 @@ mod faults;
 mod operators;
 mod peers;
 mod process;
+mod sparse;
 mod task;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -11,7 +11,6 @@ use burn::prelude::*;
 use burn::train::TrainStep;
 use burn_bert::functional::on_reference_path;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
-use burn_bert::remote::WorkersConfig;
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
 
@@ -70,16 +69,11 @@ fn models() -> [BertForMaskedLm; 5] {
     ]
 }
 
-/// The worker's device.
-fn connect(worker: &Worker) -> Device {
-    WorkersConfig::new([worker.address.as_str()]).connect().unwrap().devices()[0].clone()
-}
-
 #[test]
 fn a_worker_computes_what_its_device_computes_elsewhere_with_dropout_too() {
     let _turn = turn();
     let worker = Worker::start();
-    let remote = connect(&worker);
+    let remote = worker.device();
     for model in &models() {
         let here = step(model, &Device::flex());
         let reference = on_reference_path(|| step(model, &Device::flex()));
@@ -94,7 +88,7 @@ fn a_worker_computes_what_its_device_computes_elsewhere_with_dropout_too() {
 fn a_worker_with_a_gpu_computes_what_the_gpu_computes_elsewhere_with_dropout_too() {
     let _turn = turn();
     let worker = Worker::start_on_wgpu();
-    let remote = connect(&worker);
+    let remote = worker.device();
     for model in &models() {
         let here = step(model, &devices::wgpu());
         tolerance::assert_close(&step(model, &remote), &here, tolerance::F32);

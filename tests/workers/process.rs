@@ -1,6 +1,7 @@
 //! Workers as processes.
 
 use crate::devices;
+use burn::prelude::Device;
 use burn::server::{TokenAuthorizer, WebSocketTransport};
 use burn_bert::remote;
 use std::io::{BufRead, BufReader, Read, stdin};
@@ -48,6 +49,11 @@ impl Worker {
             .map_while(Result::ok)
             .find_map(|line| Some(line[line.find("ws://")?..].to_string()));
         Self { process, address: address.expect("the worker's address") }
+    }
+
+    /// Its device, for a client without a watch.
+    pub fn device(&self) -> Device {
+        remote::WorkersConfig::new([self.address.as_str()]).connect().unwrap().devices()[0].clone()
     }
 
     /// What a port scan or another client sees.
