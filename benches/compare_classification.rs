@@ -23,7 +23,7 @@ use race::{Peer, Race, contestants, time};
 use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
-use whole_model::{Exchange, Training, assert_same_loss, megabytes, models, time_against};
+use whole_model::{Exchange, Training, assert_same_loss, models, note, time_against};
 
 #[global_allocator]
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
@@ -150,12 +150,7 @@ fn main() {
             println!("| {name} | {what} | {own:.0} | {other} | — | — | — | — |");
         }
         let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("train")));
-        let theirs = theirs.map_or_else(String::new, |peak| format!("; PyTorch's {}", megabytes(peak)));
-        notes.push(format!(
-            "{name}: {}; peak of a step in the host's memory {}{theirs}",
-            training.breakdown(loss),
-            megabytes(peak.peak)
-        ));
+        notes.push(note(name, &training.breakdown(loss), peak.peak, theirs));
     }
     println!("\n{}", notes.join("\n"));
 }

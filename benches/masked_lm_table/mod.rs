@@ -2,7 +2,7 @@
 
 use crate::counting_allocator::count;
 use crate::race::{Peer, Race, contestants, time};
-use crate::whole_model::{Exchange, Training, assert_same_loss, megabytes, rate_against};
+use crate::whole_model::{Exchange, Training, assert_same_loss, note, rate_against};
 use burn::prelude::*;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch, PretrainedModel,
@@ -65,12 +65,7 @@ pub fn print(models: &[(&str, BertModelConfig)], race: Race) {
         println!("| {name} | {own:.0} | {others} |");
         let ((), peak) = count(&mut step);
         let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("masked")));
-        let theirs = theirs.map_or_else(String::new, |peak| format!("; PyTorch's {}", megabytes(peak)));
-        notes.push(format!(
-            "{name}: {}; peak of a step in the host's memory {}{theirs}",
-            training.breakdown(loss),
-            megabytes(peak.peak)
-        ));
+        notes.push(note(name, &training.breakdown(loss), peak.peak, theirs));
     }
     println!("\n{}", notes.join("\n"));
 }

@@ -104,6 +104,9 @@ pub fn time_against(own: f64, other: f64) -> String {
     if other.is_nan() { "— | —".into() } else { format!("{other:.0} | {:.2}×", other / own) }
 }
 
-pub fn megabytes(bytes: usize) -> String {
-    format!("{:.0} MB", bytes as f64 / 1e6)
+/// What is said about a model below the table: the parts of its step, and its peaks of memory here and in PyTorch.
+pub fn note(name: &str, breakdown: &str, peak: usize, theirs: Option<usize>) -> String {
+    let megabytes = |bytes: usize| format!("{:.0} MB", bytes as f64 / 1e6);
+    let theirs = theirs.map_or_else(String::new, |peak| format!("; PyTorch's {}", megabytes(peak)));
+    format!("{name}: {breakdown}; peak of a step in the host's memory {}{theirs}", megabytes(peak))
 }

@@ -1,10 +1,11 @@
 //! Checks that the public fields of a `BertEmbeddings` are consistent, and that a batch fits them.
 
 use super::config::{PositionEmbeddingType, check_dropout};
-use super::epsilon::{check_epsilon, statistics_dtype};
+use super::epsilon::check_epsilon;
 use super::input::{BertEmbeddingsInput, Words};
 use super::module::BertEmbeddings;
 use crate::error::{Error, Result};
+use crate::operator::dtype::computed_in;
 use burn::module::Param;
 use burn::nn::LayerNorm;
 use burn::prelude::*;
@@ -86,7 +87,7 @@ impl BertEmbeddings {
             }
             check_param(name, &table.weight, device, &[words])?;
         }
-        let statistics = statistics_dtype(words);
+        let statistics = computed_in(words);
         let LayerNorm { gamma, beta, .. } = &self.layer_norm;
         for (name, param) in [("layer_norm.gamma", Some(gamma)), ("layer_norm.beta", beta.as_ref())] {
             let Some(param) = param else { continue };

@@ -1,17 +1,10 @@
 //! ε under the root of LayerNorm.
 
 use crate::error::{Error, Result};
+use crate::operator::dtype::computed_in;
 use burn::module::{Content, DisplaySettings, ModuleDisplay};
 use burn::nn::LayerNorm;
 use burn::tensor::DType;
-
-/// The dtype that LayerNorm's statistics over tables of `dtype` are computed in.
-pub(super) fn statistics_dtype(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        dtype => dtype,
-    }
-}
 
 /// Whether ε is above 0 in the dtype that the statistics over tables of `dtype` are computed in.
 ///
@@ -21,7 +14,7 @@ pub(crate) fn check_epsilon(epsilon: f64, dtype: DType) -> Result<()> {
     if !(epsilon.is_finite() && epsilon > 0.0) {
         return invalid(format!("is {epsilon}, but must be finite and above 0"));
     }
-    let statistics = statistics_dtype(dtype);
+    let statistics = computed_in(dtype);
     if statistics == DType::F32 && epsilon < f64::from(f32::MIN_POSITIVE) {
         let smallest = f32::MIN_POSITIVE;
         return invalid(format!(

@@ -1,14 +1,13 @@
 //! 16-bit floats, which are computed in f32.
 
+use crate::operator::dtype::computed_in;
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
+use burn::tensor::DType;
 
 /// 16-bit numbers as f32.
 pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
-    match tensor.dtype() {
-        DType::F16 | DType::BF16 => tensor.cast(FloatDType::F32),
-        _ => tensor,
-    }
+    let dtype = computed_in(tensor.dtype());
+    narrowed(tensor, dtype)
 }
 
 /// `tensor` in `dtype`.

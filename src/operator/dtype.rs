@@ -2,14 +2,20 @@
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
-use burn::tensor::{DType, FloatDType};
+use burn::tensor::DType;
 
-/// Statistics are taken in f32 for 16-bit floats.
-pub(crate) fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
-    match tensor.dtype() {
-        DType::F16 | DType::BF16 => B::float_cast(tensor, FloatDType::F32),
-        _ => tensor,
+/// The dtype in which numbers of `dtype` are summed and moments kept: f32 for 16-bit floats, otherwise their own.
+pub(crate) fn computed_in(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        dtype => dtype,
     }
+}
+
+/// `tensor` in the dtype that it is computed in.
+pub(crate) fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    let dtype = computed_in(tensor.dtype());
+    narrow::<B>(tensor, dtype)
 }
 
 /// `tensor` in `dtype`.

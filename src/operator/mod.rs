@@ -10,7 +10,7 @@ mod cross_entropy;
 mod default_bodies;
 pub(crate) mod device;
 mod dropout;
-mod dtype;
+pub(crate) mod dtype;
 mod embed_layer_norm;
 #[cfg(feature = "flex")]
 pub(crate) mod flex;

@@ -5,6 +5,7 @@ use super::attention::ops::AttentionOps;
 use super::bias_gelu::ops::BiasGeluOps;
 use super::cross_entropy::ops::CrossEntropyOps;
 use super::dropout::Dropout;
+use super::dtype::computed_in;
 use super::embed_layer_norm::ops::EmbeddingOps;
 use super::path::Path;
 use burn::backend::ir::{
@@ -18,6 +19,7 @@ use burn::tensor::{DType, Shape};
 use std::slice;
 
 /// The operators of this crate on backend `B`, for a worker.
+#[cfg_attr(not(any(feature = "flex", feature = "ndarray", feature = "_cubecl")), allow(dead_code))] // a client's
 pub(crate) fn registry<B>() -> CustomOpRegistry<B>
 where
     B: BackendIr + EmbeddingOps + AddLayerNormOps + AttentionOps + BiasGeluOps + CrossEntropyOps,
@@ -86,11 +88,7 @@ pub(crate) fn spec(tensor: &FloatTensor<Remote>) -> Spec {
 
 /// Statistics of results in `dtype`.
 pub(crate) fn statistic<const D: usize>(shape: [usize; D], dtype: DType) -> Spec {
-    let wide = match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        dtype => dtype,
-    };
-    (Shape::new(shape), wide)
+    (Shape::new(shape), computed_in(dtype))
 }
 
 /// The operators of one device.

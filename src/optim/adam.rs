@@ -4,7 +4,6 @@ use crate::error::{Error, Result};
 #[cfg(feature = "flex")]
 use crate::operator::flex::scalar::{Scalar, Wide};
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
 
 /// Adam's constants.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,14 +38,6 @@ pub(crate) struct Step {
     pub(crate) learning_rate: f64,
     /// How many steps there were, this one included.
     pub(crate) time: u64,
-}
-
-/// The dtype that an update is computed in, and that moments are kept in.
-pub(crate) fn computed_in(dtype: DType) -> FloatDType {
-    match dtype {
-        DType::F16 | DType::BF16 => FloatDType::F32,
-        _ => dtype.into(),
-    }
 }
 
 impl Adam {

@@ -1,9 +1,10 @@
 //! AdamW, in one pass over each parameter.
 
-use super::adam::{Adam, AdamKind, Moments, Step, computed_in};
+use super::adam::{Adam, AdamKind, Moments, Step};
 #[cfg(feature = "flex")]
 use super::host::{self, Operands};
 use crate::error::Result;
+use crate::operator::dtype::computed_in;
 use burn::config::Config;
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
@@ -216,13 +217,12 @@ impl Optimizer for AdamW {
         let dtype = computed_in(tensor.dtype());
         let (time, moments) = match state {
             Some(AdamWState { time, moments: Moments { mean, square } }) => {
-                let [mean, square] = [mean, square].map(|moment| {
-                    if moment.dtype() == DType::from(dtype) { moment } else { moment.cast(dtype) }
-                });
+                let [mean, square] = [mean, square]
+                    .map(|moment| if moment.dtype() == dtype { moment } else { moment.cast(dtype) });
                 (time + 1, Moments { mean, square })
             }
             None => {
-                let (shape, options) = (tensor.dims(), (&tensor.device(), DType::from(dtype)));
+                let (shape, options) = (tensor.dims(), (&tensor.device(), dtype));
                 (1, Moments { mean: Tensor::zeros(shape, options), square: Tensor::zeros(shape, options) })
             }
         };
@@ -269,5 +269,5 @@ fn adam_on_tensors<const D: usize>(
     let gradient = if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) };
     let moments = rule.follow(moments, gradient);
     let values = rule.descend(values.cast(wide), step, moments.clone());
-    (values.cast(burn::tensor::FloatDType::from(narrow)), moments)
+    (values.cast(narrow), moments)
 }

@@ -1,8 +1,8 @@
 //! Clipping by the norm of all gradients together.
 
-use super::adam::computed_in;
 #[cfg(feature = "flex")]
 use super::host;
+use crate::operator::dtype::computed_in;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -104,7 +104,7 @@ struct HostSum {
     sum: f64,
     device: Device,
     /// F64 if a gradient is, otherwise F32.
-    dtype: FloatDType,
+    dtype: DType,
 }
 
 impl SumOfSquares {
@@ -122,21 +122,21 @@ impl SumOfSquares {
                 let device = gradient.device();
                 let host = self.host.get_or_insert(HostSum { sum: 0.0, device, dtype: wide });
                 host.sum += sum;
-                if wide == FloatDType::F64 {
+                if wide == DType::F64 {
                     host.dtype = wide;
                 }
                 return gradient;
             }
             (None, gradient) => gradient,
         };
-        self.add_on_device(gradient.clone().cast::<FloatDType>(wide).square().sum());
+        self.add_on_device(gradient.clone().cast(wide).square().sum());
         gradient
     }
 
     /// The whole sum as a tensor, `[1]`; `None` without any gradient.
     fn on_device(mut self) -> Option<Tensor<1>> {
         if let Some(HostSum { sum, device, dtype }) = self.host.take() {
-            self.add_on_device(Tensor::from_data(TensorData::from([sum]), (&device, DType::from(dtype))));
+            self.add_on_device(Tensor::from_data(TensorData::from([sum]), (&device, dtype)));
         }
         self.devices
     }
@@ -166,7 +166,7 @@ impl Clip {
     /// `None` without any gradient.
     pub(crate) fn new(squares: SumOfSquares, max_norm: f64) -> Option<Self> {
         if let SumOfSquares { host: Some(HostSum { sum, device, dtype }), devices: None } = &squares {
-            let norm = Tensor::from_data(TensorData::from([sum.sqrt()]), (device, DType::from(*dtype)));
+            let norm = Tensor::from_data(TensorData::from([sum.sqrt()]), (device, *dtype));
             return Some(Self { norm, factor: Factor::Host(clip(sum.sqrt(), max_norm)) });
         }
         let norm = squares.on_device()?.sqrt();

@@ -4,7 +4,8 @@
 //! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
 //! the number of threads.
 
-use super::adam::{Adam, Moments, Step, computed_in};
+use super::adam::{Adam, Moments, Step};
+use crate::operator::dtype::computed_in;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::with_scalar;
 use crate::operator::parallel;
@@ -141,7 +142,7 @@ pub(super) fn adam<const D: usize>(
 ) -> Result<(Tensor<D>, Moments<D>), Operands<D>> {
     let Operands { values, moments: Moments { mean, square }, gradient } = operands;
     let dtype = values.dtype();
-    if !is_on_host(&values) || gradient.dtype() != dtype || mean.dtype() != computed_in(dtype).into() {
+    if !is_on_host(&values) || gradient.dtype() != dtype || mean.dtype() != computed_in(dtype) {
         return Err(Operands { values, moments: Moments { mean, square }, gradient });
     }
     let [mut w, mut m, mut v, g] = [values, mean, square, gradient].map(HostTensor::take);

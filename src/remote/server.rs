@@ -1,7 +1,5 @@
 //! A worker.
 
-use crate::operator::remote::registry;
-use burn::backend::DispatchDevice;
 use burn::prelude::Device;
 use burn::server::RemoteServer;
 
@@ -29,11 +27,17 @@ pub fn server(devices: impl IntoIterator<Item = Device>) -> RemoteServer {
     let server = RemoteServer::new(devices.clone());
     match devices.first().map(Device::as_dispatch) {
         #[cfg(feature = "flex")]
-        Some(DispatchDevice::Flex(_)) => server.with_custom_ops(registry::<burn::backend::Flex>()),
+        Some(burn::backend::DispatchDevice::Flex(_)) => {
+            server.with_custom_ops(crate::operator::remote::registry::<burn::backend::Flex>())
+        }
         #[cfg(feature = "ndarray")]
-        Some(DispatchDevice::NdArray(_)) => server.with_custom_ops(registry::<burn::backend::NdArray>()),
+        Some(burn::backend::DispatchDevice::NdArray(_)) => {
+            server.with_custom_ops(crate::operator::remote::registry::<burn::backend::NdArray>())
+        }
         #[cfg(feature = "_cubecl")]
-        Some(DispatchDevice::Cube(_)) => server.with_custom_ops(registry::<burn::backend::Cube>()),
+        Some(burn::backend::DispatchDevice::Cube(_)) => {
+            server.with_custom_ops(crate::operator::remote::registry::<burn::backend::Cube>())
+        }
         // Burn says why it cannot serve them.
         _ => server,
     }

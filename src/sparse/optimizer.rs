@@ -8,11 +8,12 @@ use super::table_gradient::TableGradient;
 use crate::embeddings::BertEmbeddings;
 use crate::embeddings::TokenEmbedding;
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::optim::{Moments, Step, computed_in};
+use crate::operator::dtype::computed_in;
+use crate::optim::{Moments, Step};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::ParamId;
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
+use burn::tensor::DType;
 
 /// Updates rows of a [`BertEmbeddings`]' word and position tables, and the state of just those rows, in place.
 ///
@@ -227,8 +228,7 @@ impl RowMoments {
 }
 
 impl TableMoments {
-    fn zeros([rows, hidden]: [usize; 2], device: &Device, dtype: FloatDType) -> Self {
-        let dtype = DType::from(dtype);
+    fn zeros([rows, hidden]: [usize; 2], device: &Device, dtype: DType) -> Self {
         let zeros =
             || device.memory_persistent_allocations((), |()| Tensor::zeros([rows, hidden], (device, dtype)));
         Self { moments: Moments { mean: zeros(), square: zeros() }, touched: vec![false; rows] }
@@ -242,7 +242,7 @@ impl TableMoments {
     }
 
     /// Follows a module that was moved or cast.
-    fn move_to(&mut self, device: &Device, dtype: FloatDType) {
+    fn move_to(&mut self, device: &Device, dtype: DType) {
         let Moments { mean, square } = &mut self.moments;
         for moment in [mean, square] {
             if moment.device() != *device || moment.dtype() != dtype.into() {

@@ -3,9 +3,9 @@
 #[cfg(feature = "flex")]
 use super::host;
 use super::table;
-use crate::optim::{Adam, Moments, Step, computed_in};
+use crate::operator::dtype::computed_in;
+use crate::optim::{Adam, Moments, Step};
 use burn::prelude::*;
-use burn::tensor::FloatDType;
 
 /// The table after SGD on rows `ids`, which ascend; `gradient` is [ids.len(), H].
 #[cfg_attr(not(feature = "flex"), expect(unused_mut, reason = "only the host's step changes it in place"))]
@@ -31,10 +31,10 @@ pub(super) fn adam(
 }
 
 fn sgd_on_tensors(step: Step, table: Tensor<2>, ids: &[usize], gradient: Tensor<2>) -> Tensor<2> {
-    let (narrow, wide) = (table.dtype().into(), computed_in(table.dtype()));
-    let old = table::gather(table.clone(), ids).cast::<FloatDType>(wide);
+    let (narrow, wide) = (table.dtype(), computed_in(table.dtype()));
+    let old = table::gather(table.clone(), ids).cast(wide);
     let new = old - gradient.cast(wide).mul_scalar(step.learning_rate);
-    table::assign(table, ids, new.cast::<FloatDType>(narrow))
+    table::assign(table, ids, new.cast(narrow))
 }
 
 fn adam_on_tensors(
@@ -45,16 +45,16 @@ fn adam_on_tensors(
     ids: &[usize],
     gradient: Tensor<2>,
 ) -> Tensor<2> {
-    let (narrow, wide) = (table.dtype().into(), computed_in(table.dtype()));
+    let (narrow, wide) = (table.dtype(), computed_in(table.dtype()));
     let old = Moments {
         mean: table::gather(moments.mean.clone(), ids),
         square: table::gather(moments.square.clone(), ids),
     };
-    let new = adam.follow(old, gradient.cast::<FloatDType>(wide));
+    let new = adam.follow(old, gradient.cast(wide));
     moments.mean.inplace(|mean| table::assign(mean, ids, new.mean.clone()));
     moments.square.inplace(|square| table::assign(square, ids, new.square.clone()));
-    let rows = table::gather(table.clone(), ids).cast::<FloatDType>(wide);
-    table::assign(table, ids, adam.descend(rows, step, new).cast::<FloatDType>(narrow))
+    let rows = table::gather(table.clone(), ids).cast(wide);
+    table::assign(table, ids, adam.descend(rows, step, new).cast(narrow))
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -62,6 +62,7 @@ mod tests {
     use super::*;
     use crate::optim::AdamKind;
     use burn::tensor::Distribution;
+    use burn::tensor::FloatDType;
 
     const IDS: [usize; 5] = [0, 3, 4, 11, 19];
     const HIDDEN: usize = 13;

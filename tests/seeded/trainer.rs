@@ -1,6 +1,7 @@
 //! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
 
 use crate::small_text::{collator, corpus, folder};
+use crate::tolerance::all_values;
 use crate::turn;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataloader::Progress;
@@ -42,7 +43,7 @@ fn model(device: &Device) -> BertForMaskedLm {
         .with_num_attention_heads(2)
         .with_intermediate_size(32);
     let model = BertForMaskedLmConfig::new(bert).init(device);
-    values(&model);
+    all_values(&model);
     model
 }
 
@@ -55,19 +56,6 @@ fn undropped() -> Training<BertForMaskedLm> {
         layer.attention.dropout.prob = 0.0;
     }
     Training::new(model)
-}
-
-/// Values of a module, in the order of its fields.
-fn values(module: &impl Module) -> Vec<f64> {
-    struct Collect(Vec<f64>);
-    impl ModuleVisitor for Collect {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.extend(param.val().into_data().iter::<f64>());
-        }
-    }
-    let mut collect = Collect(Vec::new());
-    module.visit(&mut collect);
-    collect.0
 }
 
 /// Trains from the end of epoch `from` to that of epoch `to`, of ten steps each, logs in `dir`/run.
@@ -121,7 +109,7 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
 
     train(stopped.path(), 0, 1);
     let resumed = train(stopped.path(), 1, 3);
-    assert!(values(&resumed.model) == values(&result.model), "bit for bit, with dropout on");
+    assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit, with dropout on");
 }
 
 /// Writes a checkpoint when the next one comes, or training ends.
@@ -167,7 +155,7 @@ fn a_run_resumes_from_a_checkpoint_that_was_written_while_it_went_on() {
         )
     });
     let resumed = train(dir.path(), 1, 3);
-    assert!(values(&resumed.model) == values(&whole.model), "bit for bit, with dropout on");
+    assert!(all_values(&resumed.model) == all_values(&whole.model), "bit for bit, with dropout on");
 }
 
 /// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
@@ -212,13 +200,13 @@ fn weights_after_sgd(
         .num_epochs(3);
     let model = undropped().with_max_grad_norm(max_grad_norm);
     let learner = Learner::new(model, SgdConfig::new().init(), ModuleLrScheduler::from(ConstantLr::new(0.1)));
-    values(&two(training).launch(learner).model)
+    all_values(&two(training).launch(learner).model)
 }
 
 #[test]
 fn two_devices_take_the_steps_that_one_takes_with_twice_the_batches() {
     let _turn = turn();
-    let before = values(&undropped());
+    let before = all_values(&undropped());
     // Clipping forgets whether gradients were added or averaged; without it that shows.
     for (max_grad_norm, moves) in [(0.5, 0.1..0.150001), (f64::INFINITY, 0.16..f64::INFINITY)] {
         let one = weights_after_sgd(max_grad_norm, |training| training.grads_accumulation(2));
@@ -262,10 +250,10 @@ fn step_of(model: Training<BertForMaskedLm>, batches: Range<usize>) -> Vec<f64> 
     for batch in loader.iter().take(batches.end).skip(batches.start) {
         accumulator.accumulate(&model, TrainStep::step(&model, batch.unwrap()).grads);
     }
-    let before = values(&model);
+    let before = all_values(&model);
     let mut schedule = ModuleLrScheduler::from(ConstantLr::new(1.0));
     let after = model.optimize(&mut SgdConfig::new().init(), schedule.step(), accumulator.grads());
-    before.iter().zip(values(&after)).map(|(before, after)| before - after).collect()
+    before.iter().zip(all_values(&after)).map(|(before, after)| before - after).collect()
 }
 
 fn norm(values: &[f64]) -> f64 {
@@ -312,14 +300,14 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
         let schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
         training.launch(Learner::new(model, SgdConfig::new().init(), schedule)).model
     };
-    let (whole, last) = (trained(2), values(&trained(3)));
+    let (whole, last) = (trained(2), all_values(&trained(3)));
     // The last step again, by hand: the gradient of the third batch alone, divided by nothing.
     let batch = loader(3, &device.clone().autodiff()).iter().nth(2).unwrap().unwrap();
     let whole = Training::new(whole.model.train()).with_max_grad_norm(f64::INFINITY);
-    let before = values(&whole);
+    let before = all_values(&whole);
     let gradients = TrainStep::step(&whole, batch).grads;
     let mut schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
-    let expected = values(&whole.optimize(&mut SgdConfig::new().init(), schedule.step(), gradients));
+    let expected = all_values(&whole.optimize(&mut SgdConfig::new().init(), schedule.step(), gradients));
     let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(distance(&before, &expected) > 1e-3, "the last batch trains nothing");
     assert!(distance(&last, &expected) < 1e-6, "{:e}", distance(&last, &expected));

@@ -1,7 +1,8 @@
 //! Workers compute what one process computes.
 
 use crate::process::Worker;
-use crate::task::{model, train, values};
+use crate::task::{model, train};
+use crate::tolerance::all_values;
 use crate::{turn, within};
 use burn::optim::{ModuleOptimizer, SgdConfig};
 use burn::prelude::*;
@@ -27,7 +28,7 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
 #[test]
 fn workers_take_the_steps_that_one_process_takes_with_all_their_batches() {
     let _turn = turn();
-    let before = values(&model());
+    let before = all_values(&model());
     for (name, optimizer, rate) in optimizers() {
         let dir = tempfile::tempdir().unwrap();
         let one = train(&[Device::flex()], dir.path(), STEPS, optimizer(), rate).unwrap();

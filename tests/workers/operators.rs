@@ -3,8 +3,8 @@
 #[cfg(feature = "wgpu")]
 use crate::devices;
 use crate::process::Worker;
-use crate::task::values;
-use crate::{tolerance, turn};
+use crate::tolerance::{self, all_values};
+use crate::turn;
 use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -31,7 +31,7 @@ fn model(positions: PositionEmbeddingType, padding: Option<usize>) -> BertForMas
         .with_num_attention_heads(2)
         .with_intermediate_size(32);
     let model = BertForMaskedLmConfig::new(bert).init(&device);
-    values(&model);
+    all_values(&model);
     model
 }
 

@@ -1,8 +1,8 @@
 //! What is trained: a small classifier without dropout, on eight texts a step.
 
+use crate::tolerance::all_values;
 use anyhow::{Result, bail};
 use burn::data::dataset::InMemDataset;
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::ModuleOptimizer;
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
@@ -38,21 +38,8 @@ pub fn model() -> BertForSequenceClassification {
         .with_attention_probs_dropout_prob(0.0);
     let model =
         BertForSequenceClassificationConfig::new(bert).with_classifier_dropout(Some(0.0)).init(&device);
-    values(&model);
+    all_values(&model);
     model
-}
-
-/// Values of a module, in the order of its fields.
-pub fn values(module: &impl Module) -> Vec<f64> {
-    struct Collect(Vec<f64>);
-    impl ModuleVisitor for Collect {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.extend(param.val().into_data().iter::<f64>());
-        }
-    }
-    let mut collect = Collect(Vec::new());
-    module.visit(&mut collect);
-    collect.0
 }
 
 /// Eight texts of several lengths, and so one step an epoch.
@@ -102,7 +89,7 @@ pub fn train(
     if let Some(error) = result.error {
         bail!("training stopped: {error}");
     }
-    Ok(values(&result.model.model))
+    Ok(all_values(&result.model.model))
 }
 
 /// Epochs whose checkpoint is whole.

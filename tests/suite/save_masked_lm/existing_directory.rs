@@ -1,7 +1,8 @@
 //! Saving where something is already.
 
-use super::{all_values, config_json, copy_of, fixture, keys, load, with_fields, with_tensors};
+use super::{config_json, copy_of, fixture, keys, load, with_fields, with_tensors};
 use crate::checkpoint_files::Stored;
+use crate::tolerance::all_values;
 use burn_bert::model::{LoadReport, PretrainedModel};
 use burn_bert::{Error, PositionEmbeddingType};
 use serde_json::json;

@@ -1,6 +1,7 @@
 //! What is read and what is refused.
 
-use super::{all_values, device, fixture, load, refused, with_fields, with_tensors};
+use super::{device, fixture, load, refused, with_fields, with_tensors};
+use crate::tolerance::all_values;
 use burn_bert::Error;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModel, BertModelConfig, LoadReport, PretrainedModel,

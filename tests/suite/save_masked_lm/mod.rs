@@ -5,7 +5,6 @@ mod loading;
 mod round_trip;
 
 use crate::checkpoint_files::{Stored, safetensors_bytes};
-use burn::module::{ModuleVisitor, Param};
 use burn::prelude::*;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, LoadReport, PretrainedModel,
@@ -35,20 +34,6 @@ fn with_embeddings(embeddings: BertEmbeddingsConfig) -> BertForMaskedLmConfig {
 
 fn tiny() -> BertForMaskedLmConfig {
     with_embeddings(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-}
-
-/// Every value of a module, in the order of its fields.
-fn all_values(model: &BertForMaskedLm) -> Vec<f64> {
-    #[derive(Default)]
-    struct Collect(Vec<f64>);
-    impl ModuleVisitor for Collect {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.extend(param.val().into_data().iter::<f64>());
-        }
-    }
-    let mut collect = Collect::default();
-    model.visit(&mut collect);
-    collect.0
 }
 
 fn load(dir: &Path) -> (BertForMaskedLm, LoadReport) {

@@ -1,6 +1,7 @@
 //! What is saved is read back, by this crate and by transformers.
 
-use super::{all_values, config_json, device, fixture, keys, load, tiny, with_embeddings, with_fields};
+use super::{config_json, device, fixture, keys, load, tiny, with_embeddings, with_fields};
+use crate::tolerance::all_values;
 use crate::transformers::Python;
 use burn::prelude::*;
 use burn::tensor::FloatDType;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // every test file takes what it needs
 
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::prelude::*;
 
 /// Two numbers are close if |a − b| ≤ `absolute` + `relative` · |b|.
@@ -52,4 +53,17 @@ pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {
 /// All values of a tensor, row-major.
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
+}
+
+/// Values of all parameters of a module, in the order of its fields.
+pub fn all_values(module: &impl Module) -> Vec<f64> {
+    struct Collect(Vec<f64>);
+    impl ModuleVisitor for Collect {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.extend(values(param.val()));
+        }
+    }
+    let mut collect = Collect(Vec::new());
+    module.visit(&mut collect);
+    collect.0
 }

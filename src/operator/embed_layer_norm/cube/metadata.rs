@@ -1,10 +1,11 @@
 //! Shapes and dtypes of the results, for fusion's lazy devices, which queue the operator and run it later.
 
+use crate::operator::dtype::computed_in;
 use crate::operator::embed_layer_norm::input::{
     EmbedLayerNormGradientsMetadata, EmbedLayerNormMetadata, GradientMetadata, Needs, RowsMetadata,
 };
 use burn::backend::fusion::custom::TensorSpec;
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 
 /// Of y, [B, S, H] in the dtype of the sum.
 pub(crate) fn y(input: &EmbedLayerNormMetadata) -> TensorSpec {
@@ -17,11 +18,7 @@ pub(crate) fn y(input: &EmbedLayerNormMetadata) -> TensorSpec {
 pub(crate) fn with_statistics(input: &EmbedLayerNormMetadata) -> (TensorSpec, TensorSpec, TensorSpec) {
     let [batch, seq] = input.shape;
     let y = y(input);
-    let wide = match y.dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        dtype => dtype,
-    };
-    let statistic = TensorSpec::new(Shape::new([batch, seq, 1]), wide);
+    let statistic = TensorSpec::new(Shape::new([batch, seq, 1]), computed_in(y.dtype));
     (y, statistic.clone(), statistic)
 }
 

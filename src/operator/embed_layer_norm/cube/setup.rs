@@ -3,6 +3,7 @@
 use super::mask::MaskLaunch;
 use super::source::{SourceLaunch, SourcesLaunch};
 use crate::operator::dropout::Dropout;
+use crate::operator::dtype::computed_in;
 use crate::operator::embed_layer_norm::check::{assert_fits, kernel_dtype, summands};
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
 use crate::operator::philox;
@@ -54,11 +55,10 @@ impl Dtypes {
     pub(super) fn of<B: Backend<Device = CubeDevice>>(input: &EmbedLayerNorm<B>) -> Option<Self> {
         let float = kernel_dtype(input)?;
         assert_fits(input);
-        let wide = match float {
-            DType::F16 | DType::BF16 => DType::F32,
-            DType::F32 | DType::F64 => float,
-            _ => return None,
-        };
+        let wide = computed_in(float);
+        if !matches!(wide, DType::F32 | DType::F64) {
+            return None;
+        }
         let ids = common_ids_dtype(input)?;
         let client = input.gamma.device().client();
         (bindings(input) <= client.properties().hardware.max_bindings).then_some(Self { float, wide, ids })
