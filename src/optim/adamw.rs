@@ -9,7 +9,6 @@ use burn::config::Config;
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
 use burn::prelude::*;
-use burn::tensor::DType;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

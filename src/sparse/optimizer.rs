@@ -217,7 +217,7 @@ impl Kept {
 impl RowMoments {
     fn into_table(self) -> TableMoments {
         let Self { shape, ids, moments: Moments { mean, square } } = self;
-        let mut table = TableMoments::zeros(shape, &mean.device(), mean.dtype().into());
+        let mut table = TableMoments::zeros(shape, &mean.device(), mean.dtype());
         table.moments.mean.inplace(|table| table::assign(table, &ids, mean));
         table.moments.square.inplace(|table| table::assign(table, &ids, square));
         for id in ids {
@@ -245,7 +245,7 @@ impl TableMoments {
     fn move_to(&mut self, device: &Device, dtype: DType) {
         let Moments { mean, square } = &mut self.moments;
         for moment in [mean, square] {
-            if moment.device() != *device || moment.dtype() != dtype.into() {
+            if moment.device() != *device || moment.dtype() != dtype {
                 moment.inplace(|moment| moment.to_device(device).cast(dtype));
             }
         }
