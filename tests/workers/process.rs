@@ -6,7 +6,7 @@ use burn::server::{TokenAuthorizer, WebSocketTransport};
 use burn_bert::remote;
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 
 /// The token of a worker that has one.
@@ -20,6 +20,8 @@ const WGPU: &str = "BURN_BERT_TEST_WGPU";
 pub struct Worker {
     process: Child,
     pub address: String,
+    /// Open for as long as the process lives, which may print more and must not fail for it.
+    _output: BufReader<ChildStdout>,
 }
 
 impl Worker {
@@ -43,12 +45,12 @@ impl Worker {
 
     fn run(command: &mut Command) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let address = output
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let address = (&mut output)
             .lines()
             .map_while(Result::ok)
             .find_map(|line| Some(line[line.find("ws://")?..].to_string()));
-        Self { process, address: address.expect("the worker's address") }
+        Self { process, address: address.expect("the worker's address"), _output: output }
     }
 
     /// Its device, for a client without a watch.
