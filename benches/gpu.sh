@@ -2,7 +2,7 @@
 # What this crate does on a GPU, from a folder of prebuilt programs: the machine needs a driver, but neither a network
 # nor Rust nor this repository.
 #
-#     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is vulkan (default), wgpu, cuda or rocm
+#     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is wgpu (default), vulkan, cuda or rocm
 #     FOLDER/gpu.sh [--quick] [OUTPUT]          on the machine with the GPU
 #
 # A run has four parts: the behaviour suite, kernel launches and bytes, the input layer's times and those of whole
@@ -20,10 +20,10 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 limit=60
 
 build() {
-    local folder=$1 device=${2:-vulkan} features
+    local folder=$1 device=${2:-wgpu} features
     case $device in
-    vulkan | wgpu | cuda | rocm) features=flex,checkpoint,$device ;;
-    *) echo "gpu.sh: no device '$device'; there are vulkan, wgpu, cuda and rocm" >&2 && exit 2 ;;
+    wgpu | vulkan | cuda | rocm) features=flex,checkpoint,$device ;;
+    *) echo "gpu.sh: no device '$device'; there are wgpu, vulkan, cuda and rocm" >&2 && exit 2 ;;
     esac
     mkdir -p "$folder"
     folder=$(cd "$folder" && pwd)
