@@ -107,7 +107,7 @@ impl Checkpoint {
         }
         match self.open.get(path).and_then(|file| file.entry(key)) {
             Some(entry) => Ok((entry, path.clone())),
-            None => Err(missing(path, key.clone(), "but the index of shards says that it is there")),
+            None => Err(missing(path, key.clone(), "the index of shards says that it is there")),
         }
     }
 

@@ -45,7 +45,7 @@ impl RelativePositions {
         if seq <= rows {
             return Ok(());
         }
-        let reason = format!("{seq} places, whose distances are relative positions");
+        let reason = format!("{seq} tokens with relative positions");
         Err(Error::SequenceTooLong { needed: seq - 1, reason, rows })
     }
 

@@ -78,8 +78,8 @@ pub enum Error {
 
     /// A sequence that is padded at its start, for a head that reads the first token.
     #[error(
-        "padding[{row}] begins with padding before a token, but the head reads the vector of the first place; pad at \
-         the end"
+        "padding[{row}] has padding before its first token, but the head reads the vector at position 0; pad at the \
+         end"
     )]
     PaddedAtStart {
         /// The sequence.
@@ -170,10 +170,7 @@ pub enum Error {
     },
 
     /// Rows of one batch differ in length.
-    #[error(
-        "{input}[{row}] has {found} ids, but {input}[0] has {expected}; \
-         pad the rows to one length with the padding id"
-    )]
+    #[error("{input}[{row}] has {found} entries, but {input}[0] has {expected}; pad all rows to one length")]
     RaggedRows {
         /// The input, such as `input_ids`.
         input: &'static str,
@@ -230,13 +227,11 @@ pub enum Error {
     },
 
     /// A table that cannot be trained row by row.
-    #[error(
-        "the {table} table cannot be trained row by row: it {reason}; train it with BertEmbeddings::forward"
-    )]
+    #[error("the {table} table cannot be trained row by row: it {reason}")]
     NotRowSparse {
         /// The table.
         table: EmbeddingTable,
-        /// The reason.
+        /// The reason, and the remedy.
         reason: &'static str,
     },
 
@@ -264,9 +259,9 @@ pub enum Error {
     },
 
     /// A saved state of a row optimiser that cannot be written or read.
-    #[error("cannot {action} the state of the row optimiser")]
+    #[error("cannot {action}")]
     RowStateFile {
-        /// What failed, such as `save to rows.bpk`.
+        /// What failed, such as `save the state of the row optimiser to rows.bpk`.
         action: String,
         /// Why.
         #[source]
@@ -328,9 +323,9 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// A config or an index of shards is not a JSON object.
+    /// A JSON file, such as a config or an index of shards, does not parse or holds something else.
     #[cfg(any(feature = "checkpoint", feature = "train"))]
-    #[error("{} is not a JSON object", path.display())]
+    #[error("{} does not hold the expected JSON", path.display())]
     Json {
         /// The file.
         path: PathBuf,
@@ -360,8 +355,8 @@ pub enum Error {
         problem: String,
     },
 
-    /// A file is not a checkpoint, or claims more than it holds.
-    #[error("cannot read {} as a checkpoint: {problem}", path.display())]
+    /// A file is not a checkpoint or claims more than it holds, or a directory holds one that a save would hide.
+    #[error("cannot use {} as a checkpoint: {problem}", path.display())]
     NotACheckpoint {
         /// The file or directory.
         path: PathBuf,
@@ -583,7 +578,7 @@ pub enum Error {
     },
 
     /// A text file without text.
-    #[error("{} has no text: it is empty or blank", path.display())]
+    #[error("{} has no text: it is empty, or has only blank lines or a header", path.display())]
     NoText {
         /// The file.
         path: PathBuf,

@@ -10,6 +10,9 @@ use burn_pack::{Reader, Scalar, Writer};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// What messages call a state.
+const STATE: &str = "the state of the row optimiser";
+
 /// Metadata key of the rule that a state belongs to.
 const RULE: &str = "row_optimizer";
 
@@ -24,7 +27,8 @@ impl SparseOptimizer {
     /// [`Error::RowStateFile`] if the file cannot be written; an older one is then left as it was.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let failed = |source| Error::RowStateFile { action: format!("save to {}", path.display()), source };
+        let action = || format!("save {STATE} to {}", path.display());
+        let failed = |source| Error::RowStateFile { action: action(), source };
         self.to_writer().write_to_file(path).map_err(failed)
     }
 
@@ -34,7 +38,7 @@ impl SparseOptimizer {
     ///
     /// [`Error::RowStateFile`] if the state is larger than the format allows.
     pub fn to_bytes(&self) -> Result<Bytes> {
-        let failed = |source| Error::RowStateFile { action: "pack".into(), source };
+        let failed = |source| Error::RowStateFile { action: format!("pack {STATE}"), source };
         self.to_writer().into_bytes().map_err(failed)
     }
 
@@ -46,7 +50,8 @@ impl SparseOptimizer {
     /// - [`Error::RowState`] if it holds the state of an optimiser of another kind, or is damaged.
     pub fn load(self, path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
-        let failed = |source| Error::RowStateFile { action: format!("load from {}", path.display()), source };
+        let action = || format!("load {STATE} from {}", path.display());
+        let failed = |source| Error::RowStateFile { action: action(), source };
         let saved = Reader::from_file(path).and_then(Saved::read).map_err(failed)?;
         self.with_state(saved, device)
     }
@@ -57,7 +62,7 @@ impl SparseOptimizer {
     ///
     /// Those of [`load`](Self::load).
     pub fn from_bytes(self, bytes: Bytes, device: &Device) -> Result<Self> {
-        let failed = |source| Error::RowStateFile { action: "unpack".into(), source };
+        let failed = |source| Error::RowStateFile { action: format!("unpack {STATE}"), source };
         let saved = Reader::from_bytes(bytes).and_then(Saved::read).map_err(failed)?;
         self.with_state(saved, device)
     }
@@ -130,7 +135,7 @@ impl Saved {
         let table_rows: usize = self.scalar(&format!("{table}.table_rows"))?;
         let ids: Vec<i64> = self.tensor(&format!("{table}.ids"))?.iter().collect();
         if let Some(id) = ids.iter().find(|&&id| usize::try_from(id).map_or(true, |id| id >= table_rows)) {
-            return Err(damaged(format!("names row {id} of a table of {table_rows} rows, `{table}`")));
+            return Err(damaged(format!("names row {id} of `{table}`, a table of {table_rows} rows")));
         }
         if !ids.is_sorted_by(|a, b| a < b) {
             return Err(damaged(format!("names a row of `{table}` twice, or rows out of order")));

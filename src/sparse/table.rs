@@ -67,11 +67,13 @@ impl Autodiff {
 /// Whether the rows of a table can be trained by themselves.
 pub(super) fn check(table: EmbeddingTable, weight: &Param<Tensor<2>>) -> Result<()> {
     let reason = if weight.adapter().is_some() {
-        "has a LoRA adapter, whose gradient reaches every row"
+        "has a LoRA adapter, whose gradient reaches every row; train it with BertEmbeddings::forward"
     } else if is_quantized(weight) {
-        "is quantised, and rows cannot be written back without quantising others anew"
+        "is quantised, and rows cannot be written back without quantising others anew; train first and quantise \
+         afterwards"
     } else if weight.is_autodiff() && weight.is_distributed() {
-        "is distributed, and gradients of rows are not reduced across devices"
+        "is distributed, and gradients of rows are not reduced across devices; train it with \
+         BertEmbeddings::forward"
     } else {
         return Ok(());
     };

@@ -60,6 +60,6 @@ impl LabelNames {
     pub(super) fn id(&self, label: &str) -> Result<usize, String> {
         let by_name = self.names.iter().position(|name| name == label);
         let id = by_name.or_else(|| label.parse().ok().filter(|&id: &usize| id < self.len()));
-        id.ok_or_else(|| format!("has the label {label:?}, but there are {:?}", self.names))
+        id.ok_or_else(|| format!("has the label {label:?}, but the labels are {:?}", self.names))
     }
 }

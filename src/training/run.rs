@@ -89,7 +89,9 @@ impl Run {
                 &run.folder,
                 "holds a run already; resume it, or choose another output directory".into(),
             ),
-            (true, None) => refused(&run.folder, "holds no run to resume".into()),
+            (true, None) => {
+                refused(&run.folder, "holds no run to resume; start a new one without resume".into())
+            }
             (false, None) => {
                 if !is_empty(&run.output)? {
                     return refused(&run.output, "is not empty; choose another output directory".into());
@@ -100,7 +102,11 @@ impl Run {
                 let same =
                     serde_json::from_value::<S>(theirs.clone()).is_ok_and(|theirs| theirs == *settings);
                 if !same {
-                    return refused(&run.folder, format!("holds a run with other settings: {theirs}"));
+                    let problem = format!(
+                        "holds a run with other settings: {theirs}; resume it with these, or choose another output \
+                         directory"
+                    );
+                    return refused(&run.folder, problem);
                 }
                 let finished_epochs = run.last_checkpoint()?;
                 Ok(Self { loss_before: Some(loss), finished_epochs, ..run })
@@ -134,7 +140,7 @@ impl Run {
     pub fn begin<S: Serialize>(&self, settings: &S, loss: f64) -> Result<()> {
         if !loss.is_finite() {
             let problem = format!(
-                "cannot begin: the loss before training is {loss}; check the checkpoint and the data"
+                "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
             );
             return Err(Error::Run { path: self.folder.clone(), problem });
         }

@@ -27,6 +27,8 @@ mod corrupt_checkpoint;
 #[cfg(feature = "checkpoint")]
 mod damaged_directory;
 mod encoder;
+#[cfg(feature = "checkpoint")]
+mod errors;
 mod fields;
 mod forward;
 mod gradients;

@@ -248,7 +248,7 @@ impl Columns<usize> {
             record
                 .get(place)
                 .copied()
-                .ok_or_else(|| format!("has {} fields, but none of number {place}", record.len()))
+                .ok_or_else(|| format!("has {} fields, but none at index {place}", record.len()))
         };
         let pair = self.pair.map(field).transpose()?;
         let label = RawLabel::from_field(field(self.label)?, kind)?;
@@ -279,7 +279,7 @@ impl Rows {
                 let keys = columns.locate(|column| match column {
                     Column::Name(name) => Ok(name.clone()),
                     Column::Index(index) => {
-                        let problem = format!("has index {index}, but JSON fields are selected by name");
+                        let problem = format!("include index {index}, but JSON fields are selected by name");
                         Err(invalid("columns", problem))
                     }
                 })?;
@@ -290,9 +290,13 @@ impl Rows {
                 let place = |name: &String| match &table.header {
                     Some(header) => {
                         let place = header.iter().position(|other| other == name);
-                        place.ok_or_else(|| format!("has {name:?}, but {} has {header:?}", path.display()))
+                        place.ok_or_else(|| {
+                            format!("include {name:?}, but {} has only {header:?}", path.display())
+                        })
                     }
-                    None => Err(format!("has {name:?}, but without a header columns are selected by index")),
+                    None => {
+                        Err(format!("include {name:?}, but without a header columns are selected by index"))
+                    }
                 };
                 let places = columns.locate(|column| match column {
                     Column::Index(place) => Ok(*place),

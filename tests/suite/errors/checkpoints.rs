@@ -1,0 +1,240 @@
+//! Checkpoints, read and written.
+
+use super::{Row, bert, device, file, row};
+use crate::checkpoint_files::{Stored, safetensors_bytes, tiny, tiny_tensors};
+use burn::module::{Module, Quantizer};
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertModel, PretrainedModel,
+};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
+use safetensors::Dtype;
+use std::fs;
+use std::path::Path;
+
+/// What a load of these bytes says.
+fn bytes(dir: &Path, bytes: impl AsRef<[u8]>) -> Error {
+    tiny().init(&device()).load(file(dir, "a.safetensors", bytes)).unwrap_err()
+}
+
+/// What a load of the layer's tensors says after a change.
+fn changed(dir: &Path, change: impl Fn(&mut Vec<Stored>)) -> Error {
+    let mut tensors = tiny_tensors("");
+    change(&mut tensors);
+    bytes(dir, safetensors_bytes(&tensors))
+}
+
+/// What a config of this text says.
+fn config(dir: &Path, text: &str) -> Error {
+    file(dir, "config.json", text);
+    BertEmbeddingsConfig::from_pretrained(dir).unwrap_err()
+}
+
+fn load(path: &Path) -> Error {
+    BertEmbeddings::from_pretrained(path, &device()).unwrap_err()
+}
+
+fn save(path: &Path) -> Error {
+    tiny().init(&device()).save_pretrained(path).unwrap_err()
+}
+
+pub fn rows() -> Vec<Row> {
+    vec![
+        row("Io", |dir| load(&dir.join("bert")), "cannot read DIR/bert", "os error"),
+        row("Io", |dir| save(&file(dir, "file", "")), "cannot write DIR/file", "os error"),
+        row(
+            "EmptyPath",
+            |_| load(Path::new("")),
+            "cannot read the empty path; the current directory is \".\"",
+            "",
+        ),
+        row(
+            "EmptyPath",
+            |_| save(Path::new("")),
+            "cannot save into the empty path; the current directory is \".\"",
+            "",
+        ),
+        row(
+            "NotAFile",
+            |dir| {
+                fs::create_dir(dir.join("model.safetensors")).unwrap();
+                load(dir)
+            },
+            "DIR/model.safetensors is a directory, but must be a regular file or a link to one",
+            "",
+        ),
+        row(
+            "GitLfsPointer",
+            |dir| bytes(dir, "version https://git-lfs.github.com/spec/v1\n"),
+            "DIR/a.safetensors is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or \
+             download the file",
+            "",
+        ),
+        row(
+            "Json",
+            |dir| config(dir, "[]"),
+            "DIR/config.json does not hold the expected JSON",
+            "expected a map at line 1",
+        ),
+        row(
+            "ConfigFile",
+            |dir| config(dir, r#"{"hidden_size": "4"}"#),
+            "DIR/config.json: hidden_size is \"4\", but must be a whole number",
+            "",
+        ),
+        row(
+            "ConfigFile",
+            |dir| {
+                tiny().init(&device()).save_pretrained(dir).unwrap();
+                let config = fs::read_to_string(dir.join("config.json")).unwrap();
+                file(dir, "config.json", config.replace("\"pad_token_id\": 0", "\"pad_token_id\": 3"));
+                load(dir)
+            },
+            "DIR/config.json: pad_token_id is 3, but DIR/model.safetensors was saved with 0: the save of one of the \
+             two was interrupted, or it was replaced; save again, correct the field, or give a config to \
+             from_pretrained_with",
+            "",
+        ),
+        row(
+            "ConfigFile",
+            |dir| {
+                file(dir, "config.json", "{}");
+                let module =
+                    |name| format!(r#"{{"type": "sentence_transformers.models.{name}", "path": ""}}"#);
+                let modules = ["Transformer", "Pooling", "Dense"].map(module).join(", ");
+                file(dir, "modules.json", format!("[{modules}]"));
+                BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap_err()
+            },
+            "DIR/modules.json: modules are Transformer, Pooling, Dense, but only Transformer, Pooling and, if need \
+             be, Normalize are supported",
+            "",
+        ),
+        row(
+            "UnsupportedModel",
+            |dir| config(dir, r#"{"model_type": "gpt2"}"#),
+            "DIR/config.json: model type gpt2 is not supported: its input layer is not BERT's or RoBERTa's; \
+             supported: bert, electra, ernie, splinter, roberta, xlm-roberta, camembert, xmod, data2vec-text, \
+             roberta-prelayernorm, longformer, luke",
+            "",
+        ),
+        row(
+            "NotACheckpoint",
+            |dir| bytes(dir, ""),
+            "cannot use DIR/a.safetensors as a checkpoint: it is empty",
+            "",
+        ),
+        row(
+            "NotACheckpoint",
+            load,
+            "cannot use DIR as a checkpoint: the directory has none of model.safetensors, \
+             model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json",
+            "",
+        ),
+        row(
+            "NotACheckpoint",
+            |dir| {
+                file(dir, "pytorch_model.bin", "weights");
+                save(dir)
+            },
+            "cannot use DIR as a checkpoint: it holds its weights as pytorch_model.bin, which a new \
+             model.safetensors would hide; save into another directory, or convert the weights to one \
+             model.safetensors first",
+            "",
+        ),
+        row(
+            "CorruptCheckpoint",
+            |dir| bytes(dir, [&1u64.to_le_bytes()[..], b"{"].concat()),
+            "DIR/a.safetensors is damaged or not a state dict",
+            "EOF while parsing",
+        ),
+        row(
+            "QuantizedModule",
+            |dir| {
+                let scheme = QuantScheme::default().with_store(QuantStore::Native);
+                let module = tiny().init(&device());
+                let mut module = module.quantize_weights(&mut Quantizer::new(Calibration::MinMax, scheme));
+                let path = file(dir, "a.safetensors", safetensors_bytes(&tiny_tensors("")));
+                module.load(path).unwrap_err()
+            },
+            "word_embeddings.weight cannot be loaded into a quantised parameter; load the checkpoint first and \
+             quantise afterwards",
+            "",
+        ),
+        row(
+            "MissingKey",
+            |dir| changed(dir, |tensors| drop(tensors.pop())),
+            "DIR/a.safetensors has no LayerNorm.bias: the layer cannot be loaded in part",
+            "",
+        ),
+        row(
+            "MissingKey",
+            |dir| changed(dir, |tensors| tensors.truncate(0)),
+            "DIR/a.safetensors has no embeddings.word_embeddings.weight: is this a BERT or RoBERTa checkpoint?",
+            "",
+        ),
+        row(
+            "MissingKey",
+            |dir| {
+                file(dir, "config.json", "{}");
+                let path = file(dir, "model.safetensors", safetensors_bytes(&tiny_tensors("")));
+                BertModel::from_pretrained(path, &device()).unwrap_err()
+            },
+            "DIR/model.safetensors has no encoder.layer.0.attention.self.query.weight: these are the tensors of an \
+             embedding layer alone; load them with BertEmbeddings",
+            "",
+        ),
+        row(
+            "MissingKey",
+            |dir| {
+                let mut tensors = tiny_tensors("");
+                let map: Vec<_> =
+                    tensors.iter().map(|tensor| format!(r#""{}": "shard""#, tensor.key)).collect();
+                tensors.pop();
+                file(dir, "shard", safetensors_bytes(&tensors));
+                let index = format!(r#"{{"weight_map": {{{}}}}}"#, map.join(", "));
+                let path = file(dir, "model.safetensors.index.json", index);
+                tiny().init(&device()).load(path).unwrap_err()
+            },
+            "DIR/shard has no LayerNorm.bias: the index of shards says that it is there",
+            "",
+        ),
+        row(
+            "AmbiguousKeys",
+            |dir| changed(dir, |tensors| tensors.push(Stored::f32("LayerNorm.gamma", &[4]))),
+            "DIR/a.safetensors has LayerNorm.weight and LayerNorm.gamma, which stand for the same parameter; remove \
+             or rename one",
+            "",
+        ),
+        row(
+            "NotTied",
+            |dir| {
+                let tied = BertForMaskedLmConfig::new(bert());
+                let untied = tied.clone().with_tie_word_embeddings(false).init(&device());
+                untied.save_pretrained(dir).unwrap();
+                BertForMaskedLm::from_pretrained_with(&tied, dir, &device()).unwrap_err()
+            },
+            "DIR/model.safetensors: bert.embeddings.word_embeddings.weight and cls.predictions.decoder.weight \
+             differ, but the config ties the head to the word table; set tie_word_embeddings to false in config.json \
+             to give the head its own decoder and bias",
+            "",
+        ),
+        row(
+            "CheckpointShape",
+            |dir| changed(dir, |tensors| tensors[0] = Stored::f32("word_embeddings.weight", &[10, 4])),
+            "DIR/a.safetensors: word_embeddings.weight has shape [10, 4], but the module expects [9, 4]; does the \
+             config belong to these weights?",
+            "",
+        ),
+        row(
+            "CheckpointDType",
+            |dir| {
+                changed(dir, |tensors| {
+                    (tensors[4].dtype, tensors[4].bytes) = (Dtype::I8, vec![0; 4]);
+                })
+            },
+            "DIR/a.safetensors: LayerNorm.bias has dtype I8, but weights are f16, bf16, f32 or f64; dequantise them \
+             first",
+            "",
+        ),
+    ]
+}

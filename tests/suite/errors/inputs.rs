@@ -1,0 +1,221 @@
+//! Configs, batches and tables of another size.
+
+use super::{Row, bert, device, embeddings, input, input_of, row};
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn_bert::model::{
+    BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig,
+    MultipleNegativesRankingLoss, ProblemType, SentencePairBatch,
+};
+use burn_bert::{
+    BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbeddingConfig,
+    VocabularyResize,
+};
+
+/// What the embedding layer says of a batch.
+fn embed(input: BertEmbeddingsInput) -> Error {
+    embeddings().init(&device()).try_forward(&input).unwrap_err()
+}
+
+pub fn rows() -> Vec<Row> {
+    vec![
+        row(
+            "Config",
+            |_| embeddings().with_hidden_dropout_prob(1.5).try_init(&device()).unwrap_err(),
+            "invalid config: hidden_dropout_prob is 1.5, but must lie in [0, 1)",
+            "",
+        ),
+        row(
+            "Config",
+            |_| {
+                let names = ["a", "b", "a"].map(String::from);
+                let config = BertForSequenceClassificationConfig::new(bert()).with_id2label(names.into());
+                config.try_init(&device()).unwrap_err()
+            },
+            "invalid config: id2label has \"a\" twice, but label names must be unique",
+            "",
+        ),
+        row(
+            "Config",
+            |_| {
+                let config = BertForSequenceClassificationConfig::new(bert());
+                let config = config.with_problem_type(Some(ProblemType::Regression));
+                config.with_class_weights(Some(vec![1.0, 2.0])).try_init(&device()).unwrap_err()
+            },
+            "invalid config: class_weights are given, but a regression has no classes",
+            "",
+        ),
+        row(
+            "Config",
+            |_| {
+                let loss = MultipleNegativesRankingLoss::new().with_scale(0.0);
+                let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(loss);
+                config.try_init(&device()).unwrap_err()
+            },
+            "invalid config: scale is 0, but must be finite and above 0",
+            "",
+        ),
+        row(
+            "IdOutOfRange",
+            |_| embed(input_of(&[[1, 2, 3], [4, 5, 10]])),
+            "input_ids[1][2] is 10, but the word table has 10 rows (valid ids: 0..=9); is this the tokenizer that \
+             the model was made with?",
+            "",
+        ),
+        row(
+            "IdOutOfRange",
+            |_| embed(input().with_token_type_ids(&[[0, 0, 2], [0, 0, 0]]).unwrap()),
+            "token_type_ids[0][2] is 2, but the token type table has 2 rows (valid ids: 0..=1); type_vocab_size is \
+             the number of segment kinds",
+            "",
+        ),
+        row(
+            "IdOutOfRange",
+            |_| embed(input().with_position_ids(&[[0, -1, 2]]).unwrap()),
+            "position_ids[0][1] is -1, but the position table has 6 rows (valid ids: 0..=5); shorten the sequence \
+             or extend max_position_embeddings",
+            "",
+        ),
+        row(
+            "IdOutOfRange",
+            |_| {
+                let ids = Tensor::<3, Int>::from_data([[[0, 1], [2, 3]], [[4, 5], [0, 0]]], &device());
+                TokenEmbeddingConfig::new(5, 2).init(&device()).try_forward::<3, 4>(ids).unwrap_err()
+            },
+            "ids[1][0][1] is 5, but the embedding table has 5 rows (valid ids: 0..=4); num_embeddings must exceed \
+             the largest id",
+            "",
+        ),
+        row(
+            "IdOverflow",
+            |_| BertEmbeddingsInput::from_rows(&[[1, 1i64 << 40]], &device()).unwrap_err(),
+            "input_ids[0][1] does not fit a 32-bit signed integer; no table has such a row",
+            "",
+        ),
+        row(
+            "SequenceTooLong",
+            |_| embed(input().with_past_key_values_length(4)),
+            "the sequence needs position 6 (3 tokens from position 4 on), but the position table has 6 rows (valid \
+             ids: 0..=5); shorten the sequence or extend max_position_embeddings",
+            "",
+        ),
+        row(
+            "SequenceTooLong",
+            |_| {
+                let config = embeddings()
+                    .with_pad_token_id(Some(1))
+                    .with_position_embedding_type(PositionEmbeddingType::AfterPadding);
+                config.init(&device()).try_forward(&input_of(&[[2, 7, 8, 9, 3]])).unwrap_err()
+            },
+            "the sequence needs position 6 (input_ids[0] has 5 tokens that are not padding, after 0 past ones, and \
+             positions start at 2), but the position table has 6 rows (valid ids: 0..=5); shorten the sequence or \
+             extend max_position_embeddings",
+            "",
+        ),
+        row(
+            "SequenceTooLong",
+            |_| {
+                let mut config = bert();
+                config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey;
+                config.init(&device()).try_forward(&input_of(&[[2; 7]]), None).unwrap_err()
+            },
+            "the sequence needs position 6 (7 tokens with relative positions), but the position table has 6 rows \
+             (valid ids: 0..=5); shorten the sequence or extend max_position_embeddings",
+            "",
+        ),
+        row(
+            "RaggedRows",
+            |_| BertEmbeddingsInput::from_rows(&[vec![1, 2, 3], vec![1, 2]], &device()).unwrap_err(),
+            "input_ids[1] has 2 entries, but input_ids[0] has 3; pad all rows to one length",
+            "",
+        ),
+        row(
+            "RaggedRows",
+            |_| PaddingMask::from_rows(&[vec![false], vec![false, true]]).unwrap_err(),
+            "padding[1] has 2 entries, but padding[0] has 1; pad all rows to one length",
+            "",
+        ),
+        row(
+            "ShapeMismatch",
+            |_| input().with_token_type_ids(&[[0, 0, 0]]).unwrap_err(),
+            "token_type_ids has shape [1, 3], but expected [2, 3], the shape of the tokens",
+            "",
+        ),
+        row(
+            "ShapeMismatch",
+            |_| {
+                let model = BertForMaskedLmConfig::new(bert()).init(&device());
+                model.try_logits(Tensor::zeros([1, 5], &device())).unwrap_err()
+            },
+            "hidden has shape [1, 5], but expected [N, 4]",
+            "",
+        ),
+        row(
+            "ShapeMismatch",
+            |_| SentencePairBatch::new((input(), None), (input_of(&[[2, 3]]), None)).unwrap_err(),
+            "candidates has shape [1, 2], but expected [2 or more, 2], at least one per anchor",
+            "",
+        ),
+        row(
+            "ShapeMismatch",
+            |_| {
+                let [anchors, candidates] = [[2, 4], [3, 5]].map(|shape| Tensor::zeros(shape, &device()));
+                MultipleNegativesRankingLoss::new().try_forward(anchors, candidates).unwrap_err()
+            },
+            "candidates has shape [3, 5], but expected [2 or more, 4] for 2 anchors",
+            "",
+        ),
+        row(
+            "DTypeMismatch",
+            |_| {
+                let vectors = Tensor::ones([1, 2, 4], (&device(), DType::F64));
+                embed(BertEmbeddingsInput::from_embeds(vectors).unwrap())
+            },
+            "inputs_embeds is F64, but the module's tables are F32; cast one of them",
+            "",
+        ),
+        #[cfg(all(feature = "flex", feature = "ndarray"))]
+        row(
+            "DeviceMismatch",
+            |_| {
+                let there = input().to_device(&crate::devices::ndarray());
+                embeddings().init(&crate::devices::flex()).try_forward(&there).unwrap_err()
+            },
+            "input_ids is on Device<NdArray(Cpu)>, but Device<Flex(Cpu)> is needed; move it there with to_device",
+            "",
+        ),
+        row(
+            "Empty",
+            |_| BertEmbeddingsInput::from_rows(&[[0; 0]; 2], &device()).unwrap_err(),
+            "input_ids has shape [2, 0]: a batch needs at least one sequence of at least one token",
+            "",
+        ),
+        row(
+            "Resize",
+            |_| {
+                let mut module = embeddings().with_pad_token_id(Some(3)).init(&device());
+                module.resize_vocabulary(&VocabularyResize::new(3)).unwrap_err()
+            },
+            "cannot resize the word table: 3 rows would cut off the padding row 3; keep at least 4",
+            "",
+        ),
+        row(
+            "Resize",
+            |_| {
+                let resize = VocabularyResize::new(0).with_pad_to_multiple_of(8);
+                embeddings().init(&device()).resize_vocabulary(&resize).unwrap_err()
+            },
+            "cannot resize the word table: 0 rows, rounded up to a multiple of 8, cannot be a table size",
+            "",
+        ),
+        row(
+            "Resize",
+            |_| {
+                let mut module = embeddings().init(&device());
+                module.extend_positions(5, PositionFill::Tile).unwrap_err()
+            },
+            "cannot resize the position table: it has 6 rows already, more than 5",
+            "",
+        ),
+    ]
+}

@@ -1,0 +1,74 @@
+//! Labelled files.
+
+use super::{Row, file, row};
+use burn_bert::Error;
+use burn_bert::training::{LabelKind, LabelNames, LabelledSentences, LabelledTexts, TextColumns};
+use std::path::Path;
+
+fn refused(dir: &Path, name: &str, content: &str, columns: &TextColumns) -> Error {
+    LabelledTexts::open(file(dir, name, content), columns).unwrap_err()
+}
+
+pub fn rows() -> Vec<Row> {
+    vec![
+        row(
+            "Row",
+            |dir| refused(dir, "a.csv", "text,label\na,b\nc,d,e\n", &TextColumns::default()),
+            "DIR/a.csv, line 3: the row has 3 fields, but the first row has 2",
+            "",
+        ),
+        row(
+            "Row",
+            |dir| {
+                refused(
+                    dir,
+                    "a.csv",
+                    "a,b\n",
+                    &TextColumns::default().with_text(5).with_label(1, LabelKind::Class).without_header(),
+                )
+            },
+            "DIR/a.csv, line 1: the row has 2 fields, but none at index 5",
+            "",
+        ),
+        row(
+            "Row",
+            |dir| refused(dir, "a.csv", "text,label\na,\n", &TextColumns::default()),
+            "DIR/a.csv, line 2: the row has no label",
+            "",
+        ),
+        row(
+            "Row",
+            |dir| {
+                let path = file(dir, "a.csv", "text,label\na,no\n");
+                let names = LabelNames::new(["maybe", "yes"]).unwrap();
+                LabelledTexts::open_with_names(path, &TextColumns::default(), &names).unwrap_err()
+            },
+            "DIR/a.csv, line 2: the row has the label \"no\", but the labels are [\"maybe\", \"yes\"]",
+            "",
+        ),
+        row(
+            "Row",
+            |dir| refused(dir, "a.jsonl", r#"{"text": 5, "label": 1}"#, &TextColumns::default()),
+            "DIR/a.jsonl, line 1: the row has 5 in the field \"text\", which is not a string",
+            "",
+        ),
+        row(
+            "Row",
+            |dir| LabelledSentences::open(file(dir, "a.txt", "a O\n\nb\n")).unwrap_err(),
+            "DIR/a.txt, line 3: the row has the word \"b\", but no tag",
+            "",
+        ),
+        row(
+            "NoText",
+            |dir| refused(dir, "a.csv", "text,label\n", &TextColumns::default()),
+            "DIR/a.csv has no text: it is empty, or has only blank lines or a header",
+            "",
+        ),
+        row(
+            "Config",
+            |dir| refused(dir, "a.csv", "a,label\nb,c\n", &TextColumns::default()),
+            "invalid config: columns include \"text\", but DIR/a.csv has only [\"a\", \"label\"]",
+            "",
+        ),
+    ]
+}

@@ -1,0 +1,157 @@
+//! Labels, heads and masked tokens.
+
+use super::{Row, bert, device, input, row};
+use burn_bert::model::{
+    BertForMaskedLmConfig, BertForSequenceClassification, BertForSequenceClassificationConfig,
+    BertForTokenClassificationConfig, MaskedLmBatch, ProblemType, SequenceClassificationBatch,
+    TokenClassificationBatch,
+};
+use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
+use burn_bert::{Error, PaddingMask, VocabularyResize};
+
+/// A classifier of sequences with three labels.
+fn classifier() -> BertForSequenceClassification {
+    BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device())
+}
+
+/// What a batch of masked tokens says of these labels.
+fn masked(positions: &[[usize; 2]], labels: &[u32]) -> Error {
+    MaskedLmBatch::new(input(), None, positions, labels).unwrap_err()
+}
+
+/// What a model says whose vocabulary was resized below its head.
+fn resized_without_its_head(config: BertForMaskedLmConfig) -> Error {
+    let mut model = config.init(&device());
+    model.bert.embeddings.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
+    model.try_forward(&MaskedLmBatch::new(input(), None, &[[0, 1]], &[7]).unwrap()).unwrap_err()
+}
+
+pub fn rows() -> Vec<Row> {
+    vec![
+        row(
+            "LabelOutOfRange",
+            |_| {
+                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 3]).unwrap();
+                classifier().try_forward(&batch).unwrap_err()
+            },
+            "labels[1] is 3, but the model has 3 labels (valid: 0..=2); set id2label in the config to have more",
+            "",
+        ),
+        row(
+            "LabelOutOfRange",
+            |_| {
+                let labels = [[-100, 1, 0], [0, 0, -1]];
+                let batch = TokenClassificationBatch::new(input(), None, &labels).unwrap();
+                let model = BertForTokenClassificationConfig::new(bert()).init(&device());
+                model.try_forward(&batch).unwrap_err()
+            },
+            "labels[1][2] is -1, but the model has 2 labels (valid: 0..=1); set id2label in the config to have more",
+            "",
+        ),
+        row(
+            "IdOutOfRange",
+            |_| {
+                let batch = MaskedLmBatch::new(input(), None, &[[0, 1]], &[15]).unwrap();
+                BertForMaskedLmConfig::new(bert()).init(&device()).try_forward(&batch).unwrap_err()
+            },
+            "labels[0][1] is 15, but the word table has 10 rows (valid ids: 0..=9); is this the tokenizer that the \
+             model was made with?",
+            "",
+        ),
+        row(
+            "ShapeMismatch",
+            |_| SequenceClassificationBatch::single_label(input(), None, &[1]).unwrap_err(),
+            "labels has shape [1], but expected [2], one label per sequence",
+            "",
+        ),
+        row(
+            "ShapeMismatch",
+            |_| TokenClassificationBatch::new(input(), None, &[vec![0; 3], vec![0; 2]]).unwrap_err(),
+            "labels has shape [2, 2], but expected [2, 3], one label per token",
+            "",
+        ),
+        row(
+            "ShapeMismatch",
+            |_| {
+                let batch = SequenceClassificationBatch::regression(input(), None, &[[1.0]; 2]).unwrap();
+                classifier().try_forward(&batch).unwrap_err()
+            },
+            "labels has shape [2, 1], but expected [2, 3], one number per label",
+            "",
+        ),
+        row(
+            "Config",
+            |_| {
+                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap();
+                let config = BertForSequenceClassificationConfig::new(bert());
+                let config = config.with_problem_type(Some(ProblemType::Regression));
+                config.init(&device()).try_forward(&batch).unwrap_err()
+            },
+            "invalid config: problem_type is Regression, but the batch has labels of SingleLabelClassification",
+            "",
+        ),
+        row(
+            "PaddedAtStart",
+            |_| {
+                let padding = PaddingMask::from_rows(&[[false; 3], [true, false, false]]).unwrap();
+                classifier().try_logits(&input(), Some(&padding)).unwrap_err()
+            },
+            "padding[1] has padding before its first token, but the head reads the vector at position 0; pad at the \
+             end",
+            "",
+        ),
+        row(
+            "InvalidLabel",
+            |_| {
+                let labels = [[0.0, 1.5, 0.0], [0.0, 1.0, 0.0]];
+                SequenceClassificationBatch::multi_label(input(), None, &labels).unwrap_err()
+            },
+            "labels[0][1] is 1.5, but must lie in [0, 1]",
+            "",
+        ),
+        row(
+            "InvalidLabel",
+            |_| SequenceClassificationBatch::regression(input(), None, &[[0.0], [f64::NAN]]).unwrap_err(),
+            "labels[1][0] is NaN, but must be finite",
+            "",
+        ),
+        row(
+            "NoSuchToken",
+            |_| masked(&[[2, 0]], &[7]),
+            "a label is at [2][0], but the batch has 2 sequences of 3 tokens",
+            "",
+        ),
+        row(
+            "LabelledTwice",
+            |_| masked(&[[0, 1], [0, 1]], &[7, 5]),
+            "the token at [0][1] has two labels; keep one of them",
+            "",
+        ),
+        row(
+            "HeadSize",
+            |_| resized_without_its_head(BertForMaskedLmConfig::new(bert())),
+            "the head's bias has 10 rows, but the word table has 12; resize both with the model's resize_vocabulary",
+            "",
+        ),
+        row(
+            "HeadSize",
+            |_| resized_without_its_head(BertForMaskedLmConfig::new(bert()).with_tie_word_embeddings(false)),
+            "the head's decoder has 10 rows, but the word table has 12; resize both with the model's \
+             resize_vocabulary",
+            "",
+        ),
+        row(
+            "MissingWordIds",
+            |_| {
+                let collator =
+                    MaskedLmCollatorConfig::new(10, 3, vec![0]).with_whole_word_masking(true).init();
+                let with = MaskedLmExample::new(vec![1, 7]).with_word_ids(vec![None, Some(0)]);
+                let without = MaskedLmExample::new(vec![1, 7]);
+                collator.collate(&[with, without], 0, &device()).unwrap_err()
+            },
+            "examples[1] has no word ids, which whole_word_masking needs; set them with with_word_ids or turn \
+             whole_word_masking off",
+            "",
+        ),
+    ]
+}

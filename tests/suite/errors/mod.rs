@@ -1,0 +1,140 @@
+//! Every error of the crate: a use that provokes it, its whole message and its cause.
+
+mod checkpoints;
+mod inputs;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod labelled_files;
+mod labels;
+#[cfg(feature = "train")]
+mod runs;
+mod sparse;
+mod text;
+#[cfg(feature = "tokenizers")]
+mod tokenizers;
+#[cfg(feature = "remote")]
+mod workers;
+
+use burn::prelude::*;
+use burn_bert::model::BertModelConfig;
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error};
+use std::error::Error as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One way to an error.
+struct Row {
+    /// The name of the variant.
+    variant: &'static str,
+    /// What provokes it, in an empty directory of its own.
+    provoke: fn(&Path) -> Error,
+    /// The whole message, with `DIR` for that directory.
+    message: &'static str,
+    /// A part of the source's message; empty if there is no source.
+    cause: &'static str,
+}
+
+fn row(
+    variant: &'static str,
+    provoke: fn(&Path) -> Error,
+    message: &'static str,
+    cause: &'static str,
+) -> Row {
+    Row { variant, provoke, message, cause }
+}
+
+/// The table; each module has the rows of one part of the crate.
+fn table() -> impl Iterator<Item = Row> {
+    let parts = [
+        inputs::rows(),
+        labels::rows(),
+        sparse::rows(),
+        checkpoints::rows(),
+        text::rows(),
+        #[cfg(feature = "tokenizers")]
+        tokenizers::rows(),
+        #[cfg(all(feature = "tokenizers", feature = "train"))]
+        labelled_files::rows(),
+        #[cfg(feature = "train")]
+        runs::rows(),
+        #[cfg(feature = "remote")]
+        workers::rows(),
+    ];
+    parts.into_iter().flatten()
+}
+
+#[test]
+fn every_error_is_what_the_table_says() {
+    let mut wrong = Vec::new();
+    for Row { variant, provoke, message, cause } in table() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = provoke(dir.path());
+        let named = format!("{error:?}").chars().take_while(|c| c.is_alphanumeric()).collect::<String>();
+        let found = error.to_string().replace(&dir.path().display().to_string(), "DIR");
+        let source = error.source().map(ToString::to_string);
+        let is_caused =
+            source.as_ref().map_or(cause.is_empty(), |source| !cause.is_empty() && source.contains(cause));
+        if named != variant || found != message || !is_caused {
+            wrong.push(format!(
+                "expected {variant}: {message}\n  because of {cause:?}\n   found {named}: {found}\n  because of {source:?}"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{} rows are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The variants without a row, and why.
+#[cfg(all(feature = "ndarray", feature = "remote", feature = "tokenizers", feature = "train"))]
+const EXCEPTIONS: [(&str, &str); 1] =
+    [("UnreadableIds", "needs a browser or a device that is lost; a unit test of `embeddings::ids` has it")];
+
+/// With the features that some rows need.
+#[cfg(all(feature = "ndarray", feature = "remote", feature = "tokenizers", feature = "train"))]
+#[test]
+fn every_variant_has_a_row_or_a_reason_why_not() {
+    use std::collections::BTreeSet;
+    let source = include_str!("../../../src/error/mod.rs");
+    let (_, variants) = source.split_once("pub enum Error {\n").unwrap();
+    let (variants, _) = variants.split_once("\n}\n").unwrap();
+    let declared: BTreeSet<&str> = variants
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .filter(|line| line.starts_with(char::is_uppercase))
+        .map(|line| line.split(|c: char| !c.is_alphanumeric()).next().unwrap())
+        .collect();
+    let in_table: BTreeSet<&str> = table().map(|row| row.variant).collect();
+    let excepted: BTreeSet<&str> = EXCEPTIONS.into_iter().map(|(variant, _)| variant).collect();
+    assert!(in_table.is_disjoint(&excepted), "a variant with a row is no exception");
+    let known = &in_table | &excepted;
+    assert!(known == declared, "declared alone or known alone: {:?}", &known ^ &declared);
+}
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn embeddings() -> BertEmbeddingsConfig {
+    BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4).with_max_position_embeddings(6)
+}
+
+fn bert() -> BertModelConfig {
+    BertModelConfig::new(embeddings())
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(8)
+}
+
+/// Two sequences of three tokens.
+fn input() -> BertEmbeddingsInput {
+    input_of(&[[2, 7, 3], [2, 8, 3]])
+}
+
+fn input_of<const S: usize>(rows: &[[i64; S]]) -> BertEmbeddingsInput {
+    BertEmbeddingsInput::from_rows(rows, &device()).unwrap()
+}
+
+/// A new file.
+fn file(dir: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, content).unwrap();
+    path
+}

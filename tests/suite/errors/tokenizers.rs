@@ -1,0 +1,83 @@
+//! Tokenizers.
+
+use super::{Row, embeddings, file, row};
+use burn_bert::Error;
+use burn_bert::text::BertTokenizer;
+use std::path::Path;
+
+const SPECIAL: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+
+fn tokenizer(dir: &Path) -> BertTokenizer {
+    BertTokenizer::from_pretrained(file(dir, "vocab.txt", format!("{SPECIAL}the\n"))).unwrap()
+}
+
+fn refused(dir: &Path, name: &str, content: &str) -> Error {
+    file(dir, name, content);
+    BertTokenizer::from_pretrained(dir).unwrap_err()
+}
+
+pub fn rows() -> Vec<Row> {
+    vec![
+        row(
+            "NoTokenizer",
+            |dir| BertTokenizer::from_pretrained(dir).unwrap_err(),
+            "DIR has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
+             AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files",
+            "",
+        ),
+        row(
+            "CorruptTokenizer",
+            |dir| refused(dir, "tokenizer.json", "{"),
+            "cannot parse tokenizer file DIR/tokenizer.json",
+            "EOF while parsing",
+        ),
+        row(
+            "MissingToken",
+            |dir| refused(dir, "vocab.txt", &SPECIAL.replace("[MASK]", "the")),
+            "DIR/vocab.txt has no mask_token: its vocabulary lacks [MASK] and <mask>; if the token has another \
+             name, set mask_token in tokenizer_config.json",
+            "",
+        ),
+        row(
+            "MissingToken",
+            |dir| {
+                file(dir, "tokenizer_config.json", r#"{"pad_token": "<none>"}"#);
+                refused(dir, "vocab.txt", SPECIAL)
+            },
+            "DIR/vocab.txt has no pad_token: its vocabulary lacks <none>; if the token has another name, set \
+             pad_token in tokenizer_config.json",
+            "",
+        ),
+        row(
+            "VocabularyTooLarge",
+            |dir| tokenizer(dir).for_model(&embeddings().with_vocab_size(5)).unwrap_err(),
+            "the tokenizer's vocabulary has 6 tokens, but the model's word table has 5 rows; is this the \
+             tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows",
+            "",
+        ),
+        row(
+            "MaxLengthTooSmall",
+            |dir| tokenizer(dir).with_model_max_length(2).encode_pair("the", "the").unwrap_err(),
+            "sequences of at most 2 tokens have no room for the 3 special tokens; set a larger model_max_length",
+            "",
+        ),
+        row(
+            "StrideTooLarge",
+            |dir| tokenizer(dir).with_model_max_length(8).encode_windows("the", 7).unwrap_err(),
+            "windows that overlap by 7 tokens must hold more than that, but have room for only 6 beside the \
+             special tokens; set a smaller stride or a larger model_max_length",
+            "",
+        ),
+        row(
+            "Tokenize",
+            |dir| {
+                let vocab = r#"{"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3}"#;
+                let model = format!(r#"{{"type": "WordLevel", "vocab": {vocab}, "unk_token": "[UNK]"}}"#);
+                let path = file(dir, "tokenizer.json", format!(r#"{{"model": {model}}}"#));
+                BertTokenizer::from_pretrained(path).unwrap().encode("the").unwrap_err()
+            },
+            "the tokenizer failed",
+            "Missing [UNK] token",
+        ),
+    ]
+}
