@@ -312,7 +312,8 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
         let loss = model.forward(&batch).loss;
         losses.extend(values(loss.clone()));
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        model = optimizer.step(1e-2, model, gradients);
+        // A rate at which the weights of a real checkpoint keep their size, and logits their rounding.
+        model = optimizer.step(1e-3, model, gradients);
     }
     let saved = tempfile::tempdir().unwrap();
     model.save_pretrained(saved.path()).unwrap();
