@@ -54,8 +54,7 @@ impl WorkersConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if there is no address, or if there are several devices and this program is compiled with a
-    /// CubeCL device; [`Error::Worker`] for the first worker that cannot be reached in time,
+    /// [`Error::Config`] if there is no address; [`Error::Worker`] for the first worker that cannot be reached in time,
     /// refuses the token, speaks another version of Burn's protocol, or cannot exchange tensors with the first one.
     pub fn connect(&self) -> Result<Workers> {
         if self.addresses.is_empty() {
@@ -65,14 +64,6 @@ impl WorkersConfig {
         let hosts = self.addresses.iter().map(|address| self.connect_to(address));
         let hosts = hosts.collect::<Result<Vec<_>>>()?;
         let workers = Workers { hosts, patience: self.patience, longest_step: self.longest_step };
-        let devices = workers.devices().len();
-        if cfg!(feature = "_cubecl") && devices > 1 {
-            let problem = format!(
-                "have {devices} devices, but this program is compiled with a CubeCL device (wgpu, cuda, …), beside \
-                 which Burn 0.22.1 hangs when remote devices exchange gradients; compile it without"
-            );
-            return Err(Error::Config { field: "addresses", problem });
-        }
         workers.try_transfers()?;
         Ok(workers)
     }

@@ -5,17 +5,12 @@ mod devices;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 
-// Several workers: not beside a CubeCL device, where they are refused.
-#[cfg(not(feature = "_cubecl"))]
 mod equality;
-#[cfg(not(feature = "_cubecl"))]
 mod faults;
 mod operators;
 mod peers;
-#[cfg_attr(feature = "_cubecl", allow(dead_code))]
 mod process;
 mod sparse;
-#[cfg(not(feature = "_cubecl"))]
 mod task;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

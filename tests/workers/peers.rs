@@ -120,21 +120,6 @@ fn a_worker_that_speaks_another_version_is_named() {
     assert!(cause.contains("speaks version"), "{cause}");
 }
 
-#[cfg(feature = "_cubecl")]
-#[test]
-fn several_workers_beside_a_cubecl_device_are_refused() {
-    let _turn = turn();
-    let workers = [Worker::start(), Worker::start()];
-    let config = WorkersConfig::new(workers.each_ref().map(|worker| worker.address.clone()));
-    let error = within(LIMIT, move || config.connect().unwrap_err());
-    assert_eq!(
-        error.to_string(),
-        "invalid config: addresses have 2 devices, but this program is compiled with a CubeCL device (wgpu, cuda, …), \
-         beside which Burn 0.22.1 hangs when remote devices exchange gradients; compile it without"
-    );
-}
-
-#[cfg(not(feature = "_cubecl"))]
 #[test]
 fn workers_that_cannot_reach_each_other_are_named() {
     let _turn = turn();
