@@ -6,7 +6,7 @@ use burn::server::{TokenAuthorizer, WebSocketTransport};
 use burn_bert::remote;
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::net::TcpListener;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 /// The token of a worker that has one.
@@ -20,8 +20,6 @@ const WGPU: &str = "BURN_BERT_TEST_WGPU";
 pub struct Worker {
     process: Child,
     pub address: String,
-    /// Open for as long as the process lives, which may print more and must not fail for it.
-    _output: BufReader<ChildStdout>,
 }
 
 impl Worker {
@@ -50,7 +48,9 @@ impl Worker {
             .lines()
             .map_while(Result::ok)
             .find_map(|line| Some(line[line.find("ws://")?..].to_string()));
-        Self { process, address: address.expect("the worker's address"), _output: output }
+        // What else it prints is read too: a closed pipe would end it, and a full one would stop it.
+        thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        Self { process, address: address.expect("the worker's address") }
     }
 
     /// Its device, for a client without a watch.
