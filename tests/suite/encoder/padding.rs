@@ -70,6 +70,15 @@ fn every_kind_of_padding_in_one_batch_gives_what_the_whole_rectangle_gives() {
 }
 
 #[test]
+fn one_token_and_the_longest_sequence_give_what_the_whole_rectangle_gives() {
+    for scheme in SCHEMES {
+        for seq in [1, 2, 12] {
+            assert_equals_the_rectangle(scheme, &[vec![false; seq], vec![false; seq]], 0.0);
+        }
+    }
+}
+
+#[test]
 fn padding_is_zero_in_the_output_and_in_the_gradient_whatever_it_holds() {
     let mask = PaddingMask::from_rows(&every_kind()).unwrap();
     let [batch, seq] = mask.dims();
