@@ -4,6 +4,7 @@ use super::heartbeat::Heartbeat;
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use burn::remote::RemoteHost;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -49,8 +50,8 @@ impl WorkersConfig {
 
     /// Connects to all devices of the workers, and tries a transfer between them.
     ///
-    /// Burn keeps the session of a device for the life of the process, even one that was lost: a training goes on after
-    /// the loss of a worker in a new process.
+    /// Each call opens sessions and connections of its own, which the process keeps until it ends. The devices of two
+    /// calls are different ones, even on the same worker.
     ///
     /// # Errors
     ///
@@ -61,14 +62,18 @@ impl WorkersConfig {
             let problem = "is empty; a training needs at least one worker".into();
             return Err(Error::Config { field: "addresses", problem });
         }
-        let hosts = self.addresses.iter().map(|address| self.connect_to(address));
+        let label = RandomState::new().build_hasher().finish();
+        let hosts = self.addresses.iter().map(|address| self.connect_to(address, label));
         let hosts = hosts.collect::<Result<Vec<_>>>()?;
         let workers = Workers { hosts, patience: self.patience, longest_step: self.longest_step };
         workers.try_transfers()?;
         Ok(workers)
     }
 
-    fn connect_to(&self, address: &str) -> Result<Host> {
+    /// A worker keeps one data connection for each address of another worker, and every client shares it: a tensor that
+    /// a dead client never sent, or a restart of the other worker, blocks it for good. The `label` makes the addresses
+    /// this client's own. It stands where a URL has the user's name, and is not sent to the host.
+    fn connect_to(&self, address: &str, label: u64) -> Result<Host> {
         let lost = |problem: &str, source| Error::Worker {
             address: address.into(),
             problem: problem.into(),
@@ -81,7 +86,7 @@ impl WorkersConfig {
         let mut heartbeat = Heartbeat::open(authority, self.patience)
             .map_err(|source| lost("cannot be reached; is it running?", Some(source.into())))?;
         heartbeat.beat().map_err(|source| lost("does not answer as a worker", Some(source.into())))?;
-        let host = RemoteHost::websocket(address);
+        let host = RemoteHost::websocket(&format!("ws://{label:x}@{authority}"));
         let host = match &self.token {
             Some(token) => host.with_credential(token.as_str()),
             None => host,
