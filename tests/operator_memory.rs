@@ -6,6 +6,7 @@ mod bert_base;
 mod counting_allocator;
 
 use bert_base::composed;
+use burn::module::Param;
 use burn::nn::LinearConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::GradientsParams;
@@ -48,8 +49,10 @@ fn nothing_holds_more_than_it_must() {
 /// Bert-base, 8 × 128 tokens, an eighth of them padding, every fourth of the others a frequent word.
 fn embedding_holds_less_than_one_more_output() {
     let device = Device::flex().autodiff();
-    let config = BertEmbeddingsConfig::new();
-    let module = config.init(&device);
+    let mut module = BertEmbeddingsConfig::new().with_vocab_size(1).init(&device);
+    // To draw the values would take longer than all else.
+    module.word_embeddings.weight = Param::from_tensor(Tensor::zeros([30_522, 768], &device));
+    let config = module.config();
     let [batch, seq] = [8, 128];
     let rows: Vec<Vec<i32>> = (0..batch)
         .map(|b| {

@@ -37,17 +37,29 @@ impl Heartbeat {
 
     /// Asks, and waits for the answer.
     pub(super) fn beat(&mut self) -> io::Result<()> {
+        self.ask().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                io::Error::new(ErrorKind::TimedOut, "no answer in time")
+            }
+            // Which of them it is depends on what was under way.
+            ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof => {
+                io::Error::new(ErrorKind::ConnectionReset, "the connection was closed")
+            }
+            _ => error,
+        })
+    }
+
+    fn ask(&mut self) -> io::Result<()> {
         self.stream.write_all(self.request.as_bytes())?;
         let mut answer = Vec::new();
         let mut part = [0; 1024];
         while answer.len() < LONGEST {
-            match self.stream.read(&mut part) {
-                Ok(0) => return Err(io::Error::new(ErrorKind::ConnectionReset, "the connection was closed")),
-                Ok(read) => answer.extend_from_slice(&part[..read]),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Err(io::Error::new(ErrorKind::TimedOut, "no answer in time"));
-                }
-                Err(error) => return Err(error),
+            match self.stream.read(&mut part)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                read => answer.extend_from_slice(&part[..read]),
             }
             if !b"HTTP/1.1 404".iter().zip(&answer).all(|(a, b)| a == b) {
                 return Err(io::Error::new(

@@ -6,12 +6,12 @@ mod devices;
 mod tolerance;
 
 mod equality;
-mod faults;
 mod operators;
 mod peers;
 mod process;
 mod sparse;
 mod task;
+mod watch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -105,22 +105,28 @@ fn transformers_reads_whole_models_and_gives_them_back_bit_for_bit() {
         (roberta.clone(), Some("camembert")),
         (roberta, Some("data2vec-text")),
     ];
+    let (saved, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut models = Vec::new();
     for (config, model_type) in families {
         for dtype in [FloatDType::F32, FloatDType::BF16] {
-            let (dir, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let name = models.len().to_string();
+            let dir = saved.path().join(&name);
             let model = cast_module(config.init(&device()), dtype);
-            model.save_pretrained(dir.path()).unwrap();
+            model.save_pretrained(&dir).unwrap();
             if let Some(model_type) = model_type {
-                let mut fields = config_json(dir.path());
+                let mut fields = config_json(&dir);
                 fields["model_type"] = json!(model_type);
-                fs::remove_file(dir.path().join("model.safetensors")).unwrap();
-                fs::write(dir.path().join("config.json"), fields.to_string()).unwrap();
-                model.save_pretrained(dir.path()).unwrap();
+                fs::remove_file(dir.join("model.safetensors")).unwrap();
+                fs::write(dir.join("config.json"), fields.to_string()).unwrap();
+                model.save_pretrained(&dir).unwrap();
             }
-            python.check("saved_model", dir.path(), back.path());
-            let (read, report) = load(back.path());
-            assert_eq!(report, LoadReport::default());
-            assert_eq!(all_values(&read), all_values(&cast_module(model, FloatDType::F32)));
+            models.push((name, model));
         }
+    }
+    python.check("saved_model", saved.path(), back.path());
+    for (name, model) in models {
+        let (read, report) = load(&back.path().join(name));
+        assert_eq!(report, LoadReport::default());
+        assert_eq!(all_values(&read), all_values(&cast_module(model, FloatDType::F32)));
     }
 }

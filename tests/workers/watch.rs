@@ -157,7 +157,7 @@ fn client_of(addresses: &[String], dir: &Path, epochs: usize) -> Child {
 /// A test of this file in a process of its own.
 fn process(test: &str) -> Command {
     let mut process = Command::new(std::env::current_exe().unwrap());
-    process.args(["--ignored", "--exact", &format!("faults::{test}"), "--nocapture"]).stdin(Stdio::piped());
+    process.args(["--ignored", "--exact", &format!("watch::{test}"), "--nocapture"]).stdin(Stdio::piped());
     process
 }
 
