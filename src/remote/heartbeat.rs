@@ -119,6 +119,8 @@ mod tests {
     #[test]
     fn a_peer_that_answers_and_then_goes_or_hangs_is_found_out() {
         assert_eq!(problem(&peer(&[ANSWER, ANSWER], false), 3), "the connection was closed");
+        // The last request is read, so that the end comes in good order and not as a reset.
+        assert_eq!(problem(&peer(&[ANSWER, ANSWER, ""], false), 3), "the connection was closed");
         assert_eq!(problem(&peer(&[ANSWER, ANSWER], true), 3), "no answer in time");
     }
 
