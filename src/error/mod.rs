@@ -43,6 +43,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A value of the caller's data, or an argument, that cannot be used.
+    #[error("{what} {problem}")]
+    Data {
+        /// The value, where it was found.
+        what: String,
+        /// What is wrong with it, and what is allowed.
+        problem: String,
+    },
+
     /// An id has no row in its table.
     #[error(
         "{input}{} is {id}, but the {table} table has {rows} rows (valid ids: 0..={}); {}",
