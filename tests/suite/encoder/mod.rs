@@ -5,7 +5,7 @@ mod training;
 
 use crate::tolerance::{F64, assert_close, values};
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::nn::{LayerNorm, LayerNormConfig, Linear};
+use burn::nn::{LayerNormConfig, Linear};
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
 use burn::tensor::{FloatDType, Gradients};
@@ -85,8 +85,9 @@ fn rectangle_layer(layer: &BertLayer, hidden: Tensor<3>, padding: &Tensor<2, Boo
     let scores = scores.mask_fill(padding.clone().reshape([batch, 1, 1, seq]), -1e300);
     let context = softmax(scores, 3).matmul(value).swap_dims(1, 2).reshape([batch, seq, width]);
     let norm = |norm: &burn_bert::LayerNorm, x: Tensor<3>| {
-        let burn = LayerNormConfig::new(width).with_epsilon(norm.epsilon()).init(&device());
-        LayerNorm { gamma: norm.gamma.clone(), beta: norm.beta.clone(), ..burn }.forward(x)
+        let mut burn = LayerNormConfig::new(width).with_epsilon(norm.epsilon()).init(&device());
+        (burn.gamma, burn.beta) = (norm.gamma.clone(), norm.beta.clone());
+        burn.forward(x)
     };
     let hidden = norm(&layer.attention_layer_norm, hidden + layer.attention_output.forward(context));
     let inner = layer.intermediate.forward(hidden.clone());
