@@ -42,7 +42,7 @@ impl Corpus {
             return invalid(format!("is {seq_len}, but the model reads at most {limit} tokens"));
         }
         // Lines are cut by the window, not by the model.
-        let tokenizer = tokenizer.with_model_max_length(u32::MAX as usize);
+        let tokenizer = tokenizer.without_limit();
         Ok(Self { text: Arc::new(WindowedText { path, tokenizer, seq_len, index: OnceLock::new() }) })
     }
 

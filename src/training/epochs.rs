@@ -108,17 +108,16 @@ impl<S: Source> DataLoader<S::Batch> for EpochLoader<S> {
         let epoch = state.epoch;
         state.epoch += 1;
         let ahead = state.ahead.take().filter(|&(begins, _)| begins == epoch);
-        let batches = ahead.map_or_else(
-            || {
-                let (source, range, device) = (self.source.clone(), self.range.clone(), self.device.clone());
-                Prefetch::new(AHEAD, move || source.batches(epoch, range, device))
-            },
-            |(_, batches)| batches,
-        );
+        let begin = || {
+            let (source, range, device) = (self.source.clone(), self.range.clone(), self.device.clone());
+            // No epoch of an empty part has a batch.
+            (!range.is_empty()).then(|| Prefetch::new(AHEAD, move || source.batches(epoch, range, device)))
+        };
+        let batches = ahead.map(|(_, batches)| batches).or_else(begin);
         if let Some(seed) = self.source.seed(epoch, self.range.start) {
             self.device.seed(seed);
         }
-        Box::new(Batches { loader: self, batches: Some(batches), epoch, done: 0 })
+        Box::new(Batches { loader: self, batches, epoch, done: 0 })
     }
 
     fn num_items(&self) -> usize {
@@ -138,7 +137,7 @@ impl<S: Source> DataLoader<S::Batch> for EpochLoader<S> {
 /// One epoch.
 struct Batches<'a, S: Source> {
     loader: &'a EpochLoader<S>,
-    /// `None` after an error.
+    /// `None` after an error, and for an empty part.
     batches: Option<Prefetch<Result<S::Batch, DatasetError>>>,
     epoch: usize,
     done: usize,

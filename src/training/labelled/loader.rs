@@ -64,7 +64,7 @@ impl<B: TryBatcher> LabelledLoader<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
+    /// [`Error::Data`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
     pub fn new(
         dataset: impl Dataset<B::Item> + 'static,
         batcher: B,
@@ -73,7 +73,7 @@ impl<B: TryBatcher> LabelledLoader<B> {
     ) -> Result<Self> {
         if batch_size == 0 {
             let problem = "is 0, but must be at least 1".into();
-            return Err(Error::Config { field: "batch_size", problem });
+            return Err(Error::Data { what: "batch_size".into(), problem });
         }
         if dataset.is_empty() {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
@@ -93,12 +93,12 @@ impl<B: TryBatcher> LabelledLoader<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if there is not one length per item.
+    /// [`Error::Data`] if there is not one length per item.
     pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
         let items = self.loader.source().dataset.len();
         if lengths.len() != items {
-            let problem = format!("are {}, but there are {items} items", lengths.len());
-            return Err(Error::Config { field: "lengths", problem });
+            let problem = format!("number {}, but there must be one per item: {items}", lengths.len());
+            return Err(Error::Data { what: "lengths".into(), problem });
         }
         Ok(self.with_source(|source| LabelledSource { lengths: Some(Arc::new(lengths)), ..source }))
     }
@@ -160,7 +160,7 @@ impl<B: TryBatcher> LabelledSource<B> {
         rng.set_stream(epoch as u64);
         order.shuffle(&mut rng);
         if let Some(lengths) = &self.lengths {
-            for bucket in order.chunks_mut(BUCKET * self.batch_size) {
+            for bucket in order.chunks_mut(BUCKET.saturating_mul(self.batch_size)) {
                 bucket.sort_by_key(|&item| std::cmp::Reverse(lengths[item]));
                 // The last batch of an epoch may be smaller, so it stays where it is.
                 let mut batches: Vec<Vec<usize>> =
@@ -209,8 +209,8 @@ impl<B: TryBatcher> Source for LabelledSource<B> {
             let order = source.order(epoch)[range.clone()].to_vec();
             let starts = (0..order.len()).step_by(source.batch_size);
             starts.map(move |start| {
-                let end = order.len().min(start + source.batch_size);
-                source.batch(&order[start..end], &device)
+                let size = source.batch_size.min(order.len() - start);
+                source.batch(&order[start..start + size], &device)
             })
         });
         Box::new(epochs)
