@@ -110,8 +110,9 @@ pub mod training;
 pub use burn_gradcheck as gradcheck;
 pub use burn_gradcheck::cast_module;
 pub use embeddings::{
-    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, IntoIds, NewRows,
-    PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, IntoIds, LayerNorm,
+    NewRows, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig,
+    VocabularyResize,
 };
 pub use error::{EmbeddingTable, Error, Result};
 #[cfg(feature = "flex")]
@@ -122,6 +123,7 @@ pub use operator::{functional, ops};
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../README.md")]
+    #[cfg(feature = "tokenizers")]
     mod readme {}
     #[doc = include_str!("../docs/from-burn.md")]
     #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]

@@ -12,7 +12,7 @@ use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 use launches::launches;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The kernels of the whole process are noted: tests take turns.
+/// The kernels of the whole process are noted: tests run one at a time.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

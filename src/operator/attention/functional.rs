@@ -5,6 +5,7 @@ use super::ops::AttentionOps;
 use super::reference;
 use crate::operator::device::is_listed;
 use crate::operator::dropout::Dropout;
+use crate::operator::dtype::narrow;
 use burn::backend::Dispatch;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
@@ -91,4 +92,14 @@ pub fn attention(
     } else {
         reference::with_statistics::<Dispatch>(input).0
     })
+}
+
+/// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L], of B sequences of length L one after the other.
+pub(crate) fn attention_weights([query, key]: [Tensor<2>; 2], heads: usize, bias: Tensor<4>) -> Tensor<4> {
+    let [batch, _, length, _] = bias.dims();
+    let dtype = query.dtype();
+    let rows = [query.clone(), key, query].map(|rows| rows.dequantize().into_dispatch());
+    let bias = ScoreBias::Added(bias.into_dispatch());
+    let input = Attention { bias, ..Attention::new(rows, vec![length; batch], heads) };
+    Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(&input).0, dtype))
 }
