@@ -64,5 +64,5 @@ pub struct Outcome {
 /// The collator of a task with this vocabulary.
 pub fn collator(vocab_size: usize) -> MaskedLmCollatorConfig {
     let special = (0..SPECIAL_TOKENS.len() as u32).collect();
-    MaskedLmCollatorConfig::new(vocab_size, MASK, special)
+    MaskedLmCollatorConfig::new(vocab_size, MASK, 0, special) // 0 is [PAD]
 }

@@ -8,8 +8,8 @@ use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::embeddings::{padded_length, padding_mask};
 use crate::error::{Error, Result};
 use burn::prelude::*;
-use std::borrow::Cow;
 use std::path::Path;
+use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
 use tokenizers::{PostProcessor, Tokenizer};
@@ -47,11 +47,10 @@ pub struct BertTokenizer {
     /// What the model of [`for_model`](Self::for_model) can read.
     readable_length: Option<usize>,
     pad_to_multiple_of: Option<usize>,
-    lower_case: bool,
 }
 
 /// The longest multiple that a batch is padded to.
-const LARGEST_MULTIPLE: usize = 1 << 20;
+const LARGEST_MULTIPLE: usize = 1 << 16;
 
 impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint.
@@ -84,7 +83,6 @@ impl BertTokenizer {
             stated_max_length: model_max_length,
             readable_length: None,
             pad_to_multiple_of: None,
-            lower_case: false,
         })
     }
 
@@ -123,16 +121,22 @@ impl BertTokenizer {
         Self { stated_max_length: None, readable_length: None, ..self }
     }
 
-    /// Converts texts to lower case before anything else, as sentence-transformers' `do_lower_case`.
-    pub(crate) fn with_lower_case(self, lower_case: bool) -> Self {
-        Self { lower_case, ..self }
+    /// Converts texts to lower case, but for special tokens, before anything else: `do_lower_case` of
+    /// sentence-transformers.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn with_lower_case(mut self) -> Self {
+        let own = self.tokenizer.get_normalizer().cloned();
+        let lower_case = NormalizerWrapper::Lowercase(Lowercase);
+        let both = Sequence::new([lower_case].into_iter().chain(own).collect());
+        self.tokenizer.with_normalizer(Some(both));
+        self
     }
 
     /// Makes [`batch`](Self::batch) pad to a multiple of this many tokens, so that batches have fewer shapes.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if it is 0 or above 1,048,576.
+    /// [`Error::Config`] if it is 0 or above 65,536.
     pub fn with_pad_to_multiple_of(self, pad_to_multiple_of: usize) -> Result<Self> {
         if !(1..=LARGEST_MULTIPLE).contains(&pad_to_multiple_of) {
             let problem = format!("is {pad_to_multiple_of}, but must lie in 1..={LARGEST_MULTIPLE}");
@@ -250,8 +254,8 @@ impl BertTokenizer {
     pub fn encode_words<T: AsRef<str>>(&self, words: &[T]) -> Result<Encoding> {
         // Tokenizers that give spaces no piece ignore the one before a word.
         let spaced = |(index, word): (usize, &T)| match word.as_ref() {
-            word if index == 0 || word.is_empty() || word.starts_with(' ') => self.cased(word).into_owned(),
-            word => format!(" {}", self.cased(word)),
+            word if index == 0 || word.is_empty() || word.starts_with(' ') => word.to_string(),
+            word => format!(" {word}"),
         };
         let words: Vec<String> = words.iter().enumerate().map(spaced).collect();
         let mut pieces = self.tokenizer.encode(words.as_slice(), false).map_err(failed)?;
@@ -346,11 +350,7 @@ impl BertTokenizer {
 
     /// The tokens of a text alone.
     fn tokenize(&self, text: &str) -> Result<tokenizers::Encoding> {
-        self.tokenizer.encode(self.cased(text), false).map_err(failed)
-    }
-
-    fn cased<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if self.lower_case { text.to_lowercase().into() } else { text.into() }
+        self.tokenizer.encode(text, false).map_err(failed)
     }
 
     /// Adds the special tokens.

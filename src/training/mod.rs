@@ -23,7 +23,7 @@
 //! let mut optimizer = adamw(&AdamWConfig::new()); // no decay on biases and LayerNorm
 //!
 //! // Ids: 0 [PAD], 1 [CLS], 2 [SEP], 3 [MASK], words from 4 on.
-//! let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).init();
+//! let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).init();
 //! let sentences = [vec![1, 7, 4, 9, 2], vec![1, 5, 2]].map(MaskedLmExample::new);
 //! for step in 0..2 {
 //!     let batch = collator.collate(&sentences, step, &device)?;
@@ -49,7 +49,7 @@
 #[cfg(feature = "train")]
 mod classification;
 mod collator;
-#[cfg(feature = "tokenizers")]
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod corpus;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epochs;
@@ -66,8 +66,6 @@ mod losses;
 mod masked_lm;
 #[cfg(feature = "train")]
 mod metrics;
-#[cfg(feature = "tokenizers")]
-mod order;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod prefetch;
 #[cfg(feature = "train")]
@@ -80,17 +78,11 @@ mod seeds;
 mod sentence_embedding;
 #[cfg(feature = "train")]
 mod step;
-#[cfg(feature = "tokenizers")]
-mod training_windows;
-#[cfg(feature = "tokenizers")]
-mod window_index;
-#[cfg(feature = "tokenizers")]
-mod windows;
 
 #[cfg(feature = "train")]
 pub use classification::SequenceClassificationItem;
 pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
-#[cfg(feature = "tokenizers")]
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use corpus::Corpus;
 pub use example::MaskedLmExample;
 #[cfg(feature = "train")]
@@ -113,7 +105,3 @@ pub use progress::{ProgressLines, progress};
 pub use run::{Patience, Run};
 #[cfg(feature = "train")]
 pub use step::Training;
-#[cfg(feature = "tokenizers")]
-pub use training_windows::TrainingWindows;
-#[cfg(feature = "tokenizers")]
-pub use window_index::WindowIndex;

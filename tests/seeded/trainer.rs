@@ -74,7 +74,7 @@ fn train_by(
 ) -> LearningResult<Training<BertForMaskedLm>> {
     let device = Device::default();
     let corpus = corpus(dir, 14);
-    let valid = ValidationLoader::new(corpus.held_out(8).unwrap(), collator(dir), 4, 1, &device).unwrap();
+    let valid = ValidationLoader::new(corpus.held_out(8), collator(dir), 4, 1, &device).unwrap();
     let train = TrainingLoader::new(corpus, collator(dir), 4, 20, 7, &device).unwrap().starting_after(from);
     let optimizer = adamw(&AdamWConfig::new());
     let training = SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
@@ -91,7 +91,7 @@ fn train_by(
 
 fn held_out_loss(model: &BertForMaskedLm, dir: &Path) -> f64 {
     let device = Device::default();
-    let held_out = corpus(dir, 14).held_out(8).unwrap();
+    let held_out = corpus(dir, 14).held_out(8);
     let batch = collator(dir).collate(&held_out, 3, &device).unwrap();
     model.clone().valid().forward(&batch).loss.into_scalar::<f64>()
 }
@@ -191,7 +191,7 @@ fn weights_after_sgd(
     let dir = folder();
     let device = Device::default();
     let corpus = corpus(dir.path(), 14);
-    let valid = corpus.held_out(8).unwrap();
+    let valid = corpus.held_out(8);
     let valid = ValidationLoader::new(valid, collator(dir.path()), 4, 1, &device).unwrap();
     let train = TrainingLoader::new(corpus, collator(dir.path()), 4, 2, 7, &device).unwrap();
     let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
@@ -225,7 +225,8 @@ fn a_batch_with_no_masked_token_trains_nothing() {
     let _turn = turn();
     let device = Device::default().autodiff();
     let model = model(&device);
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     /// The gradients of all parameters.
     struct Collect<'a>(&'a GradientsParams, Vec<f64>);
@@ -289,7 +290,7 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     };
     // Three batches, two a step: the second step has one.
     let trained = |batches: usize| {
-        let valid = corpus(dir.path(), 14).held_out(8).unwrap();
+        let valid = corpus(dir.path(), 14).held_out(8);
         let valid = ValidationLoader::new(valid, collator(dir.path()), 4, 1, &device).unwrap();
         let train = loader(batches, &device);
         let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
@@ -318,7 +319,8 @@ fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
     let _turn = turn();
     let device = Device::default().autodiff();
     let model = model(&device);
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     let output = TrainStep::step(&model, batch).item;
     let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
@@ -334,7 +336,8 @@ fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
         [accuracy.final_value(), loss.final_value(), perplexity.final_value(), top.final_value()]
             .map(|value| value.current())
     };
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     let alone = update(&TrainStep::step(&model, batch).item);
     assert!(alone.iter().all(|value| value.is_finite()), "{alone:?}");

@@ -323,3 +323,133 @@ fn a_row_that_went_bad_is_an_error_of_its_batch() {
     let message = batches[1].as_ref().unwrap_err();
     assert!(message.contains("a.tsv, line 3"), "{message}");
 }
+
+#[test]
+fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
+    let (_dir, train) = file("train.csv", "text,label\na,good\nb,bad\n");
+    let (_dir, valid) = file("valid.csv", "text,label\na,good\nb,1\n");
+    let default = TextColumns::default();
+    let names = LabelledTexts::open(&train, &default).unwrap().names().clone();
+    let error = LabelledTexts::open_with_names(&valid, &default, &names).unwrap_err();
+    assert!(matches!(&error, Error::Row { line: 3, .. }), "{error}");
+    assert!(error.to_string().contains("\"1\""), "{error}");
+
+    // Ids stay ids, and an integer of JSON is one.
+    let (_dir, train) = file("train.csv", "text,label\na,2\nb,0\n");
+    let numbered = LabelledTexts::open(&train, &default).unwrap();
+    let again = LabelledTexts::open_with_names(&train, &default, numbered.names()).unwrap();
+    assert_eq!(all(&again), [text("a", Label::Class(2)), text("b", Label::Class(0))]);
+    let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 1}\n");
+    let texts = LabelledTexts::open_with_names(&ids, &default, &names).unwrap();
+    assert_eq!(all(&texts), [text("a", Label::Class(1))]);
+    let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 2}\n");
+    assert!(LabelledTexts::open_with_names(&ids, &default, &names).is_err());
+}
+
+#[test]
+fn a_json_list_in_a_table_is_a_list_of_classes() {
+    let columns = TextColumns::default().with_label("label", LabelKind::Classes);
+    let (_dir, path) = file("a.tsv", "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n");
+    let texts = LabelledTexts::open(&path, &columns).unwrap();
+    assert_eq!(texts.names().names(), ["a", "b, c", "d"]);
+    let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
+    assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
+    // As Python prints a list.
+    let (_dir, path) = file("a.tsv", "text\tlabel\nx\t['a', 'b']\n");
+    let error = LabelledTexts::open(&path, &columns).unwrap_err();
+    assert!(error.to_string().contains("is not a JSON list"), "{error}");
+    let (_dir, path) = file("a.tsv", "text\tlabel\nx\t[\"a\"]\n");
+    assert!(LabelledTexts::open(&path, &TextColumns::default()).is_err());
+}
+
+#[test]
+fn an_empty_label_is_none() {
+    for (name, content, kind) in [
+        ("a.jsonl", "{\"text\": \"a\", \"label\": \"\"}\n", LabelKind::Class),
+        ("a.jsonl", "{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n", LabelKind::Classes),
+        ("a.csv", "text,label\na,\n", LabelKind::Class),
+    ] {
+        let (_dir, path) = file(name, content);
+        let error =
+            LabelledTexts::open(&path, &TextColumns::default().with_label("label", kind)).unwrap_err();
+        assert!(error.to_string().contains("has no label"), "{error}");
+    }
+    let (_dir, path) = file("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": [\"\"]}\n");
+    assert!(LabelledSentences::open(&path).is_err());
+}
+
+#[test]
+fn white_space_within_a_word_of_columns_is_kept() {
+    let open = |content: &str| {
+        let (_dir, path) = file("a.conll", content);
+        LabelledSentences::open(&path).map(|sentences| (sentences.get(0).unwrap(), sentences.names().clone()))
+    };
+    let (sentence, names) = open("New York\tNNP\tB A\n10\u{a0}000\tCD\tO\n\u{a0}\tX\tO\n").unwrap();
+    assert_eq!(sentence.tokens, ["New York", "10\u{a0}000", "\u{a0}"]);
+    assert_eq!(names.names(), ["B A", "O"]);
+    let (sentence, names) = open("10\u{a0}000 CD  O\n a O\n").unwrap();
+    assert_eq!(sentence.tokens, ["10\u{a0}000", "a"]);
+    assert_eq!(names.names(), ["O"]);
+    // A column is missing, and the next is none.
+    for content in ["\tO\tB\n", "a\t\n", "a\tO\t\n", "a \n"] {
+        assert!(matches!(open(content), Err(Error::Row { line: 1, .. })), "{content:?}");
+    }
+}
+
+#[test]
+fn a_column_that_the_header_has_twice_is_refused() {
+    let (_dir, path) = file("a.csv", "text,label,text,other,other\na,b,c,d,e\n");
+    let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+    assert!(error.to_string().contains("twice"), "{error}");
+    // Others do not matter, and an index says which.
+    let texts = LabelledTexts::open(&path, &TextColumns::default().with_text(2)).unwrap();
+    assert_eq!(all(&texts)[0].0, "c");
+}
+
+#[test]
+fn the_line_of_a_row_counts_blank_lines_before_it() {
+    for content in
+        ["text,label\na,b\n\n\nc,\n", "text,label\r\na,b\r\n\r\n\r\nc,\r\n", "text,label\n\"\n\",b\n\nc,\n"]
+    {
+        let (_dir, path) = file("a.csv", content);
+        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+        assert!(matches!(error, Error::Row { line: 5, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_device_is_no_labelled_file() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.csv", "a.jsonl", "a.txt"] {
+        let path = dir.path().join(name);
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        let error = match name {
+            "a.txt" => LabelledSentences::open(&path).unwrap_err(),
+            _ => LabelledTexts::open(&path, &TextColumns::default()).unwrap_err(),
+        };
+        assert!(matches!(error, Error::NotAFile { found: "a device", .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_batch_may_be_larger_than_any_dataset() {
+    let dir = tempfile::tempdir().unwrap();
+    let (texts, lengths) = hundred();
+    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
+    let loader =
+        LabelledLoader::new(InMemDataset::new(texts), batcher, usize::MAX, &Device::default()).unwrap();
+    let loader = loader.with_shuffling(5).with_length_bucketing(lengths).unwrap();
+    assert_eq!(epoch(&loader).0.iter().map(Vec::len).collect::<Vec<_>>(), [103]);
+}
+
+#[test]
+fn an_empty_part_of_a_loader_has_no_batch_and_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
+    let loader = LabelledLoader::new(InMemDataset::new(hundred().0), batcher, 4, &Device::default()).unwrap();
+    let part = loader.slice(5, 5);
+    assert_eq!(part.num_items(), 0);
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send((part.iter().count(), part.iter().count())));
+    assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(20)), Ok((0, 0)));
+}

@@ -10,7 +10,7 @@ const MASK: u32 = 3;
 const VOCAB: usize = 1000;
 
 fn config() -> MaskedLmCollatorConfig {
-    MaskedLmCollatorConfig::new(VOCAB, MASK, vec![PAD, 1, 2, MASK])
+    MaskedLmCollatorConfig::new(VOCAB, MASK, PAD, vec![PAD, 1, 2, MASK])
 }
 
 /// Words of one, two and three tokens in turn, each id other than its neighbours'.

@@ -46,12 +46,6 @@ impl LabelledFile {
     pub(super) fn bad_row(&self, line: u64, problem: String) -> Error {
         Error::Row { path: self.path.clone(), line, problem }
     }
-
-    /// FNV-1a of the text (Fowler, Noll and Vo; 64 bits).
-    pub(super) fn fingerprint(&self) -> u64 {
-        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        self.text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
-    }
 }
 
 /// The extension of a path in lower case, which decides the format.

@@ -1,7 +1,6 @@
 //! Batches of labelled data for Burn's trainer.
 
 use super::super::epochs::{EpochLoader, Source};
-use super::super::seeds::{DROPOUT, draw};
 use super::batcher::TryBatcher;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator};
@@ -11,7 +10,6 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Batches among which texts are sorted by length, as in transformers' `LengthGroupedSampler`.
@@ -151,8 +149,25 @@ impl<B: TryBatcher> DataLoader<B::Batch> for LabelledLoader<B> {
     }
 }
 
-impl<B: TryBatcher> LabelledSource<B> {
-    /// The order of an epoch's items.
+impl<B: TryBatcher> Source for LabelledSource<B> {
+    type Batch = B::Batch;
+
+    fn num_items(&self) -> usize {
+        self.dataset.len()
+    }
+
+    fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    fn unit(&self) -> &'static str {
+        "items"
+    }
+
+    fn seed(&self) -> Option<u64> {
+        self.seed
+    }
+
     fn order(&self, epoch: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.dataset.len()).collect();
         let Some(seed) = self.seed else { return order };
@@ -173,46 +188,8 @@ impl<B: TryBatcher> LabelledSource<B> {
         order
     }
 
-    fn batch(&self, items: &[usize], device: &Device) -> Result<B::Batch, DatasetError> {
+    fn batch(&self, items: &[usize], _first: usize, device: &Device) -> Result<B::Batch, DatasetError> {
         let items = self.dataset.get_many(items.to_vec())?;
         self.batcher.try_batch(items, device).map_err(DatasetError::new)
-    }
-}
-
-impl<B: TryBatcher> Source for LabelledSource<B> {
-    type Batch = B::Batch;
-
-    fn num_items(&self) -> usize {
-        self.dataset.len()
-    }
-
-    fn batch_size(&self) -> usize {
-        self.batch_size
-    }
-
-    fn unit(&self) -> &'static str {
-        "items"
-    }
-
-    fn seed(&self, epoch: usize, start: usize) -> Option<u64> {
-        self.seed.map(|seed| draw(seed ^ DROPOUT, (epoch * self.num_items() + start) as u64))
-    }
-
-    fn batches(
-        self: Arc<Self>,
-        epoch: usize,
-        range: Range<usize>,
-        device: Device,
-    ) -> Box<dyn Iterator<Item = Result<B::Batch, DatasetError>>> {
-        let epochs = (epoch..).flat_map(move |epoch| {
-            let (source, device) = (self.clone(), device.clone());
-            let order = source.order(epoch)[range.clone()].to_vec();
-            let starts = (0..order.len()).step_by(source.batch_size);
-            starts.map(move |start| {
-                let size = source.batch_size.min(order.len() - start);
-                source.batch(&order[start..start + size], &device)
-            })
-        });
-        Box::new(epochs)
     }
 }

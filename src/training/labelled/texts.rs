@@ -117,7 +117,6 @@ impl TextColumns {
 pub struct LabelledTexts {
     texts: Vec<LabelledText>,
     names: LabelNames,
-    fingerprint: u64,
 }
 
 impl LabelledTexts {
@@ -179,7 +178,7 @@ impl LabelledTexts {
                 Label::Value(_) => {}
             }
         }
-        Ok(Self { texts, names, fingerprint: file.fingerprint() })
+        Ok(Self { texts, names })
     }
 
     /// The names of the classes; empty for regression.
@@ -192,11 +191,6 @@ impl LabelledTexts {
     pub fn sizes(&self) -> Vec<usize> {
         let size = |text: &LabelledText| text.text.len() + text.pair.as_ref().map_or(0, String::len);
         self.texts.iter().map(size).collect()
-    }
-
-    /// A hash of the file, for the settings of a [`Run`](crate::training::Run): it is not resumed with other data.
-    pub fn fingerprint(&self) -> u64 {
-        self.fingerprint
     }
 }
 

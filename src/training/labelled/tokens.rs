@@ -45,7 +45,6 @@ pub struct LabelledTokens {
 pub struct LabelledSentences {
     sentences: Vec<LabelledTokens>,
     names: LabelNames,
-    fingerprint: u64,
 }
 
 impl LabelledSentences {
@@ -81,7 +80,7 @@ impl LabelledSentences {
         let mut sentences = file.not_empty(sentences?)?;
         let (names, ids) = classes.finish();
         sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = ids[*tag]);
-        Ok(Self { sentences, names, fingerprint: file.fingerprint() })
+        Ok(Self { sentences, names })
     }
 
     /// The names of the tags.
@@ -93,11 +92,6 @@ impl LabelledSentences {
     /// bucketing](super::LabelledLoader::with_length_bucketing).
     pub fn sizes(&self) -> Vec<usize> {
         self.sentences.iter().map(|sentence| sentence.tokens.len()).collect()
-    }
-
-    /// A hash of the file, as [`LabelledTexts::fingerprint`](super::LabelledTexts::fingerprint).
-    pub fn fingerprint(&self) -> u64 {
-        self.fingerprint
     }
 }
 
