@@ -99,7 +99,6 @@ mod error;
 pub mod model;
 mod operator;
 pub mod optim;
-#[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
 mod regular_file;
 #[cfg(feature = "remote")]
 pub mod remote;
