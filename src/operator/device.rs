@@ -2,23 +2,6 @@
 
 use burn::backend::DispatchTensorKind;
 
-/// Whether the extensions' macros know the device; they panic on all others.
-pub(crate) fn is_listed(kind: &DispatchTensorKind) -> bool {
-    match kind {
-        #[cfg(feature = "flex")]
-        DispatchTensorKind::Flex(_) => true,
-        #[cfg(feature = "ndarray")]
-        DispatchTensorKind::NdArray(_) => true,
-        #[cfg(feature = "_cubecl")]
-        DispatchTensorKind::Cube(_) => true,
-        #[cfg(feature = "remote")]
-        DispatchTensorKind::Remote(_) => true,
-        DispatchTensorKind::Autodiff(inner) => is_listed(inner),
-        #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
-        _ => false,
-    }
-}
-
 /// Whether the operators make dropout's mask themselves: on every listed device, but not in a browser.
 pub(crate) fn draws_masks(kind: &DispatchTensorKind) -> bool {
     match kind {

@@ -1,22 +1,16 @@
 //! Dropout, as the operators take it.
 
-#![cfg_attr(feature = "ndarray", allow(deprecated))] // what the derive generates names Burn's NdArray
-
 use super::device::draws_masks;
+use super::inputs::Tensors;
 use super::philox::{GROUP, Mask};
-use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
-use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{
-    Backend, Dispatch, DispatchAutodiffContext, ExtensionType, TensorMetadata, try_read_sync,
-};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, DispatchAutodiffContext, TensorMetadata, try_read_sync};
 use burn::prelude::*;
 use burn::tensor::Distribution;
 
-/// The elements that dropout keeps; a field of the operators' inputs in [`ops`](crate::ops). On tensors see
-/// [`add_layer_norm`](crate::functional::add_layer_norm).
-#[derive(Clone, Debug, ExtensionType)]
-#[extension_type(fusion: cfg(feature = "_cubecl"))]
-pub enum Dropout<B: Backend> {
+/// The elements that dropout keeps.
+#[derive(Clone, Debug)]
+pub(crate) enum Dropout<T: Tensors> {
     /// All of them.
     Inactive,
     /// Each with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
@@ -25,7 +19,7 @@ pub enum Dropout<B: Backend> {
     /// It is the same on every device, in every dtype, and on any number of threads.
     Philox {
         /// Four integers in 0..65536: the 64 bits of the generator's key, least significant first.
-        seed: IntTensor<B>,
+        seed: T::Int,
         /// The probability of a zero, in [0, 1).
         prob: f64,
     },
@@ -57,15 +51,44 @@ impl Dropout<Dispatch> {
     }
 }
 
-impl<B: Backend> Dropout<B> {
-    /// The same mask on another backend, to which `int` moves the seed.
-    pub(crate) fn map<C: Backend>(self, int: impl Fn(IntTensor<B>) -> IntTensor<C>) -> Dropout<C> {
+impl<T: Tensors> Dropout<T> {
+    pub(crate) fn map<U: Tensors>(
+        self,
+        _float: &mut impl FnMut(T::Float) -> U::Float,
+        int: &mut impl FnMut(T::Int) -> U::Int,
+    ) -> Dropout<U> {
         match self {
             Self::Inactive => Dropout::Inactive,
             Self::Philox { seed, prob } => Dropout::Philox { seed: int(seed), prob },
         }
     }
 
+    /// None: nothing in it has a gradient.
+    pub(crate) fn operands(&self) -> [Option<&T::Float>; 0] {
+        []
+    }
+
+    #[cfg(feature = "remote")]
+    pub(crate) fn put(&self, to: &mut Vec<super::wire::Number>) {
+        let prob = match self {
+            Self::Inactive => None,
+            Self::Philox { prob, .. } => Some(*prob),
+        };
+        super::wire::Plain::put(&prob, to);
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Dropout<super::inputs::Places> {
+    pub(crate) fn take(from: &mut super::wire::Numbers) -> Self {
+        match super::wire::Plain::take(from) {
+            None => Self::Inactive,
+            Some(prob) => Self::Philox { seed: (), prob },
+        }
+    }
+}
+
+impl<B: Backend> Dropout<B> {
     /// The mask, its seed read back.
     ///
     /// # Panics
@@ -100,12 +123,5 @@ impl<B: Backend> Dropout<B> {
         let factors = TensorData::new(factors, shape).convert_dtype(tensor.dtype());
         let factors = B::float_from_data(factors, &tensor.device());
         B::float_mul(tensor, factors)
-    }
-}
-
-impl<B: Backend, C: CheckpointStrategy> Dropout<Autodiff<B, C>> {
-    /// The same mask on the inner backend.
-    pub(crate) fn into_inner(self) -> Dropout<B> {
-        self.map(|seed| seed)
     }
 }

@@ -5,13 +5,6 @@ use super::row::{column, cube_sum, factors};
 use super::source::Sources;
 use burn_cubecl::cubecl::{self, prelude::*};
 
-/// mean and rstd, [tokens].
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct Statistics<W: Float> {
-    mean: Box<[W]>,
-    rstd: Box<[W]>,
-}
-
 #[cube(launch, address_type = "dynamic")]
 pub(super) fn forward<T: Float, W: Float, I: Int>(
     sources: &Sources<T, I>,
@@ -20,7 +13,8 @@ pub(super) fn forward<T: Float, W: Float, I: Int>(
     epsilon: InputScalar,
     mask: &ComptimeOption<Mask<I>>,
     y: &mut [T],
-    mut statistics: ComptimeOption<Statistics<W>>,
+    mean_out: &mut [W],
+    rstd_out: &mut [W],
     tokens: usize,
     #[comptime] hidden: usize,
     #[comptime] units: usize,
@@ -68,14 +62,8 @@ pub(super) fn forward<T: Float, W: Float, I: Int>(
             y[token * hidden + column] = T::cast_from(value * factors[i]);
         }
     }
-    #[comptime]
-    match &mut statistics {
-        ComptimeOption::Some(statistics) => {
-            if UNIT_POS == 0 {
-                statistics.mean[token] = mean;
-                statistics.rstd[token] = rstd;
-            }
-        }
-        ComptimeOption::None => {}
+    if UNIT_POS == 0 {
+        mean_out[token] = mean;
+        rstd_out[token] = rstd;
     }
 }

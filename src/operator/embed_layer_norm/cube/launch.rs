@@ -1,10 +1,12 @@
 //! Launches: the forward, and the backward as far as it is the same for all summands.
 
 use super::backward::{self, LANES, Totals};
-use super::forward::{self, StatisticsLaunch};
+use super::forward;
 use super::row::slots;
 use super::setup::{Input, Setup, UNITS, address_type};
-use crate::operator::embed_layer_norm::input::{EmbedLayerNormGradients, Needs, Rows};
+use crate::operator::embed_layer_norm::EmbedLayerNormOp;
+use crate::operator::embed_layer_norm::rows::Rows;
+use crate::operator::kernels::Output;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
@@ -15,15 +17,11 @@ use burn_cubecl::tensor::CubeTensor;
 const PARTIALS: usize = 1024;
 
 impl Setup {
-    /// y [B, S, H] and, if asked for, mean and rstd [B, S, 1].
-    pub(super) fn forward(&self, input: &Input, statistics: bool) -> (CubeTensor, Option<[CubeTensor; 2]>) {
+    /// y [B, S, H], mean and rstd [B, S, 1].
+    pub(super) fn forward(&self, input: &Input) -> Output<EmbedLayerNormOp, CubeBackend> {
         let tokens = self.batch * self.seq;
         let y = self.empty([self.batch, self.seq, self.hidden], self.dtypes.float);
-        let statistics =
-            statistics.then(|| [(); 2].map(|()| self.empty([self.batch, self.seq, 1], self.dtypes.wide)));
-        let statistics_args = statistics
-            .clone()
-            .map(|[mean, rstd]| StatisticsLaunch::new(mean.into_buffer_arg(), rstd.into_buffer_arg()));
+        let [mean, rstd] = [(); 2].map(|()| self.empty([self.batch, self.seq, 1], self.dtypes.wide));
         forward::forward::launch(
             &self.client,
             self.cubes(tokens),
@@ -35,14 +33,15 @@ impl Setup {
             self.scalar(input.epsilon),
             self.mask(input).into(),
             y.clone().into_buffer_arg(),
-            statistics_args.into(),
+            mean.clone().into_buffer_arg(),
+            rstd.clone().into_buffer_arg(),
             tokens,
             self.hidden,
             self.units,
             slots(self.hidden, self.units),
             [self.dtypes.float, self.dtypes.wide, self.dtypes.ids].map(dtype_to_elem_type),
         );
-        (y, statistics)
+        (y, [mean, rstd])
     }
 
     /// The gradients that are asked for.
@@ -52,8 +51,8 @@ impl Setup {
         mean: CubeTensor,
         rstd: CubeTensor,
         grad: CubeTensor,
-        [words, token_types, positions, gamma, beta]: Needs,
-    ) -> EmbedLayerNormGradients<CubeBackend> {
+        [words, token_types, positions, gamma, beta]: [bool; 5],
+    ) -> Vec<Option<CubeTensor>> {
         let tokens = self.batch * self.seq;
         let rows = [(words, &input.words), (token_types, &input.token_types), (positions, &input.positions)];
         let needed = || rows.iter().filter(|(needed, _)| *needed).map(|(_, rows)| *rows);
@@ -62,7 +61,7 @@ impl Setup {
         let planes = [totals.gamma, totals.beta, totals.sum].into_iter().filter(|&needed| needed).count();
         let stores = needed().any(|rows| !is_total(rows) && !matches!(rows, Rows::Absent));
         if planes == 0 && !stores {
-            return EmbedLayerNormGradients::new([const { None }; 5]);
+            return vec![None; 5];
         }
 
         // At least four, so that the partial sums are few beside the gradient itself.
@@ -113,7 +112,7 @@ impl Setup {
         });
         let gamma = gamma.then(|| vector(0)).flatten();
         let beta = beta.then(|| vector(usize::from(totals.gamma))).flatten();
-        EmbedLayerNormGradients::new([words, token_types, positions, gamma, beta])
+        vec![words, token_types, positions, gamma, beta]
     }
 
     /// Adds `rows` rows of `partials` up into `output` from `start` on.
