@@ -1,7 +1,7 @@
 //! Serves this machine's devices to trainings on other machines: `cargo run --release --features remote --example
 //! worker`.
 //!
-//! Prints its address, which `--workers` of `fine_tune_mlm` and `fine_tune_classifier` takes, and serves until Ctrl-C.
+//! Prints its address on standard output, and its log on standard error. The address is what `--workers` of `fine_tune_mlm` and `fine_tune_classifier` take. It serves until Ctrl-C.
 //! It listens on this machine only, unless told otherwise. Who reaches the port can use the devices and the memory of
 //! the machine, and what goes over the wire is not encrypted: see docs/several-machines.md before opening it.
 
@@ -14,9 +14,10 @@ use burn_bert::remote;
 use clap::Parser;
 use mimalloc::MiMalloc;
 use std::fs;
-use std::io::{Write, stdout};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
 
 /// An allocator that keeps its pages makes training faster; see docs/performance.md.
 #[global_allocator]
@@ -50,8 +51,13 @@ fn main() -> Result<()> {
         ensure!(!token.is_empty(), "{} has no token in its first line", path.display());
         server = server.with_authorizer(TokenAuthorizer::new(token)?);
     }
-    println!("ws://{} serves {devices:?}", listener.local_addr()?);
+    // Burn's server logs to standard output, unless a log is set up. RUST_LOG chooses what is logged.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,wgpu=warn"));
+    let log = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal());
+    log.with_env_filter(filter).init();
+    eprintln!("serves {devices:?}");
+    println!("ws://{}", listener.local_addr()?);
     stdout().flush()?;
-    server.serve(WebSocketTransport::from_listener(listener))?;
+    server.serve(WebSocketTransport::from_listener(remote::gate(listener)?))?;
     Ok(())
 }

@@ -58,7 +58,7 @@
 //! | module | contents |
 //! |---|---|
 //! | the crate itself | the input layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
-//! | [`model`] | [`BertModel`] and its heads: masked language modelling, sequence and token classification, sentence embeddings |
+//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, sentence embeddings |
 //! | [`encoder`] | the transformer layers |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
 //! | [`training`] | collators, datasets, loaders, metrics, and training in Burn's `Learner` |
@@ -110,44 +110,20 @@ pub mod training;
 pub use burn_gradcheck as gradcheck;
 pub use burn_gradcheck::cast_module;
 pub use embeddings::{
-    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, IntoIds, NewRows,
-    PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, IntoIds, LayerNorm,
+    NewRows, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig,
+    VocabularyResize,
 };
 pub use error::{EmbeddingTable, Error, Result};
 #[cfg(feature = "flex")]
 pub use operator::cpu::matrix_kernel;
 pub use operator::functional;
 
-// The types for whole models, in one place.
-pub use model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
-    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
-    BertForTokenClassificationConfig, BertModel, BertModelConfig, BertModelOutput, MaskedLmBatch,
-    MaskedLmOutput, MultipleNegativesRankingLoss, Pooling, ProblemType, SentenceEmbeddingOutput,
-    SentencePairBatch, SequenceClassificationBatch, SequenceClassifierOutput, TokenClassificationBatch,
-    TokenClassifierOutput,
-};
-#[cfg(feature = "checkpoint")]
-pub use model::{LoadReport, PretrainedModel};
-pub use optim::{
-    AdamW, AdamWConfig, ClippedAdamW, ScaledLr, adamw, clip_by_global_norm, layer_wise_decay,
-    linear_warmup_decay,
-};
-#[cfg(feature = "tokenizers")]
-pub use text::{BertTokenizer, TextBatch};
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use training::{
-    ConfusionMatrix, ConfusionMetric, LabelledLoader, SentencePair, SentencePairBatcher, SequenceBatcher,
-    SpearmanMetric, TokenBatcher, TryBatcher,
-};
-#[cfg(feature = "train")]
-pub use training::{Losses, Training};
-pub use training::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
-
 /// The examples of the README and of the guides, compiled and run as documentation tests.
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../README.md")]
+    #[cfg(feature = "tokenizers")]
     mod readme {}
     #[doc = include_str!("../docs/from-burn.md")]
     #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]

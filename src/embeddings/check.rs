@@ -1,13 +1,12 @@
 //! Checks that the public fields of a `BertEmbeddings` are consistent, and that a batch fits them.
 
 use super::config::{PositionEmbeddingType, check_dropout};
-use super::epsilon::check_epsilon;
 use super::input::{BertEmbeddingsInput, Words};
+use super::layer_norm::{LayerNorm, check_epsilon};
 use super::module::BertEmbeddings;
 use crate::error::{Error, Result};
 use crate::operator::dtype::computed_in;
 use burn::module::Param;
-use burn::nn::LayerNorm;
 use burn::prelude::*;
 use burn::tensor::DType;
 

@@ -1,7 +1,7 @@
 //! Configuration of `BertEmbeddings`.
 
-use super::epsilon::check_epsilon;
 use super::initializer::EmbeddingInitializer;
+use super::layer_norm::check_epsilon;
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::tensor::DType;

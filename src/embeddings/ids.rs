@@ -52,7 +52,8 @@ mod sealed {
 /// Ids on a device, [B, S], with a copy on the host from which they are checked.
 ///
 /// Ids that came from the host keep the copy they came from; ids that came as a tensor are read back when they
-/// are first checked, and clones share what was read.
+/// are first checked, and clones share what was read. The tensor has no autodiff: it would pass from there to all that
+/// a plain model computes.
 #[derive(Clone, Debug)]
 pub struct Ids {
     name: &'static str,
@@ -89,6 +90,7 @@ impl Ids {
     ///
     /// Ids of 8 and 16 bits are widened: a padding id or a number of rows may exceed their range.
     pub(crate) fn from_tensor(name: &'static str, tensor: Tensor<2, Int>) -> Self {
+        let tensor = tensor.without_autodiff();
         let tensor = match tensor.dtype() {
             DType::I8 | DType::U8 | DType::I16 | DType::U16 => tensor.cast(IntDType::I32),
             _ => tensor,
@@ -125,7 +127,8 @@ impl Ids {
         dims: [usize; 2],
         device: &Device,
     ) -> Self {
-        let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), device);
+        let device = device.clone().without_autodiff();
+        let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
         let host = OnceLock::from(HostIds::new(values));
         Self { name, tensor, host: Host::Copy(Arc::new(host)) }
     }

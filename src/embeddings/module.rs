@@ -1,14 +1,14 @@
 //! `BertEmbeddings`: the module.
 
 use super::config::{BertEmbeddingsConfig, PositionEmbeddingType};
-use super::epsilon::{check_epsilon, layer_norm_epsilon};
 use super::ids::Ids;
 use super::input::{BertEmbeddingsInput, Words};
+use super::layer_norm::{LayerNorm, check_epsilon};
 use super::token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::operator::functional::{Norm, Rows, embed_layer_norm};
-use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
-use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig};
+use crate::operator::functional::{Rows, embed_layer_norm};
+use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
+use burn::nn::{Dropout, DropoutConfig};
 use burn::prelude::*;
 
 impl BertEmbeddingsConfig {
@@ -49,7 +49,7 @@ impl BertEmbeddingsConfig {
             word_embeddings: table(self.vocab_size, self.pad_token_id)?,
             position_embeddings,
             token_type_embeddings: table(self.type_vocab_size, None)?,
-            layer_norm: LayerNormConfig::new(self.hidden_size).with_epsilon(self.layer_norm_eps).init(device),
+            layer_norm: LayerNorm::new(self.hidden_size, self.layer_norm_eps, device),
             dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
             config: self.clone(),
         })
@@ -107,7 +107,7 @@ pub struct BertEmbeddings {
     pub token_type_embeddings: TokenEmbedding,
     /// γ, β and ε.
     pub layer_norm: LayerNorm,
-    /// Active in training only: on an autodiff device, and neither frozen nor in validation.
+    /// Active in training only: if the tables are on an autodiff device, and neither frozen nor in validation.
     pub dropout: Dropout,
     /// What the module was built from. Sizes, padding, ε and dropout are read off the fields above, which may
     /// have changed since.
@@ -148,7 +148,7 @@ impl BertEmbeddings {
 
     /// ε under the root of LayerNorm: that of the field [`layer_norm`](Self::layer_norm).
     pub fn layer_norm_eps(&self) -> f64 {
-        layer_norm_epsilon(&self.layer_norm)
+        self.layer_norm.epsilon()
     }
 
     /// The config that builds a module of this shape.
@@ -231,13 +231,8 @@ impl BertEmbeddings {
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
         self.check(input)?;
         let rows = [self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?];
-        let norm = Norm {
-            gamma: self.layer_norm.gamma.val(),
-            beta: self.layer_norm.beta.as_ref().map(|beta| beta.val()),
-            epsilon: self.layer_norm_eps(),
-        };
-        let dropout = if self.dropout.training.is_enabled() { self.dropout.prob } else { 0.0 };
-        Ok(embed_layer_norm(input.dims(), rows, norm, dropout))
+        let dropout = active_prob(&self.dropout, &self.word_embeddings.weight);
+        Ok(embed_layer_norm(input.dims(), rows, self.layer_norm.norm(), dropout))
     }
 
     fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
@@ -274,6 +269,22 @@ impl BertEmbeddings {
         }
         Ok(Rows::Range { table: table.weight.val(), first: first_position(table, input)? })
     }
+}
+
+/// The probability that dropout applies beside `parameter`: 0 unless the parameter is on an autodiff device, whatever
+/// device the batch was made on, and in validation and where it is frozen.
+pub(crate) fn active_prob<const D: usize>(dropout: &Dropout, parameter: &Param<Tensor<D>>) -> f64 {
+    let is_active = dropout.training.is_enabled() && parameter.lazy_device().is_autodiff();
+    if is_active { dropout.prob } else { 0.0 }
+}
+
+/// Burn's dropout of `x`, active beside `parameter` as [`active_prob`] says.
+pub(crate) fn drop_out<const D: usize>(
+    dropout: &Dropout,
+    parameter: &Param<Tensor<2>>,
+    x: Tensor<D>,
+) -> Tensor<D> {
+    if active_prob(dropout, parameter) > 0.0 { dropout.forward(x) } else { x }
 }
 
 /// Where default positions that do not depend on ids start; they run on by ones.

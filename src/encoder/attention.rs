@@ -1,25 +1,20 @@
 //! Multi-head self-attention.
 
 use super::config::BertEncoderConfig;
-use super::packing::{Packing, Rectangle, Slots};
+use super::packing::Packing;
 use super::relative::RelativePositions;
+use crate::embeddings::active_prob;
 use crate::error::Result;
-use crate::operator::functional::attention;
+use crate::operator::functional::{attention, attention_weights};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use burn::tensor::activation::softmax;
 
 /// Multi-head scaled dot-product attention of a sequence to itself:
 /// `Dropout(softmax((Q·Kᵀ + R) / √d)) · V` for each of A heads of d = H / A columns, where R comes from
 /// [`RelativePositions`] or is zero.
 ///
-/// # Numerics
-///
-/// 1 / √d is computed in f64 and applied in the tensor's dtype (Burn's `MultiHeadAttention` computes √d in f32, and the
-/// gradient of Burn's division by a scalar is f32).
-///
-/// Without relative positions it is the operator [`attention`](crate::functional::attention).
+/// Computed by the operator [`attention`](crate::functional::attention), with R / √d as its bias.
 ///
 /// Source: `BertSelfAttention` of transformers 5.23, and of 4.49 for relative positions.
 #[derive(Module, Debug)]
@@ -62,80 +57,39 @@ impl BertSelfAttention {
     ///
     /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
-        if self.relative_positions.is_some() {
-            return self.attend(rows, &packing.slots).0;
-        }
         let all = [&self.query, &self.key, &self.value].map(|linear| linear.forward(rows.clone()));
-        let dropout = active_prob(&self.dropout);
-        attention(all, &packing.lengths, self.num_attention_heads, None, dropout)
+        let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
+        let Some(positions) = &self.relative_positions else {
+            return attention(all, &packing.lengths, heads, None, dropout);
+        };
+        // Distances are those of places, so padding between tokens counts.
+        let [query, key, value] = all.map(|rows| packing.unpack(rows)); // [B, S, H]
+        let bias = packing.mask_keys(positions.bias(&query, &key, heads));
+        let [batch, seq, _] = query.dims();
+        let all = [query, key, value].map(|all| all.flatten::<2>(0, 1));
+        let context = attention(all, &vec![seq; batch], heads, Some(bias), dropout); // [B · S, H]
+        packing.pack(context.reshape([batch as i32, seq as i32, -1]))
     }
 
-    /// As [`forward`](Self::forward), with the attention weights before dropout: [N, H] and [B, A, S, S].
+    /// The attention weights before dropout, [B, A, S, S].
     ///
     /// Row l of a sequence's weights is the attention of position l over all positions; rows and columns of padding are
     /// 0.
-    pub fn forward_with_weights(&self, rows: Tensor<2>, packing: &Packing) -> (Tensor<2>, Tensor<4>) {
-        let device = rows.device();
-        let (context, mut weights) = self.attend(rows, &packing.one_rectangle(&device));
-        let weights = weights.remove(0);
-        let weights = match packing.padding(&device) {
-            Some(padding) => {
-                let [batch, seq] = padding.dims();
-                weights.mask_fill(padding.reshape([batch, 1, seq, 1]), 0.0)
-            }
-            None => weights,
-        };
-        (context, weights)
-    }
-
-    /// Context [N, H] and the weights of each rectangle.
-    fn attend(&self, rows: Tensor<2>, slots: &Slots) -> (Tensor<2>, Vec<Tensor<4>>) {
-        let all =
-            [&self.query, &self.key, &self.value].map(|linear| slots.fill(linear.forward(rows.clone())));
-        let [rectangle] = slots.rectangles.as_slice() else {
-            let mut start = 0;
-            let parts = slots.rectangles.iter().map(|rectangle| {
-                let size = rectangle.sequences * rectangle.length;
-                let part = all.clone().map(|all| all.narrow(0, start, size));
-                start += size;
-                self.rectangle(part, rectangle)
-            });
-            let (contexts, weights): (Vec<_>, Vec<_>) = parts.unzip();
-            return (slots.empty(Tensor::cat(contexts, 0)), weights);
-        };
-        let (context, weights) = self.rectangle(all, rectangle);
-        (slots.empty(context), vec![weights])
-    }
-
-    /// Context [G·L, H] and weights [G, A, L, L] of the sequences of a rectangle; queries, keys and values are
-    /// [G·L, H].
-    fn rectangle(&self, all: [Tensor<2>; 3], rectangle: &Rectangle) -> (Tensor<2>, Tensor<4>) {
-        let (sequences, length) = (rectangle.sequences, rectangle.length);
-        let [rows, hidden_size] = all[0].dims();
+    ///
+    /// # Panics
+    ///
+    /// Panics if the rows are not those of `packing`.
+    pub fn weights(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<4> {
         let heads = self.num_attention_heads;
-        let head_dim = hidden_size / heads;
-        let split = |all: Tensor<2>| all.reshape([sequences, length, heads, head_dim]).swap_dims(1, 2);
-        let [query, key, value] = all.map(split); // [G, A, L, d]
-        let scores = query.clone().matmul(key.clone().transpose()); // [G, A, L, L]
-        let scores = match &self.relative_positions {
-            Some(positions) => scores + positions.scores(query, key),
-            None => scores,
+        let [query, key] =
+            [&self.query, &self.key].map(|linear| packing.unpack(linear.forward(rows.clone())));
+        let [batch, seq, _] = query.dims();
+        let bias = match &self.relative_positions {
+            Some(positions) => positions.bias(&query, &key, heads),
+            None => Tensor::zeros([batch, heads, seq, seq], (&query.device(), query.dtype())),
         };
-        let scores = scores.mul_scalar(1.0 / (head_dim as f64).sqrt()); // div_scalar's gradient is in f32
-        let scores = match &rectangle.padding {
-            Some(padding) => {
-                let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-                scores.mask_fill(padding.clone().reshape([sequences, 1, 1, length]), lowest)
-            }
-            None => scores,
-        };
-        let weights = softmax(scores, 3);
-        let context = self.dropout.forward(weights.clone()).matmul(value); // [G, A, L, d]
-        (context.swap_dims(1, 2).reshape([rows, hidden_size]), weights)
+        let bias = packing.mask_keys(bias);
+        let both = [query, key].map(|all| all.flatten::<2>(0, 1));
+        packing.mask_queries(attention_weights(both, heads, bias))
     }
-}
-
-/// The probability that dropout applies, outside validation and where it is not frozen.
-pub(super) fn active_prob(dropout: &Dropout) -> f64 {
-    if dropout.training.is_enabled() { dropout.prob } else { 0.0 }
 }

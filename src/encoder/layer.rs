@@ -1,13 +1,13 @@
 //! One transformer layer.
 
-use super::attention::{BertSelfAttention, active_prob};
+use super::attention::BertSelfAttention;
 use super::config::BertEncoderConfig;
 use super::packing::Packing;
-use crate::embeddings::layer_norm_epsilon;
+use crate::embeddings::{LayerNorm, active_prob};
 use crate::error::Result;
-use crate::operator::functional::{Norm, add_layer_norm, bias_gelu};
+use crate::operator::functional::{add_layer_norm, bias_gelu};
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear};
+use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 
 /// One post-norm transformer layer:
@@ -39,7 +39,7 @@ pub struct BertLayer {
 impl BertLayer {
     pub(super) fn new(config: &BertEncoderConfig, device: &Device) -> Result<Self> {
         let (hidden, intermediate) = (config.hidden_size, config.intermediate_size);
-        let norm = || LayerNormConfig::new(hidden).with_epsilon(config.layer_norm_eps).init(device);
+        let norm = || LayerNorm::new(hidden, config.layer_norm_eps, device);
         Ok(Self {
             attention: BertSelfAttention::new(config, device)?,
             attention_output: config.linear(hidden, hidden, device),
@@ -63,17 +63,6 @@ impl BertLayer {
     /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
         let context = self.attention.forward(rows.clone(), packing);
-        self.feed_forward(rows, context)
-    }
-
-    /// As [`forward`](Self::forward), with the attention weights before dropout: [N, H] and [B, A, S, S].
-    pub fn forward_with_weights(&self, rows: Tensor<2>, packing: &Packing) -> (Tensor<2>, Tensor<4>) {
-        let (context, weights) = self.attention.forward_with_weights(rows.clone(), packing);
-        (self.feed_forward(rows, context), weights)
-    }
-
-    /// Everything after attention.
-    fn feed_forward(&self, rows: Tensor<2>, context: Tensor<2>) -> Tensor<2> {
         let rows = self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm);
         let inner = linear_gelu(&self.intermediate, rows.clone());
         self.add_norm(&self.output, inner, rows, &self.output_layer_norm)
@@ -81,10 +70,9 @@ impl BertLayer {
 
     /// `LayerNorm(residual + Dropout(x·W + b))`.
     fn add_norm(&self, linear: &Linear, x: Tensor<2>, residual: Tensor<2>, norm: &LayerNorm) -> Tensor<2> {
-        let beta = norm.beta.as_ref().map(|beta| beta.val());
-        let norm = Norm { gamma: norm.gamma.val(), beta, epsilon: layer_norm_epsilon(norm) };
         let bias = linear.bias.as_ref().map(|bias| bias.val());
-        add_layer_norm(product(linear, x), bias, residual, norm, active_prob(&self.dropout))
+        let dropout = active_prob(&self.dropout, &linear.weight);
+        add_layer_norm(product(linear, x), bias, residual, norm.norm(), dropout)
     }
 }
 

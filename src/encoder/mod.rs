@@ -1,6 +1,6 @@
 //! BERT's transformer layers: [`BertEncoder`], its [`BertLayer`]s and their [`BertSelfAttention`].
 //!
-//! The layers compute the tokens of a batch as rows without padding ([`Packing`]). Their parameters are Burn's `Linear` and
+//! The layers compute the tokens of a batch as rows without padding ([`Packing`]). Their parameters are those of Burn's `Linear` and
 //! `LayerNorm`, so LoRA, freezing, quantisation and records work; the arithmetic is that of the fused operators in
 //! [`functional`](crate::functional).
 

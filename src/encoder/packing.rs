@@ -8,9 +8,6 @@ use std::sync::Arc;
 
 /// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
 /// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
-///
-/// Token-wise layers and attention work on these rows. Attention that needs a rectangle (relative positions, attention
-/// weights) copies the rows into *slots*: a few rectangles of sequences of similar length.
 #[derive(Clone, Debug)]
 pub struct Packing {
     dims: [usize; 2],
@@ -18,34 +15,15 @@ pub struct Packing {
     tokens: Option<Tokens>,
     /// Tokens of each sequence, N in all.
     pub(super) lengths: Vec<usize>,
-    pub(super) slots: Slots,
 }
 
 /// Between places and rows.
 #[derive(Clone, Debug)]
 struct Tokens {
-    mask: PaddingMask,
     /// The place of each row, row of the batch · S + column, [N].
     places: Tensor<1, Int>,
     /// The row of each place; N where there is no token.
     rows: Arc<[usize]>,
-}
-
-/// Sequences for attention, in rectangles.
-#[derive(Clone, Debug)]
-pub(super) struct Slots {
-    pub(super) rectangles: Vec<Rectangle>,
-    /// Row of each slot [P], and slot of each row [N]; `None` if slots are rows.
-    order: Option<[Tensor<1, Int>; 2]>,
-}
-
-/// Sequences side by side, [G, L].
-#[derive(Clone, Debug)]
-pub(super) struct Rectangle {
-    pub(super) sequences: usize,
-    pub(super) length: usize,
-    /// True where there is no token, [G, L].
-    pub(super) padding: Option<Tensor<2, Bool>>,
 }
 
 impl Packing {
@@ -60,9 +38,7 @@ impl Packing {
         }
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             let [sequences, length] = dims;
-            let slots =
-                Slots { rectangles: vec![Rectangle { sequences, length, padding: None }], order: None };
-            return Ok(Self { dims, tokens: None, lengths: vec![length; sequences], slots });
+            return Ok(Self { dims, tokens: None, lengths: vec![length; sequences] });
         };
         let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
         for (place, &is_padding) in mask.rows().flatten().enumerate() {
@@ -71,16 +47,14 @@ impl Packing {
                 places.push(place);
             }
         }
-        let tokens = Tokens { places: indices(&places, device), rows: rows.into(), mask: mask.clone() };
-        let slots = Slots::by_length(&tokens, device);
+        let tokens = Tokens { places: indices(&places, device), rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
-        Ok(Self { dims, lengths: mask.rows().map(length).collect(), tokens: Some(tokens), slots })
+        Ok(Self { dims, lengths: mask.rows().map(length).collect(), tokens: Some(tokens) })
     }
 
     /// Number of tokens, N.
     pub fn num_tokens(&self) -> usize {
-        let [batch, seq] = self.dims;
-        self.tokens.as_ref().map_or(batch * seq, |tokens| tokens.mask.num_tokens())
+        self.lengths.iter().sum()
     }
 
     /// The vectors of the tokens: [B, S, C] → [N, C].
@@ -126,88 +100,30 @@ impl Packing {
         rows.select(0, indices(&found, &device))
     }
 
-    /// The mask [B, S], true where there is no token; `None` if every place holds one.
-    pub(super) fn padding(&self, device: &Device) -> Option<Tensor<2, Bool>> {
-        self.tokens.as_ref().map(|tokens| tokens.mask.tensor(device))
-    }
-
-    /// The whole batch as one rectangle [B, S].
-    pub(super) fn one_rectangle(&self, device: &Device) -> Slots {
-        let Some(tokens) = &self.tokens else { return self.slots.clone() };
-        let [sequences, length] = self.dims;
-        let num_tokens = self.num_tokens();
-        let slots: Vec<usize> = tokens.rows.iter().map(|&row| row.min(num_tokens - 1)).collect();
-        Slots {
-            rectangles: vec![Rectangle { sequences, length, padding: self.padding(device) }],
-            order: Some([indices(&slots, device), tokens.places.clone()]),
-        }
-    }
-}
-
-impl Slots {
-    /// Rectangles of sequences no shorter than half the longest in them; a sequence reaches from its first to
-    /// its last token.
-    ///
-    /// Sequences without a token have no slot.
-    fn by_length(tokens: &Tokens, device: &Device) -> Self {
-        let (mask, [_, seq]) = (&tokens.mask, tokens.mask.dims());
-        let mut sequences: Vec<(usize, &[bool])> = mask
-            .rows()
-            .enumerate()
-            .filter_map(|(row, is_padding)| {
-                let first = is_padding.iter().position(|is_padding| !is_padding)?;
-                let last = is_padding.iter().rposition(|is_padding| !is_padding)?;
-                Some((row * seq + first, &is_padding[first..=last]))
-            })
-            .collect();
-        sequences.sort_by_key(|(_, is_padding)| std::cmp::Reverse(is_padding.len()));
-
-        let mut rectangles = Vec::new();
-        let mut rows = Vec::new();
-        let mut slots = vec![0; mask.num_tokens()];
-        let mut rest = sequences.as_slice();
-        while let Some((_, longest)) = rest.first() {
-            let length = longest.len();
-            let count = rest.partition_point(|(_, is_padding)| 2 * is_padding.len() >= length);
-            let (group, others) = rest.split_at(count);
-            rest = others;
-            let mut padding = Vec::with_capacity(count * length);
-            for &(place, is_padding) in group {
-                for column in 0..length {
-                    let is_padding = is_padding.get(column).copied().unwrap_or(true);
-                    padding.push(is_padding);
-                    // An empty slot repeats the first token of its sequence; it is masked out.
-                    let row = tokens.rows[place + if is_padding { 0 } else { column }];
-                    if !is_padding {
-                        slots[row] = rows.len();
-                    }
-                    rows.push(row);
-                }
-            }
-            let padding = padding
-                .contains(&true)
-                .then(|| Tensor::from_data(TensorData::new(padding, [count, length]), device));
-            rectangles.push(Rectangle { sequences: count, length, padding });
-        }
-        let in_order = rows.len() == slots.len() && slots.is_sorted();
-        let order = (!in_order).then(|| [indices(&rows, device), indices(&slots, device)]);
-        Self { rectangles, order }
-    }
-
-    /// [N, C] → [P, C], the rectangles one after the other.
-    pub(super) fn fill(&self, rows: Tensor<2>) -> Tensor<2> {
-        match &self.order {
-            Some([rows_of_slots, _]) => rows.select(0, rows_of_slots.clone()),
-            None => rows,
+    /// Scores [B, A, S, S], the lowest finite value where a key is padding.
+    pub(super) fn mask_keys(&self, scores: Tensor<4>) -> Tensor<4> {
+        let [batch, _, seq, _] = scores.dims();
+        let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+        match self.padding(&scores) {
+            Some(padding) => scores.mask_fill(padding.reshape([batch, 1, 1, seq]), lowest),
+            None => scores,
         }
     }
 
-    /// [P, C] → [N, C].
-    pub(super) fn empty(&self, slots: Tensor<2>) -> Tensor<2> {
-        match &self.order {
-            Some([_, slots_of_rows]) => slots.select(0, slots_of_rows.clone()),
-            None => slots,
+    /// Weights [B, A, S, S], 0 where a query is padding.
+    pub(super) fn mask_queries(&self, weights: Tensor<4>) -> Tensor<4> {
+        let [batch, _, seq, _] = weights.dims();
+        match self.padding(&weights) {
+            Some(padding) => weights.mask_fill(padding.reshape([batch, 1, seq, 1]), 0.0),
+            None => weights,
         }
+    }
+
+    /// True where there is no token, [B, S, 1], beside `like`; `None` if every place holds one.
+    fn padding(&self, like: &Tensor<4>) -> Option<Tensor<3, Bool>> {
+        self.tokens.as_ref()?;
+        let ones = Tensor::ones([self.num_tokens(), 1], (&like.device(), like.dtype()));
+        Some(self.unpack(ones).equal_scalar(0.0))
     }
 }
 

@@ -49,14 +49,19 @@ impl RelativePositions {
         Err(Error::SequenceTooLong { needed: seq - 1, reason, rows })
     }
 
-    /// What is added to the scores, before they are scaled.
+    /// What is added to the scaled scores.
     ///
     /// # Shapes
     ///
-    /// - `query`, `key`: [G, A, L, d]
-    /// - output: [G, A, L, L]
-    pub(super) fn scores(&self, query: Tensor<4>, key: Tensor<4>) -> Tensor<4> {
-        let [_, _, length, head_dim] = query.dims();
+    /// - `query`, `key`: [B, S, H]
+    /// - output: [B, A, S, S] for A `heads`
+    pub(super) fn bias(&self, query: &Tensor<3>, key: &Tensor<3>, heads: usize) -> Tensor<4> {
+        let [batch, length, hidden_size] = query.dims();
+        let head_dim = hidden_size / heads;
+        let scale = 1.0 / (head_dim as f64).sqrt();
+        let split = |all: &Tensor<3>| {
+            all.clone().mul_scalar(scale).reshape([batch, length, heads, head_dim]).swap_dims(1, 2)
+        };
         let [first, last] =
             [self.max_position_embeddings() - length, self.max_position_embeddings() + length - 2];
         let rising = Tensor::arange(first as i64..last as i64 + 1, &query.device()); // −(L − 1)..=L − 1
@@ -66,11 +71,11 @@ impl RelativePositions {
         };
         // Looked up anew, not flipped: Burn 0.22.1 tells a worker that a flipped float tensor holds ints.
         let falling = rising.clone().neg().add_scalar((first + last) as i64);
-        let of_queries = by_key(query.matmul(vectors(falling))); // falling distance: rising r
+        let of_queries = by_key(split(query).matmul(vectors(falling))); // falling distance: rising r
         if !self.with_keys {
             return of_queries;
         }
-        of_queries + by_key(key.matmul(vectors(rising))).transpose() // rising distance: rising l
+        of_queries + by_key(split(key).matmul(vectors(rising))).transpose() // rising distance: rising l
     }
 }
 

@@ -170,11 +170,7 @@ impl BertEncoder {
     /// - `hidden`: [B, S, H]
     /// - `padding`: [B, S]; `None` if every place holds a token
     ///
-    /// # Numerics
-    ///
-    /// Attention is computed in the dtype of `hidden` with Burn's dropout, where [`forward`](Self::forward) uses the
-    /// operator [`attention`](crate::functional::attention) unless positions are relative. The two therefore differ in
-    /// rounding in f16 and bf16, and in dropout masks.
+    /// The output is that of [`forward`](Self::forward); the weights are computed again.
     ///
     /// # Panics
     ///
@@ -199,16 +195,15 @@ impl BertEncoder {
         let mut output =
             BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
         for layer in &self.layers {
-            let weights = if packing.num_tokens() == 0 {
+            output.attentions.push(if packing.num_tokens() == 0 {
                 let heads = layer.attention.num_attention_heads;
                 Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
             } else {
-                let weights;
-                (rows, weights) = layer.forward_with_weights(rows, &packing);
+                let weights = layer.attention.weights(rows.clone(), &packing);
+                rows = layer.forward(rows, &packing);
                 weights
-            };
+            });
             output.hidden_states.push(packing.unpack(rows.clone()));
-            output.attentions.push(weights);
         }
         Ok(output)
     }

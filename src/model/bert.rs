@@ -154,8 +154,7 @@ impl BertModel {
     }
 
     /// As [`forward`](Self::forward), with [`hidden_states`](BertModelOutput::hidden_states) and
-    /// [`attentions`](BertModelOutput::attentions). In f16 and bf16 and in dropout masks it differs as
-    /// [`BertEncoder::forward_all`] does.
+    /// [`attentions`](BertModelOutput::attentions).
     ///
     /// # Panics
     ///

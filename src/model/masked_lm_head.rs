@@ -1,11 +1,11 @@
 //! The output head, tied to the word table.
 
 use super::config::BertModelConfig;
-use crate::embeddings::{BertEmbeddingsConfig, TokenEmbedding, TokenEmbeddingConfig};
+use crate::embeddings::{BertEmbeddingsConfig, LayerNorm, TokenEmbedding, TokenEmbeddingConfig};
 use crate::encoder::linear_gelu;
 use crate::error::{Error, Result};
 use burn::module::{Module, Param};
-use burn::nn::{Initializer, LayerNorm, LayerNormConfig, Linear};
+use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 
 /// BERT's masked-language-model head, part of [`BertForMaskedLm`](super::BertForMaskedLm): `logits = LayerNorm(GELU(x·A
@@ -34,7 +34,7 @@ impl MaskedLmHead {
         let BertEmbeddingsConfig { hidden_size, vocab_size, layer_norm_eps, .. } = config.embeddings;
         Self {
             transform: config.linear(hidden_size, device),
-            layer_norm: LayerNormConfig::new(hidden_size).with_epsilon(layer_norm_eps).init(device),
+            layer_norm: LayerNorm::new(hidden_size, layer_norm_eps, device),
             bias: Initializer::Zeros.init([vocab_size], device),
             decoder: None,
             train_padding_row: true,

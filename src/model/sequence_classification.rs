@@ -5,7 +5,7 @@ use super::classification_batch::{SequenceClassificationBatch, SequenceLabels};
 use super::config::BertModelConfig;
 use super::labels::{check_names, check_weights, first_not_below, numbered};
 use super::loss::{binary_cross_entropy, cross_entropy, mean_squared_error};
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask, PositionEmbeddingType, check_dropout};
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, PositionEmbeddingType, check_dropout, drop_out};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -148,7 +148,7 @@ impl SequenceClassificationHead {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
-                dense.forward(self.dropout.forward(first)).tanh()
+                dense.forward(drop_out(&self.dropout, &dense.weight, first)).tanh()
             }
             (None, Some(pooled)) => pooled,
             (None, None) => {
@@ -156,7 +156,7 @@ impl SequenceClassificationHead {
                 return Err(Error::Config { field: "pooler", problem });
             }
         };
-        Ok(self.out_proj.forward(self.dropout.forward(pooled)))
+        Ok(self.out_proj.forward(drop_out(&self.dropout, &self.out_proj.weight, pooled)))
     }
 }
 

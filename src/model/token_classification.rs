@@ -5,7 +5,7 @@ use super::classification_batch::TokenClassificationBatch;
 use super::config::BertModelConfig;
 use super::labels::{check_names, check_weights, numbered};
 use super::loss::{cross_entropy, zero_loss};
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout};
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout, drop_out};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -172,7 +172,7 @@ impl BertForTokenClassification {
         padding: Option<&PaddingMask>,
     ) -> Result<Tensor<3>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
-        Ok(self.classifier.forward(self.dropout.forward(hidden)))
+        Ok(self.classifier.forward(drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }
 
     /// Classifies the tokens of a batch and returns the loss.

@@ -2,22 +2,19 @@
 
 use burn::backend::DispatchTensorKind;
 
-/// Whether the operators make dropout's mask themselves: on every listed device, but not in a browser.
-pub(crate) fn draws_masks(kind: &DispatchTensorKind) -> bool {
+/// Whether the operators know the device, see [`run`](super::run::run).
+pub(crate) fn is_listed(kind: &DispatchTensorKind) -> bool {
     match kind {
         #[cfg(feature = "flex")]
         DispatchTensorKind::Flex(_) => true,
         #[cfg(feature = "ndarray")]
         DispatchTensorKind::NdArray(_) => true,
-        // A kernel reads the seed on the device, but the reference, which takes the inputs that have no kernel,
-        // cannot in a browser.
-        #[cfg(all(not(target_family = "wasm"), feature = "_cubecl"))]
+        #[cfg(feature = "_cubecl")]
         DispatchTensorKind::Cube(_) => true,
-        // The worker reads the seed.
         #[cfg(feature = "remote")]
         DispatchTensorKind::Remote(_) => true,
-        DispatchTensorKind::Autodiff(inner) => draws_masks(inner),
-        #[allow(unreachable_patterns)]
+        DispatchTensorKind::Autodiff(inner) => is_listed(inner),
+        #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
         _ => false,
     }
 }

@@ -1,6 +1,8 @@
 //! An operator as one step in autodiff's graph, with a hand-written backward.
 
+use super::dropout::ops::DropoutOps;
 use super::kernels::{Kernels, Operator};
+use burn::backend::AutodiffBackend;
 use burn::backend::autodiff::{
     Autodiff,
     checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
@@ -8,7 +10,6 @@ use burn::backend::autodiff::{
     ops::{Backward, NodeGuard, Ops, OpsKind},
 };
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{AutodiffBackend, Backend};
 use std::marker::PhantomData;
 
 /// Operator `O` in the graph, which holds the inputs, whose tensors live as long as the module does, and the statistics:
@@ -20,7 +21,7 @@ struct Step<O>(PhantomData<O>);
 pub(crate) fn record<O, B, C, const N: usize>(inputs: O::On<Autodiff<B, C>>) -> FloatTensor<Autodiff<B, C>>
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
-    B: Backend,
+    B: DropoutOps,
     C: CheckpointStrategy,
 {
     let operands = O::operands::<Autodiff<B, C>>(&inputs);
@@ -44,7 +45,7 @@ where
 impl<O, B, const N: usize> Backward<B, N> for Step<O>
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
-    B: Backend,
+    B: DropoutOps,
 {
     type State = (O::On<B>, O::Statistics<FloatTensor<B>>);
 

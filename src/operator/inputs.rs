@@ -1,8 +1,8 @@
 //! What an operator takes, declared once: mapping to a backend, the graph's operands and the remote form follow.
 
 use super::dtype::computed_in;
-use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::Backend;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape};
 use std::fmt::Debug;
 

@@ -1,7 +1,7 @@
 //! What an operator is, and what runs it.
 
+use super::dropout::ops::DropoutOps;
 use super::inputs::{Fields, Held, Spec, Specs};
-use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
 
 /// An operator with a backward of its own: its reference, made of Burn's primitive operations, which every kernel must
@@ -18,10 +18,10 @@ pub(crate) trait Operator: Fields {
     fn specs(inputs: &Self::On<Specs>) -> (Spec, Self::Statistics<Spec>);
 
     /// The output and the statistics.
-    fn reference<B: Backend>(inputs: Self::On<B>) -> Output<Self, B>;
+    fn reference<B: DropoutOps>(inputs: Self::On<B>) -> Output<Self, B>;
 
     /// The gradients that `needs` asks for, each in the dtype of its operand.
-    fn reference_backward<B: Backend>(
+    fn reference_backward<B: DropoutOps>(
         inputs: Self::On<B>,
         statistics: Self::Statistics<FloatTensor<B>>,
         grad: FloatTensor<B>,
@@ -33,7 +33,7 @@ pub(crate) trait Operator: Fields {
 pub(crate) type Output<O, B> = (FloatTensor<B>, <O as Operator>::Statistics<FloatTensor<B>>);
 
 /// An operator on backend `B`: the reference, where a kernel does not take its place.
-pub(crate) trait Kernels<B: Backend>: Operator {
+pub(crate) trait Kernels<B: DropoutOps>: Operator {
     /// See [`Operator::reference`].
     fn forward(inputs: Self::On<B>) -> Output<Self, B> {
         Self::reference::<B>(inputs)

@@ -6,6 +6,8 @@ mod bias_gelu;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
 mod cross_entropy;
+#[cfg(feature = "_cubecl")]
+mod cube;
 pub(crate) mod device;
 mod dropout;
 pub(crate) mod dtype;
@@ -34,6 +36,7 @@ mod wire;
 pub mod functional {
     pub use super::add_layer_norm::functional::add_layer_norm;
     pub use super::attention::functional::attention;
+    pub(crate) use super::attention::functional::attention_weights;
     pub use super::bias_gelu::functional::bias_gelu;
     pub use super::cross_entropy::functional::cross_entropy;
     pub(crate) use super::embed_layer_norm::functional::lookup;

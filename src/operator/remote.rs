@@ -4,6 +4,7 @@ use super::add_layer_norm::AddLayerNormOp;
 use super::attention::AttentionOp;
 use super::bias_gelu::BiasGeluOp;
 use super::cross_entropy::CrossEntropyOp;
+use super::dropout::ops::DropoutOps;
 use super::embed_layer_norm::EmbedLayerNormOp;
 use super::inputs::Places;
 use super::kernels::{Kernels, Operator, Output, array};
@@ -21,7 +22,7 @@ macro_rules! registry {
     ($($operator:ty),*) => {
         /// The operators of this crate on backend `B`, for a worker.
         #[cfg_attr(not(any(feature = "flex", feature = "ndarray", feature = "_cubecl")), allow(dead_code))]
-        pub(crate) fn registry<B: BackendIr>() -> CustomOpRegistry<B>
+        pub(crate) fn registry<B: BackendIr + DropoutOps>() -> CustomOpRegistry<B>
         where
             $($operator: Kernels<B>,)*
         {
@@ -125,7 +126,7 @@ impl<'a, B: BackendIr> Received<'a, B> {
     }
 }
 
-fn register<O: Kernels<B>, B: BackendIr>(registry: &mut CustomOpRegistry<B>) {
+fn register<O: Kernels<B>, B: BackendIr + DropoutOps>(registry: &mut CustomOpRegistry<B>) {
     registry.register(O::IDS[0], |handles, call, _| {
         let mut received = Received::<B>::new(handles, call);
         let (output, statistics) = O::forward(received.inputs::<O>());

@@ -1,5 +1,6 @@
 //! An operator on the device that its tensors are on.
 
+use super::dropout::ops::DropoutOps;
 use super::graph::record;
 use super::kernels::{Kernels, Operator};
 use burn::backend::autodiff::{
@@ -55,7 +56,7 @@ where
 fn on<O, B, const N: usize>(inputs: O::On<Dispatch>, context: DispatchAutodiffContext) -> DispatchTensor
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
-    B: Backend,
+    B: DropoutOps,
     DispatchTensor: DispatchKindConversion<B>
         + DispatchKindConversion<Autodiff<B, NoCheckpointing>>
         + DispatchKindConversion<Autodiff<B, BalancedCheckpointing>>,
@@ -79,7 +80,7 @@ where
 fn followed<O, B, C, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
-    B: Backend,
+    B: DropoutOps,
     C: CheckpointStrategy,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, C>>,
 {

@@ -94,7 +94,7 @@ impl AdamWConfig {
 ///
 /// Use Burn's schedulers (`ModuleLrScheduler::with_group`) to give a group of parameters its own learning rate, and
 /// `ModuleOptimizer::with_group` for other settings. To clip gradients, use
-/// [`clip_by_global_norm`](crate::clip_by_global_norm), or [`ClippedAdamW`](super::ClippedAdamW), which clips in the
+/// [`clip_by_global_norm`](crate::optim::clip_by_global_norm), or [`ClippedAdamW`](super::ClippedAdamW), which clips in the
 /// same pass.
 ///
 /// # Panics

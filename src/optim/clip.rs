@@ -21,7 +21,7 @@ use std::collections::HashSet;
 /// use burn::nn::LinearConfig;
 /// use burn::optim::GradientsParams;
 /// use burn::prelude::*;
-/// use burn_bert::clip_by_global_norm;
+/// use burn_bert::optim::clip_by_global_norm;
 ///
 /// let device = Device::default().autodiff();
 /// let model = LinearConfig::new(3, 4).init(&device);

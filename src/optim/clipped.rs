@@ -7,7 +7,7 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, OptimizerRecord};
 use burn::prelude::*;
 
-/// [`adamw`](super::adamw()) and [`clip_by_global_norm`](crate::clip_by_global_norm) in one pass.
+/// [`adamw`](super::adamw()) and [`clip_by_global_norm`](crate::optim::clip_by_global_norm) in one pass.
 ///
 /// A step equals clipping followed by AdamW. On Flex, where the norm is known to the host, the gradients are multiplied
 /// by the clip factor as they are read and never written; on other devices they are clipped first.

@@ -4,10 +4,12 @@
 //! training connects to its workers with [`Workers`], and passes their devices to Burn's `ExecutionStrategy::multi`.
 //! The guide `docs/several-machines.md` has the commands, the costs and what a worker trusts.
 
+mod gate;
 mod heartbeat;
 mod server;
 mod watch;
 mod workers;
 
+pub use gate::gate;
 pub use server::server;
 pub use workers::{Workers, WorkersConfig};

@@ -7,18 +7,19 @@ use burn::server::RemoteServer;
 /// operators on them.
 ///
 /// It is Burn's `RemoteServer`: `with_authorizer` sets who may use it, `serve` listens. Without an authorizer, that is
-/// everybody who reaches the port.
+/// everybody who reaches the port; with one, [`gate`](super::gate) bounds what the others can make it hold.
 ///
 /// ```no_run
 /// use burn::prelude::*;
 /// use burn::server::{TokenAuthorizer, WebSocketTransport};
+/// use burn_bert::remote::{gate, server};
 /// use std::net::TcpListener;
 ///
 /// let listener = TcpListener::bind("127.0.0.1:0")?;
 /// println!("ws://{}", listener.local_addr()?);
-/// burn_bert::remote::server([Device::default()])
+/// server([Device::default()])
 ///     .with_authorizer(TokenAuthorizer::new("a secret")?)
-///     .serve(WebSocketTransport::from_listener(listener))?;
+///     .serve(WebSocketTransport::from_listener(gate(listener)?))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[cfg_attr(feature = "ndarray", allow(deprecated))] // Burn deprecates NdArray

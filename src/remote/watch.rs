@@ -52,22 +52,40 @@ impl Workers {
         let longest_step = self.longest_step;
         let (events, news) = channel();
         let mut sessions = Vec::new();
+        // Dropped at the end of the watch, which ends the threads that wait for it.
+        let mut ends = Vec::new();
+        let mut goes_on = || {
+            let (end, watch) = channel::<()>();
+            ends.push(end);
+            move |time| watch.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
+        };
         for Host { address, mut heartbeat, devices } in self.hosts {
             for device in devices {
                 let (events, address, number) = (events.clone(), address.clone(), sessions.len());
                 sessions.push((address.clone(), Instant::now()));
-                thread::spawn(move || question(&device, number, &address, &events));
+                let goes_on_for = goes_on();
+                thread::spawn(
+                    move || {
+                        while goes_on_for(PING) && question(&device, number, &address, &events) {}
+                    },
+                );
             }
-            let events = events.clone();
+            let (events, goes_on_for) = (events.clone(), goes_on());
             thread::spawn(move || {
                 let source = loop {
-                    thread::sleep(BEAT);
+                    if !goes_on_for(BEAT) {
+                        return;
+                    }
                     if let Err(error) = heartbeat.beat() {
                         break error;
                     }
                 };
                 let problem = "was lost during the training".into();
-                events.send(Event::Process(Error::Worker { address, problem, source: Some(source.into()) }))
+                let _ = events.send(Event::Process(Error::Worker {
+                    address,
+                    problem,
+                    source: Some(source.into()),
+                }));
             });
         }
         let trainer = events.clone();
@@ -104,22 +122,17 @@ impl Workers {
     }
 }
 
-/// Asks a session again and again for a number; the answer comes when all before it is done.
-fn question<T>(device: &Device, number: usize, address: &str, events: &Sender<Event<T>>) {
-    loop {
-        thread::sleep(PING);
-        let read = || Tensor::<1>::zeros([1], device).try_into_data();
-        let event = match catch_unwind(AssertUnwindSafe(read)) {
-            Ok(Ok(_)) => Event::Answer(number),
-            failed => {
-                let source = failed.ok().and_then(Result::err).map(Into::into);
-                let problem = "closed its session; its own log says why".into();
-                Event::Session(Error::Worker { address: address.into(), problem, source })
-            }
-        };
-        let lost = matches!(event, Event::Session(_));
-        if events.send(event).is_err() || lost {
-            return;
+/// Asks a session for a number, which comes when all before it is done; whether to ask again.
+fn question<T>(device: &Device, number: usize, address: &str, events: &Sender<Event<T>>) -> bool {
+    let read = || Tensor::<1>::zeros([1], device).try_into_data();
+    let event = match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(Ok(_)) => Event::Answer(number),
+        failed => {
+            let source = failed.ok().and_then(Result::err).map(Into::into);
+            let problem = "closed its session; its own log says why".into();
+            Event::Session(Error::Worker { address: address.into(), problem, source })
         }
-    }
+    };
+    let goes_on = matches!(event, Event::Answer(_));
+    events.send(event).is_ok() && goes_on
 }

@@ -86,7 +86,7 @@ impl RowGradients {
     /// min(1, `max_norm` / (‖g‖ + 1e-6)). Rows that no batch touched would add zeros, so the norm is the one of
     /// dense training. Nothing is read back from the device.
     ///
-    /// This is [`clip_by_global_norm`](crate::clip_by_global_norm) with the rows among the gradients.
+    /// This is [`clip_by_global_norm`](crate::optim::clip_by_global_norm) with the rows among the gradients.
     pub fn clip_by_global_norm<M: Module>(
         &mut self,
         model: &M,

@@ -12,7 +12,7 @@ use burn::train::{InferenceStep, TrainOutput, TrainStep};
 ///
 /// Burn's trainer sums the gradients of accumulated batches and clips each parameter separately. This takes the mean
 /// over the batches, as is usual in PyTorch, and clips by the norm of all gradients together
-/// ([`clip_by_global_norm`](crate::clip_by_global_norm)). The batches of a step are counted, so the mean is right for
+/// ([`clip_by_global_norm`](crate::optim::clip_by_global_norm)). The batches of a step are counted, so the mean is right for
 /// the last step of an epoch, which may have fewer, and for several devices.
 ///
 /// ```no_run

@@ -134,6 +134,56 @@ fn row_sparse_training_drops_the_same_values_as_dense() {
     assert!(dense.contains(&0.0));
 }
 
+/// Ids and vectors that were made on an autodiff device, and moved to a plain one, keep that device's mark in Burn.
+#[test]
+fn a_plain_model_drops_nothing_whatever_device_its_batch_was_made_on() {
+    let _turn = turn();
+    let (plain, training) = (Device::default(), Device::default().autodiff());
+    let ids: [[i32; 4]; 2] = [[4, 5, 6, 7], [9, 8, 7, 6]];
+    let rows = |device| BertEmbeddingsInput::from_rows(&ids, device).unwrap();
+    let tensor = Tensor::<2, Int>::from_data(ids, &training);
+    let vectors =
+        Tensor::<3>::ones([2, 4, 16], &training) * Tensor::arange(0..16, &training).float().unsqueeze();
+    let batches = [
+        rows(&training),
+        rows(&training).to_device(&plain),
+        BertEmbeddingsInput::from_ids(tensor.clone()).unwrap(),
+        BertEmbeddingsInput::from_ids(tensor.clone()).unwrap().to_device(&plain),
+        rows(&plain).with_token_type_ids(tensor.clone() % 2).unwrap(),
+        BertEmbeddingsInput::from_embeds(vectors.clone()).unwrap(),
+        BertEmbeddingsInput::from_embeds(vectors.clone()).unwrap().to_device(&plain),
+    ];
+    for embeddings in [BertEmbeddingsConfig::new(), BertEmbeddingsConfig::roberta_base()] {
+        let embeddings = embeddings
+            .with_vocab_size(20)
+            .with_hidden_size(16)
+            .with_max_position_embeddings(12)
+            .with_type_vocab_size(2);
+        let bert = BertModelConfig::new(embeddings.with_hidden_dropout_prob(0.5))
+            .with_num_hidden_layers(1)
+            .with_num_attention_heads(2)
+            .with_intermediate_size(8)
+            .with_attention_probs_dropout_prob(0.5);
+        let sequences = BertForSequenceClassificationConfig::new(bert.clone()).init(&training);
+        let tokens = BertForTokenClassificationConfig::new(bert.clone()).init(&training);
+        for (sequences, tokens) in [
+            (
+                BertForSequenceClassificationConfig::new(bert.clone()).init(&plain),
+                BertForTokenClassificationConfig::new(bert.clone()).init(&plain),
+            ),
+            (sequences.valid(), tokens.valid()),
+        ] {
+            for (i, batch) in batches.iter().enumerate() {
+                let run = || {
+                    let [a, b] = [values(sequences.logits(batch, None)), values(tokens.logits(batch, None))];
+                    [a, b, values(sequences.bert.encoder.forward(vectors.clone(), None))]
+                };
+                assert_eq!(run(), run(), "batch {i}");
+            }
+        }
+    }
+}
+
 /// With the identity in the place of a head's matrices, scores are what dropout leaves: RoBERTa's head drops twice.
 #[test]
 fn heads_of_classifiers_drop_what_their_matrices_read() {

@@ -8,11 +8,15 @@ use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::{InferenceStep, Learner, SupervisedTraining};
-use burn_bert::training::ProgressLines;
-use burn_bert::{
-    AdamWConfig, BertEmbeddingsConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
-    BertModelConfig, BertTokenizer, LabelledLoader, MultipleNegativesRankingLoss, Pooling, PretrainedModel,
-    SentencePair, SentencePairBatcher, Training, TryBatcher, adamw, layer_wise_decay,
+use burn_bert::BertEmbeddingsConfig;
+use burn_bert::model::{
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModelConfig, MultipleNegativesRankingLoss,
+    Pooling, PretrainedModel,
+};
+use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay};
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{
+    LabelledLoader, ProgressLines, SentencePair, SentencePairBatcher, Training, TryBatcher,
 };
 use std::fs;
 use std::path::Path;

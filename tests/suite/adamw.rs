@@ -7,8 +7,8 @@ use burn::optim::lr_scheduler::module_lr_scheduler::{ModuleLrScheduler, ModuleLr
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn::tensor::{DType, Distribution};
-use burn_bert::optim::{AdamWConfig, ClippedAdamW, adamw};
-use burn_bert::{Error, clip_by_global_norm};
+use burn_bert::Error;
+use burn_bert::optim::{AdamWConfig, ClippedAdamW, adamw, clip_by_global_norm};
 use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
 

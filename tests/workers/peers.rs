@@ -4,9 +4,12 @@ use crate::process::Worker;
 use crate::{turn, within};
 use burn_bert::Error;
 use burn_bert::remote::WorkersConfig;
+use socket2::{Domain, Socket, Type};
 use std::error::Error as _;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -143,4 +146,117 @@ fn workers_that_cannot_reach_each_other_are_named() {
         message,
         format!("and {} cannot exchange tensors; each must reach the other at its address", first.address)
     );
+}
+
+/// A connection to a worker from another address of this machine, which has sent `text`.
+fn stranger(worker: &Worker, text: &str) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+    socket.connect(&worker.authority().parse::<SocketAddr>().unwrap().into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream
+}
+
+/// One that has opened the WebSocket at `path`.
+fn web_socket(worker: &Worker, path: &str) -> TcpStream {
+    let mut stream = stranger(
+        worker,
+        &format!(
+            "GET {path} HTTP/1.1\r\nHost: worker\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        ),
+    );
+    let mut answer = [0; 1024];
+    let read = stream.read(&mut answer).unwrap();
+    assert!(answer[..read].starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer[..read]));
+    stream
+}
+
+/// Whether the worker closes the connection.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    match stream.read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+fn assert_serves(worker: &Worker) {
+    let config = WorkersConfig::new([worker.address.as_str()]).with_token("right").with_patience(PATIENCE);
+    let workers = within(LIMIT, move || config.connect().unwrap());
+    assert_eq!(workers.devices().len(), 1);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stranger_cannot_make_a_worker_hold_large_messages() {
+    let _turn = turn();
+    let worker = Worker::start_with("127.0.0.1:0", Some("right"));
+    assert_serves(&worker);
+    let before = worker.memory();
+    const LENGTH: u64 = 100 << 20;
+    let announced = [&[0x82, 0xFF], LENGTH.to_be_bytes().as_slice(), &[0; 4]].concat();
+    // A text, which Burn's server skips, and a fragment of a longer message come before what is announced.
+    let openings: [&[u8]; 3] = [&[], &[0x81, 0x80, 0, 0, 0, 0], &[0x02, 0x80, 0, 0, 0, 0]];
+    let mut held = Vec::new();
+    for path in ["/session", "/data"] {
+        for opening in openings {
+            let mut stream = web_socket(&worker, path);
+            let part = vec![0; 1 << 20];
+            let sent = stream.write_all(&[opening, &announced].concat());
+            let sent = sent.and_then(|()| (0..LENGTH >> 20).try_for_each(|_| stream.write_all(&part)));
+            assert!(sent.is_err(), "{path} took {LENGTH} bytes");
+            held.push(stream);
+        }
+    }
+    let held_bytes = worker.memory().saturating_sub(before);
+    assert!(held_bytes < 16 << 20, "the worker holds {held_bytes} bytes more");
+    assert_serves(&worker);
+}
+
+#[test]
+fn silent_strangers_do_not_keep_a_training_out() {
+    let _turn = turn();
+    let worker = Worker::start_with("127.0.0.1:0", Some("right"));
+    let mut silent: Vec<TcpStream> = (0..200).map(|_| stranger(&worker, "")).collect();
+    silent.extend((0..200).map(|_| stranger(&worker, "GET /session HTTP/1.1\r\n")));
+    // Beyond 64 of one address they are closed at once.
+    assert!(is_closed(silent.last().unwrap()));
+    assert_serves(&worker);
+    // The others are, when they have had ten seconds for a request.
+    assert!(silent[..64].iter().all(is_closed));
+    drop(web_socket(&worker, "/session"));
+}
+
+#[test]
+fn the_watch_ends_its_heartbeats() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let authority = worker.authority().to_string();
+    let beating = Arc::new(AtomicUsize::new(0));
+    let door = {
+        let beating = beating.clone();
+        peer(move |mut client| {
+            let mut request = [0; 4096];
+            let read = client.read(&mut request).unwrap();
+            let is_heartbeat = usize::from(request.starts_with(b"GET / "));
+            beating.fetch_add(is_heartbeat, Ordering::SeqCst);
+            let mut server = TcpStream::connect(&authority).unwrap();
+            server.write_all(&request[..read]).unwrap();
+            let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from, &mut to));
+            let _ = std::io::copy(&mut client, &mut server);
+            beating.fetch_sub(is_heartbeat, Ordering::SeqCst);
+        })
+    };
+    let workers = WorkersConfig::new([door.as_str()]).connect().unwrap();
+    let beats = beating.clone();
+    let during = workers.watch(move || Ok::<_, Error>(beats.load(Ordering::SeqCst))).unwrap();
+    assert_eq!(during, 1);
+    within(PATIENCE, move || {
+        while beating.load(Ordering::SeqCst) > 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
 }

@@ -63,6 +63,13 @@ impl Worker {
         self.address.strip_prefix("ws://").unwrap()
     }
 
+    /// Its resident memory, in bytes.
+    pub fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        1024 * line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap()
+    }
+
     /// Sends a signal, such as `KILL`, `STOP` or `CONT`.
     pub fn signal(&self, signal: &str) {
         signal_to(self.process.id(), signal);
@@ -111,5 +118,5 @@ fn serve() {
     if let Ok(token) = std::env::var(TOKEN) {
         server = server.with_authorizer(TokenAuthorizer::new(token).unwrap());
     }
-    server.serve(WebSocketTransport::from_listener(listener)).unwrap();
+    server.serve(WebSocketTransport::from_listener(remote::gate(listener).unwrap())).unwrap();
 }

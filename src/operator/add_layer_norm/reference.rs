@@ -1,12 +1,13 @@
 //! The operator made of Burn's primitive operations.
 
 use super::{AddLayerNorm, AddLayerNormOp};
+use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::inputs::{Held, Spec, Specs};
 use crate::operator::kernels::{Operator, Output};
 use crate::operator::rows;
+use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, TensorMetadata};
 
 impl Operator for AddLayerNormOp {
     /// Of x, bias, residual, gamma and beta.
@@ -20,13 +21,13 @@ impl Operator for AddLayerNormOp {
         (inputs.x.clone(), [of_row.clone(), of_row])
     }
 
-    fn reference<B: Backend>(inputs: AddLayerNorm<B>) -> Output<Self, B> {
+    fn reference<B: DropoutOps>(inputs: AddLayerNorm<B>) -> Output<Self, B> {
         let AddLayerNorm { gamma, beta, epsilon, .. } = &inputs;
         let (y, mean, rstd) = rows::layer_norm::<B>(sum::<B>(&inputs), gamma, beta, *epsilon);
         (narrow::<B>(y, inputs.x.dtype()), [mean, rstd])
     }
 
-    fn reference_backward<B: Backend>(
+    fn reference_backward<B: DropoutOps>(
         inputs: AddLayerNorm<B>,
         [mean, rstd]: [FloatTensor<B>; 2],
         grad: FloatTensor<B>,
@@ -50,7 +51,7 @@ impl Operator for AddLayerNormOp {
 }
 
 /// residual + Dropout(x + bias), wide.
-fn sum<B: Backend>(inputs: &AddLayerNorm<B>) -> FloatTensor<B> {
+fn sum<B: DropoutOps>(inputs: &AddLayerNorm<B>) -> FloatTensor<B> {
     let x = wide::<B>(inputs.x.clone());
     let bias = rows::vector::<B>(&inputs.bias, &x);
     let x = B::float_add(x, bias);

@@ -2,6 +2,7 @@
 
 use super::{Attention, AttentionOp, reference};
 use crate::operator::dropout::Dropout;
+use crate::operator::dtype::narrow;
 use crate::operator::inputs::Fields;
 use crate::operator::path::Path;
 use crate::operator::run::run;
@@ -59,7 +60,7 @@ use burn::prelude::*;
 /// A remote device runs what its worker's device does.
 ///
 /// Flex has a kernel, which computes a block of rows of one head at a time. NdArray and the CubeCL devices run the
-/// reference with a backward that saves as little; every other device runs it with Burn's backward. In a browser and on
+/// reference with a backward that saves as little; every other device runs it with Burn's backward. On
 /// devices that are not named here, dropout's mask is Burn's own.
 /// [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
 ///
@@ -89,8 +90,34 @@ pub fn attention(
     if tokens == 0 || hidden == 0 {
         return value;
     }
-    let [query, key, value] = [query, key, value].map(|rows| rows.dequantize().into_dispatch());
-    let input = Attention {
+    let input = input([query, key, value], lengths, heads, bias);
+    let operands = AttentionOp::operands::<Dispatch>(&input);
+    let Some(chosen) = Dropout::choose(dropout, operands.into_iter().flatten()) else {
+        let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);
+        let weights = DropoutConfig::new(dropout).init().forward(weights);
+        return Tensor::from_dispatch(reference::context::<Dispatch>(&input, weights.into_dispatch()));
+    };
+    Tensor::from_dispatch(run::<AttentionOp, _>(Attention { dropout: chosen, ..input }))
+}
+
+/// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L], of B sequences of length L one after the other.
+pub(crate) fn attention_weights([query, key]: [Tensor<2>; 2], heads: usize, bias: Tensor<4>) -> Tensor<4> {
+    let [batch, _, length, _] = bias.dims();
+    let dtype = query.dtype();
+    let input = input([query.clone(), key, query], &vec![length; batch], heads, Some(bias));
+    Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(&input).0, dtype))
+}
+
+/// Without dropout.
+fn input(
+    rows: [Tensor<2>; 3],
+    lengths: &[usize],
+    heads: usize,
+    bias: Option<Tensor<4>>,
+) -> Attention<Dispatch> {
+    let [_, hidden] = rows[0].dims();
+    let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
+    Attention {
         dropout: Dropout::Inactive,
         query,
         key,
@@ -100,12 +127,5 @@ pub fn attention(
         heads,
         scale: 1.0 / ((hidden / heads) as f64).sqrt(),
         path: Path::current(),
-    };
-    let operands = AttentionOp::operands::<Dispatch>(&input);
-    let Some(chosen) = Dropout::choose(dropout, operands.into_iter().flatten()) else {
-        let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);
-        let weights = DropoutConfig::new(dropout).init().forward(weights);
-        return Tensor::from_dispatch(reference::context::<Dispatch>(&input, weights.into_dispatch()));
-    };
-    Tensor::from_dispatch(run::<AttentionOp, _>(Attention { dropout: chosen, ..input }))
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::rectangle::Rectangle;
 use super::{Attention, AttentionOp};
+use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::inputs::{Held, Spec, Specs};
 use crate::operator::kernels::{Operator, Output};
@@ -20,13 +21,13 @@ impl Operator for AttentionOp {
         (inputs.query.clone(), [of_row.clone(), of_row])
     }
 
-    fn reference<B: Backend>(inputs: Attention<B>) -> Output<Self, B> {
+    fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
         let (weights, max, inverse_sum) = weights::<B>(&inputs);
         let weights = inputs.dropout.apply(weights);
         (context::<B>(&inputs, weights), [max, inverse_sum])
     }
 
-    fn reference_backward<B: Backend>(
+    fn reference_backward<B: DropoutOps>(
         inputs: Attention<B>,
         [max, inverse_sum]: [FloatTensor<B>; 2],
         grad: FloatTensor<B>,

@@ -1,6 +1,7 @@
 //! The operator made of Burn's primitive operations.
 
 use super::{BiasGelu, BiasGeluOp};
+use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::inputs::{Held, Spec, Specs};
 use crate::operator::kernels::{Operator, Output};
@@ -17,12 +18,12 @@ impl Operator for BiasGeluOp {
         (inputs.x.clone(), [])
     }
 
-    fn reference<B: Backend>(inputs: BiasGelu<B>) -> Output<Self, B> {
+    fn reference<B: DropoutOps>(inputs: BiasGelu<B>) -> Output<Self, B> {
         let z = biased::<B>(&inputs);
         (narrow::<B>(B::float_mul(cumulative::<B>(z.clone()), z), inputs.x.dtype()), [])
     }
 
-    fn reference_backward<B: Backend>(
+    fn reference_backward<B: DropoutOps>(
         inputs: BiasGelu<B>,
         []: [FloatTensor<B>; 0],
         grad: FloatTensor<B>,

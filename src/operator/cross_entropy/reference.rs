@@ -1,6 +1,7 @@
 //! The operator made of Burn's primitive operations: the yardstick of every kernel.
 
 use super::{CrossEntropy, CrossEntropyOp};
+use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::inputs::{Held, Spec, Specs};
 use crate::operator::kernels::{Operator, Output};
@@ -19,7 +20,7 @@ impl Operator for CrossEntropyOp {
         (Spec { shape: Shape::new([1]), dtype }, [of_row.clone(), of_row])
     }
 
-    fn reference<B: Backend>(inputs: CrossEntropy<B>) -> Output<Self, B> {
+    fn reference<B: DropoutOps>(inputs: CrossEntropy<B>) -> Output<Self, B> {
         let CrossEntropy { logits, labels, .. } = inputs;
         let dtype = logits.dtype();
         let [rows, _] = logits.shape().dims();
@@ -33,7 +34,7 @@ impl Operator for CrossEntropyOp {
         (narrow::<B>(B::float_reshape(loss, Shape::new([1])), dtype), [largest, log_sums])
     }
 
-    fn reference_backward<B: Backend>(
+    fn reference_backward<B: DropoutOps>(
         inputs: CrossEntropy<B>,
         [largest, log_sums]: [FloatTensor<B>; 2],
         grad: FloatTensor<B>,

@@ -3,6 +3,7 @@
 //! Generic over the backend, so `Dispatch` is one of them: on devices that [`run`](crate::operator::run) does not list
 //! (capture, LibTorch) Burn's own autodiff differentiates it.
 
+use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::embed_layer_norm::rows::Rows;
 use crate::operator::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
@@ -26,7 +27,7 @@ impl Operator for EmbedLayerNormOp {
         (Spec { shape: Shape::new([*batch, *seq, gamma.shape[0]]), dtype }, [of_token.clone(), of_token])
     }
 
-    fn reference<B: Backend>(inputs: EmbedLayerNorm<B>) -> Output<Self, B> {
+    fn reference<B: DropoutOps>(inputs: EmbedLayerNorm<B>) -> Output<Self, B> {
         let sum = sum::<B>(&inputs);
         let dtype = sum.dtype();
         let EmbedLayerNorm { gamma, beta, epsilon, .. } = &inputs;
@@ -35,7 +36,7 @@ impl Operator for EmbedLayerNormOp {
     }
 
     /// The tables' gradients share the dtype of y's.
-    fn reference_backward<B: Backend>(
+    fn reference_backward<B: DropoutOps>(
         inputs: EmbedLayerNorm<B>,
         [mean, rstd]: [FloatTensor<B>; 2],
         grad: FloatTensor<B>,

@@ -84,10 +84,15 @@ fn rectangle_layer(layer: &BertLayer, hidden: Tensor<3>, padding: &Tensor<2, Boo
     let scores = scores.mul_scalar(1.0 / ((width / heads) as f64).sqrt());
     let scores = scores.mask_fill(padding.clone().reshape([batch, 1, 1, seq]), -1e300);
     let context = softmax(scores, 3).matmul(value).swap_dims(1, 2).reshape([batch, seq, width]);
-    let hidden = layer.attention_layer_norm.forward(hidden + layer.attention_output.forward(context));
+    let norm = |norm: &burn_bert::LayerNorm, x: Tensor<3>| {
+        let mut burn = LayerNormConfig::new(width).with_epsilon(norm.epsilon()).init(&device());
+        (burn.gamma, burn.beta) = (norm.gamma.clone(), norm.beta.clone());
+        burn.forward(x)
+    };
+    let hidden = norm(&layer.attention_layer_norm, hidden + layer.attention_output.forward(context));
     let inner = layer.intermediate.forward(hidden.clone());
     let active = inner.clone() * (inner.mul_scalar(0.5f64.sqrt()).erf() + 1.0).mul_scalar(0.5);
-    layer.output_layer_norm.forward(hidden + layer.output.forward(active))
+    norm(&layer.output_layer_norm, hidden + layer.output.forward(active))
 }
 
 /// The gradient of every parameter, in visiting order; empty where there is none.
@@ -167,8 +172,10 @@ fn a_config_that_no_encoder_has_names_the_field() {
 #[test]
 fn the_epsilon_of_each_layer_norm_counts() {
     let mut encoder = encoder(PositionEmbeddingType::Absolute);
-    let norm =
-        |epsilon| cast_module(LayerNormConfig::new(H).with_epsilon(epsilon).init(&device()), FloatDType::F64);
+    let norm = |epsilon| {
+        let other = config(PositionEmbeddingType::Absolute).with_layer_norm_eps(epsilon).init(&device());
+        cast_module(other, FloatDType::F64).layers.remove(0).output_layer_norm
+    };
     for layer in &mut encoder.layers {
         layer.attention_layer_norm = norm(0.5);
         layer.output_layer_norm = norm(1.5);

@@ -4,11 +4,11 @@
 
 use crate::tolerance::values;
 use burn::module::Param;
-use burn::nn::{LayerNorm, Linear};
+use burn::nn::Linear;
 use burn::prelude::*;
 use burn::tensor::{DType, Gradients};
 use burn_bert::model::{BertForSequenceClassification, BertForTokenClassification, BertModel};
-use burn_bert::{BertEmbeddingsInput, PaddingMask};
+use burn_bert::{BertEmbeddingsInput, LayerNorm, PaddingMask};
 use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
 

@@ -8,8 +8,6 @@
 mod backward;
 mod forward;
 mod launch;
-mod mask;
-mod row;
 mod scatter;
 mod setup;
 mod sort;
@@ -48,5 +46,5 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
 /// Whether the kernels take the input, rather than leave it to the reference.
 #[cfg(all(test, feature = "flex"))]
 pub(super) fn takes(input: &EmbedLayerNorm<burn::backend::Cube>) -> bool {
-    setup::Dtypes::of(input).is_some()
+    setup::ids_dtype(input).is_some()
 }
