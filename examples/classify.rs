@@ -5,7 +5,7 @@
 //! probability of at least one half, a regression prints its values. The directory was saved by `fine_tune_classifier` or
 //! by transformers.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use burn::prelude::*;
 use burn_bert::model::{BertForSequenceClassification, PretrainedModel, ProblemType};
 use burn_bert::text::{BertTokenizer, TextBatch};
@@ -38,7 +38,9 @@ fn main() -> Result<()> {
     let tokenizer =
         BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.config().embeddings)?;
 
-    let mut lines = stdin().lock().lines();
+    let mut lines = (1..).zip(stdin().lock().lines()).map(|(number, line)| {
+        line.with_context(|| format!("cannot read line {number} of the standard input"))
+    });
     loop {
         let texts = lines.by_ref().take(BATCH_SIZE).collect::<Result<Vec<_>, _>>()?;
         if texts.is_empty() {

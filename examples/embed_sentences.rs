@@ -5,7 +5,7 @@
 //! prints the lines most similar to it and their cosines instead. The directory says how token vectors are pooled, as
 //! sentence-transformers writes it; if it does not, the vector is their mean.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use burn::prelude::*;
 use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
 use burn_bert::text::{BertTokenizer, TextBatch};
@@ -65,7 +65,9 @@ fn main() -> Result<()> {
     let embedder = Embedder { model, tokenizer, device };
     let query = args.query.as_ref().map(|query| embedder.embed(std::slice::from_ref(query))).transpose()?;
 
-    let mut lines = stdin().lock().lines();
+    let mut lines = (1..).zip(stdin().lock().lines()).map(|(number, line)| {
+        line.with_context(|| format!("cannot read line {number} of the standard input"))
+    });
     let mut found: Vec<(f32, String)> = Vec::new();
     loop {
         let sentences = lines.by_ref().take(BATCH_SIZE).collect::<Result<Vec<_>, _>>()?;
@@ -89,7 +91,7 @@ fn main() -> Result<()> {
     }
     ensure!(query.is_none() || !found.is_empty(), "there is no line to compare with");
     for (cosine, sentence) in found {
-        println!("{cosine:.4}\t{sentence}");
+        writeln!(stdout(), "{cosine:.4}\t{sentence}")?;
     }
     Ok(())
 }

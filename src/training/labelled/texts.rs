@@ -113,7 +113,7 @@ impl TextColumns {
 /// assert_eq!(texts.get(0)?.label, Label::Class(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct LabelledTexts {
     texts: Vec<LabelledText>,
     names: LabelNames,
@@ -282,7 +282,9 @@ impl Column {
             (None, ..) => "is selected by name, but without a header columns are selected by index".into(),
             (_, Some((_, place)), None) => return Ok(place),
             (_, Some(_), Some(_)) => "is in the header twice; rename one, or select it by index".into(),
-            (Some(header), None, _) => format!("is not in the header, which is {header:?}"),
+            (Some(header), None, _) => {
+                format!("is not in the header, which is {:?}", header.iter().collect::<Vec<_>>())
+            }
         };
         Err(Error::Data { what: format!("column {name:?} of {}", path.display()), problem })
     }

@@ -41,7 +41,7 @@ pub struct LabelledTokens {
 /// assert_eq!(sentences.get(0)?.tags, [0, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct LabelledSentences {
     sentences: Vec<LabelledTokens>,
     names: LabelNames,
