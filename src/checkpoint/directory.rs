@@ -7,6 +7,7 @@ use super::keys::Keys;
 use super::note::{check_pair, note};
 use super::write::{JsonFile, Tensors, replace_files};
 use crate::error::{Error, Result};
+use crate::regular_file;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ impl Directory {
     /// Refuses a directory whose weights a new `model.safetensors` would hide.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         if dir.as_os_str().is_empty() {
-            return Err(Error::EmptyPath { action: "save into" });
+            return Err(regular_file::empty_path("saved into"));
         }
         fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
         let model_path = dir.join(MODEL_NAME);

@@ -56,18 +56,18 @@ impl Checkpoint {
         open: BTreeMap<PathBuf, WeightFile>,
         path: PathBuf,
     ) -> Result<Self> {
-        let ambiguous = |keys| Err(Error::AmbiguousKeys { path: path.clone(), keys });
+        let refused = |keys: Vec<String>| Err(ambiguous(&path, &keys));
         let wrappers = wrappers(files.keys().map(String::as_str));
         let wrapper = match &wrappers[..] {
             [] => String::new(),
             [wrapper] => wrapper.clone(),
-            _ => return ambiguous(files.into_keys().filter(|key| key.ends_with(WORD)).collect()),
+            _ => return refused(files.into_keys().filter(|key| key.ends_with(WORD)).collect()),
         };
         let mut places = BTreeMap::new();
         for (key, path) in files {
             let name = key.strip_prefix(&wrapper).unwrap_or(&key).to_string();
             if let Some(other) = places.insert(name, Place { path, key: key.clone() }) {
-                return ambiguous(vec![other.key, key]);
+                return refused(vec![other.key, key]);
             }
         }
         Ok(Self { path, wrapper, places, open })
@@ -183,4 +183,10 @@ fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     plain && !name.contains(['/', '\\', ':'])
+}
+
+/// Several tensors for one parameter.
+pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
+    let problem = "which stand for the same parameter; remove or rename one";
+    Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
 }

@@ -5,6 +5,7 @@ use super::json::read_json;
 use crate::embeddings::EmbeddingInitializer;
 use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::error::{Error, Result};
+use crate::regular_file;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -79,7 +80,7 @@ impl Fields {
     /// names it and not the config.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         if path.as_os_str().is_empty() {
-            return Err(Error::EmptyPath { action: "read" });
+            return Err(regular_file::empty_path("read"));
         }
         path.metadata().map_err(|source| Error::reading(path, source))?;
         Self::read(config_path(path))

@@ -93,14 +93,14 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// - [`Error::Io`], [`Error::EmptyPath`] or [`Error::NotAFile`] if a file cannot be read, [`Error::GitLfsPointer`]
+    /// - [`Error::Io`], [`Error::File`] if a file cannot be read, [`Error::File`]
     ///   if it is a git-LFS pointer, [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is truncated,
     ///   damaged, of another format, describes more than it holds, or has negative views;
     /// - [`Error::ConfigFile`] if the `config.json` beside the weights is of another save;
-    /// - [`Error::MissingKey`], [`Error::AmbiguousKeys`] if the layer's keys are missing or ambiguous;
+    /// - [`Error::MissingKey`], [`Error::File`] if the layer's keys are missing or ambiguous;
     /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the
     ///   module's shape;
-    /// - [`Error::QuantizedModule`] if a parameter is quantised.
+    /// - [`Error::Data`] if a parameter is quantised.
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {

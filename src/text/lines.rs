@@ -50,7 +50,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if it cannot be read, [`Error::NoText`] if it is empty or blank, and [`Error::NotUtf8`] if
+    /// [`Error::Io`] if it cannot be read, [`Error::File`] if it is empty or blank, and [`Error::NotUtf8`] if
     /// its first line that is not blank is not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_max_bytes(path, Self::DEFAULT_MAX_BYTES)
@@ -81,7 +81,7 @@ impl Lines {
         lines.first = lines.read_text()?;
         match lines.first {
             Some(_) => Ok(lines),
-            None => Err(Error::NoText { path: lines.path }),
+            None => Err(Error::no_text(&lines.path)),
         }
     }
 

@@ -73,7 +73,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if the directory of a new run is not empty, there is no run to resume, or it began with other
+    /// [`Error::File`] if the directory of a new run is not empty, there is no run to resume, or it began with other
     /// settings; [`Error::Io`].
     pub fn open<S>(output: impl AsRef<Path>, settings: &S, resume: bool) -> Result<Self>
     where
@@ -82,7 +82,7 @@ impl Run {
         let output = output.as_ref().to_path_buf();
         let folder = output.join("training");
         let run = Self { output, folder, loss_before: None, finished_epochs: 0 };
-        let refused = |path: &Path, problem: String| Err(Error::Run { path: path.to_path_buf(), problem });
+        let refused = |path: &Path, problem: String| Err(Error::File { path: path.to_path_buf(), problem });
         let begun: Option<Beginning<serde_json::Value>> = run.read(BEGINNING)?;
         match (resume, begun) {
             (false, Some(_)) => refused(
@@ -136,13 +136,13 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if the loss is not finite, or differs from that of the first start; [`Error::Io`].
+    /// [`Error::File`] if the loss is not finite, or differs from that of the first start; [`Error::Io`].
     pub fn begin<S: Serialize>(&self, settings: &S, loss: f64) -> Result<()> {
         if !loss.is_finite() {
             let problem = format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
             );
-            return Err(Error::Run { path: self.folder.clone(), problem });
+            return Err(Error::File { path: self.folder.clone(), problem });
         }
         let Some(theirs) = self.loss_before else {
             return self.write(BEGINNING, &Beginning { settings, loss });
@@ -152,7 +152,7 @@ impl Run {
                 "holds a run that began at a loss of {theirs}, but with this checkpoint and this data it is {loss}; \
                  resume with the original checkpoint and data"
             );
-            return Err(Error::Run { path: self.folder.clone(), problem });
+            return Err(Error::File { path: self.folder.clone(), problem });
         }
         Ok(())
     }
@@ -244,10 +244,10 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if its checkpoint is missing, cannot be read, or is of another model.
+    /// [`Error::File`] if its checkpoint is missing, cannot be read, or is of another model.
     pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let path = self.checkpoint("model", epoch);
-        let failed = |problem: String| Error::Run { path: path.clone(), problem };
+        let failed = |problem: String| Error::File { path: path.clone(), problem };
         let record = ModuleRecord::load(&path).map_err(|error| failed(format!("cannot be read: {error}")))?;
         model.try_load_record(record).map_err(|error| failed(format!("does not fit the model: {error}")))
     }

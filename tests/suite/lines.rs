@@ -98,7 +98,7 @@ fn a_file_without_text_is_an_error() {
     for content in ["", "\n\n", "\u{feff}", " \r\n\t"] {
         let (_dir, path) = file(content);
         let error = Lines::open(&path).unwrap_err();
-        assert!(matches!(&error, Error::NoText { .. }), "{error:?}");
+        assert!(matches!(&error, Error::File { .. }), "{error:?}");
         assert!(error.to_string().contains("corpus.txt has no text"), "{error}");
     }
 }

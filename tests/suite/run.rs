@@ -11,13 +11,13 @@ fn a_loss_that_is_no_number_neither_begins_nor_resumes_a_run() {
     let open = |resume| Run::open(dir.path(), &7, resume).unwrap();
     for loss in [f64::NAN, f64::INFINITY] {
         let error = open(false).begin(&7, loss).unwrap_err();
-        assert!(matches!(error, Error::Run { .. }), "{error}");
+        assert!(matches!(error, Error::File { .. }), "{error}");
     }
     open(false).begin(&7, 3.5).unwrap();
     open(true).begin(&7, 3.501).unwrap();
     for loss in [f64::NAN, f64::INFINITY, 3.6] {
         let error = open(true).begin(&7, loss).unwrap_err();
-        assert!(matches!(error, Error::Run { .. }), "{error}");
+        assert!(matches!(error, Error::File { .. }), "{error}");
     }
 }
 

@@ -17,7 +17,7 @@ fn begin(dir: &Path) {
 pub fn rows() -> Vec<Row> {
     vec![
         row(
-            "Run",
+            "File",
             |dir| {
                 begin(dir);
                 open(dir, 7, false).unwrap_err()
@@ -26,13 +26,13 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| open(dir, 7, true).unwrap_err(),
             "DIR/training holds no run to resume; start a new one without resume",
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| {
                 file(dir, "config.json", "{}");
                 open(dir, 7, false).unwrap_err()
@@ -41,7 +41,7 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| {
                 begin(dir);
                 open(dir, 8, true).unwrap_err()
@@ -51,13 +51,13 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| open(dir, 7, false).unwrap().begin(&7, f64::NAN).unwrap_err(),
             "DIR/training cannot hold a run that begins at a loss of NaN; check the checkpoint and the data",
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| {
                 begin(dir);
                 open(dir, 7, true).unwrap().begin(&7, 3.6).unwrap_err()
