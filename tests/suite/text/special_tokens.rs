@@ -111,10 +111,7 @@ fn every_special_token_that_is_missing_is_named() {
         fs::write(&path, text).unwrap();
         let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
         let Error::File { problem, .. } = &error else { panic!("{error:?}") };
-        assert!(
-            problem.starts_with(&format!("has no {token}: its vocabulary lacks {name}")),
-            "{problem}"
-        );
+        assert!(problem.starts_with(&format!("has no {token}: its vocabulary lacks {name}")), "{problem}");
     }
 
     // The unknown token of a tokenizer.json is the model's own.
