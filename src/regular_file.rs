@@ -33,7 +33,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
 ///
 /// # Errors
 ///
-/// Those of [`open`], and [`Error::File`] if the file is one.
+/// Those of [`open`], and [`Error::File`] if the file is a git-LFS pointer.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(limit).read_to_end(&mut bytes).map_err(|source| Error::reading(path, source))?;

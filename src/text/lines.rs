@@ -52,8 +52,7 @@ impl Lines {
     /// # Errors
     ///
     /// [`Error::File`] if it is a FIFO, a device or a directory, empty or blank, [`Error::Io`] if it cannot be read, and
-    /// [`Error::NotUtf8`] if
-    /// its first line that is not blank is not UTF-8.
+    /// [`Error::NotUtf8`] if its first line that is not blank is not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_max_bytes(path, Self::DEFAULT_MAX_BYTES)
     }
