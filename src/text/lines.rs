@@ -1,6 +1,7 @@
 //! A text file, line by line, in bounded memory.
 
 use crate::error::{Error, Result};
+use crate::regular_file;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::iter::FusedIterator;
@@ -50,7 +51,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if it cannot be read, [`Error::NoText`] if it is empty or blank, and [`Error::NotUtf8`] if
+    /// [`Error::NotAFile`] if it is a FIFO, a device or a directory, [`Error::Io`] if it cannot be read, [`Error::NoText`] if it is empty or blank, and [`Error::NotUtf8`] if
     /// its first line that is not blank is not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_max_bytes(path, Self::DEFAULT_MAX_BYTES)
@@ -67,7 +68,7 @@ impl Lines {
             return Err(Error::Config { field: "max_bytes", problem });
         }
         let path = path.as_ref().to_path_buf();
-        let file = File::open(&path).map_err(|source| Error::reading(&path, source))?;
+        let file = regular_file::open(&path)?;
         let mut lines = Self {
             path,
             reader: BufReader::new(file),
