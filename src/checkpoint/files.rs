@@ -4,6 +4,7 @@ use super::formats::entry::{Entry, StoredDType};
 use super::formats::weight_file::WeightFile;
 use super::json::read_json;
 use super::names::WORD;
+use super::replace::{directory_of, finish};
 use super::wrapper::wrappers;
 use crate::error::{Error, Result};
 use crate::regular_file;
@@ -42,6 +43,7 @@ struct Place {
 impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        finish(if path.is_dir() { path } else { directory_of(path) })?;
         let path = weights_path(path)?;
         if path.extension().is_some_and(|extension| extension == "json") {
             return Self::of(read_index(&path)?, BTreeMap::new(), path);
@@ -84,11 +86,6 @@ impl Checkpoint {
     /// The prefix that a wrapper gave to the keys of the model, such as `module.`; mostly empty.
     pub(super) fn wrapper(&self) -> &str {
         &self.wrapper
-    }
-
-    /// The note that a save of this crate left in the file; `None` in files by other writers and in shards.
-    pub(super) fn note(&self) -> Option<&str> {
-        self.open.get(&self.path).and_then(WeightFile::note)
     }
 
     /// Shape and dtype of a tensor, and the file that holds it.

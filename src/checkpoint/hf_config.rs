@@ -2,6 +2,7 @@
 
 use super::family::{BERT, Family};
 use super::json::read_json;
+use super::replace::{directory_of, finish};
 use crate::embeddings::EmbeddingInitializer;
 use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
 use crate::error::{Error, Result};
@@ -68,6 +69,7 @@ pub struct Fields {
 
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
+        finish(directory_of(&path))?;
         Ok(Self { fields: read_json(&path)?, path })
     }
 
@@ -199,25 +201,6 @@ impl Fields {
                 self.invalid(field, format!("is {}, but must be a whole number", brief(value)))
             }),
         }
-    }
-
-    /// A field's value, or the default that it has where it is not stated.
-    pub(super) fn stated_or_default(&self, field: &str) -> Result<Option<Value>> {
-        if let Some(value) = self.fields.get(field) {
-            return Ok(Some(value.clone()));
-        }
-        let family = self.family()?;
-        Ok(match field {
-            "model_type" => Some(family.model_type.into()),
-            "position_embedding_type" => Some("absolute".into()),
-            "pad_token_id" => Some(family.pad_token_id.into()),
-            "layer_norm_eps" => Some(DEFAULT_LAYER_NORM_EPS.into()),
-            "num_hidden_layers" | "num_attention_heads" => Some(12.into()),
-            "hidden_act" => Some("gelu".into()),
-            "tie_word_embeddings" => Some(true.into()),
-            "is_decoder" => Some(false.into()),
-            _ => None,
-        })
     }
 
     pub(crate) fn number(&self, field: &'static str, default: f64) -> Result<f64> {

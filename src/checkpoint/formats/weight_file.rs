@@ -70,12 +70,4 @@ impl WeightFile {
             Self::Pytorch(file) => file.read(key),
         }
     }
-
-    /// What a save of this crate noted in the file; other writers note nothing.
-    pub(in crate::checkpoint) fn note(&self) -> Option<&str> {
-        match self {
-            Self::Safetensors(file) => file.note(),
-            Self::Pytorch(_) => None,
-        }
-    }
 }
