@@ -27,10 +27,10 @@ impl LabelNames {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
         let mut seen = BTreeSet::new();
         match names.iter().find(|name| !seen.insert(name.as_str())) {
-            Some(name) => {
-                let problem = "occurs twice, but label names must be unique".into();
-                Err(Error::Data { what: format!("label name {name:?}"), problem })
-            }
+            Some(name) => Err(Error::data(
+                format!("label name {name:?}"),
+                "occurs twice, but label names must be unique",
+            )),
             None => Ok(Self { names }),
         }
     }

@@ -19,7 +19,7 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] or [`Error::NotAFile`] if one that is there cannot be read.
+    /// [`Error::Io`] or [`Error::File`] if one that is there cannot be read.
     pub fn read(folder: impl AsRef<Path>) -> Result<Self> {
         let mut losses = Self::default();
         for epoch in 1.. {

@@ -58,7 +58,7 @@ impl SequenceBatcher {
                 pairs.len(),
                 items.len()
             );
-            return Err(Error::Data { what: "the second text".into(), problem });
+            return Err(Error::data("the second text", problem));
         }
         self.tokenizer.encode_pairs(&pairs)
     }
@@ -69,7 +69,7 @@ impl SequenceBatcher {
         for &id in ids {
             let problem = || format!("is out of range: the model has {} labels", self.num_labels);
             let mark = marks.get_mut(id);
-            *mark.ok_or_else(|| Error::Data { what: format!("label {id}"), problem: problem() })? = 1.0;
+            *mark.ok_or_else(|| Error::data(format!("label {id}"), problem()))? = 1.0;
         }
         Ok(marks)
     }
@@ -77,7 +77,7 @@ impl SequenceBatcher {
 
 /// A number that no model has as a class.
 fn no_class(id: usize) -> Error {
-    Error::Data { what: format!("label {id}"), problem: format!("is above {}", u32::MAX) }
+    Error::data(format!("label {id}"), format!("is above {}", u32::MAX))
 }
 
 /// The labels of all items, which are of one kind.
@@ -86,7 +86,7 @@ fn of_one_kind<'a, T>(
     label: impl Fn(&'a Label) -> Option<Result<T>>,
 ) -> Result<Vec<T>> {
     let problem = || "mix kinds of labels; use only classes, class lists or numbers".to_string();
-    let mixed = || Err(Error::Data { what: "the labels of a batch".into(), problem: problem() });
+    let mixed = || Err(Error::data("the labels of a batch", problem()));
     items.iter().map(|item| label(&item.label).unwrap_or_else(mixed)).collect()
 }
 
@@ -172,7 +172,7 @@ impl TryBatcher for TokenBatcher {
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
         if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {
             let problem = format!("must have one tag each, but the tags are {:?}", item.tags);
-            return Err(Error::Data { what: format!("the words {:?}", item.tokens), problem });
+            return Err(Error::data(format!("the words {:?}", item.tokens), problem));
         }
         let encodings = items.iter().map(|item| self.tokenizer.encode_words(&item.tokens));
         let encodings = encodings.collect::<Result<Vec<_>>>()?;

@@ -37,7 +37,7 @@ impl LabelledFile {
     /// The rows, of which there must be one.
     pub(super) fn not_empty<T>(&self, rows: Vec<T>) -> Result<Vec<T>> {
         if rows.is_empty() {
-            return Err(Error::NoText { path: self.path.clone() });
+            return Err(Error::no_text(&self.path));
         }
         Ok(rows)
     }

@@ -70,8 +70,7 @@ impl<B: TryBatcher> LabelledLoader<B> {
         device: &Device,
     ) -> Result<Self> {
         if batch_size == 0 {
-            let problem = "is 0, but must be at least 1".into();
-            return Err(Error::Data { what: "batch_size".into(), problem });
+            return Err(Error::data("batch_size", "is 0, but must be at least 1"));
         }
         if dataset.is_empty() {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
@@ -96,7 +95,7 @@ impl<B: TryBatcher> LabelledLoader<B> {
         let items = self.loader.source().dataset.len();
         if lengths.len() != items {
             let problem = format!("number {}, but there must be one per item: {items}", lengths.len());
-            return Err(Error::Data { what: "lengths".into(), problem });
+            return Err(Error::data("lengths", problem));
         }
         Ok(self.with_source(|source| LabelledSource { lengths: Some(Arc::new(lengths)), ..source }))
     }

@@ -129,7 +129,7 @@ impl LabelledTexts {
     ///
     /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind;
     /// - [`Error::Data`] if the extension is none of the above, or a column is not in the header or is there twice;
-    /// - [`Error::NotAFile`], [`Error::Io`], [`Error::NotUtf8`], and [`Error::NoText`] if there is no row.
+    /// - [`Error::File`] if it is a FIFO or a device, or has no row; [`Error::Io`], [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }
@@ -158,7 +158,7 @@ impl LabelledTexts {
             other if is_json(other) => LabelledFile::read(path)?,
             other => {
                 let problem = format!("is {other:?}, but must be csv, tsv or jsonl");
-                return Err(Error::Data { what: format!("the extension of {}", path.display()), problem });
+                return Err(Error::data(format!("the extension of {}", path.display()), problem));
             }
         };
         let texts = match is_json(&extension) {
@@ -286,17 +286,17 @@ impl Column {
                 format!("is not in the header, which is {:?}", header.iter().collect::<Vec<_>>())
             }
         };
-        Err(Error::Data { what: format!("column {name:?} of {}", path.display()), problem })
+        Err(Error::data(format!("column {name:?} of {}", path.display()), problem))
     }
 
     /// The field of a JSON object.
     fn key(&self, path: &Path) -> Result<&str> {
         match self {
             Self::Name(name) => Ok(name),
-            Self::Index(index) => Err(Error::Data {
-                what: format!("column {index} of {}", path.display()),
-                problem: "is selected by index, but JSON fields are selected by name".into(),
-            }),
+            Self::Index(index) => Err(Error::data(
+                format!("column {index} of {}", path.display()),
+                "is selected by index, but JSON fields are selected by name",
+            )),
         }
     }
 }

@@ -54,8 +54,8 @@ impl LabelledSentences {
     /// # Errors
     ///
     /// [`Error::Row`](crate::Error::Row), with the file and the line, if the numbers of words and tags differ or a line
-    /// is malformed; [`Error::NotAFile`](crate::Error::NotAFile), [`Error::Io`](crate::Error::Io),
-    /// [`Error::NotUtf8`](crate::Error::NotUtf8), and [`Error::NoText`](crate::Error::NoText) if there is no sentence.
+    /// is malformed; [`Error::File`](crate::Error::File) if it is a FIFO or a device, or has no sentence;
+    /// [`Error::Io`](crate::Error::Io), [`Error::NotUtf8`](crate::Error::NotUtf8).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)
     }
