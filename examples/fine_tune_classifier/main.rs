@@ -135,7 +135,8 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let open = if args.resume { Run::resume } else { Run::create };
     let run = open(&args.output, settings)?;
     let patience = settings.patience.map(|epochs| Patience { epochs });
-    if patience.as_ref().is_some_and(|patience| patience.is_over(&run.losses()?, run.finished_epochs())) {
+    let (losses, finished) = (run.losses()?, run.finished_epochs());
+    if patience.as_ref().is_some_and(|patience| patience.is_over(&losses, finished)) {
         print_line("the run stopped early and is done; its best model is saved");
         return Ok(());
     }
