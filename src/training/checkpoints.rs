@@ -57,7 +57,7 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if the checksum is another; [`Error::Io`], [`Error::NotAFile`].
+    /// [`Error::File`] if the checksum is another; [`Error::Io`], [`Error::File`].
     pub(super) fn read(&self, epoch: usize) -> Result<Vec<u8>> {
         let path = self.path(epoch);
         let mut bytes = regular_file::read(&path, u64::MAX)?;
@@ -65,7 +65,7 @@ impl Checkpoints {
         let found = checksum(bytes.as_slice()).map_err(|source| Error::reading(&path, source))?;
         if sum != found.to_le_bytes() {
             let problem = "is damaged, or was not saved by this run: its checksum is wrong; delete it".into();
-            return Err(Error::Run { path, problem });
+            return Err(Error::File { path, problem });
         }
         Ok(bytes)
     }

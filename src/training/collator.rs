@@ -212,7 +212,7 @@ impl MaskedLmCollator {
     /// - [`Error::Empty`] if there is no sequence or none has a token;
     /// - [`Error::ShapeMismatch`] if token types, positions or the word ids of whole-word masking differ in length from
     ///   the tokens, or only some of the sequences have token types or positions;
-    /// - [`Error::MissingWordIds`] if whole words are to be masked and a sequence has no word ids.
+    /// - [`Error::Data`] if whole words are to be masked and a sequence has no word ids.
     pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
         let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
         let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);
@@ -249,7 +249,11 @@ impl MaskedLmCollator {
 
 /// The words of an example's tokens.
 fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
-    let words = example.word_ids().ok_or(Error::MissingWordIds { example: row })?;
+    let words = example.word_ids().ok_or_else(|| {
+        let problem =
+            "has no word ids, which whole_word_masking needs; set them with with_word_ids or turn whole_word_masking off";
+        Error::data(format!("examples[{row}]"), problem)
+    })?;
     if words.len() != example.len() {
         return Err(one_a_token("word_ids", words.len(), example));
     }

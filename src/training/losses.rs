@@ -25,7 +25,7 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`](crate::Error::Io) or [`Error::NotAFile`](crate::Error::NotAFile) if one that is there cannot be read.
+    /// [`Error::Io`](crate::Error::Io) or [`Error::File`](crate::Error::File) if one that is there cannot be read.
     pub fn read(folder: impl AsRef<Path>) -> Result<Self> {
         let mut losses = Self::default();
         for epoch in 1.. {

@@ -79,7 +79,7 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
         assert!(message.contains("one window"), "{message}");
     }
     fs::write(&path, "\n \n").unwrap();
-    assert!(matches!(open(14), Err(Error::NoText { .. })));
+    assert!(matches!(open(14), Err(Error::File { .. })));
     fs::write(&path, [b"the cat sat\n".repeat(100).as_slice(), b"\xff\n"].concat()).unwrap();
     let error = open(14).unwrap_err();
     assert!(matches!(error, Error::NotUtf8 { line: 101, .. }), "{error}");
