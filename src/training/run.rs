@@ -1,7 +1,7 @@
 //! The folder of a training run.
 
 use super::checkpoints::{Checkpoints, checksum, whole};
-use super::losses::Losses;
+use super::losses::{Logs, Losses};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use burn::module::Module;
@@ -171,6 +171,7 @@ impl Run {
             |path: &Path| checksum(regular_file::open(path)?).map_err(|source| Error::reading(path, source));
         let sums = data.iter().map(|path| sum(path.as_ref())).collect::<Result<Vec<_>>>()?;
         let lock = self.lock()?;
+        Checkpoints::remove_unfinished(&self.folder);
         match &self.begun {
             None => self.write_beginning(loss, sums)?,
             Some(begun) => self.compare(begun, loss, &sums, data)?,
@@ -214,10 +215,11 @@ impl Run {
         Ok(())
     }
 
-    /// Makes this run's checkpoints those of a training, which goes on after the last of them.
+    /// Makes the checkpoints and logs of a training this run's, and lets it go on after the last checkpoint.
     ///
-    /// They replace `SupervisedTraining::with_default_checkpointers` and `checkpoint`: each has a checksum and is
-    /// written whole, and what is loaded is no longer tied to its file.
+    /// In the place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a checksum
+    /// and is written whole, and what is loaded is not tied to its file. A log that cannot be written, on a full disk,
+    /// does not end the training.
     ///
     /// # Errors
     ///
@@ -228,7 +230,9 @@ impl Run {
         model: &M,
     ) -> Result<SupervisedTraining<M>> {
         let [models, optimizers, schedules] = Checkpoints::all(&self.folder);
-        let training = training.with_custom_checkpointers(models, optimizers, schedules);
+        let training = training
+            .with_custom_checkpointers(models, optimizers, schedules)
+            .with_metric_logger(Logs::new(&self.folder));
         if self.finished_epochs == 0 {
             return Ok(training);
         }
