@@ -5,12 +5,18 @@
 mod devices;
 #[path = "support/launches/mod.rs"]
 mod launches;
+#[path = "support/traffic/mod.rs"]
+mod traffic;
 
+use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::functional::on_reference_path;
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
+use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask};
 use launches::launches;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use traffic::traffic;
 
 /// The kernels of the whole process are noted: tests run one at a time.
 fn turn() -> MutexGuard<'static, ()> {
@@ -78,5 +84,67 @@ fn eight_times_the_tokens_are_sorted_by_one_more_launch() {
         let launches = launches(&device, || module.forward(&input).sum().backward());
         let of = |kernel: &str| launches.iter().filter(|name| *name == kernel).count();
         assert_eq!([of("Sort"), of("Merge")], [1, merges], "{batch} × 512 tokens: {launches:?}");
+    }
+}
+
+/// A model of two layers with dropout everywhere, a batch of which the shorter sequences are padded, and its optimiser.
+struct Step {
+    model: Option<BertForMaskedLm>,
+    batch: MaskedLmBatch,
+    optimizer: ClippedAdamW,
+}
+
+impl Step {
+    const LAYERS: usize = 2;
+
+    fn new(device: &Device) -> Self {
+        let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(128);
+        let config = BertModelConfig::new(embeddings).with_num_hidden_layers(Self::LAYERS);
+        let config = config.with_num_attention_heads(2).with_intermediate_size(256);
+        let padding = PaddingMask::from_lengths(&[64, 50, 64, 7], 64);
+        let positions: Vec<[usize; 2]> = (0..20).map(|i| [i % 3, 2 * i]).collect();
+        let batch = MaskedLmBatch::new(input([4, 64], device), Some(padding), &positions, &[5; 20]).unwrap();
+        Self {
+            model: Some(BertForMaskedLmConfig::new(config).init(device)),
+            batch,
+            optimizer: ClippedAdamW::new(&AdamWConfig::new(), 1.0),
+        }
+    }
+
+    fn run(&mut self) -> Option<Tensor<1>> {
+        let model = self.model.take().unwrap();
+        let loss = model.forward(&self.batch).loss;
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let (model, norm) = self.optimizer.step(1e-4, model, gradients);
+        self.model = Some(model);
+        norm
+    }
+}
+
+#[test]
+fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
+    let _turn = turn();
+    let device = devices::wgpu().autodiff();
+    let mut step = Step::new(&device);
+    let found = traffic(&device, || step.run());
+    println!("{found:?}");
+    // Ids, token types, positions and lengths of 4 × 64 tokens, in 32 bits.
+    let batch = 4 * 4 * 64 * 4;
+    assert!(found.uploaded <= batch, "{found:?}");
+    assert_eq!(found.waits, 0, "{found:?}");
+    let mut twice = || (0..2).map(|_| step.run().map(Tensor::into_data)).collect::<Vec<_>>();
+    assert!(traffic(&device, &mut twice).waits > 0, "a read is seen");
+}
+
+#[test]
+fn launches_of_a_step() {
+    let _turn = turn();
+    let device = devices::wgpu().autodiff();
+    let mut step = Step::new(&device);
+    for (what, path) in [("kernels", false), ("reference", true)] {
+        let mut run = || if path { on_reference_path(|| step.run()) } else { step.run() };
+        (0..4).for_each(|_| drop(run()));
+        let found = launches(&device, run);
+        println!("{what}: {} launches: {found:?}", found.len());
     }
 }

@@ -1,6 +1,8 @@
 //! Add a bias, drop, add the residual, normalise: one operator with its own backward.
 
 mod autodiff;
+#[cfg(feature = "_cubecl")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 pub(crate) mod functional;

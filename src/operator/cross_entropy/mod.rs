@@ -1,6 +1,8 @@
 //! Mean cross-entropy over the rows of a matrix of scores: one operator with its own backward.
 
 mod autodiff;
+#[cfg(feature = "_cubecl")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 pub(crate) mod functional;

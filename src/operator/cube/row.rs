@@ -24,6 +24,17 @@ pub(crate) fn column_of(counter: usize, i: usize) -> usize {
     counter / 16 * 64 + i * 16 + counter % 16
 }
 
+/// What a row without dropout is multiplied by.
+#[cube]
+pub(crate) fn ones<W: Float>(#[comptime] slots: usize) -> Array<W> {
+    let mut values = Array::<W>::new(slots);
+    #[unroll(slots <= 16)]
+    for i in 0..slots {
+        values[i] = W::new(1.0);
+    }
+    values
+}
+
 /// What dropout multiplies each of a unit's columns by.
 #[cube]
 pub(crate) fn factors<W: Float, I: Int>(
@@ -32,7 +43,7 @@ pub(crate) fn factors<W: Float, I: Int>(
     #[comptime] slots: usize,
     #[comptime] units: usize,
 ) -> Array<W> {
-    let mut factors = Array::<W>::new(slots);
+    let mut factors = ones::<W>(slots);
     #[comptime]
     match mask {
         ComptimeOption::Some(mask) =>
@@ -46,13 +57,7 @@ pub(crate) fn factors<W: Float, I: Int>(
                 }
             }
         }
-        ComptimeOption::None =>
-        {
-            #[unroll(slots <= 16)]
-            for i in 0..slots {
-                factors[i] = W::new(1.0);
-            }
-        }
+        ComptimeOption::None => {}
     }
     factors
 }
@@ -62,27 +67,48 @@ pub(crate) fn factors<W: Float, I: Int>(
 /// `scratch` has a place for each unit and sixteen more.
 #[cube]
 pub(crate) fn cube_sum<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
+    cube_reduce::<W>(value, scratch, units, false)
+}
+
+/// The largest `value` of the cube's units, for all of them; `scratch` as for [`cube_sum`].
+#[cube]
+pub(crate) fn cube_max<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
+    cube_reduce::<W>(value, scratch, units, true)
+}
+
+#[cube]
+fn cube_reduce<W: Float>(
+    value: W,
+    scratch: &mut Shared<[W]>,
+    #[comptime] units: usize,
+    #[comptime] is_max: bool,
+) -> W {
     let stride = comptime!(units.min(16));
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
     sync_cube();
     if unit < stride {
-        let mut sum = W::new(0.0);
+        let mut found = scratch[unit];
         #[unroll]
-        for i in 0..comptime!(units.div_ceil(stride)) {
+        for i in 1..comptime!(units.div_ceil(stride)) {
             if comptime!((i + 1) * stride <= units) || unit + i * stride < units {
-                sum += scratch[unit + i * stride];
+                found = either::<W>(found, scratch[unit + i * stride], is_max);
             }
         }
-        scratch[units + unit] = sum;
+        scratch[units + unit] = found;
     }
     sync_cube();
-    let mut sum = W::new(0.0);
+    let mut found = scratch[units];
     #[unroll]
-    for i in 0..stride {
-        sum += scratch[units + i];
+    for i in 1..stride {
+        found = either::<W>(found, scratch[units + i], is_max);
     }
-    sum
+    found
+}
+
+#[cube]
+fn either<W: Float>(a: W, b: W, #[comptime] is_max: bool) -> W {
+    if comptime!(is_max) { max(a, b) } else { a + b }
 }
 
 /// mean and rstd of each row.
