@@ -32,9 +32,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The file with the starts of the text's windows, which a resumed run reads instead of finding them again.
-const INDEX: &str = "windows.json";
-
 /// An allocator that keeps its pages makes training faster; see docs/performance.md.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -46,7 +43,7 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
 
-    /// A UTF-8 text file. It is streamed, so it may be larger than the memory.
+    /// A UTF-8 text file. Its tokens are kept in memory, in about as many bytes as an English text has.
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
 
@@ -97,11 +94,8 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         .with_mlm_probability(settings.mlm_probability)
         .with_whole_word_masking(settings.whole_words)
         .try_init()?;
-    let mut corpus = Corpus::open(&args.text, tokenizer, settings.seq_len)?;
-    if let Some(index) = run.read(INDEX)? {
-        corpus = corpus.with_index(index)?;
-    }
-    let held_out = corpus.held_out(settings.held_out)?;
+    let corpus = Corpus::open(&args.text, tokenizer, settings.seq_len)?;
+    let held_out = corpus.held_out(settings.held_out);
     println!(
         "{}: {} parameters; {} windows of {} tokens held out",
         args.checkpoint.display(),
@@ -110,20 +104,13 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         settings.seq_len
     );
     let batches = settings.eval_every * settings.accumulation * devices.len();
-    let train = TrainingLoader::new(
-        corpus.clone(),
-        collator.clone(),
-        settings.batch_size,
-        batches,
-        settings.seed,
-        &device,
-    )?
-    .starting_after(run.finished_epochs());
+    let train =
+        TrainingLoader::new(corpus, collator.clone(), settings.batch_size, batches, settings.seed, &device)?
+            .starting_after(run.finished_epochs());
     let valid = ValidationLoader::new(held_out, collator, settings.batch_size, settings.seed, &device)?;
     let before = held_out_loss(&model, &valid)?;
     println!("held out before: loss {before:.3}, perplexity {:.2}", before.exp());
     run.begin(settings, before)?;
-    run.write(INDEX, corpus.index()?)?;
     run.copy_companions(&args.checkpoint)?;
 
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));

@@ -3,8 +3,6 @@
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-#[cfg(feature = "tokenizers")]
-use std::io::{Seek, SeekFrom};
 use std::iter::FusedIterator;
 use std::path::{Path, PathBuf};
 
@@ -87,35 +85,6 @@ impl Lines {
         }
     }
 
-    /// Opens a file at what [`position`](Self::position) gave, to read the items from there on.
-    #[cfg(feature = "tokenizers")]
-    pub(crate) fn open_at(path: &Path, Position { offset, line }: Position) -> Result<Self> {
-        let reading = |source| Error::reading(path, source);
-        let mut file = File::open(path).map_err(reading)?;
-        file.seek(SeekFrom::Start(offset)).map_err(reading)?;
-        let (path, max_bytes) = (path.to_path_buf(), Self::DEFAULT_MAX_BYTES);
-        let reader = BufReader::new(file);
-        Ok(Self {
-            path,
-            reader,
-            max_bytes,
-            pending: Vec::new(),
-            offset,
-            line,
-            first: None,
-            has_failed: false,
-        })
-    }
-
-    /// Where the next item is read from.
-    #[cfg(feature = "tokenizers")]
-    pub(crate) fn position(&self) -> Position {
-        match self.first {
-            Some(_) => Position { offset: 0, line: 1 },
-            None => Position { offset: self.offset, line: self.line },
-        }
-    }
-
     /// The next piece that is not blank; `None` at the end of the file.
     fn read_text(&mut self) -> Result<Option<String>> {
         loop {
@@ -160,16 +129,6 @@ impl Lines {
         self.line += usize::from(ends_line);
         Ok(Some(piece))
     }
-}
-
-/// A place in a file that an item, or blank lines before one, start at.
-#[cfg(feature = "tokenizers")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Position {
-    /// In bytes.
-    offset: u64,
-    /// Counted from 1.
-    line: usize,
 }
 
 impl Iterator for Lines {

@@ -74,7 +74,7 @@ fn train_by(
 ) -> LearningResult<Training<BertForMaskedLm>> {
     let device = Device::default();
     let corpus = corpus(dir, 14);
-    let valid = ValidationLoader::new(corpus.held_out(8).unwrap(), collator(dir), 4, 1, &device).unwrap();
+    let valid = ValidationLoader::new(corpus.held_out(8), collator(dir), 4, 1, &device).unwrap();
     let train = TrainingLoader::new(corpus, collator(dir), 4, 20, 7, &device).unwrap().starting_after(from);
     let optimizer = adamw(&AdamWConfig::new());
     let training = SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
@@ -91,7 +91,7 @@ fn train_by(
 
 fn held_out_loss(model: &BertForMaskedLm, dir: &Path) -> f64 {
     let device = Device::default();
-    let held_out = corpus(dir, 14).held_out(8).unwrap();
+    let held_out = corpus(dir, 14).held_out(8);
     let batch = collator(dir).collate(&held_out, 3, &device).unwrap();
     model.clone().valid().forward(&batch).loss.into_scalar::<f64>()
 }
@@ -191,7 +191,7 @@ fn weights_after_sgd(
     let dir = folder();
     let device = Device::default();
     let corpus = corpus(dir.path(), 14);
-    let valid = corpus.held_out(8).unwrap();
+    let valid = corpus.held_out(8);
     let valid = ValidationLoader::new(valid, collator(dir.path()), 4, 1, &device).unwrap();
     let train = TrainingLoader::new(corpus, collator(dir.path()), 4, 2, 7, &device).unwrap();
     let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
@@ -289,7 +289,7 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     };
     // Three batches, two a step: the second step has one.
     let trained = |batches: usize| {
-        let valid = corpus(dir.path(), 14).held_out(8).unwrap();
+        let valid = corpus(dir.path(), 14).held_out(8);
         let valid = ValidationLoader::new(valid, collator(dir.path()), 4, 1, &device).unwrap();
         let train = loader(batches, &device);
         let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
