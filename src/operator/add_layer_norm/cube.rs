@@ -1,103 +1,96 @@
 //! The kernels for CubeCL's devices: one forward; two backward, of which one adds up column sums.
 
-use super::input::{AddLayerNorm, AddLayerNormNeeds};
+use super::{AddLayerNorm, AddLayerNormOp};
 use crate::operator::cube::launch::{RowLaunch, buffer};
 use crate::operator::cube::mask::Mask;
-use crate::operator::cube::row::{
-    Statistics, StatisticsLaunch, column, factors, layer_norm, layer_norm_backward, ones, zeros,
-};
+use crate::operator::cube::row::{column, factors, layer_norm, layer_norm_backward, ones, zeros};
 use crate::operator::cube::totals::store_share;
+use crate::operator::kernels::{Kernels, Operator, Output};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
-type Input = AddLayerNorm<CubeBackend>;
-
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 13;
 
 /// `None` for inputs that the kernels do not take.
-fn launch(input: &Input) -> Option<RowLaunch> {
-    RowLaunch::of(input.path, &operands(input), input.x.meta.shape().dims(), BINDINGS)
+fn launch(input: &AddLayerNorm<CubeBackend>) -> Option<RowLaunch> {
+    let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
+    RowLaunch::of(input.path, &[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)
 }
 
-fn operands(input: &Input) -> [&CubeTensor; 5] {
-    [&input.x, &input.bias, &input.residual, &input.gamma, &input.beta]
-}
+impl Kernels<CubeBackend> for AddLayerNormOp {
+    fn forward(input: AddLayerNorm<CubeBackend>) -> Output<Self, CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference(input) };
+        let y = on.empty([on.rows, on.hidden], on.float);
+        let [mean, rstd] = [(); 2].map(|()| on.empty([on.rows, 1], on.wide));
+        forward_kernel::launch(
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
+            buffer(input.x),
+            buffer(input.bias),
+            buffer(input.residual),
+            buffer(input.gamma),
+            buffer(input.beta),
+            on.scalar(input.epsilon),
+            on.mask(&input.dropout, DType::I32).into(),
+            y.clone().into_buffer_arg(),
+            mean.clone().into_buffer_arg(),
+            rstd.clone().into_buffer_arg(),
+            on.rows,
+            on.hidden,
+            on.units,
+            on.slots(),
+            on.dtypes(DType::I32),
+        );
+        (y, [mean, rstd])
+    }
 
-/// y [N, H], and the mean and rstd [N, 1] if they are asked for.
-pub(super) fn forward(input: &Input, statistics: bool) -> Option<(CubeTensor, Option<[CubeTensor; 2]>)> {
-    let on = launch(input)?;
-    let y = on.empty([on.rows, on.hidden], on.float);
-    let statistics = statistics.then(|| [(); 2].map(|()| on.empty([on.rows, 1], on.wide)));
-    let statistics_args = statistics
-        .clone()
-        .map(|[mean, rstd]| StatisticsLaunch::new(mean.into_buffer_arg(), rstd.into_buffer_arg()));
-    let [x, bias, residual, gamma, beta] = operands(input).map(|tensor| buffer(tensor.clone()));
-    forward_kernel::launch(
-        &on.client,
-        on.cubes(on.rows),
-        on.cube_dim(),
-        on.address_type,
-        x,
-        bias,
-        residual,
-        gamma,
-        beta,
-        on.scalar(input.epsilon),
-        on.mask(&input.dropout, DType::I32).into(),
-        y.clone().into_buffer_arg(),
-        statistics_args.into(),
-        on.rows,
-        on.hidden,
-        on.units,
-        on.slots(),
-        on.dtypes(DType::I32),
-    );
-    Some((y, statistics))
-}
-
-/// The gradients that are asked for.
-pub(super) fn backward(
-    input: &Input,
-    [mean, rstd]: [CubeTensor; 2],
-    grad: CubeTensor,
-    [x, bias, residual, gamma, beta]: AddLayerNormNeeds,
-) -> Option<Vec<Option<CubeTensor>>> {
-    let on = launch(input)?;
-    let matrix = |needed: bool| needed.then(|| on.empty([on.rows, on.hidden], on.float));
-    let (dx, d_residual) = (matrix(x), matrix(residual));
-    let vectors = bias || gamma || beta;
-    let partials = on.partials(if vectors { 3 } else { 0 });
-    let arg = |tensor: &Option<CubeTensor>| tensor.clone().map(CubeTensor::into_buffer_arg);
-    let [of_x, of_bias, of_residual, of_gamma, _] = operands(input).map(|tensor| buffer(tensor.clone()));
-    backward_kernel::launch(
-        &on.client,
-        on.cubes(on.shares()),
-        on.cube_dim(),
-        on.address_type,
-        of_x,
-        of_bias,
-        of_residual,
-        of_gamma,
-        on.mask(&input.dropout, DType::I32).into(),
-        buffer(mean),
-        buffer(rstd),
-        buffer(grad),
-        arg(&dx).into(),
-        arg(&d_residual).into(),
-        arg(&partials).into(),
-        on.rows,
-        on.rows_per_cube(),
-        on.hidden,
-        on.units,
-        on.slots(),
-        on.dtypes(DType::I32),
-    );
-    let totals = partials.map_or_else(Vec::new, |partials| on.totals(&partials, 3));
-    let vector = |needed: bool, i: usize| totals.get(i).filter(|_| needed).cloned();
-    Some(vec![dx, vector(bias, 0), d_residual, vector(gamma, 1), vector(beta, 2)])
+    fn backward(
+        input: AddLayerNorm<CubeBackend>,
+        statistics: [CubeTensor; 2],
+        grad: CubeTensor,
+        needs: [bool; 5],
+    ) -> Vec<Option<CubeTensor>> {
+        let Some(on) = launch(&input) else {
+            return Self::reference_backward(input, statistics, grad, needs);
+        };
+        let [x, bias, residual, gamma, beta] = needs;
+        let matrix = |needed: bool| needed.then(|| on.empty([on.rows, on.hidden], on.float));
+        let (dx, d_residual) = (matrix(x), matrix(residual));
+        let partials = on.partials(if bias || gamma || beta { 3 } else { 0 });
+        let arg = |tensor: &Option<CubeTensor>| tensor.clone().map(CubeTensor::into_buffer_arg);
+        let [mean, rstd] = statistics.map(buffer);
+        backward_kernel::launch(
+            &on.client,
+            on.cubes(on.shares()),
+            on.cube_dim(),
+            on.address_type,
+            buffer(input.x),
+            buffer(input.bias),
+            buffer(input.residual),
+            buffer(input.gamma),
+            on.mask(&input.dropout, DType::I32).into(),
+            mean,
+            rstd,
+            buffer(grad),
+            arg(&dx).into(),
+            arg(&d_residual).into(),
+            arg(&partials).into(),
+            on.rows,
+            on.rows_per_cube(),
+            on.hidden,
+            on.units,
+            on.slots(),
+            on.dtypes(DType::I32),
+        );
+        let totals = partials.map_or_else(Vec::new, |partials| on.totals(&partials, 3));
+        let vector = |needed: bool, i: usize| totals.get(i).filter(|_| needed).cloned();
+        vec![dx, vector(bias, 0), d_residual, vector(gamma, 1), vector(beta, 2)]
+    }
 }
 
 /// residual + mask · (x + bias) of a unit's columns of a row, 0 past the last column.
@@ -135,7 +128,8 @@ fn forward_kernel<T: Float, W: Float, I: Int>(
     epsilon: InputScalar,
     mask: &ComptimeOption<Mask<I>>,
     y: &mut [T],
-    mut statistics: ComptimeOption<Statistics<W>>,
+    mean: &mut [W],
+    rstd: &mut [W],
     rows: usize,
     #[comptime] hidden: usize,
     #[comptime] units: usize,
@@ -150,7 +144,7 @@ fn forward_kernel<T: Float, W: Float, I: Int>(
     let mut s = sum::<T, W>(x, bias, residual, &factors, row, hidden, units, slots);
     let epsilon = epsilon.get::<W>();
     let ones = ones::<W>(slots);
-    layer_norm::<T, W>(&mut s, &ones, gamma, beta, epsilon, y, &mut statistics, row, hidden, units, slots);
+    layer_norm::<T, W>(&mut s, &ones, gamma, beta, epsilon, y, mean, rstd, row, hidden, units, slots);
 }
 
 /// Each cube takes `rows_per_cube` rows in turn, and stores its share of the totals of bias, γ and β.

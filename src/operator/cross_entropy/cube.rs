@@ -1,9 +1,10 @@
 //! The kernels for CubeCL's devices: a forward that reads each row once and one that adds up the losses; one backward.
 
-use super::input::CrossEntropy;
+use super::{CrossEntropy, CrossEntropyOp};
 use crate::operator::cube::ids::nearest_row;
 use crate::operator::cube::launch::{RowLaunch, buffer};
 use crate::operator::cube::row::{cube_max, cube_sum};
+use crate::operator::kernels::{Kernels, Operator, Output};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -25,75 +26,79 @@ fn labels(input: &Input) -> TensorArg {
     into_contiguous(cast(input.labels.clone(), DType::I32)).into_tensor_arg()
 }
 
-/// The loss `[1]`, and of each row the largest score and the log of the sum, both [N, 1].
-pub(super) fn forward(input: &Input) -> Option<(CubeTensor, [CubeTensor; 2])> {
-    let on = launch(input)?;
-    let [largest, log_sums, losses] = [(); 3].map(|()| on.empty([on.rows, 1], on.wide));
-    let loss = on.empty([1], on.float);
-    let cube_dim = CubeDim::new_1d(on.max_units as u32);
-    forward_kernel::launch(
-        &on.client,
-        on.cubes(on.rows),
-        cube_dim,
-        on.address_type,
-        buffer(input.logits.clone()),
-        labels(input),
-        largest.clone().into_buffer_arg(),
-        log_sums.clone().into_buffer_arg(),
-        losses.clone().into_buffer_arg(),
-        on.rows,
-        on.hidden,
-        on.max_units,
-        on.dtypes(DType::I32),
-    );
-    mean_kernel::launch(
-        &on.client,
-        on.cubes(1),
-        cube_dim,
-        on.address_type,
-        losses.into_buffer_arg(),
-        loss.clone().into_buffer_arg(),
-        on.scalar(1.0 / on.rows as f64),
-        on.rows,
-        on.max_units,
-        on.dtypes(DType::I32),
-    );
-    Some((loss, [largest, log_sums]))
-}
+impl Kernels<CubeBackend> for CrossEntropyOp {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference(input) };
+        let [largest, log_sums, losses] = [(); 3].map(|()| on.empty([on.rows, 1], on.wide));
+        let loss = on.empty([1], on.float);
+        let cube_dim = CubeDim::new_1d(on.max_units as u32);
+        forward_kernel::launch(
+            &on.client,
+            on.cubes(on.rows),
+            cube_dim,
+            on.address_type,
+            buffer(input.logits.clone()),
+            labels(&input),
+            largest.clone().into_buffer_arg(),
+            log_sums.clone().into_buffer_arg(),
+            losses.clone().into_buffer_arg(),
+            on.rows,
+            on.hidden,
+            on.max_units,
+            on.dtypes(DType::I32),
+        );
+        mean_kernel::launch(
+            &on.client,
+            on.cubes(1),
+            cube_dim,
+            on.address_type,
+            losses.into_buffer_arg(),
+            loss.clone().into_buffer_arg(),
+            on.scalar(1.0 / on.rows as f64),
+            on.rows,
+            on.max_units,
+            on.dtypes(DType::I32),
+        );
+        (loss, [largest, log_sums])
+    }
 
-/// The gradient of the scores [N, V], in their memory if nothing else holds them; the input, if the kernel does not
-/// take it.
-pub(super) fn backward(
-    input: Input,
-    [largest, log_sums]: [CubeTensor; 2],
-    grad: CubeTensor,
-) -> Result<CubeTensor, Input> {
-    let Some(on) = launch(&input) else { return Err(input) };
-    let labels = labels(&input);
-    let logits = into_contiguous(input.logits);
-    let (output, output_arg) = if logits.can_mut() {
-        (logits.clone(), logits.as_tensor_alias(0).into_buffer_arg())
-    } else {
-        let output = on.empty([on.rows, on.hidden], on.float);
-        (output.clone(), output.into_buffer_arg())
-    };
-    backward_kernel::launch(
-        &on.client,
-        on.cubes((on.rows * on.hidden).div_ceil(on.max_units)),
-        CubeDim::new_1d(on.max_units as u32),
-        on.address_type,
-        logits.into_buffer_arg(),
-        labels,
-        buffer(largest),
-        buffer(log_sums),
-        buffer(grad),
-        output_arg,
-        on.scalar(1.0 / on.rows as f64),
-        on.rows,
-        on.hidden,
-        on.dtypes(DType::I32),
-    );
-    Ok(output)
+    /// In the memory of the scores, if nothing else holds them.
+    fn backward(
+        input: Input,
+        statistics: [CubeTensor; 2],
+        grad: CubeTensor,
+        needs: [bool; 1],
+    ) -> Vec<Option<CubeTensor>> {
+        let Some(on) = launch(&input).filter(|_| needs == [true]) else {
+            return Self::reference_backward(input, statistics, grad, needs);
+        };
+        let [largest, log_sums] = statistics.map(buffer);
+        let labels = labels(&input);
+        let logits = into_contiguous(input.logits);
+        let (output, output_arg) = if logits.can_mut() {
+            (logits.clone(), logits.as_tensor_alias(0).into_buffer_arg())
+        } else {
+            let output = on.empty([on.rows, on.hidden], on.float);
+            (output.clone(), output.into_buffer_arg())
+        };
+        backward_kernel::launch(
+            &on.client,
+            on.cubes((on.rows * on.hidden).div_ceil(on.max_units)),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            logits.into_buffer_arg(),
+            labels,
+            largest,
+            log_sums,
+            buffer(grad),
+            output_arg,
+            on.scalar(1.0 / on.rows as f64),
+            on.rows,
+            on.hidden,
+            on.dtypes(DType::I32),
+        );
+        vec![Some(output)]
+    }
 }
 
 /// Each unit keeps the largest score so far and the sum of exponentials relative to it.

@@ -111,24 +111,7 @@ fn either<W: Float>(a: W, b: W, #[comptime] is_max: bool) -> W {
     if comptime!(is_max) { max(a, b) } else { a + b }
 }
 
-/// mean and rstd of each row.
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct Statistics<W: Float> {
-    mean: Box<[W]>,
-    rstd: Box<[W]>,
-}
-
-#[cube]
-impl<W: Float> Statistics<W> {
-    fn store(&mut self, row: usize, mean: W, rstd: W) {
-        if UNIT_POS == 0 {
-            self.mean[row] = mean;
-            self.rstd[row] = rstd;
-        }
-    }
-}
-
-/// `y = factors · ((x − mean) · rstd · γ + β)` of a row, whose x is 0 past the last column.
+/// `y = factors · ((x − mean) · rstd · γ + β)` of a row, whose x is 0 past the last column; mean and rstd are stored too.
 #[cube]
 pub(crate) fn layer_norm<T: Float, W: Float>(
     x: &mut Array<W>,
@@ -137,7 +120,8 @@ pub(crate) fn layer_norm<T: Float, W: Float>(
     beta: &[T],
     epsilon: W,
     y: &mut [T],
-    statistics: &mut ComptimeOption<Statistics<W>>,
+    means: &mut [W],
+    rstds: &mut [W],
     row: usize,
     #[comptime] hidden: usize,
     #[comptime] units: usize,
@@ -171,10 +155,9 @@ pub(crate) fn layer_norm<T: Float, W: Float>(
             y[row * hidden + column] = T::cast_from(value * factors[i]);
         }
     }
-    #[comptime]
-    match statistics {
-        ComptimeOption::Some(statistics) => statistics.store(row, mean, rstd),
-        ComptimeOption::None => {}
+    if UNIT_POS == 0 {
+        means[row] = mean;
+        rstds[row] = rstd;
     }
 }
 
