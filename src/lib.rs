@@ -117,7 +117,7 @@ pub use embeddings::{
 pub use error::{EmbeddingTable, Error, Result};
 #[cfg(feature = "flex")]
 pub use operator::cpu::matrix_kernel;
-pub use operator::{functional, ops};
+pub use operator::functional;
 
 /// The examples of the README and of the guides, compiled and run as documentation tests.
 #[cfg(doctest)]

@@ -16,8 +16,6 @@ pub struct Traffic {
     pub uploaded: usize,
     /// How often the host waited for the device, such as for values that it read.
     pub waits: usize,
-    /// Operations that the host asked for.
-    pub operations: usize,
 }
 
 /// Runs `f` on a device that takes a millisecond for each operation that it is asked for, so that the host is ahead of it,
@@ -59,7 +57,7 @@ impl Seen {
         // At the end of the run there is nothing to be ahead of: as much as the queue holds is left out.
         let counted = self.ahead.len().saturating_sub(QUEUE);
         let waits = self.ahead[..counted].iter().filter(|&&ahead| ahead == 0).count();
-        Traffic { uploaded: self.uploaded, waits, operations: self.ahead.len() }
+        Traffic { uploaded: self.uploaded, waits }
     }
 }
 
