@@ -129,6 +129,19 @@ fn two_runs_are_equal_bit_for_bit() {
     }
 }
 
+/// They become their gradient.
+#[test]
+fn scores_that_nothing_holds_have_the_gradient_of_scores_that_are_held() {
+    for device in devices() {
+        let (logits, labels) = (on(&device, &scores([40, 1000], 3.0, DType::F32)), labels([40, 1000]));
+        let leaf = logits.clone().require_grad();
+        let of_labels = Tensor::from_ints(labels.as_slice(), &device);
+        let gradients = (cross_entropy(leaf.clone() * 1.0, of_labels) * 3.0).backward();
+        let found: Vec<f64> = leaf.grad(&gradients).unwrap().into_data().iter().collect();
+        assert!(found == run(&logits, &labels).1, "{device:?}");
+    }
+}
+
 #[cfg(feature = "wgpu")]
 #[test]
 fn a_label_out_of_range_is_the_nearest_class_on_a_gpu() {
