@@ -104,7 +104,7 @@ fn what_transformers_wrote_is_read_however_its_config_was_edited() {
         fs::copy(fixture("bert").join(name), dir.path().join(name)).unwrap();
     }
     set(dir.path(), "layer_norm_eps", serde_json::json!(1e-3));
-    assert_eq!(BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap().layer_norm_eps(), 1e-3);
+    assert_eq!(BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap().layer_norm.epsilon(), 1e-3);
 }
 
 fn bert() -> BertModelConfig {

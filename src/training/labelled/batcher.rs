@@ -111,7 +111,7 @@ impl TryBatcher for SequenceBatcher {
             }
             Some(Label::Class(_)) | None => {
                 let ids = of_one_kind(&items, |label| match label {
-                    Label::Class(id) => Some(self.marks(&[*id]).map(|_| *id as u32)),
+                    Label::Class(id) => Some(self.marks(&[*id]).map(|_| *id as i64)),
                     _ => None,
                 })?;
                 SequenceClassificationBatch::single_label(input, padding, &ids)
