@@ -119,14 +119,15 @@ fn labels_of_an_input_that_was_replaced_by_another_length_are_refused() {
         SequenceClassificationBatch::multi_label(input(), None, &[[1.0, 0.0, 1.0]; 2]),
         SequenceClassificationBatch::regression(input(), None, &[[1.0, 0.0, 1.0]; 2]),
     ] {
-        let batch = SequenceClassificationBatch { input: other.clone(), ..batch.unwrap() };
+        let mut batch = batch.unwrap();
+        batch.input = other.clone();
         mismatch(sequence(bert()).init(&device).try_forward(&batch).unwrap_err());
     }
-    let batch = TokenClassificationBatch::new(input(), None, &[[1, 0, 1, 0]; 2]).unwrap();
-    let batch = TokenClassificationBatch { input: other.clone(), ..batch };
+    let mut batch = TokenClassificationBatch::new(input(), None, &[[1, 0, 1, 0]; 2]).unwrap();
+    batch.input = other.clone();
     mismatch(BertForTokenClassificationConfig::new(bert()).init(&device).try_forward(&batch).unwrap_err());
-    let batch = MaskedLmBatch::new(input(), None, &[[1, 2]], &[7]).unwrap();
-    let batch = MaskedLmBatch { input: other, ..batch };
+    let mut batch = MaskedLmBatch::new(input(), None, &[[1, 2]], &[7]).unwrap();
+    batch.input = other;
     mismatch(BertForMaskedLmConfig::new(bert()).init(&device).try_forward(&batch).unwrap_err());
 }
 
