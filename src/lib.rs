@@ -64,7 +64,7 @@
 //! | [`training`] | collators, datasets, loaders, metrics, and training in Burn's `Learner` |
 //! | [`optim`] | AdamW, clipping by the global norm, warm-up, a learning rate per layer |
 //! | [`sparse`] | training steps whose cost follows the batch, not the vocabulary |
-//! | [`functional`], [`ops`] | the fused operators, for tensors and for backends |
+//! | [`functional`] | the fused operators on tensors |
 //! | `remote` | workers: the devices of other machines |
 //! | [`gradcheck`] | the gradient of any Burn module against central differences |
 //!
@@ -99,7 +99,6 @@ mod error;
 pub mod model;
 mod operator;
 pub mod optim;
-#[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
 mod regular_file;
 #[cfg(feature = "remote")]
 pub mod remote;
@@ -117,7 +116,7 @@ pub use embeddings::{
 pub use error::{EmbeddingTable, Error, Result};
 #[cfg(feature = "flex")]
 pub use operator::cpu::matrix_kernel;
-pub use operator::{functional, ops};
+pub use operator::functional;
 
 /// The examples of the README and of the guides, compiled and run as documentation tests.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! Opening the files that a checkpoint or a tokenizer is made of.
+//! Opening files that may be anything.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File, Metadata};
@@ -12,18 +12,19 @@ const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 ///
 /// # Errors
 ///
-/// - [`Error::EmptyPath`] if the path is empty;
-/// - [`Error::NotAFile`] if it names a FIFO, a device, a socket or a directory: opening a FIFO waits for its
+/// - [`Error::Data`] if the path is empty;
+/// - [`Error::File`] if it names a FIFO, a device, a socket or a directory: opening a FIFO waits for its
 ///   other end for ever;
 /// - [`Error::Io`] if it cannot be opened.
 pub(crate) fn open(path: &Path) -> Result<File> {
     if path.as_os_str().is_empty() {
-        return Err(Error::EmptyPath { action: "read" });
+        return Err(empty_path("read"));
     }
     let failed = |source| Error::reading(path, source);
     let metadata = fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {
-        return Err(Error::NotAFile { path: path.to_path_buf(), found: kind(&metadata) });
+        let problem = format!("is {}, but must be a regular file or a link to one", kind(&metadata));
+        return Err(Error::file(path, problem));
     }
     File::open(path).map_err(failed)
 }
@@ -32,7 +33,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
 ///
 /// # Errors
 ///
-/// Those of [`open`], and [`Error::GitLfsPointer`] if the file is one.
+/// Those of [`open`], and [`Error::File`] if the file is a git-LFS pointer.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(limit).read_to_end(&mut bytes).map_err(|source| Error::reading(path, source))?;
@@ -40,7 +41,13 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// An empty path, where a file was to be `read` or a directory to be `saved into`.
+pub(crate) fn empty_path(done: &str) -> Error {
+    Error::data("the empty path", format!("cannot be {done}; the current directory is \".\""))
+}
+
 /// Whether anything has this name, be it a link to nowhere.
+#[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
 pub(crate) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
@@ -49,10 +56,11 @@ pub(crate) fn exists(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::GitLfsPointer`].
+/// [`Error::File`].
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     if start.starts_with(LFS_POINTER) {
-        return Err(Error::GitLfsPointer { path: path.to_path_buf() });
+        let problem = "is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file";
+        return Err(Error::file(path, problem));
     }
     Ok(())
 }

@@ -59,18 +59,21 @@ impl Labels {
             let expected = format!("[{}], one per position", places.len());
             return Err(mismatch(vec![labels.len()], expected));
         }
-        let dims = input.dims();
+        let [batch, seq] = input.dims();
         let mut seen = BTreeSet::new();
         for &place @ [row, column] in places {
-            if row >= dims[0] || column >= dims[1] {
-                return Err(Error::NoSuchToken { row, column, dims });
+            if row >= batch || column >= seq {
+                let problem =
+                    format!("is at [{row}][{column}], but the batch has {batch} sequences of {seq} tokens");
+                return Err(Error::data("a label", problem));
             }
             if !seen.insert(place) {
-                return Err(Error::LabelledTwice { row, column });
+                let what = format!("the token at [{row}][{column}]");
+                return Err(Error::data(what, "has two labels; keep one of them"));
             }
         }
         let labels = labels.iter().map(|&label| label.into());
-        Self::new(input, dims.into(), places.iter().copied().zip(labels))
+        Self::new(input, vec![batch, seq], places.iter().copied().zip(labels))
     }
 
     /// One label per token, where −100 is none; `None` if no token has one.
@@ -111,7 +114,7 @@ impl Labels {
         if let Some(at) = values.iter().position(|&label| i32::try_from(label).is_err()) {
             let index: String = places[at][..shape.len()].iter().map(|i| format!("[{i}]")).collect();
             let problem = format!("is {}, which is not an id: ids are 32-bit signed integers", values[at]);
-            return Err(Error::Data { what: format!("labels{index}"), problem });
+            return Err(Error::data(format!("labels{index}"), problem));
         }
         let tensor = TensorData::new(values.clone(), [values.len()]);
         let tensor = Tensor::from_data(tensor, &input.device().without_autodiff());

@@ -110,7 +110,7 @@ impl BertForMaskedLm {
     ///
     /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the vectors, or a parameter
     ///   of the head, are not of length H, of the word table's dtype and on its device;
-    /// - [`Error::HeadSize`] if the word table was resized without the head:
+    /// - [`Error::Data`] if the word table was resized without the head:
     ///   [`resize_vocabulary`](super::PretrainedModel::resize_vocabulary) resizes both;
     /// - [`Error::Config`] if a table's `padding_idx` was set to a row that it does not have.
     pub fn scores(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {

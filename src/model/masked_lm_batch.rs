@@ -35,9 +35,8 @@ impl MaskedLmBatch {
     /// # Errors
     ///
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per position, or `padding` is
-    /// not [B, S]; [`Error::NoSuchToken`](crate::Error::NoSuchToken) if a position is outside the batch,
-    /// [`Error::LabelledTwice`](crate::Error::LabelledTwice) if a position occurs twice;
-    /// [`Error::Data`](crate::Error::Data) if a label does not fit an `i32`.
+    /// not [B, S]; [`Error::Data`](crate::Error::Data) if a position is outside the batch or occurs twice, or a label
+    /// does not fit an `i32`.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,

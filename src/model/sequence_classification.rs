@@ -219,7 +219,7 @@ impl BertForSequenceClassification {
     ///
     /// # Errors
     ///
-    /// - Those of [`BertModel::try_forward`], and [`Error::PaddedAtStart`] if a sequence is padded at its start;
+    /// - Those of [`BertModel::try_forward`], and [`Error::Data`] if a sequence is padded at its start;
     /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if a parameter of the head is
     ///   not of the shape that H and C give, of the word table's dtype and on its device;
     /// - [`Error::Config`] if the head's dropout is not in [0, 1), or it reads a pooler and there is none.

@@ -1,7 +1,7 @@
 //! The files that a tokenizer is read from.
 
 use super::settings::{Settings, Token, corrupt, read};
-use super::special::SpecialTokens;
+use super::special::{SpecialTokens, missing_token};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use std::path::{Path, PathBuf};
@@ -58,9 +58,11 @@ fn tokenizer_path(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     let mut files = [TOKENIZER_NAME, VOCAB_NAME].map(|name| path.join(name)).into_iter();
-    files
-        .find(|path| regular_file::exists(path))
-        .ok_or_else(|| Error::NoTokenizer { path: path.to_path_buf() })
+    files.find(|path| regular_file::exists(path)).ok_or_else(|| {
+        let problem = "has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
+                           AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files";
+        Error::file(path, problem)
+    })
 }
 
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents and ideographs: transformers'
@@ -111,11 +113,7 @@ fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
 fn require_unk(tokenizer: &Tokenizer, unk_token: String, path: &Path) -> Result<()> {
     match tokenizer.token_to_id(&unk_token) {
         Some(_) => Ok(()),
-        None => Err(Error::MissingToken {
-            path: path.to_path_buf(),
-            token: "unk_token",
-            looked_for: vec![unk_token],
-        }),
+        None => Err(missing_token(path, "unk_token", &[&unk_token])),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A text file, line by line, in bounded memory.
 
 use crate::error::{Error, Result};
+use crate::regular_file;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::iter::FusedIterator;
@@ -50,8 +51,8 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if it cannot be read, [`Error::NoText`] if it is empty or blank, and [`Error::NotUtf8`] if
-    /// its first line that is not blank is not UTF-8.
+    /// [`Error::File`] if it is a FIFO, a device or a directory, empty or blank, [`Error::Io`] if it cannot be read, and
+    /// [`Error::NotUtf8`] if its first line that is not blank is not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_max_bytes(path, Self::DEFAULT_MAX_BYTES)
     }
@@ -67,7 +68,7 @@ impl Lines {
             return Err(Error::Config { field: "max_bytes", problem });
         }
         let path = path.as_ref().to_path_buf();
-        let file = File::open(&path).map_err(|source| Error::reading(&path, source))?;
+        let file = regular_file::open(&path)?;
         let mut lines = Self {
             path,
             reader: BufReader::new(file),
@@ -81,7 +82,7 @@ impl Lines {
         lines.first = lines.read_text()?;
         match lines.first {
             Some(_) => Ok(lines),
-            None => Err(Error::NoText { path: lines.path }),
+            None => Err(Error::no_text(&lines.path)),
         }
     }
 

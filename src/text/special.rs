@@ -36,11 +36,10 @@ impl SpecialTokens {
                 Some(stated) => vec![stated.content()],
                 None => usual.to_vec(),
             };
-            looked_for.iter().find_map(|content| look_up(content)).ok_or_else(|| Error::MissingToken {
-                path: path.to_path_buf(),
-                token,
-                looked_for: looked_for.into_iter().map(str::to_string).collect(),
-            })
+            looked_for
+                .iter()
+                .find_map(|content| look_up(content))
+                .ok_or_else(|| missing_token(path, token, &looked_for))
         };
         let pad = find("pad_token", &settings.pad_token, ["[PAD]", "<pad>"])?;
         let cls = find("cls_token", &settings.cls_token, ["[CLS]", "<s>"])?;
@@ -75,4 +74,13 @@ impl SpecialTokens {
         others.remove(&self.pad.id);
         std::iter::once(self.pad.id).chain(others).collect()
     }
+}
+
+/// A vocabulary that lacks a special token that the model needs, under all names that it was `looked_for`.
+pub(super) fn missing_token(path: &Path, token: &str, looked_for: &[&str]) -> Error {
+    let problem = format!(
+        "has no {token}: its vocabulary lacks {}; if the token has another name, set {token} in tokenizer_config.json",
+        looked_for.join(" and ")
+    );
+    Error::file(path, problem)
 }

@@ -60,9 +60,9 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// - [`Error::NoTokenizer`] if the directory has neither file, [`Error::Io`] if a file cannot be read;
+    /// - [`Error::File`] if the directory has neither file, [`Error::Io`] if a file cannot be read;
     /// - [`Error::CorruptTokenizer`] if a file does not parse, [`Error::NotUtf8`] if `vocab.txt` is not UTF-8;
-    /// - [`Error::MissingToken`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
+    /// - [`Error::File`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
     ///   WordPiece `[UNK]`.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         let Pretrained { tokenizer, special, model_max_length } = Pretrained::read(path.as_ref())?;
@@ -84,7 +84,7 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::VocabularyTooLarge`] if the model has fewer rows than the vocabulary, and [`Error::Config`] if it
+    /// [`Error::Data`] if the model has fewer rows than the vocabulary, and [`Error::Config`] if it
     /// counts positions from another padding id than this tokenizer's.
     pub fn for_model(self, config: &BertEmbeddingsConfig) -> Result<Self> {
         self.check_vocabulary(config.vocab_size)?;
@@ -125,10 +125,15 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::VocabularyTooLarge`] if it does not.
+    /// [`Error::Data`] if it does not.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
         if self.vocab_size > vocab_size {
-            return Err(Error::VocabularyTooLarge { tokenizer: self.vocab_size, model: vocab_size });
+            let problem = format!(
+                "has {} tokens, but the model's word table has {vocab_size} rows; is this the tokenizer that the model \
+                 was made with? If tokens were added to it, resize_vocabulary adds rows",
+                self.vocab_size
+            );
+            return Err(Error::data("the tokenizer's vocabulary", problem));
         }
         Ok(())
     }
@@ -199,7 +204,7 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::MaxLengthTooSmall`] if [`model_max_length`](Self::model_max_length) has no room for the special
+    /// [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room for the special
     /// tokens, [`Error::Tokenize`] if the tokenizer fails on the text.
     pub fn encode(&self, text: &str) -> Result<Encoding> {
         self.encode_truncated(text, None)
@@ -262,13 +267,17 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// Those of [`encode`](Self::encode), and [`Error::StrideTooLarge`] if a window has no more than `stride`
+    /// Those of [`encode`](Self::encode), and [`Error::Data`] if a window has no more than `stride`
     /// tokens beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let mut first = self.tokenize(text)?;
         if let Some(room) = self.room(false)? {
             if stride >= room {
-                return Err(Error::StrideTooLarge { stride, room });
+                let problem = format!(
+                    "must hold more than that, but have room for only {room} beside the special tokens; set a smaller \
+                     stride or a larger model_max_length"
+                );
+                return Err(Error::data(format!("windows that overlap by {stride} tokens"), problem));
             }
             let params = TruncationParams { max_length: room, stride, ..Default::default() };
             (first, _) = truncate_encodings(first, None, &params).map_err(failed)?;
@@ -329,7 +338,12 @@ impl BertTokenizer {
         let special_tokens = self.tokenizer.get_post_processor().map_or(0, |post| post.added_tokens(is_pair));
         match max_length.checked_sub(special_tokens) {
             Some(room) => Ok(Some(room)),
-            None => Err(Error::MaxLengthTooSmall { max_length, special_tokens }),
+            None => Err(Error::data(
+                format!("sequences of at most {max_length} tokens"),
+                format!(
+                    "have no room for the {special_tokens} special tokens; set a larger model_max_length"
+                ),
+            )),
         }
     }
 }

@@ -47,6 +47,8 @@
 //! showing a run.
 
 #[cfg(feature = "train")]
+mod checkpoints;
+#[cfg(feature = "train")]
 mod classification;
 mod collator;
 #[cfg(all(feature = "tokenizers", feature = "train"))]

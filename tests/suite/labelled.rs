@@ -131,8 +131,8 @@ fn a_column_that_is_not_there_and_a_file_without_rows_are_errors() {
     let placed = default.clone().with_text(0);
     assert!(matches!(open("a.jsonl", "{}\n", &placed), Error::Config { field: "columns", .. }));
     assert!(matches!(open("a.txt", "a\n", &default), Error::Config { field: "extension", .. }));
-    assert!(matches!(open("a.csv", "text,label\n", &default), Error::NoText { .. }));
-    assert!(matches!(open("a.jsonl", "\n\n", &default), Error::NoText { .. }));
+    assert!(matches!(open("a.csv", "text,label\n", &default), Error::File { .. }));
+    assert!(matches!(open("a.jsonl", "\n\n", &default), Error::File { .. }));
     let missing = LabelledTexts::open("/nowhere/a.csv", &default).unwrap_err();
     assert!(matches!(missing, Error::Io { .. }), "{missing}");
 }

@@ -124,7 +124,7 @@ fn whole_words_without_word_ids_are_an_error() {
     let complete = MaskedLmExample::new(vec![1, 7, 2]).with_word_ids(vec![None, Some(0), None]);
     let device = Device::default();
     let error = collator.collate(&[complete.clone(), MaskedLmExample::new(vec![1])], 0, &device).unwrap_err();
-    assert!(matches!(error, Error::MissingWordIds { example: 1 }), "{error:?}");
+    assert!(matches!(&error, Error::Data { what, .. } if what == "examples[1]"), "{error:?}");
     assert!(error.to_string().starts_with("examples[1] has no word ids"), "{error}");
 
     let short = complete.with_word_ids(vec![None]);
@@ -149,7 +149,13 @@ fn batches_are_padded_to_a_multiple() {
 }
 
 #[test]
-fn a_multiple_of_zero_is_refused() {
-    let error = config().with_pad_to_multiple_of(Some(0)).try_init().unwrap_err();
-    assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error:?}");
+fn multiples_and_vocabularies_of_no_model_are_refused() {
+    for multiple in [0, (1 << 16) + 1, usize::MAX] {
+        let error = config().with_pad_to_multiple_of(Some(multiple)).try_init().unwrap_err();
+        assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error:?}");
+    }
+    for vocab_size in [1 << 31, 1 << 32, usize::MAX] {
+        let error = MaskedLmCollatorConfig { vocab_size, ..config() }.try_init().unwrap_err();
+        assert!(matches!(error, Error::Config { field: "vocab_size", .. }), "{error:?}");
+    }
 }

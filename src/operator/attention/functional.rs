@@ -1,11 +1,11 @@
 //! The operator on tensors.
 
-use super::input::{Attention, ScoreBias};
-use super::ops::AttentionOps;
-use super::reference;
-use crate::operator::device::is_listed;
+use super::{Attention, AttentionOp, reference};
 use crate::operator::dropout::Dropout;
 use crate::operator::dtype::narrow;
+use crate::operator::inputs::Fields;
+use crate::operator::path::Path;
+use crate::operator::run::run;
 use burn::backend::Dispatch;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
@@ -13,10 +13,22 @@ use burn::prelude::*;
 /// Multi-head attention of each sequence to itself, `Dropout(softmax(Q·Kᵀ / √d + bias)) · V` for each of A heads of
 /// d = H / A columns, with a backward of its own.
 ///
-/// Rows are packed: the tokens of the first sequence, then those of the second, without padding. The arithmetic, and its
-/// gradient, are those of [`AttentionOps`]. Neither scores nor weights are kept for the backward. Dropout is active
-/// as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed stream; it is
-/// computed again in the backward and never stored.
+/// Rows are packed: the tokens of the first sequence, then those of the second, without padding. For each sequence and
+/// head, with the softmax by row:
+///
+/// ```text
+/// S     = Q · Kᵀ / √d + bias
+/// P     = softmax(S)
+/// O     = (mask · P) · V
+/// ∂L/∂V = (mask · P)ᵀ · ∂L/∂O
+/// ∂L/∂P = mask · (∂L/∂O · Vᵀ)
+/// ∂L/∂S = P · (∂L/∂P − Σ P · ∂L/∂P)     the gradient of bias
+/// ∂L/∂Q = ∂L/∂S · K / √d
+/// ∂L/∂K = ∂L/∂Sᵀ · Q / √d
+/// ```
+///
+/// Neither scores nor weights are kept for the backward. Dropout is active as Burn's is: on an autodiff device, with
+/// `dropout` > 0. Its mask comes from the device's seed stream; it is computed again in the backward and never stored.
 ///
 /// Source: `BertSelfAttention` of transformers 5.23.
 ///
@@ -38,6 +50,10 @@ use burn::prelude::*;
 /// - `lengths`: tokens of each sequence, N in all; 0 is allowed
 /// - `bias`: [B, A, L, L] for B sequences, the longest of L; of a shorter one, the first rows and columns are read
 /// - output: [N, H]
+///
+/// # Numerics
+///
+/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once.
 ///
 /// # Devices
 ///
@@ -74,32 +90,42 @@ pub fn attention(
     if tokens == 0 || hidden == 0 {
         return value;
     }
-    let rows = [query, key, value].map(|rows| rows.dequantize().into_dispatch());
-    let bias = match bias {
-        Some(bias) => ScoreBias::Added(bias.dequantize().into_dispatch()),
-        None => ScoreBias::Absent,
-    };
-    let input = Attention { bias, ..Attention::new(rows, lengths.to_vec(), heads) };
-    let floats = [&input.query, &input.key, &input.value].into_iter().chain(input.bias.added());
-    let Some(chosen) = Dropout::choose(dropout, floats) else {
+    let input = input([query, key, value], lengths, heads, bias);
+    let operands = AttentionOp::operands::<Dispatch>(&input);
+    let Some(chosen) = Dropout::choose(dropout, operands.into_iter().flatten()) else {
         let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);
         let weights = DropoutConfig::new(dropout).init().forward(weights);
         return Tensor::from_dispatch(reference::context::<Dispatch>(&input, weights.into_dispatch()));
     };
-    let input = Attention { dropout: chosen, ..input };
-    Tensor::from_dispatch(if is_listed(&input.query.kind) {
-        Dispatch::packed_attention(input)
-    } else {
-        reference::with_statistics::<Dispatch>(input).0
-    })
+    Tensor::from_dispatch(run::<AttentionOp, _>(Attention { dropout: chosen, ..input }))
 }
 
 /// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L], of B sequences of length L one after the other.
 pub(crate) fn attention_weights([query, key]: [Tensor<2>; 2], heads: usize, bias: Tensor<4>) -> Tensor<4> {
     let [batch, _, length, _] = bias.dims();
     let dtype = query.dtype();
-    let rows = [query.clone(), key, query].map(|rows| rows.dequantize().into_dispatch());
-    let bias = ScoreBias::Added(bias.into_dispatch());
-    let input = Attention { bias, ..Attention::new(rows, vec![length; batch], heads) };
+    let input = input([query.clone(), key, query], &vec![length; batch], heads, Some(bias));
     Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(&input).0, dtype))
+}
+
+/// Without dropout.
+fn input(
+    rows: [Tensor<2>; 3],
+    lengths: &[usize],
+    heads: usize,
+    bias: Option<Tensor<4>>,
+) -> Attention<Dispatch> {
+    let [_, hidden] = rows[0].dims();
+    let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
+    Attention {
+        dropout: Dropout::Inactive,
+        query,
+        key,
+        value,
+        bias: bias.map(|bias| bias.dequantize().into_dispatch()),
+        lengths: lengths.to_vec(),
+        heads,
+        scale: 1.0 / ((hidden / heads) as f64).sqrt(),
+        path: Path::current(),
+    }
 }

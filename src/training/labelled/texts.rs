@@ -132,7 +132,7 @@ impl LabelledTexts {
     ///
     /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind;
     /// - [`Error::Config`] if the extension is none of the above, or a column is not in the header;
-    /// - [`Error::Io`], [`Error::NotUtf8`], and [`Error::NoText`] if there is no row.
+    /// - [`Error::Io`], [`Error::NotUtf8`], and [`Error::File`] if there is no row.
     pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }
@@ -163,7 +163,7 @@ impl LabelledTexts {
             }
         })?;
         if index.starts.is_empty() {
-            return Err(Error::NoText { path: path.to_path_buf() });
+            return Err(Error::no_text(path));
         }
         let names = names.unwrap_or_else(|| found.finish());
         Ok(Self { path: path.to_path_buf(), columns: columns.clone(), rows, index, names })

@@ -53,7 +53,7 @@ impl LabelledSentences {
     /// # Errors
     ///
     /// [`Error::Row`], with the file and the line, if the numbers of words and tags differ or a line is malformed;
-    /// [`Error::Io`], [`Error::NotUtf8`], and [`Error::NoText`] if there is no sentence.
+    /// [`Error::Io`], [`Error::NotUtf8`], and [`Error::File`] if there is no sentence.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)
     }
@@ -84,7 +84,7 @@ impl LabelledSentences {
             starts.push(start);
         }
         if starts.is_empty() {
-            return Err(Error::NoText { path: path.to_path_buf() });
+            return Err(Error::no_text(path));
         }
         let index = RowIndex { starts, end: lines.position().byte };
         drop(lines);

@@ -59,7 +59,7 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "NoText",
+            "File",
             |dir| refused(dir, "a.csv", "text,label\n", &TextColumns::default()),
             "DIR/a.csv has no text: it is empty, or has only blank lines or a header",
             "",
