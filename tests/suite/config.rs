@@ -171,7 +171,7 @@ fn an_invalid_collator_config_names_the_field() {
         ("mlm_probability", collator().with_mlm_probability(1.1)),
         ("mask_replace_prob", collator().with_mask_replace_prob(f64::NAN)),
         ("random_replace_prob", collator().with_random_replace_prob(0.3)),
-        ("special_token_ids", MaskedLmCollatorConfig::new(10, 4, vec![])),
+        ("pad_token_id", collator().with_pad_token_id(10)),
         ("special_token_ids", MaskedLmCollatorConfig::new(10, 4, vec![0, 10])),
         ("mask_token_id", MaskedLmCollatorConfig::new(10, 10, vec![0])),
     ];
