@@ -7,7 +7,6 @@ use crate::operator::inputs::Fields;
 use crate::operator::path::Path;
 use crate::operator::run::run;
 use burn::backend::Dispatch;
-use burn::nn::DropoutConfig;
 use burn::prelude::*;
 
 /// `LayerNorm(residual + Dropout(x + bias))` in one pass, with a backward of its own: the end of a transformer
@@ -87,7 +86,7 @@ pub fn add_layer_norm(
     for (name, vector) in [("bias", &bias), ("gamma", &gamma), ("beta", &beta)] {
         assert_eq!(vector.dims(), [hidden], "{name} must be as long as a row of x");
     }
-    let input = AddLayerNorm {
+    let mut input = AddLayerNorm {
         dropout: Dropout::Inactive,
         x: x.into_dispatch(),
         bias: bias.into_dispatch(),
@@ -97,14 +96,6 @@ pub fn add_layer_norm(
         epsilon,
         path: Path::current(),
     };
-    let operands = AddLayerNormOp::operands::<Dispatch>(&input);
-    let input = match Dropout::choose(dropout, operands.into_iter().flatten()) {
-        Some(dropout) => AddLayerNorm { dropout, ..input },
-        None => {
-            let x = Tensor::<2>::from_dispatch(input.x) + Tensor::<1>::from_dispatch(input.bias).unsqueeze();
-            let bias = Tensor::<1>::zeros([hidden], (&x.device(), x.dtype())).into_dispatch();
-            AddLayerNorm { x: DropoutConfig::new(dropout).init().forward(x).into_dispatch(), bias, ..input }
-        }
-    };
+    input.dropout = Dropout::choose(dropout, AddLayerNormOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AddLayerNormOp, _>(input))
 }

@@ -7,7 +7,6 @@ use crate::operator::inputs::Fields;
 use crate::operator::path::Path;
 use crate::operator::run::run;
 use burn::backend::Dispatch;
-use burn::nn::DropoutConfig;
 use burn::prelude::*;
 
 /// Multi-head attention of each sequence to itself, `Dropout(softmax(Q·Kᵀ / √d + bias)) · V` for each of A heads of
@@ -90,14 +89,9 @@ pub fn attention(
     if tokens == 0 || hidden == 0 {
         return value;
     }
-    let input = input([query, key, value], lengths, heads, bias);
-    let operands = AttentionOp::operands::<Dispatch>(&input);
-    let Some(chosen) = Dropout::choose(dropout, operands.into_iter().flatten()) else {
-        let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);
-        let weights = DropoutConfig::new(dropout).init().forward(weights);
-        return Tensor::from_dispatch(reference::context::<Dispatch>(&input, weights.into_dispatch()));
-    };
-    Tensor::from_dispatch(run::<AttentionOp, _>(Attention { dropout: chosen, ..input }))
+    let mut input = input([query, key, value], lengths, heads, bias);
+    input.dropout = Dropout::choose(dropout, AttentionOp::operands::<Dispatch>(&input));
+    Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
 
 /// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L], of B sequences of length L one after the other.

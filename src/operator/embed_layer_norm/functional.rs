@@ -7,7 +7,6 @@ use crate::operator::inputs::Fields;
 use crate::operator::path::Path;
 use crate::operator::run::run;
 use burn::backend::Dispatch;
-use burn::nn::DropoutConfig;
 use burn::prelude::*;
 
 /// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
@@ -125,16 +124,12 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
     let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
     let (gamma, beta) = (gamma.into_dispatch(), beta.into_dispatch());
     let [words, token_types, positions] = rows.map(primitive);
-    let (dropped, path) = (Dropout::Inactive, Path::current());
-    let input =
-        EmbedLayerNorm { words, token_types, positions, dropout: dropped, gamma, beta, shape, epsilon, path };
+    let (mask, path) = (Dropout::Inactive, Path::current());
+    let mut input =
+        EmbedLayerNorm { words, token_types, positions, dropout: mask, gamma, beta, shape, epsilon, path };
     assert_fits(&input);
-    let operands = EmbedLayerNormOp::operands::<Dispatch>(&input);
-    let run = |input| Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input));
-    match Dropout::choose(dropout, operands.into_iter().flatten()) {
-        Some(dropout) => run(EmbedLayerNorm { dropout, ..input }),
-        None => DropoutConfig::new(dropout).init().forward(run(input)),
-    }
+    input.dropout = Dropout::choose(dropout, EmbedLayerNormOp::operands::<Dispatch>(&input));
+    Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input))
 }
 
 /// A summand as the backends take it: dequantised.
