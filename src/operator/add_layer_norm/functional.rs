@@ -58,14 +58,6 @@ use burn::prelude::*;
 ///
 /// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of x; y is rounded to it once.
 ///
-/// # Devices
-///
-/// A remote device runs what its worker's device does.
-///
-/// Flex and the CubeCL devices have kernels. NdArray runs the reference with a backward that saves as little, and so does
-/// a CubeCL device if dtypes are mixed or it has too few buffer bindings; every other device runs it with Burn's
-/// backward. On devices that are not named here, dropout's mask is Burn's own. [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
-///
 /// # Panics
 ///
 /// If shapes do not fit, or `dropout` is not in [0, 1).

@@ -54,15 +54,6 @@ use burn::prelude::*;
 ///
 /// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once.
 ///
-/// # Devices
-///
-/// A remote device runs what its worker's device does.
-///
-/// Flex has a kernel, which computes a block of rows of one head at a time. NdArray and the CubeCL devices run the
-/// reference with a backward that saves as little; every other device runs it with Burn's backward. On
-/// devices that are not named here, dropout's mask is Burn's own.
-/// [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
-///
 /// # Panics
 ///
 /// If shapes do not fit, `heads` does not divide H, or `dropout` is not in [0, 1).

@@ -104,15 +104,6 @@ pub struct Norm {
 /// Statistics and everything after them are computed in f32 for f16 and bf16 tables, otherwise in the tables' dtype; y is
 /// rounded to it once.
 ///
-/// # Devices
-///
-/// A remote device runs what its worker's device does.
-///
-/// Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the
-/// reference with a backward that saves as little, and so does a CubeCL device if dtypes are mixed or it has too
-/// few buffer bindings; every other device runs it with Burn's backward. On devices that are not
-/// named here, dropout's mask is Burn's own. [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
-///
 /// # Panics
 ///
 /// If shapes do not fit, a padding index has no row in its table, or `dropout` is not in [0, 1). Flex's kernel also
