@@ -2,7 +2,7 @@
 //!
 //!     BURN_BERT_PYTHON=python BURN_BERT_CANDLE=program cargo bench --bench compare
 //!
-//! They take turns, so that they see the same machine. The columns of whoever is not named are empty. See
+//! They are interleaved, so that they run under the same conditions. Columns of contestants that are not named are empty. See
 //! `benches/compare.sh`, which builds candle's program and runs this under several allocators.
 
 mod bert_base;

@@ -2,7 +2,7 @@
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_adamw
 //!
-//! Set the variables of `compare_masked_lm` for allocators that keep their pages.
+//! Set the variables of `compare_masked_lm` for allocators that do not return freed pages to the OS.
 
 mod race;
 mod whole_model;

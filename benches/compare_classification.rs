@@ -3,9 +3,9 @@
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_classification
 //!
-//! Set the variables of `compare_masked_lm` for allocators that keep their pages. The contestants have the same
-//! weights and the same batch, and their losses are compared first. They take turns, so that they see the same
-//! machine. Without `BURN_BERT_PYTHON` PyTorch's columns are empty.
+//! Set the variables of `compare_masked_lm` for allocators that do not return freed pages to the OS. The contestants have the same
+//! weights and the same batch, and their losses are compared first. They are interleaved, so that they run under the
+//! same conditions. Without `BURN_BERT_PYTHON` PyTorch's columns are empty.
 
 #[path = "../tests/support/counting_allocator/mod.rs"]
 mod counting_allocator;

@@ -2,12 +2,12 @@
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_masked_lm
 //!
-//! For allocators that keep their pages, mimalloc's here and glibc's in PyTorch, set `MIMALLOC_PURGE_DELAY=-1` and
+//! For allocators that do not return freed pages to the OS, mimalloc's here and glibc's in PyTorch, set `MIMALLOC_PURGE_DELAY=-1` and
 //! `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456`.
 //!
 //! A step is forward, loss, backward, clipping by the global norm and AdamW, with dropout, on 8 windows of 128 tokens
 //! of which 15 % are masked. The contestants have the same weights and the same batch, and their losses are compared
-//! first. They take turns, so that they see the same machine. Without `BURN_BERT_PYTHON` PyTorch's columns are empty.
+//! first. They are interleaved, so that they run under the same conditions. Without `BURN_BERT_PYTHON` PyTorch's columns are empty.
 
 #[path = "../tests/support/counting_allocator/mod.rs"]
 mod counting_allocator;

@@ -2,7 +2,7 @@
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_sparse
 //!
-//! The four take turns, so that they see the same machine; the sparse steps of the smallest and the largest
+//! The four are interleaved, so that they run under the same conditions; the sparse steps of the smallest and the largest
 //! vocabulary are then timed in turns as well, for their ratio. Without `BURN_BERT_PYTHON` PyTorch's columns are empty.
 //! Takes about 16 GB of memory at the largest vocabulary, nearly all of it for the dense contestants;
 //! `BURN_BERT_VOCABULARIES=30522,119547` leaves that out.

@@ -123,6 +123,7 @@ pub use operator::{functional, ops};
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../README.md")]
+    #[cfg(feature = "tokenizers")]
     mod readme {}
     #[doc = include_str!("../docs/from-burn.md")]
     #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]

@@ -1,4 +1,4 @@
-//! The table of `compare`, under the allocator of whoever prints it.
+//! The table of `compare`, under the allocator of the program that prints it.
 
 use crate::bert_base::{Bench, Path, WORKLOADS, Workload};
 use crate::counting_allocator::count;

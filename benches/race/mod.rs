@@ -1,4 +1,4 @@
-//! Contestants that take turns, so that they see the same machine, and peers in processes of their own.
+//! Contestants that are interleaved, so that they run under the same conditions, and peers in processes of their own.
 
 #![allow(dead_code)] // every benchmark takes what it needs
 

@@ -6,6 +6,8 @@ mod bias_gelu;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
 mod cross_entropy;
+#[cfg(feature = "_cubecl")]
+mod cube;
 #[cfg(any(feature = "ndarray", feature = "_cubecl"))]
 mod default_bodies;
 pub(crate) mod device;
@@ -47,6 +49,7 @@ pub mod ops {
     pub use super::cross_entropy::input::CrossEntropy;
     pub use super::cross_entropy::ops::CrossEntropyOps;
     pub use super::dropout::Dropout;
+    pub use super::dropout::ops::DropoutOps;
     pub use super::embed_layer_norm::input::{
         EmbedLayerNorm, EmbedLayerNormGradients, Gradient, Needs, Rows,
     };

@@ -125,7 +125,7 @@ impl Token {
     }
 }
 
-/// Tells a field that is null from one that is not there.
+/// Tells a field that is null from one that is missing.
 fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<bool>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }

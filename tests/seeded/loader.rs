@@ -187,7 +187,7 @@ fn long_loader(dir: &Path, index: Option<WindowIndex>) -> TrainingLoader {
     TrainingLoader::new(corpus, collator(dir), 8, 150, 7, &Device::default()).unwrap()
 }
 
-/// Overwrites bytes of the text by what is not UTF-8, so that whoever reads them fails.
+/// Overwrites bytes of the text by bytes that are not UTF-8, so that reading them fails.
 fn break_text(dir: &Path, place: impl FnOnce(usize) -> usize) {
     let path = dir.join("text");
     let mut text = fs::read(&path).unwrap();

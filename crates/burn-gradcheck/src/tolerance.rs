@@ -1,4 +1,4 @@
-//! How equal two gradients must be.
+//! The tolerance within which two gradients must agree.
 
 use burn::tensor::DType;
 use std::fmt;

@@ -4,8 +4,9 @@
 
 use super::input::{AddLayerNorm, AddLayerNormNeeds};
 use super::reference;
+use crate::operator::dropout::ops::DropoutOps;
+use burn::backend::backend_extension;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, backend_extension};
 
 /// The end of a transformer block, `y = LayerNorm(residual + Dropout(x + bias))`, and its gradient. On tensors:
 /// [`functional::add_layer_norm`](crate::functional::add_layer_norm).
@@ -30,7 +31,7 @@ use burn::backend::{Backend, backend_extension};
     Remote: cfg(feature = "remote"),
     Autodiff,
 )]
-pub trait AddLayerNormOps: Backend {
+pub trait AddLayerNormOps: DropoutOps {
     /// y alone, [N, H].
     fn add_layer_norm(#[extension_type] input: AddLayerNorm<Self>) -> FloatTensor<Self> {
         reference::with_statistics::<Self>(input).0

@@ -1,13 +1,14 @@
 //! The operator made of Burn's primitive operations.
 
 use super::input::{AddLayerNorm, AddLayerNormNeeds};
+use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::rows;
+use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, TensorMetadata};
 
 /// y [N, H], mean and rstd [N, 1].
-pub(super) fn with_statistics<B: Backend>(
+pub(super) fn with_statistics<B: DropoutOps>(
     input: AddLayerNorm<B>,
 ) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
     let (y, mean, rstd) = rows::layer_norm::<B>(sum::<B>(&input), &input.gamma, &input.beta, input.epsilon);
@@ -15,7 +16,7 @@ pub(super) fn with_statistics<B: Backend>(
 }
 
 /// The gradients that `needs` asks for, each in the dtype of its operand.
-pub(super) fn backward<B: Backend>(
+pub(super) fn backward<B: DropoutOps>(
     input: AddLayerNorm<B>,
     mean: FloatTensor<B>,
     rstd: FloatTensor<B>,
@@ -39,7 +40,7 @@ pub(super) fn backward<B: Backend>(
 }
 
 /// residual + Dropout(x + bias), wide.
-fn sum<B: Backend>(input: &AddLayerNorm<B>) -> FloatTensor<B> {
+fn sum<B: DropoutOps>(input: &AddLayerNorm<B>) -> FloatTensor<B> {
     let x = wide::<B>(input.x.clone());
     let bias = rows::vector::<B>(&input.bias, &x);
     let x = B::float_add(x, bias);

@@ -44,7 +44,7 @@ use burn::prelude::*;
 /// A remote device runs what its worker's device does.
 ///
 /// Flex has a kernel, which computes a block of rows of one head at a time. NdArray and the CubeCL devices run the
-/// reference with a backward that saves as little; every other device runs it with Burn's backward. In a browser and on
+/// reference with a backward that saves as little; every other device runs it with Burn's backward. On
 /// devices that are not named here, dropout's mask is Burn's own.
 /// [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
 ///

@@ -4,8 +4,9 @@
 
 use super::input::{Attention, AttentionNeeds};
 use super::reference;
+use crate::operator::dropout::ops::DropoutOps;
+use burn::backend::backend_extension;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, backend_extension};
 
 /// Multi-head attention of each sequence to itself, and its gradient. On tensors:
 /// [`functional::attention`](crate::functional::attention). For each sequence and head:
@@ -30,7 +31,7 @@ use burn::backend::{Backend, backend_extension};
     Remote: cfg(feature = "remote"),
     Autodiff,
 )]
-pub trait AttentionOps: Backend {
+pub trait AttentionOps: DropoutOps {
     /// O alone, [N, H].
     fn packed_attention(#[extension_type] input: Attention<Self>) -> FloatTensor<Self> {
         reference::with_statistics::<Self>(input).0

@@ -2,12 +2,13 @@
 
 use super::input::{Attention, AttentionNeeds};
 use super::rectangle::Rectangle;
+use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 
 /// O [N, H], the maximum and the inverse sum of each row [B, A, L, 1].
-pub(super) fn with_statistics<B: Backend>(
+pub(super) fn with_statistics<B: DropoutOps>(
     input: Attention<B>,
 ) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
     let (weights, max, inverse_sum) = weights::<B>(&input);
@@ -32,7 +33,7 @@ pub(super) fn context<B: Backend>(input: &Attention<B>, weights: FloatTensor<B>)
 }
 
 /// The gradients that `needs` asks for, each in the dtype of its operand.
-pub(super) fn backward<B: Backend>(
+pub(super) fn backward<B: DropoutOps>(
     input: Attention<B>,
     max: FloatTensor<B>,
     inverse_sum: FloatTensor<B>,

@@ -89,7 +89,7 @@ pub struct Norm {
 ///
 /// Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the
 /// reference with a backward that saves as little, and so does a CubeCL device if dtypes are mixed or it has too
-/// few buffer bindings; every other device runs it with Burn's backward. In a browser and on devices that are not
+/// few buffer bindings; every other device runs it with Burn's backward. On devices that are not
 /// named here, dropout's mask is Burn's own. [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
 ///
 /// # Panics

@@ -6,8 +6,9 @@
 use super::cube::metadata;
 use super::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs};
 use super::reference;
+use crate::operator::dropout::ops::DropoutOps;
+use burn::backend::backend_extension;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, backend_extension};
 
 /// Gather, sum, normalise, drop: `y = Dropout(LayerNorm(words + token_types + positions))`, and its gradient. On
 /// tensors: [`functional::embed_layer_norm`](crate::functional::embed_layer_norm).
@@ -40,7 +41,7 @@ use burn::backend::{Backend, backend_extension};
     Fusion: cfg(feature = "_cubecl"),
     Autodiff,
 )]
-pub trait EmbeddingOps: Backend {
+pub trait EmbeddingOps: DropoutOps {
     /// y alone, [B, S, H].
     #[fusion(meta = metadata::y)]
     fn embed_layer_norm(#[extension_type] input: EmbedLayerNorm<Self>) -> FloatTensor<Self> {

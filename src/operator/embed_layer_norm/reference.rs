@@ -3,6 +3,7 @@
 //! Generic over the backend, so `Dispatch` is one of them: on devices that the extension's macro does not list
 //! (remote, capture, LibTorch) Burn's own autodiff differentiates [`embed_layer_norm`].
 
+use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs, Rows};
 use crate::operator::rows;
@@ -11,7 +12,7 @@ use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, IntDType, Shape, Slice};
 
 /// y, [B, S, H].
-pub(crate) fn embed_layer_norm<B: Backend>(input: EmbedLayerNorm<B>) -> FloatTensor<B> {
+pub(crate) fn embed_layer_norm<B: DropoutOps>(input: EmbedLayerNorm<B>) -> FloatTensor<B> {
     let sum = sum::<B>(&input);
     let dtype = sum.dtype();
     let sum = wide::<B>(sum);
@@ -22,7 +23,7 @@ pub(crate) fn embed_layer_norm<B: Backend>(input: EmbedLayerNorm<B>) -> FloatTen
 }
 
 /// y [B, S, H], mean and rstd [B, S, 1].
-pub(crate) fn with_statistics<B: Backend>(
+pub(crate) fn with_statistics<B: DropoutOps>(
     input: EmbedLayerNorm<B>,
 ) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
     let sum = sum::<B>(&input);
@@ -33,7 +34,7 @@ pub(crate) fn with_statistics<B: Backend>(
 }
 
 /// The gradients that `needs` asks for, each in the dtype of its operand: tables share y's.
-pub(crate) fn backward<B: Backend>(
+pub(crate) fn backward<B: DropoutOps>(
     input: EmbedLayerNorm<B>,
     mean: FloatTensor<B>,
     rstd: FloatTensor<B>,

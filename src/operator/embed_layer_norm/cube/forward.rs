@@ -1,16 +1,9 @@
 //! The forward pass: one kernel, one cube per token.
 
-use super::mask::Mask;
-use super::row::{column, cube_sum, factors};
 use super::source::Sources;
+use crate::operator::cube::mask::Mask;
+use crate::operator::cube::row::{Statistics, column, factors, layer_norm, zeros};
 use burn_cubecl::cubecl::{self, prelude::*};
-
-/// mean and rstd, [tokens].
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct Statistics<W: Float> {
-    mean: Box<[W]>,
-    rstd: Box<[W]>,
-}
 
 #[cube(launch, address_type = "dynamic")]
 pub(super) fn forward<T: Float, W: Float, I: Int>(
@@ -31,51 +24,28 @@ pub(super) fn forward<T: Float, W: Float, I: Int>(
     if token >= tokens {
         terminate!();
     }
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
-    let length = W::cast_from(comptime!(hidden as u32));
-
     let starts = sources.starts(token);
-    let mut x = Array::<W>::new(slots);
-    let mut sum = W::new(0.0);
+    let mut x = zeros::<W>(slots);
     #[unroll(slots <= 16)]
     for i in 0..slots {
         let column = column(i, units);
-        x[i] = W::new(0.0);
         if column < hidden {
             x[i] = sources.sum::<W>(&starts, column);
         }
-        sum += x[i];
     }
-    let mean = cube_sum::<W>(sum, &mut scratch, units) / length;
-
-    let mut squares = W::new(0.0);
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        if column(i, units) < hidden {
-            x[i] -= mean;
-            squares += x[i] * x[i];
-        }
-    }
-    let variance = cube_sum::<W>(squares, &mut scratch, units) / length;
-    let rstd = W::new(1.0) / (variance + epsilon.get::<W>()).sqrt();
-
     let factors = factors::<W, I>(mask, token, slots, units);
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        let column = column(i, units);
-        if column < hidden {
-            let value = x[i] * rstd * W::cast_from(gamma[column]) + W::cast_from(beta[column]);
-            y[token * hidden + column] = T::cast_from(value * factors[i]);
-        }
-    }
-    #[comptime]
-    match &mut statistics {
-        ComptimeOption::Some(statistics) => {
-            if UNIT_POS == 0 {
-                statistics.mean[token] = mean;
-                statistics.rstd[token] = rstd;
-            }
-        }
-        ComptimeOption::None => {}
-    }
+    let epsilon = epsilon.get::<W>();
+    layer_norm::<T, W>(
+        &mut x,
+        &factors,
+        gamma,
+        beta,
+        epsilon,
+        y,
+        &mut statistics,
+        token,
+        hidden,
+        units,
+        slots,
+    );
 }

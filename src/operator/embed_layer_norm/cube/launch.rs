@@ -1,46 +1,40 @@
 //! Launches: the forward, and the backward as far as it is the same for all summands.
 
-use super::backward::{self, LANES, Totals};
-use super::forward::{self, StatisticsLaunch};
-use super::row::slots;
-use super::setup::{Input, Setup, UNITS, address_type};
+use super::setup::{Input, Setup};
+use super::{backward, forward};
+use crate::operator::cube::launch::buffer;
+use crate::operator::cube::row::StatisticsLaunch;
 use crate::operator::embed_layer_norm::input::{EmbedLayerNormGradients, Needs, Rows};
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
-use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
-
-/// Partial sums of what is summed over all tokens, at most.
-const PARTIALS: usize = 1024;
 
 impl Setup {
     /// y [B, S, H] and, if asked for, mean and rstd [B, S, 1].
     pub(super) fn forward(&self, input: &Input, statistics: bool) -> (CubeTensor, Option<[CubeTensor; 2]>) {
-        let tokens = self.batch * self.seq;
-        let y = self.empty([self.batch, self.seq, self.hidden], self.dtypes.float);
-        let statistics =
-            statistics.then(|| [(); 2].map(|()| self.empty([self.batch, self.seq, 1], self.dtypes.wide)));
+        let on = &self.on;
+        let y = on.empty([self.batch, self.seq, on.hidden], on.float);
+        let statistics = statistics.then(|| [(); 2].map(|()| on.empty([self.batch, self.seq, 1], on.wide)));
         let statistics_args = statistics
             .clone()
             .map(|[mean, rstd]| StatisticsLaunch::new(mean.into_buffer_arg(), rstd.into_buffer_arg()));
         forward::forward::launch(
-            &self.client,
-            self.cubes(tokens),
-            CubeDim::new_1d(self.units as u32),
-            self.address_type,
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
             self.sources(input),
-            into_contiguous(input.gamma.clone()).into_buffer_arg(),
-            into_contiguous(input.beta.clone()).into_buffer_arg(),
-            self.scalar(input.epsilon),
-            self.mask(input).into(),
+            buffer(input.gamma.clone()),
+            buffer(input.beta.clone()),
+            on.scalar(input.epsilon),
+            on.mask(&input.dropout, self.ids).into(),
             y.clone().into_buffer_arg(),
             statistics_args.into(),
-            tokens,
-            self.hidden,
-            self.units,
-            slots(self.hidden, self.units),
-            [self.dtypes.float, self.dtypes.wide, self.dtypes.ids].map(dtype_to_elem_type),
+            on.rows,
+            on.hidden,
+            on.units,
+            on.slots(),
+            on.dtypes(self.ids),
         );
         (y, statistics)
     }
@@ -54,94 +48,61 @@ impl Setup {
         grad: CubeTensor,
         [words, token_types, positions, gamma, beta]: Needs,
     ) -> EmbedLayerNormGradients<CubeBackend> {
-        let tokens = self.batch * self.seq;
+        let on = &self.on;
         let rows = [(words, &input.words), (token_types, &input.token_types), (positions, &input.positions)];
         let needed = || rows.iter().filter(|(needed, _)| *needed).map(|(_, rows)| *rows);
         let is_total = |rows: &Rows<_>| matches!(rows, Rows::Row { .. });
-        let totals = Totals { gamma, beta, sum: needed().any(is_total) };
-        let planes = [totals.gamma, totals.beta, totals.sum].into_iter().filter(|&needed| needed).count();
+        let totals = gamma || beta || needed().any(is_total);
         let stores = needed().any(|rows| !is_total(rows) && !matches!(rows, Rows::Absent));
-        if planes == 0 && !stores {
+        if !totals && !stores {
             return EmbedLayerNormGradients::new([const { None }; 5]);
         }
 
-        // At least four, so that the partial sums are few beside the gradient itself.
-        let per_cube = tokens.div_ceil(PARTIALS).max(4);
-        let cubes = tokens.div_ceil(per_cube);
-        let sum = stores.then(|| self.empty([self.batch, self.seq, self.hidden], self.dtypes.wide));
-        let partials = (planes > 0).then(|| self.empty([planes, cubes, self.hidden], self.dtypes.wide));
+        let sum = stores.then(|| on.empty([self.batch, self.seq, on.hidden], on.wide));
+        let partials = on.partials(if totals { 3 } else { 0 });
         backward::backward::launch(
-            &self.client,
-            self.cubes(cubes),
-            CubeDim::new_1d(self.units as u32),
-            self.address_type,
+            &on.client,
+            on.cubes(on.shares()),
+            on.cube_dim(),
+            on.address_type,
             self.sources(input),
-            into_contiguous(input.gamma.clone()).into_buffer_arg(),
-            self.mask(input).into(),
-            into_contiguous(mean).into_buffer_arg(),
-            into_contiguous(rstd).into_buffer_arg(),
-            into_contiguous(grad).into_buffer_arg(),
+            buffer(input.gamma.clone()),
+            on.mask(&input.dropout, self.ids).into(),
+            buffer(mean),
+            buffer(rstd),
+            buffer(grad),
             sum.clone().map(CubeTensor::into_buffer_arg).into(),
             partials.clone().map(CubeTensor::into_buffer_arg).into(),
-            tokens,
-            per_cube,
-            totals,
-            self.hidden,
-            self.units,
-            slots(self.hidden, self.units),
-            [self.dtypes.float, self.dtypes.wide, self.dtypes.ids].map(dtype_to_elem_type),
+            on.rows,
+            on.rows_per_cube(),
+            on.hidden,
+            on.units,
+            on.slots(),
+            on.dtypes(self.ids),
         );
 
-        let total = |plane: usize, output: CubeTensor, row: usize| {
+        let of_row = |table: &CubeTensor, row: usize| {
+            let output = on.zeros_like(table);
             let start = if row > 0 { row * output.meta.strides()[0] } else { 0 };
-            self.total(partials.clone()?, plane * cubes * self.hidden, cubes, output, start)
+            on.total(partials.clone()?, 2..3, output.clone(), start, 0);
+            Some(output)
         };
-        let vector = |plane| total(plane, self.empty([self.hidden], self.dtypes.float), 0);
         let [words, token_types, positions] = rows.map(|(needed, rows)| {
             if !needed {
                 return None;
             }
             match rows {
                 Rows::Absent => None,
-                Rows::Values(_) => Some(cast(sum.clone()?, self.dtypes.float)),
+                Rows::Values(_) => Some(cast(sum.clone()?, on.float)),
                 Rows::Range { table, first } => Some(self.add_batch(sum.clone()?, table, *first)),
-                Rows::Row { table, row } => total(planes - 1, self.zeros_like(table), *row),
+                Rows::Row { table, row } => of_row(table, *row),
                 Rows::Lookup { table, ids, padding_idx } => {
                     Some(self.scatter(sum.clone()?, table, ids, *padding_idx))
                 }
             }
         });
-        let gamma = gamma.then(|| vector(0)).flatten();
-        let beta = beta.then(|| vector(usize::from(totals.gamma))).flatten();
-        EmbedLayerNormGradients::new([words, token_types, positions, gamma, beta])
-    }
-
-    /// Adds `rows` rows of `partials` up into `output` from `start` on.
-    fn total(
-        &self,
-        partials: CubeTensor,
-        first: usize,
-        rows: usize,
-        output: CubeTensor,
-        start: usize,
-    ) -> Option<CubeTensor> {
-        let units = self.max_units;
-        let lanes = if units == UNITS { LANES } else { 1 };
-        backward::total::launch(
-            &self.client,
-            self.cubes(self.hidden.div_ceil(units / lanes)),
-            CubeDim::new_1d(units as u32),
-            address_type([&partials, &output]),
-            partials.into_buffer_arg(),
-            output.clone().into_tensor_arg(),
-            first,
-            rows,
-            start,
-            self.hidden,
-            units,
-            lanes,
-            [self.dtypes.float, self.dtypes.wide].map(dtype_to_elem_type),
-        );
-        Some(output)
+        let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2));
+        let vector = |needed: bool, i: usize| vectors.as_ref().filter(|_| needed).map(|all| all[i].clone());
+        EmbedLayerNormGradients::new([words, token_types, positions, vector(gamma, 0), vector(beta, 1)])
     }
 }

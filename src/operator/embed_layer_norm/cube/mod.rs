@@ -8,9 +8,7 @@
 mod backward;
 mod forward;
 mod launch;
-mod mask;
 pub(super) mod metadata;
-mod row;
 mod scatter;
 mod setup;
 mod sort;
@@ -60,5 +58,5 @@ impl EmbeddingOps for CubeBackend {
 /// Whether the kernels take the input, rather than leave it to the reference.
 #[cfg(all(test, feature = "flex"))]
 pub(super) fn takes(input: &EmbedLayerNorm<burn::backend::Cube>) -> bool {
-    setup::Dtypes::of(input).is_some()
+    setup::ids_dtype(input).is_some()
 }

@@ -21,14 +21,14 @@ impl Setup {
     /// [tokens, 2]: row and token, by row and then by token. Tokens of the row `pad` come last, with `rows` as row.
     pub(super) fn sorted(&self, ids: &CubeTensor, rows: u32, pad: u32) -> CubeTensor {
         let tokens = self.batch * self.seq;
-        let units = self.max_units;
-        let cubes = self.cubes(tokens.div_ceil(units));
+        let units = self.on.max_units;
+        let cubes = self.on.cubes(tokens.div_ceil(units));
         let dim = CubeDim::new_1d(units as u32);
         let addresses = AddressType::from_len(2 * tokens);
         let mut run = RUN.next_multiple_of(units);
-        let mut places = self.empty([tokens, 2], DType::U32);
+        let mut places = self.on.empty([tokens, 2], DType::U32);
         sort::launch(
-            &self.client,
+            &self.on.client,
             cubes.clone(),
             dim,
             addresses,
@@ -39,12 +39,12 @@ impl Setup {
             rows,
             pad,
             units,
-            dtype_to_elem_type(self.dtypes.ids),
+            dtype_to_elem_type(self.ids),
         );
         while run < tokens {
-            let merged = self.empty([tokens, 2], DType::U32);
+            let merged = self.on.empty([tokens, 2], DType::U32);
             merge::launch(
-                &self.client,
+                &self.on.client,
                 cubes.clone(),
                 dim,
                 addresses,

@@ -1,7 +1,8 @@
 //! Launches that turn the sum's gradient into a table's.
 
 use super::scatter;
-use super::setup::{Setup, address_type};
+use super::setup::Setup;
+use crate::operator::cube::launch::address_type;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::tensor::CubeTensor;
@@ -25,17 +26,17 @@ impl Setup {
         let rows = table.meta.shape()[0] as u32;
         let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
         let places = self.sorted(ids, rows, pad);
-        let gradient = self.zeros_like(table);
+        let gradient = self.on.zeros_like(table);
         let per_segment = tokens.isqrt().max(SEGMENT);
         let segments = tokens.div_ceil(per_segment);
-        let partials = self.empty([segments, 2, self.hidden], self.dtypes.wide);
-        let units = COLUMNS.min(self.max_units).min(self.hidden);
-        let cubes = segments * self.hidden.div_ceil(units);
+        let partials = self.on.empty([segments, 2, self.on.hidden], self.on.wide);
+        let units = COLUMNS.min(self.on.max_units).min(self.on.hidden);
+        let cubes = segments * self.on.hidden.div_ceil(units);
         let addresses = address_type([&places, &sum, &partials, &gradient]);
-        let dtypes = [self.dtypes.float, self.dtypes.wide].map(dtype_to_elem_type);
+        let dtypes = [self.on.float, self.on.wide].map(dtype_to_elem_type);
         scatter::add_runs::launch(
-            &self.client,
-            self.cubes(cubes),
+            &self.on.client,
+            self.on.cubes(cubes),
             CubeDim::new_1d(units as u32),
             addresses,
             places.clone().into_buffer_arg(),
@@ -45,14 +46,14 @@ impl Setup {
             tokens,
             per_segment,
             rows,
-            self.hidden,
+            self.on.hidden,
             units,
             dtypes,
         );
         if segments > 1 {
             scatter::join::launch(
-                &self.client,
-                self.cubes(cubes),
+                &self.on.client,
+                self.on.cubes(cubes),
                 CubeDim::new_1d(units as u32),
                 addresses,
                 places.into_buffer_arg(),
@@ -61,7 +62,7 @@ impl Setup {
                 tokens,
                 per_segment,
                 rows,
-                self.hidden,
+                self.on.hidden,
                 units,
                 dtypes,
             );
@@ -72,19 +73,19 @@ impl Setup {
     /// The gradient of a table whose rows from `first` on every sequence reads, given that of the sum, [B, S, H].
     pub(super) fn add_batch(&self, sum: CubeTensor, table: &CubeTensor, first: usize) -> CubeTensor {
         let rows = table.meta.shape()[0];
-        let gradient = self.empty([rows, self.hidden], self.dtypes.float);
+        let gradient = self.on.empty([rows, self.on.hidden], self.on.float);
         scatter::add_batch::launch(
-            &self.client,
-            self.cubes((rows * self.hidden).div_ceil(self.max_units)),
-            CubeDim::new_1d(self.max_units as u32),
+            &self.on.client,
+            self.on.cubes((rows * self.on.hidden).div_ceil(self.on.max_units)),
+            CubeDim::new_1d(self.on.max_units as u32),
             address_type([&sum, &gradient]),
             sum.into_buffer_arg(),
             gradient.clone().into_buffer_arg(),
             first,
             self.batch,
             self.seq,
-            self.hidden,
-            [self.dtypes.float, self.dtypes.wide].map(dtype_to_elem_type),
+            self.on.hidden,
+            [self.on.float, self.on.wide].map(dtype_to_elem_type),
         );
         gradient
     }

@@ -1,10 +1,22 @@
 //! Dropout's mask, as [`crate::operator::philox`] defines it.
 
+use crate::operator::philox;
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::DType;
 use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::tensor::CubeTensor;
+
+/// The mask of `seed`, read as integers of dtype `ints`, with factors in `wide`.
+pub(crate) fn mask_args<I: Int>(seed: CubeTensor, prob: f64, ints: DType, wide: DType) -> MaskLaunch<I> {
+    let (threshold, scale) = philox::threshold_and_scale(prob);
+    let seed = into_contiguous(cast(seed, ints)).into_tensor_arg();
+    MaskLaunch::new(seed, threshold, InputScalar::new(scale, dtype_to_elem_type(wide)))
+}
 
 /// The mask's seed, threshold and scale.
 #[derive(CubeType, CubeLaunch)]
-pub(super) struct Mask<I: Int> {
+pub(crate) struct Mask<I: Int> {
     seed: OwnedTensor<I>,
     /// An element whose word is below is dropped.
     threshold: u32,
@@ -15,7 +27,7 @@ pub(super) struct Mask<I: Int> {
 #[cube]
 impl<I: Int> Mask<I> {
     /// What dropout multiplies the four columns of `counter` by.
-    pub(super) fn factors<W: Float>(&self, token: usize, counter: usize) -> Array<W> {
+    pub(crate) fn factors<W: Float>(&self, token: usize, counter: usize) -> Array<W> {
         let scale = self.scale.get::<W>();
         let words = philox4x32_10(
             counter as u32,

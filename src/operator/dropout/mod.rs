@@ -2,15 +2,19 @@
 
 #![cfg_attr(feature = "ndarray", allow(deprecated))] // what the derive generates names Burn's NdArray
 
-use super::device::draws_masks;
-use super::philox::{GROUP, Mask};
+#[cfg(feature = "_cubecl")]
+mod cube;
+pub(crate) mod ops;
+
+use super::device::is_listed;
+#[cfg(feature = "flex")]
+use super::philox::Mask;
 use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{
-    Backend, Dispatch, DispatchAutodiffContext, ExtensionType, TensorMetadata, try_read_sync,
-};
+use burn::backend::{Backend, Dispatch, DispatchAutodiffContext, ExtensionType};
 use burn::prelude::*;
 use burn::tensor::Distribution;
+use ops::DropoutOps;
 
 /// The elements that dropout keeps; a field of the operators' inputs in [`ops`](crate::ops). On tensors see
 /// [`add_layer_norm`](crate::functional::add_layer_norm).
@@ -34,7 +38,7 @@ pub enum Dropout<B: Backend> {
 impl Dropout<Dispatch> {
     /// The dropout of an operator with these float inputs: active on an autodiff device, if `prob` > 0.
     ///
-    /// `None` if it is active, but the device's mask has to be Burn's own.
+    /// `None` if it is active, but on a device that the operators do not know: its mask has to be Burn's own.
     ///
     /// # Panics
     ///
@@ -48,7 +52,7 @@ impl Dropout<Dispatch> {
             prob > 0.0 && tensor.autodiff != DispatchAutodiffContext::Disabled
         };
         let Some(tensor) = inputs.into_iter().find(is_active) else { return Some(Self::Inactive) };
-        if !draws_masks(&tensor.kind) {
+        if !is_listed(&tensor.kind) {
             return None;
         }
         let device = Tensor::<1>::from_dispatch(tensor.clone()).device();
@@ -67,39 +71,21 @@ impl<B: Backend> Dropout<B> {
     }
 
     /// The mask, its seed read back.
-    ///
-    /// # Panics
-    ///
-    /// On a device that cannot be read without waiting for a browser's event loop; dropout there is Burn's own.
+    #[cfg(feature = "flex")]
     pub(crate) fn mask(&self) -> Option<Mask> {
         let Self::Philox { seed, prob } = self else { return None };
-        let Some(Ok(data)) = try_read_sync(B::int_into_data(seed.clone())) else {
-            panic!("the seed of a dropout mask could not be read from its device")
-        };
-        let words: Vec<u32> = data.iter::<u32>().collect();
-        Some(Mask::new(std::array::from_fn(|i| words[i]), *prob))
+        Some(ops::read_mask::<B>(seed.clone(), *prob))
     }
 
-    /// The elements of `tensor` that are kept, scaled. The mask is made on the host.
-    ///
-    /// A token is an index into all axes but the last, row-major; a column is an index into the last.
-    pub(crate) fn apply(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        let Some(mask) = self.mask() else { return tensor };
-        let shape = tensor.shape();
-        let columns = shape[shape.num_dims() - 1];
-        let mut factors = Vec::with_capacity(shape.num_elements());
-        for token in 0..(shape.num_elements() / columns.max(1)) as u64 {
-            for group in 0..columns.div_ceil(GROUP) {
-                let columns = GROUP.min(columns - group * GROUP);
-                let words = mask.words(token, group as u32);
-                factors.extend(
-                    words[..columns].iter().map(|&word| if mask.keeps(word) { mask.scale } else { 0.0 }),
-                );
-            }
+    /// The elements of `tensor` that are kept, scaled.
+    pub(crate) fn apply(&self, tensor: FloatTensor<B>) -> FloatTensor<B>
+    where
+        B: DropoutOps,
+    {
+        match self {
+            Self::Inactive => tensor,
+            Self::Philox { seed, prob } => B::dropout(tensor, seed.clone(), *prob),
         }
-        let factors = TensorData::new(factors, shape).convert_dtype(tensor.dtype());
-        let factors = B::float_from_data(factors, &tensor.device());
-        B::float_mul(tensor, factors)
     }
 }
 

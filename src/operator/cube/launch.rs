@@ -1,0 +1,110 @@
+//! What the launches of one call have in common: sizes, dtypes, arguments.
+
+use crate::operator::cube::mask::{MaskLaunch, mask_args};
+use crate::operator::cube::row;
+use crate::operator::dropout::Dropout;
+use crate::operator::dtype::computed_in;
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::cubecl::calculate_cube_count_elemwise;
+use burn_cubecl::cubecl::ir::ElemType;
+use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeDevice};
+
+/// Units of a cube, at most: what every WebGPU device offers.
+pub(crate) const UNITS: usize = 256;
+
+/// Launches on rows of one length.
+pub(crate) struct RowLaunch {
+    pub(crate) client: Client,
+    pub(crate) device: CubeDevice,
+    pub(crate) rows: usize,
+    /// Values of a row.
+    pub(crate) hidden: usize,
+    /// Of values.
+    pub(crate) float: DType,
+    /// Of statistics and sums.
+    pub(crate) wide: DType,
+    /// Of a cube, at most.
+    pub(crate) max_units: usize,
+    /// Of a cube that works on a row.
+    pub(crate) units: usize,
+    pub(crate) address_type: AddressType,
+}
+
+impl RowLaunch {
+    /// On the device of `like`, whose values are computed in f32 or f64.
+    pub(crate) fn new(like: &CubeTensor, [rows, hidden]: [usize; 2]) -> Self {
+        let client = like.client.clone();
+        let hardware = &client.properties().hardware;
+        let max_units = UNITS.min(hardware.max_units_per_cube.min(hardware.max_cube_dim.0) as usize);
+        Self {
+            device: like.device.clone(),
+            rows,
+            hidden,
+            float: like.dtype,
+            wide: computed_in(like.dtype),
+            max_units,
+            units: max_units.min(16 * hidden.div_ceil(64)),
+            address_type: AddressType::from_len(rows * hidden),
+            client,
+        }
+    }
+
+    /// A tensor whose values are still to be written.
+    pub(crate) fn empty<const D: usize>(&self, shape: [usize; D], dtype: DType) -> CubeTensor {
+        empty_device_contiguous_dtype(self.client.clone(), self.device.clone(), Shape::new(shape), dtype)
+    }
+
+    pub(crate) fn zeros_like(&self, tensor: &CubeTensor) -> CubeTensor {
+        zeros_client(self.client.clone(), self.device.clone(), tensor.meta.shape().clone(), self.float)
+    }
+
+    /// As many cubes, or a few more if the device needs more than one dimension for them.
+    pub(crate) fn cubes(&self, count: usize) -> CubeCount {
+        calculate_cube_count_elemwise(&self.client, count, CubeDim::new_1d(1))
+    }
+
+    /// The units of a cube that works on a row.
+    pub(crate) fn cube_dim(&self) -> CubeDim {
+        CubeDim::new_1d(self.units as u32)
+    }
+
+    /// Columns that one unit takes at most.
+    pub(crate) fn slots(&self) -> usize {
+        row::slots(self.hidden, self.units)
+    }
+
+    pub(crate) fn scalar(&self, value: f64) -> InputScalar {
+        InputScalar::new(value, dtype_to_elem_type(self.wide))
+    }
+
+    /// `seed` is read as integers of dtype `ints`.
+    pub(crate) fn mask<I: Int>(&self, dropout: &Dropout<CubeBackend>, ints: DType) -> Option<MaskLaunch<I>> {
+        let Dropout::Philox { seed, prob } = dropout else { return None };
+        Some(mask_args(seed.clone(), *prob, ints, self.wide))
+    }
+
+    /// `float`, `wide` and `ints` as kernels take them.
+    pub(crate) fn dtypes(&self, ints: DType) -> [ElemType; 3] {
+        [self.float, self.wide, ints].map(dtype_to_elem_type)
+    }
+}
+
+/// Whether there are kernels for values of `dtype`.
+pub(crate) fn is_computed(dtype: DType) -> bool {
+    matches!(computed_in(dtype), DType::F32 | DType::F64)
+}
+
+/// A tensor as an argument, its values side by side.
+pub(crate) fn buffer(tensor: CubeTensor) -> BufferArg {
+    into_contiguous(tensor).into_buffer_arg()
+}
+
+/// The width that addresses into the largest of the tensors need.
+pub(crate) fn address_type<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> AddressType {
+    tensors.into_iter().map(CubeTensor::required_address_type).max().unwrap_or_default()
+}
