@@ -34,6 +34,7 @@ fn inner<B: AttentionOps, C: CheckpointStrategy>(input: Attention<Autodiff<B, C>
         key: input.key.into_primitive(),
         value: input.value.into_primitive(),
         lengths: input.lengths,
+        starts: input.starts,
         heads: input.heads,
         scale: input.scale,
         bias: match input.bias {

@@ -6,7 +6,7 @@
 
 use crate::operator::dropout::Dropout;
 use crate::operator::path::Path;
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, ExtensionType, TensorMetadata};
 
 /// The summand of the scaled scores, the `bias` of [`functional::attention`](crate::functional::attention).
@@ -30,6 +30,8 @@ pub struct Attention<B: Backend> {
     pub value: FloatTensor<B>,
     /// Tokens of each sequence, N in all.
     pub lengths: Vec<usize>,
+    /// The same on the device: the first row of each sequence, and N, [B + 1].
+    pub starts: IntTensor<B>,
     /// A.
     pub heads: usize,
     /// What scores are multiplied by, usually 1 / √d.
@@ -65,13 +67,19 @@ impl<B: Backend> Attention<B> {
     /// # Panics
     ///
     /// If `heads` is 0.
-    pub fn new([query, key, value]: [FloatTensor<B>; 3], lengths: Vec<usize>, heads: usize) -> Self {
+    pub fn new(
+        [query, key, value]: [FloatTensor<B>; 3],
+        lengths: Vec<usize>,
+        starts: IntTensor<B>,
+        heads: usize,
+    ) -> Self {
         let [_, hidden] = query.shape().dims();
         Self {
             query,
             key,
             value,
             lengths,
+            starts,
             heads,
             scale: 1.0 / ((hidden / heads) as f64).sqrt(),
             bias: ScoreBias::Absent,

@@ -49,6 +49,7 @@ impl Attention<Remote> {
         let mut call = Call::on(&self.query);
         let to = call.arguments();
         to.tensors([self.query, self.key, self.value]);
+        to.tensor(self.starts);
         to.count(self.lengths.len());
         self.lengths.into_iter().for_each(|length| to.count(length));
         to.count(self.heads);
@@ -72,6 +73,7 @@ impl<B: BackendIr> Attention<B> {
             query: from.float(),
             key: from.float(),
             value: from.float(),
+            starts: from.int(),
             lengths: (0..from.count()).map(|_| from.count()).collect(),
             heads: from.count(),
             scale: from.real(),

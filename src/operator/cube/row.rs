@@ -62,27 +62,48 @@ pub(crate) fn factors<W: Float, I: Int>(
 /// `scratch` has a place for each unit and sixteen more.
 #[cube]
 pub(crate) fn cube_sum<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
+    cube_fold::<W>(value, scratch, units, false)
+}
+
+/// The largest `value` of the cube's units, for all of them, as [`cube_sum`].
+#[cube]
+pub(crate) fn cube_max<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
+    cube_fold::<W>(value, scratch, units, true)
+}
+
+#[cube]
+fn cube_fold<W: Float>(
+    value: W,
+    scratch: &mut Shared<[W]>,
+    #[comptime] units: usize,
+    #[comptime] largest: bool,
+) -> W {
     let stride = comptime!(units.min(16));
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
     sync_cube();
     if unit < stride {
-        let mut sum = W::new(0.0);
+        let mut all = scratch[unit];
         #[unroll]
-        for i in 0..comptime!(units.div_ceil(stride)) {
+        for i in 1..comptime!(units.div_ceil(stride)) {
             if comptime!((i + 1) * stride <= units) || unit + i * stride < units {
-                sum += scratch[unit + i * stride];
+                all = fold::<W>(all, scratch[unit + i * stride], largest);
             }
         }
-        scratch[units + unit] = sum;
+        scratch[units + unit] = all;
     }
     sync_cube();
-    let mut sum = W::new(0.0);
+    let mut all = scratch[units];
     #[unroll]
-    for i in 0..stride {
-        sum += scratch[units + i];
+    for i in 1..stride {
+        all = fold::<W>(all, scratch[units + i], largest);
     }
-    sum
+    all
+}
+
+#[cube]
+fn fold<W: Float>(a: W, b: W, #[comptime] largest: bool) -> W {
+    if comptime!(largest) { max(a, b) } else { a + b }
 }
 
 /// mean and rstd of each row.
