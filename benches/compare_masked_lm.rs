@@ -16,6 +16,7 @@ mod race;
 mod whole_model;
 
 use counting_allocator::Counting;
+use masked_lm_table::Case;
 use mimalloc::MiMalloc;
 use race::Race;
 
@@ -24,5 +25,9 @@ use race::Race;
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 fn main() {
-    masked_lm_table::print(&whole_model::models(), Race { rounds: 5, turn: 2000.0, warm_up: 0 });
+    masked_lm_table::print(
+        &whole_model::models(),
+        &[Case::DEFAULT],
+        Race { rounds: 5, turn: 2000.0, warm_up: 0 },
+    );
 }

@@ -20,6 +20,7 @@ use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use counting_allocator::Counting;
 use launches::launches;
+use masked_lm_table::Case;
 use mimalloc::MiMalloc;
 use race::Race;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     let shapes = if is_quick { &SHAPES[..1] } else { &SHAPES };
     match part {
         "operator" => operator_table::print(shapes),
-        "steps" => masked_lm_table::print(&models(is_quick), race(is_quick)),
+        "steps" => masked_lm_table::print(&models(is_quick), &cases(is_quick), race(is_quick)),
         "launches" => print_launches(shapes, &models(is_quick)),
         _ => {
             eprintln!("usage: gpu operator|steps|launches [quick]");
@@ -59,6 +60,12 @@ fn models(is_quick: bool) -> Vec<(&'static str, BertModelConfig)> {
     let embeddings = BertEmbeddingsConfig::bert_base_uncased().with_hidden_size(64).with_vocab_size(1000);
     let tiny = BertModelConfig::new(embeddings).with_num_hidden_layers(2).with_num_attention_heads(2);
     vec![("tiny (2 layers, H 64)", tiny.with_intermediate_size(256))]
+}
+
+fn cases(is_quick: bool) -> Vec<Case> {
+    let without = Case { drops: false, ..Case::DEFAULT };
+    let large = Case { shape: [32, 512], ..Case::DEFAULT };
+    if is_quick { vec![Case::DEFAULT, without] } else { vec![Case::DEFAULT, without, large] }
 }
 
 /// More steps than on a CPU, where a step takes seconds.
@@ -94,7 +101,7 @@ fn print_launches(shapes: &[[usize; 2]], models: &[(&str, BertModelConfig)]) {
     for (name, config) in models {
         device.memory_cleanup();
         let autodiff = device.clone().autodiff();
-        let batch = masked_lm_table::batch(config, &autodiff);
+        let batch = masked_lm_table::batch(config, Case::DEFAULT.shape, &autodiff);
         let mut training = Training::new(BertForMaskedLmConfig::new(config.clone()).init(&autodiff));
         let launches = settled(&device, || training.step(|model| model.forward(&batch).loss));
         let reserved = device.memory_pool_usage().map_or(f64::NAN, |usage| usage.bytes_reserved as f64 / 1e6);

@@ -3,12 +3,15 @@
 # nor Rust nor this repository.
 #
 #     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is wgpu (default), vulkan, cuda or rocm
-#     FOLDER/gpu.sh [--quick] [OUTPUT]          on the machine with the GPU
+#     FOLDER/gpu.sh [--quick] [--part NAME]... [OUTPUT]    on the machine with the GPU
 #
-# A run has four parts: the behaviour suite, kernel launches and bytes, the input layer's times and those of whole
-# training steps. It ends with a table of the parts, and with exit status 1 if one of them failed. Everything that is
-# printed is kept in OUTPUT (default: burn-bert-gpu in the current folder). --quick takes small sizes, to see that
-# everything runs, on a software adapter for one.
+# A run has four parts: the behaviour suite (suite), kernel launches and bytes (launches), the input layer's times
+# (operator) and those of whole training steps (steps). --part runs one of them alone. A part is ended after
+# BURN_BERT_PART_SECONDS, 570 unless set. A run ends with a table of the parts, and with exit status 1 if one of them failed.
+# Everything that is printed is kept in OUTPUT (default: burn-bert-gpu in the current folder), from one run to the next.
+# --quick takes small sizes, to see that everything runs, on a software adapter for one.
+#
+# Vulkan's loader travels with the folder, for a machine that has none; a driver is looked for where containers hide it.
 #
 # In the folder programs are compressed; a run unpacks them into OUTPUT for as long as it takes.
 #
@@ -44,6 +47,9 @@ build() {
     cp -r tests/fixtures/{masked_lm,classifiers,sentences} "$folder/tests/fixtures"
     cp benches/peers/{peer,bench_transformers,bench_masked_lm_torch}.py "$folder/benches/peers"
     cp benches/gpu.sh "$folder"
+    local loader
+    loader=$(ldconfig -p | sed -n 's/.*libvulkan\.so\.1 .*x86-64.* => //p' | head -n 1)
+    [ -z "$loader" ] || cp -L "$loader" "$folder/libvulkan.so.1"
     { echo "$device" && git describe --always --dirty 2>/dev/null || echo unknown; } >"$folder/version"
     local size
     size=$(du -sm --apparent-size "$folder" | cut -f1)
@@ -55,17 +61,23 @@ build() {
 }
 
 run() {
-    local size=() output=burn-bert-gpu
-    if [ "${1:-}" = --quick ]; then
-        size=(quick)
+    local size=() parts=() output=burn-bert-gpu
+    while [[ ${1:-} == --* ]]; do
+        case $1 in
+        --quick) size=(quick) ;;
+        --part) parts+=("${2:?--part needs a name}") && shift ;;
+        *) echo "gpu.sh: no option '$1'" >&2 && exit 2 ;;
+        esac
         shift
-    fi
+    done
+    [ ${#parts[@]} -gt 0 ] || parts=(suite launches operator steps)
     mkdir -p "${1:-$output}"
     output=$(cd "${1:-$output}" && pwd)
     local device commit
     { read -r device && read -r commit; } <"$here/version"
     export BURN_DEVICE=$device BURN_BERT_ROOT=$here
     find_python
+    find_vulkan
     local name summary=$output/summary.md failed=0
     for name in backend gpu; do
         gzip -dc "$here/$name.gz" >"$output/$name"
@@ -74,13 +86,16 @@ run() {
     printf '| part | result | seconds |\n|---|---|---|\n' >"$summary"
     echo "burn-bert $commit on $device"
     cd "$output"
-    part suite ./backend "$device::"
-    part launches ./gpu launches "${size[@]}"
-    part operator ./gpu operator "${size[@]}"
-    part steps ./gpu steps "${size[@]}"
+    for name in "${parts[@]}"; do
+        case $name in
+        suite) part suite ./backend "$device::" ;;
+        launches | operator | steps) part "$name" ./gpu "$name" "${size[@]}" ;;
+        *) echo "gpu.sh: no part '$name'; there are suite, launches, operator and steps" >&2 && exit 2 ;;
+        esac
+    done
     rm backend gpu
-    for name in launches operator steps; do
-        printf '\n' && cat "$output/$name.txt"
+    for name in "${parts[@]}"; do
+        [ "$name" = suite ] || { printf '\n' && cat "$output/$name.txt"; }
     done
     printf '\n' && cat "$summary"
     return $failed
@@ -99,12 +114,23 @@ print("cuda" if torch.cuda.is_available() else "cpu")' 2>/dev/null); then
     fi
 }
 
+# Lets programs find Vulkan's loader in the folder and the driver's description, where the system has neither.
+find_vulkan() {
+    if [ -e "$here/libvulkan.so.1" ] && ! ldconfig -p | grep -q 'libvulkan\.so\.1'; then
+        export LD_LIBRARY_PATH=$here${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    fi
+    compgen -G '/usr/share/vulkan/icd.d/*.json' >/dev/null || compgen -G '/etc/vulkan/icd.d/*.json' >/dev/null && return
+    local driver
+    driver=$(find /usr/local /opt -name '*_icd*.json' -path '*vulkan*' 2>/dev/null | head -n 1)
+    [ -z "$driver" ] || export VK_DRIVER_FILES=${VK_DRIVER_FILES:-$driver}
+}
+
 # NAME COMMAND...: runs a part, adds a line to the summary.
 part() {
     local name=$1 start=$SECONDS result
     shift
     printf '\n== %s\n' "$name"
-    if "$@" >"$output/$name.txt" 2>"$output/$name.log"; then
+    if timeout "${BURN_BERT_PART_SECONDS:-570}" "$@" >"$output/$name.txt" 2>"$output/$name.log"; then
         result=ok
     else
         result="**failed** (exit status $?), see $output/$name.log"

@@ -99,7 +99,6 @@ mod error;
 pub mod model;
 mod operator;
 pub mod optim;
-#[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
 mod regular_file;
 #[cfg(feature = "remote")]
 pub mod remote;
@@ -117,7 +116,7 @@ pub use embeddings::{
 pub use error::{EmbeddingTable, Error, Result};
 #[cfg(feature = "flex")]
 pub use operator::cpu::matrix_kernel;
-pub use operator::{functional, ops};
+pub use operator::functional;
 
 /// The examples of the README and of the guides, compiled and run as documentation tests.
 #[cfg(doctest)]

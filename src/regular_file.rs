@@ -1,4 +1,4 @@
-//! Opening the files that a checkpoint or a tokenizer is made of.
+//! Opening files that may be anything.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File, Metadata};
@@ -41,6 +41,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
 }
 
 /// Whether anything has this name, be it a link to nowhere.
+#[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
 pub(crate) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }

@@ -13,26 +13,43 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use std::cell::RefCell;
 
-const BATCH: usize = 8;
-const SEQ: usize = 128;
 const MASK: u32 = 103;
 
+/// A step's batch, [B, S], and whether its model drops out.
+#[derive(Clone, Copy)]
+pub struct Case {
+    pub shape: [usize; 2],
+    pub drops: bool,
+}
+
+impl Case {
+    pub const DEFAULT: Self = Self { shape: [8, 128], drops: true };
+
+    fn row(self, model: &str) -> String {
+        let [batch, seq] = self.shape;
+        format!("{model}, {batch} × {seq}{}", if self.drops { "" } else { ", no dropout" })
+    }
+}
+
 /// Trains each model for some steps and prints how fast.
-pub fn print(models: &[(&str, BertModelConfig)], race: Race) {
+pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
     let torch = RefCell::new(Peer::python("bench_masked_lm_torch.py"));
     println!("{}", contestants(&[&torch.borrow()]));
-    println!("{BATCH} × {SEQ} tokens; medians of tokens per second, ratios of burn-bert to them\n");
+    println!("medians of tokens per second, ratios of burn-bert to them\n");
     println!(
-        "| model | burn-bert | PyTorch | ratio | head on masked tokens | ratio | and fused AdamW | ratio | \
-         and bf16 autocast | ratio |"
+        "| step | burn-bert | PyTorch | ratio | head on masked tokens | ratio | and fused AdamW | ratio | \
+         in TF32 | ratio | with bf16 autocast | ratio |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    let has_tf32 = std::env::var("BURN_BERT_TORCH_DEVICE").is_ok_and(|device| device == "cuda");
     let mut notes = Vec::new();
-    for (name, config) in models {
+    for (name, case, config) in models.iter().flat_map(|(name, config)| {
+        cases.iter().map(move |&case| (case.row(name), case, with_dropout(config, case.drops)))
+    }) {
         let device = Device::default().autodiff();
         device.seed(0);
         let model: BertForMaskedLm = BertForMaskedLmConfig::new(config.clone()).init(&device);
-        let windows = windows(config);
+        let windows = windows(&config, case.shape);
         let batch = collated(&windows, &device);
         let plain = collated(&windows, &device.clone().inner());
         let exchange = Exchange::new(
@@ -52,36 +69,45 @@ pub fn print(models: &[(&str, BertModelConfig)], race: Race) {
             let mut torch = torch.borrow_mut();
             torch.as_mut().map_or_else(Vec::new, |torch| torch.time(&exchange.case(kind), steps))
         };
-        let [own, every, masked, fused, bf16] = race
+        let [own, every, masked, fused, tf32, bf16] = race
             .run([
                 Box::new(|steps| time(steps, &mut step)),
                 Box::new(|steps| ask("every", steps)),
                 Box::new(|steps| ask("masked", steps)),
                 Box::new(|steps| ask("fused", steps)),
+                Box::new(|steps| if has_tf32 { ask("tf32", steps) } else { Vec::new() }),
                 Box::new(|steps| ask("bf16", steps)),
             ])
-            .map(|milliseconds| (BATCH * SEQ) as f64 / milliseconds * 1e3);
-        let others = [every, masked, fused, bf16].map(|other| rate_against(own, other)).join(" | ");
+            .map(|milliseconds| case.shape.iter().product::<usize>() as f64 / milliseconds * 1e3);
+        let others = [every, masked, fused, tf32, bf16].map(|other| rate_against(own, other)).join(" | ");
         println!("| {name} | {own:.0} | {others} |");
         let ((), peak) = count(&mut step);
         let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("masked")));
-        notes.push(note(name, &training.breakdown(loss), peak.peak, theirs));
+        notes.push(note(&name, &training.breakdown(loss), peak.peak, theirs));
     }
     println!("\n{}", notes.join("\n"));
 }
 
 /// The batch that everyone trains on.
 #[allow(dead_code)] // every benchmark takes what it needs
-pub fn batch(config: &BertModelConfig, device: &Device) -> MaskedLmBatch {
-    collated(&windows(config), device)
+pub fn batch(config: &BertModelConfig, shape: [usize; 2], device: &Device) -> MaskedLmBatch {
+    collated(&windows(config, shape), device)
+}
+
+fn with_dropout(config: &BertModelConfig, drops: bool) -> BertModelConfig {
+    if drops {
+        return config.clone();
+    }
+    let embeddings = config.embeddings.clone().with_hidden_dropout_prob(0.0);
+    BertModelConfig { embeddings, ..config.clone() }.with_attention_probs_dropout_prob(0.0)
 }
 
 /// Ids without a mask among them.
-fn windows(config: &BertModelConfig) -> Vec<Vec<u32>> {
+fn windows(config: &BertModelConfig, [batch, seq]: [usize; 2]) -> Vec<Vec<u32>> {
     let vocab_size = config.embeddings.vocab_size as u32;
     let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut window = || (0..SEQ).map(|_| rng.random_range(MASK + 1..vocab_size)).collect();
-    (0..BATCH).map(|_| window()).collect()
+    let mut window = || (0..seq).map(|_| rng.random_range(MASK + 1..vocab_size)).collect();
+    (0..batch).map(|_| window()).collect()
 }
 
 /// All masked tokens become `[MASK]`, so that the peer can be told which they are.
@@ -94,7 +120,8 @@ fn collated(windows: &[Vec<u32>], device: &Device) -> MaskedLmBatch {
 
 fn rows(batch: &MaskedLmBatch) -> Vec<Vec<u32>> {
     let ids: Vec<u32> = batch.input.input_ids().expect("ids").into_data().iter().collect();
-    ids.chunks(SEQ).map(<[u32]>::to_vec).collect()
+    let [_, seq] = batch.input.dims();
+    ids.chunks(seq).map(<[u32]>::to_vec).collect()
 }
 
 /// What the masked tokens were, −100 elsewhere.

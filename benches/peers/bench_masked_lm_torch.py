@@ -8,6 +8,7 @@ A case is `kind directory`, see peer.py; the directory holds a checkpoint and th
     every   the model unmodified: scores for every token, also for those that are not masked
     masked  the same modules, the head on the masked tokens alone
     fused   as `masked`, with AdamW(fused=True)
+    tf32    as `fused`, with TF32 products
     bf16    as `fused`, under bf16 autocast
 """
 
@@ -33,7 +34,8 @@ def make(kind, directory):
         vectors = model.bert(input_ids=inputs).last_hidden_state[is_masked]
         return cross_entropy(model.cls(vectors), labels[is_masked])
 
-    return step(model, loss, fused=kind in ("fused", "bf16"), bf16=kind == "bf16")
+    fused = kind in ("fused", "tf32", "bf16")
+    return step(model, loss, fused=fused, tf32=kind == "tf32", bf16=kind == "bf16")
 
 
 serve(make)

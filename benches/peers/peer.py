@@ -6,7 +6,7 @@ started with a number of threads, prints its versions, and answers lines on stdi
     peak CASE         the most bytes that one run allocates on the device
     loss CASE         what `loss()` of the case gives, without dropout
 
-Driven line by line, so that the contestants take turns and see the same machine. BURN_BERT_TORCH_DEVICE names
+Driven line by line, so that the contestants are interleaved under the same conditions. BURN_BERT_TORCH_DEVICE names
 PyTorch's device; unset, it is the CPU.
 """
 
@@ -89,12 +89,13 @@ def optimizer(model, fused):
     return torch.optim.AdamW(groups, lr=1e-4, fused=fused)
 
 
-def step(model, loss, fused=False, bf16=False):
+def step(model, loss, fused=False, tf32=False, bf16=False):
     """A training step on `loss()`, clipped to a norm of 1, with the loss for the asking."""
     adamw = optimizer(model, fused)
     model.train()
 
     def run():
+        torch.backends.cuda.matmul.allow_tf32 = tf32
         adamw.zero_grad(set_to_none=True)
         with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16):
             value = loss()

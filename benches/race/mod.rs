@@ -21,11 +21,17 @@ pub struct Race {
     pub warm_up: usize,
 }
 
+/// Milliseconds of a run beyond which a contestant is left out, such as PyTorch's bf16 on a CPU without instructions for it.
+const LONGEST_RUN: f64 = 30e3;
+
 impl Race {
-    /// The median milliseconds of each contestant's runs; NaN for one that does none.
+    /// The median milliseconds of each contestant's runs; NaN for one that does none, or takes too long.
     pub fn run<const N: usize>(&self, mut contestants: [Contestant; N]) -> [f64; N] {
         let runs = contestants.each_mut().map(|contestant| {
-            contestant(2);
+            // A first run may compile kernels; one that takes so long twice is not in the race.
+            if !contestant(2).last().is_some_and(|&time| time < LONGEST_RUN) {
+                return 0;
+            }
             let once = median(contestant(2));
             let runs = (self.turn / once).clamp(1.0, 200.0) as usize;
             if runs > 1 {
@@ -36,7 +42,9 @@ impl Race {
         let mut times = [const { Vec::new() }; N];
         for _ in 0..self.rounds {
             for ((contestant, times), &runs) in contestants.iter_mut().zip(&mut times).zip(&runs) {
-                times.extend(contestant(runs));
+                if runs > 0 {
+                    times.extend(contestant(runs));
+                }
             }
         }
         times.map(median)

@@ -6,6 +6,8 @@
 //! checkpoints and logs and two pictures: the loss and the confusion matrix. The model with the best validation is
 //! saved. Ctrl-C stops after the current batch; `--resume` continues from the last validation.
 
+#[path = "../command_line/mod.rs"]
+mod command_line;
 #[path = "../pictures/confusion.rs"]
 mod confusion;
 #[path = "../devices/mod.rs"]
@@ -32,8 +34,10 @@ use burn_bert::training::{
     TextColumns, Training,
 };
 use clap::Parser;
+use command_line::print_line;
 use mimalloc::MiMalloc;
 use settings::Settings;
+use std::io::{Write, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -74,7 +78,6 @@ struct Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    args.settings.validate()?;
     let workers = args.workers.clone();
     workers.train(|| Ok(vec![Device::default()]), move |devices| fine_tune(&args, &devices))
 }
@@ -82,12 +85,13 @@ fn main() -> Result<()> {
 fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let settings = &args.settings;
     let device = devices[0].clone();
-    let run = Run::open(&args.output, settings, args.resume)?;
-    let best = run.losses()?.best_epoch();
-    if let (Some(patience), Some(best)) = (settings.patience, best)
-        && run.finished_epochs() >= best + patience
+    let run =
+        if args.resume { Run::resume(&args.output, settings) } else { Run::create(&args.output, settings) }?;
+    let patience = settings.patience.map(|epochs| Patience { epochs });
+    if let Some(patience) = &patience
+        && patience.is_over(&run.losses()?, run.finished_epochs())
     {
-        println!("the run stopped early and is done: validation {best} was the best, and its model is saved");
+        print_line("the run stopped early and is done; its best model is saved");
         return Ok(());
     }
 
@@ -96,7 +100,8 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let train = LabelledTexts::open(&args.train, &columns)?;
     let valid = LabelledTexts::open_with_names(&args.valid, &columns, train.names())?;
     let names = train.names().clone();
-    println!("{} texts to train on, {} to validate on, of {:?}", train.len(), valid.len(), names.names());
+    let (count, held_out) = (train.len(), valid.len());
+    print_line(format_args!("{count} texts to train on, {held_out} to validate on, of {:?}", names.names()));
 
     // The model: what the checkpoint has, and a new classifier.
     device.seed(settings.seed);
@@ -107,7 +112,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         &args.checkpoint,
         &device.clone().autodiff(),
     )?;
-    eprint!("{report}");
+    let _ = write!(stderr(), "{report}");
     let model = adapt(model, settings);
 
     // The batches.
@@ -125,7 +130,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         .starting_after(run.finished_epochs());
     let valid = LabelledLoader::new(valid, batcher, settings.batch_size, &device)?;
     let (before, _) = validate(&model, &valid)?;
-    run.begin(settings, before)?;
+    run.begin(before, &[&args.train, &args.valid])?;
     run.copy_companions(&args.checkpoint)?;
 
     // The training.
@@ -140,7 +145,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     };
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
     let interrupter = Interrupter::new();
-    let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
+    let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((
             LossMetric::new(),
             AccuracyMetric::new(),
@@ -148,20 +153,18 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
             ConfusionMetric::matthews(),
         ))
         .grads_accumulation(settings.accumulation)
-        .with_default_checkpointers() // the last two, and the best
         .num_epochs(settings.epochs)
         .with_training_strategy(TrainingStrategy::Default(devices::strategy(devices)))
         .renderer(args.workers.progress(&interrupter, run.finished_epochs()))
         .with_interrupter(interrupter.clone());
-    if let Some(epochs) = settings.patience {
-        training = training.early_stopping(Patience { epochs });
-    }
-    if run.finished_epochs() > 0 {
-        training = training.checkpoint(run.finished_epochs());
+    let model = Training::new(model).with_max_grad_norm(1.0);
+    let mut training = run.checkpointed(training, &model)?; // the last two, and the best
+    if let Some(patience) = patience {
+        training = training.early_stopping(patience);
     }
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
     let start = Instant::now();
-    let learner = Learner::new(Training::new(model).with_max_grad_norm(1.0), optimizer, schedule);
+    let learner = Learner::new(model, optimizer, schedule);
     let LearningResult { model, renderer, interrupted, error } = training.launch(learner);
     drop(renderer); // gives the terminal back
     let seconds = start.elapsed().as_secs_f64();
@@ -171,7 +174,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let was_stopped = error.is_some() || interrupted.is_some();
     let model = match losses.best_epoch().filter(|_| !was_stopped) {
         Some(best) => {
-            println!("of {} validations number {best} was the best", losses.valid.len());
+            print_line(format_args!("of {} validations number {best} was the best", losses.valid.len()));
             run.model_of(best, model)?
         }
         None => model,
@@ -182,14 +185,15 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let (after, matrix) = validate(&model, &valid)?;
     loss::draw(&losses, batches, before, "Cross-entropy", &run.folder().join("loss.svg"))?;
     confusion::draw(&matrix, &names, &run.folder().join("confusion.svg"))?;
-    print!("{}", matrix.to_text(&names));
-    println!("validation loss {after:.4} (before: {before:.4}), accuracy {:.4}", matrix.accuracy());
-    println!("{seconds:.0} s of training; saved {}", args.output.display());
+    print_line(matrix.to_text(&names).trim_end());
+    let accuracy = matrix.accuracy();
+    print_line(format_args!("validation loss {after:.4} (before: {before:.4}), accuracy {accuracy:.4}"));
+    print_line(format_args!("{seconds:.0} s of training; saved {}", args.output.display()));
     if let Some(error) = error {
         bail!("training stopped: {error}");
     }
     if interrupted.is_some() {
-        println!("stopped; --resume goes on from validation {}", run.last_checkpoint()?);
+        print_line(format_args!("stopped; --resume goes on from validation {}", run.last_checkpoint()?));
     }
     Ok(())
 }

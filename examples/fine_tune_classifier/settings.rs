@@ -1,41 +1,39 @@
 //! The settings of a run.
 
 use crate::TextColumns;
-use anyhow::{Result, ensure};
+use crate::command_line::{count, not_negative};
 use burn_bert::training::{Column, LabelKind};
 use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
 
 /// A run is resumed with the settings that it began with.
-#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug)]
 pub struct Settings {
     /// Passes over the texts; each is followed by a validation.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = count())]
     pub epochs: usize,
 
     /// Texts in a batch.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = count())]
     pub batch_size: usize,
 
     /// Batches in an optimiser step (gradient accumulation).
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = count())]
     pub accumulation: usize,
 
     /// Tokens of a text, [CLS] and [SEP] included; longer texts are cut.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = count())]
     pub max_length: usize,
 
     /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
-    #[arg(long, default_value_t = 5e-5)]
+    #[arg(long, default_value_t = 5e-5, value_parser = not_negative)]
     pub learning_rate: f64,
 
     /// What each layer's learning rate is of that of the layer above it, in (0, 1]; the head has the highest.
     #[arg(long, value_name = "FACTOR")]
-    #[serde(default)]
     pub layer_decay: Option<f64>,
 
     /// AdamW's weight decay; biases and LayerNorm are not decayed.
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value_t = 0.01, value_parser = not_negative)]
     pub weight_decay: f64,
 
     /// A part of the model that is not trained.
@@ -43,11 +41,11 @@ pub struct Settings {
     pub freeze: Option<Part>,
 
     /// Train LoRA adapters of this rank in the layers, and the head, instead of all parameters.
-    #[arg(long, value_name = "RANK")]
+    #[arg(long, value_name = "RANK", value_parser = count())]
     pub lora: Option<usize>,
 
     /// Stop when the validation loss has not fallen for this many epochs.
-    #[arg(long, value_name = "EPOCHS")]
+    #[arg(long, value_name = "EPOCHS", value_parser = count())]
     pub patience: Option<usize>,
 
     /// The seed of all random numbers.
@@ -72,7 +70,7 @@ pub struct Settings {
 }
 
 /// A part of the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// Word, position and token-type tables, and their LayerNorm.
     Embeddings,
@@ -89,20 +87,6 @@ impl Settings {
             Some(pair) => columns.with_pair(column(pair)),
             None => columns,
         }
-    }
-
-    pub fn validate(&self) -> Result<()> {
-        for (name, value) in [
-            ("--epochs", self.epochs),
-            ("--batch-size", self.batch_size),
-            ("--accumulation", self.accumulation),
-            ("--max-length", self.max_length),
-            ("--lora", self.lora.unwrap_or(1)),
-            ("--patience", self.patience.unwrap_or(1)),
-        ] {
-            ensure!(value > 0, "{name} is 0, but must be at least 1");
-        }
-        Ok(())
     }
 }
 

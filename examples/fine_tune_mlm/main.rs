@@ -6,6 +6,8 @@
 //! loss. Ctrl-C (in the dashboard `q`, then `s`) stops after the current batch and saves; `--resume` continues from the
 //! last validation.
 
+#[path = "../command_line/mod.rs"]
+mod command_line;
 #[path = "../devices/mod.rs"]
 mod devices;
 #[path = "../devices/gpus.rs"]
@@ -26,14 +28,13 @@ use burn_bert::training::{
     Corpus, MaskedLmCollatorConfig, Patience, Run, Training, TrainingLoader, ValidationLoader,
 };
 use clap::Parser;
+use command_line::print_line;
 use mimalloc::MiMalloc;
 use settings::Settings;
+use std::io::{Write, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The file with the starts of the text's windows, which a resumed run reads instead of finding them again.
-const INDEX: &str = "windows.json";
 
 /// An allocator that keeps its pages makes training faster; see docs/performance.md.
 #[global_allocator]
@@ -46,7 +47,7 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
 
-    /// A UTF-8 text file. It is streamed, so it may be larger than the memory.
+    /// A UTF-8 text file. Its tokens are kept in memory, in about as many bytes as an English text has.
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
 
@@ -79,66 +80,54 @@ fn main() -> Result<()> {
 fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let settings = &args.settings;
     let device = devices[0].clone();
-    let run = Run::open(&args.output, settings, args.resume)?;
-    let best = run.losses()?.best_epoch();
-    if let (Some(patience), Some(best)) = (settings.patience, best)
-        && run.finished_epochs() >= best + patience
+    let run =
+        if args.resume { Run::resume(&args.output, settings) } else { Run::create(&args.output, settings) }?;
+    let patience = settings.patience.map(|epochs| Patience { epochs });
+    if let Some(patience) = &patience
+        && patience.is_over(&run.losses()?, run.finished_epochs())
     {
-        println!("the run stopped early and is done: validation {best} was the best, and its model is saved");
+        print_line("the run stopped early and is done; its best model is saved");
         return Ok(());
     }
     let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
     device.seed(settings.seed); // for a head that the checkpoint lacks
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device.clone().autodiff())?;
-    eprint!("{report}");
+    let _ = write!(stderr(), "{report}");
     let tokenizer =
         BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.embeddings.config())?;
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer)
         .with_mlm_probability(settings.mlm_probability)
         .with_whole_word_masking(settings.whole_words)
         .try_init()?;
-    let mut corpus = Corpus::open(&args.text, tokenizer, settings.seq_len)?;
-    if let Some(index) = run.read(INDEX)? {
-        corpus = corpus.with_index(index)?;
-    }
-    let held_out = corpus.held_out(settings.held_out)?;
-    println!(
+    let corpus = Corpus::open(&args.text, tokenizer, settings.seq_len)?;
+    let held_out = corpus.held_out(settings.held_out);
+    print_line(format_args!(
         "{}: {} parameters; {} windows of {} tokens held out",
         args.checkpoint.display(),
         model.num_params(),
         held_out.len(),
         settings.seq_len
-    );
-    let batches = settings.eval_every * settings.accumulation * devices.len();
-    let train = TrainingLoader::new(
-        corpus.clone(),
-        collator.clone(),
-        settings.batch_size,
-        batches,
-        settings.seed,
-        &device,
-    )?
-    .starting_after(run.finished_epochs());
+    ));
+    let batches = settings.batches(devices.len())?;
+    let train =
+        TrainingLoader::new(corpus, collator.clone(), settings.batch_size, batches, settings.seed, &device)?
+            .starting_after(run.finished_epochs());
     let valid = ValidationLoader::new(held_out, collator, settings.batch_size, settings.seed, &device)?;
     let before = held_out_loss(&model, &valid)?;
-    println!("held out before: loss {before:.3}, perplexity {:.2}", before.exp());
-    run.begin(settings, before)?;
-    run.write(INDEX, corpus.index()?)?;
+    print_line(format_args!("held out before: loss {before:.3}, perplexity {:.2}", before.exp()));
+    run.begin(before, &[&args.text])?;
     run.copy_companions(&args.checkpoint)?;
 
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
     let model = Training::new(model).with_max_grad_norm(settings.max_grad_norm());
-    let mut training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
+    let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .grads_accumulation(settings.accumulation)
-        .with_default_checkpointers()
         .num_epochs(settings.epochs())
         .with_training_strategy(TrainingStrategy::Default(devices::strategy(devices)));
-    if run.finished_epochs() > 0 {
-        training = training.checkpoint(run.finished_epochs());
-    }
-    if let Some(validations) = settings.patience {
-        training = training.early_stopping(Patience { epochs: validations });
+    let mut training = run.checkpointed(training, &model)?;
+    if let Some(patience) = patience.clone() {
+        training = training.early_stopping(patience);
     }
     let interrupter = Interrupter::new();
     let training = training
@@ -155,12 +144,15 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     model.model.save_pretrained(&args.output)?;
     let losses = run.losses()?;
     let was_stopped = error.is_some() || interrupted.is_some();
-    let best = losses.best_epoch().filter(|_| settings.patience.is_some() && !was_stopped);
+    let best = losses.best_epoch().filter(|_| patience.is_some() && !was_stopped);
     let model = match best {
         Some(best) => {
             let model = run.model_of(best, model)?.model;
             model.save_pretrained(&args.output)?;
-            println!("of {} validations number {best} was the best; its model is saved", losses.valid.len());
+            print_line(format_args!(
+                "of {} validations number {best} was the best; its model is saved",
+                losses.valid.len()
+            ));
             model
         }
         None => model.model,
@@ -169,21 +161,25 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let picture = run.folder().join("loss.svg");
     picture::draw(&losses, batches, before, "Masked-language-model loss", &picture)?;
 
-    println!("held out after:  loss {after:.3}, perplexity {:.2} (before: {:.2})", after.exp(), before.exp());
-    let tokens = losses.train.len().saturating_sub(run.finished_epochs() * batches)
+    print_line(format_args!(
+        "held out after:  loss {after:.3}, perplexity {:.2} (before: {:.2})",
+        after.exp(),
+        before.exp()
+    ));
+    let tokens = losses.train.len().saturating_sub(run.finished_epochs().saturating_mul(batches))
         * settings.batch_size
         * settings.seq_len;
-    println!(
+    print_line(format_args!(
         "{tokens} tokens in {seconds:.0} s, validation included: {:.0} tokens/s",
         tokens as f64 / seconds
-    );
-    println!("saved {} and {}", args.output.display(), picture.display());
+    ));
+    print_line(format_args!("saved {} and {}", args.output.display(), picture.display()));
     if let Some(error) = error {
         bail!("training stopped: {error}");
     }
     if interrupted.is_some() {
         let step = run.last_checkpoint()? * settings.eval_every;
-        println!("stopped; --resume goes on from the last validation, after step {step}");
+        print_line(format_args!("stopped; --resume goes on from the last validation, after step {step}"));
     }
     Ok(())
 }

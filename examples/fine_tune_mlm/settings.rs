@@ -1,31 +1,31 @@
 //! The settings of a run.
 
-use anyhow::{Result, ensure};
+use crate::command_line::{count, not_negative};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
 
 /// A run is resumed with the settings that it began with.
-#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug)]
 pub struct Settings {
     /// Optimiser steps.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = count())]
     pub steps: usize,
 
     /// Optimiser steps between validations; each is followed by a checkpoint.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = count())]
     pub eval_every: usize,
 
     /// Windows in a batch.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = count())]
     pub batch_size: usize,
 
     /// Batches in an optimiser step (gradient accumulation).
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = count())]
     pub accumulation: usize,
 
     /// GPUs that share each optimiser step, each with its own batches: those of the first kind that is compiled in and
     /// has that many. With more than one, the order of dropout's seeds varies, and no run repeats another exactly.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = count())]
     pub devices: usize,
 
     /// Tokens in a window, [CLS] and [SEP] included; at most the model's limit, 512 for BERT.
@@ -33,23 +33,23 @@ pub struct Settings {
     pub seq_len: usize,
 
     /// Maximum number of validation windows, from all over the text. One in twenty is held out and not trained on.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = count())]
     pub held_out: usize,
 
     /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
-    #[arg(long, default_value_t = 5e-5)]
+    #[arg(long, default_value_t = 5e-5, value_parser = not_negative)]
     pub learning_rate: f64,
 
     /// AdamW's weight decay; biases and LayerNorm are not decayed.
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value_t = 0.01, value_parser = not_negative)]
     pub weight_decay: f64,
 
     /// The largest norm of all gradients together; 0 for no limit.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = not_negative)]
     pub max_grad_norm: f64,
 
     /// The share of tokens that are masked.
-    #[arg(long, default_value_t = 0.15)]
+    #[arg(long, default_value_t = 0.15, value_parser = not_negative)]
     pub mlm_probability: f64,
 
     /// Mask whole words instead of single tokens.
@@ -57,7 +57,7 @@ pub struct Settings {
     pub whole_words: bool,
 
     /// Stop when the held-out loss has not fallen for this many validations, and save the best model.
-    #[arg(long, value_name = "VALIDATIONS")]
+    #[arg(long, value_name = "VALIDATIONS", value_parser = count())]
     pub patience: Option<usize>,
 
     /// The seed of all random numbers.
@@ -84,22 +84,14 @@ impl Settings {
         }
     }
 
+    /// Batches between validations, of all devices together.
+    pub fn batches(&self, devices: usize) -> Result<usize> {
+        let batches = self.eval_every.checked_mul(self.accumulation);
+        let batches = batches.and_then(|batches| batches.checked_mul(devices));
+        batches.context("--eval-every times --accumulation is too large")
+    }
+
     pub fn validate(&self) -> Result<()> {
-        for (name, value) in [
-            ("--steps", self.steps),
-            ("--eval-every", self.eval_every),
-            ("--batch-size", self.batch_size),
-            ("--accumulation", self.accumulation),
-            ("--held-out", self.held_out),
-            ("--patience", self.patience.unwrap_or(1)),
-        ] {
-            ensure!(value > 0, "{name} is 0, but must be at least 1");
-        }
-        ensure!(
-            self.max_grad_norm >= 0.0 && self.max_grad_norm.is_finite(),
-            "--max-grad-norm is {}, but must be above 0, or 0 for no limit",
-            self.max_grad_norm
-        );
         ensure!(
             self.steps.is_multiple_of(self.eval_every),
             "--steps {} is not a multiple of --eval-every {}",

@@ -2,7 +2,7 @@
 
 use burn::backend::DispatchTensorKind;
 
-/// Whether the extensions' macros know the device; they panic on all others.
+/// Whether the operators know the device, see [`run`](super::run::run).
 pub(crate) fn is_listed(kind: &DispatchTensorKind) -> bool {
     match kind {
         #[cfg(feature = "flex")]

@@ -1,4 +1,4 @@
-//! Fused operators. Each is a trait, generic over the backend, with a reference implementation and its own backward.
+//! Fused operators. Each has a reference, generic over the backend, a backward of its own, and kernels.
 
 mod add_layer_norm;
 mod attention;
@@ -8,15 +8,19 @@ pub(crate) mod cpu;
 mod cross_entropy;
 #[cfg(feature = "_cubecl")]
 mod cube;
-#[cfg(any(feature = "ndarray", feature = "_cubecl"))]
-mod default_bodies;
 pub(crate) mod device;
 mod dropout;
 pub(crate) mod dtype;
 mod embed_layer_norm;
 #[cfg(feature = "flex")]
 pub(crate) mod flex;
+#[cfg(feature = "_cubecl")]
+mod fusion;
 mod graph;
+mod inputs;
+mod kernels;
+#[cfg(any(feature = "remote", feature = "_cubecl"))]
+mod later;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
 mod path;
@@ -24,6 +28,9 @@ mod philox;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 mod rows;
+mod run;
+#[cfg(feature = "remote")]
+mod wire;
 
 /// The fused operators on tensors, without a module.
 pub mod functional {
@@ -35,23 +42,4 @@ pub mod functional {
     pub(crate) use super::embed_layer_norm::functional::lookup;
     pub use super::embed_layer_norm::functional::{Norm, Rows, embed_layer_norm};
     pub use super::path::on_reference_path;
-}
-
-/// The operators as extensions of Burn's backends. To call them on tensors, use [`functional`]; to add a backend,
-/// implement the traits.
-pub mod ops {
-    pub use super::add_layer_norm::input::{AddLayerNorm, AddLayerNormNeeds};
-    pub use super::add_layer_norm::ops::AddLayerNormOps;
-    pub use super::attention::input::{Attention, AttentionNeeds, ScoreBias};
-    pub use super::attention::ops::AttentionOps;
-    pub use super::bias_gelu::input::{BiasGelu, BiasGeluNeeds};
-    pub use super::bias_gelu::ops::BiasGeluOps;
-    pub use super::cross_entropy::input::CrossEntropy;
-    pub use super::cross_entropy::ops::CrossEntropyOps;
-    pub use super::dropout::Dropout;
-    pub use super::dropout::ops::DropoutOps;
-    pub use super::embed_layer_norm::input::{
-        EmbedLayerNorm, EmbedLayerNormGradients, Gradient, Needs, Rows,
-    };
-    pub use super::embed_layer_norm::ops::EmbeddingOps;
 }

@@ -4,11 +4,11 @@ use std::cell::Cell;
 
 /// What computes the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Path {
+pub(crate) enum Path {
     /// The backend's kernels, where it has them for the input.
     #[default]
     Fused,
-    /// The default body of the operator's trait, made of Burn's own operations.
+    /// The reference, made of Burn's own operations.
     Reference,
 }
 
@@ -18,8 +18,8 @@ thread_local! {
 
 /// Runs `f` with the reference instead of every kernel, on this thread.
 ///
-/// A forward in `f` runs the default bodies of [the operators' traits](crate::ops), made of Burn's own operations, and so will its
-/// backward, wherever that is called. Results are those of the kernels up to rounding, for ids that are in range,
+/// A forward in `f` runs the operators' references, made of Burn's own operations, and so will its backward, wherever that
+/// is called. Results are those of the kernels up to rounding, for ids that are in range,
 /// and a seed gives the same dropout mask: use it to compare a kernel with the reference.
 ///
 /// ```
@@ -50,5 +50,16 @@ impl Path {
     /// What computes an operator that is called now, on this thread.
     pub(crate) fn current() -> Self {
         PATH.get()
+    }
+}
+
+#[cfg(feature = "remote")]
+impl super::wire::Plain for Path {
+    fn put(&self, to: &mut Vec<super::wire::Number>) {
+        (*self == Self::Reference).put(to);
+    }
+
+    fn take(from: &mut super::wire::Numbers) -> Self {
+        if bool::take(from) { Self::Reference } else { Self::Fused }
     }
 }

@@ -4,6 +4,7 @@ use super::optimizer::{Kept, RowMoments, SparseOptimizer, TableState};
 use super::rules::Rule;
 use crate::error::{Error, Result};
 use crate::optim::Moments;
+use crate::regular_file;
 use burn::prelude::*;
 use burn::tensor::Bytes;
 use burn_pack::{Reader, Scalar, Writer};
@@ -52,7 +53,15 @@ impl SparseOptimizer {
         let path = path.as_ref();
         let action = || format!("load {STATE} from {}", path.display());
         let failed = |source| Error::RowStateFile { action: action(), source };
-        let saved = Reader::from_file(path).and_then(Saved::read).map_err(failed)?;
+        // Burn's own loading leaves tensors tied to the file, which may change before they are read.
+        let path =
+            if path.extension().is_none() && !path.exists() { &path.with_extension("bpk") } else { path };
+        let bytes = regular_file::read(path, u64::MAX).map_err(|error| {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            burn_pack::Error::IoError(format!("{error}{}", cause.unwrap_or_default()))
+        });
+        let reader = bytes.and_then(|bytes| Reader::from_bytes(Bytes::from_bytes_vec(bytes)));
+        let saved = reader.and_then(Saved::read).map_err(failed)?;
         self.with_state(saved, device)
     }
 

@@ -1,10 +1,9 @@
 //! A text file, line by line, in bounded memory.
 
 use crate::error::{Error, Result};
+use crate::regular_file;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-#[cfg(feature = "tokenizers")]
-use std::io::{Seek, SeekFrom};
 use std::iter::FusedIterator;
 use std::path::{Path, PathBuf};
 
@@ -52,7 +51,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if it cannot be read, [`Error::NoText`] if it is empty or blank, and [`Error::NotUtf8`] if
+    /// [`Error::NotAFile`] if it is a FIFO, a device or a directory, [`Error::Io`] if it cannot be read, [`Error::NoText`] if it is empty or blank, and [`Error::NotUtf8`] if
     /// its first line that is not blank is not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_max_bytes(path, Self::DEFAULT_MAX_BYTES)
@@ -69,7 +68,7 @@ impl Lines {
             return Err(Error::Config { field: "max_bytes", problem });
         }
         let path = path.as_ref().to_path_buf();
-        let file = File::open(&path).map_err(|source| Error::reading(&path, source))?;
+        let file = regular_file::open(&path)?;
         let mut lines = Self {
             path,
             reader: BufReader::new(file),
@@ -84,35 +83,6 @@ impl Lines {
         match lines.first {
             Some(_) => Ok(lines),
             None => Err(Error::NoText { path: lines.path }),
-        }
-    }
-
-    /// Opens a file at what [`position`](Self::position) gave, to read the items from there on.
-    #[cfg(feature = "tokenizers")]
-    pub(crate) fn open_at(path: &Path, Position { offset, line }: Position) -> Result<Self> {
-        let reading = |source| Error::reading(path, source);
-        let mut file = File::open(path).map_err(reading)?;
-        file.seek(SeekFrom::Start(offset)).map_err(reading)?;
-        let (path, max_bytes) = (path.to_path_buf(), Self::DEFAULT_MAX_BYTES);
-        let reader = BufReader::new(file);
-        Ok(Self {
-            path,
-            reader,
-            max_bytes,
-            pending: Vec::new(),
-            offset,
-            line,
-            first: None,
-            has_failed: false,
-        })
-    }
-
-    /// Where the next item is read from.
-    #[cfg(feature = "tokenizers")]
-    pub(crate) fn position(&self) -> Position {
-        match self.first {
-            Some(_) => Position { offset: 0, line: 1 },
-            None => Position { offset: self.offset, line: self.line },
         }
     }
 
@@ -160,16 +130,6 @@ impl Lines {
         self.line += usize::from(ends_line);
         Ok(Some(piece))
     }
-}
-
-/// A place in a file that an item, or blank lines before one, start at.
-#[cfg(feature = "tokenizers")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Position {
-    /// In bytes.
-    offset: u64,
-    /// Counted from 1.
-    line: usize,
 }
 
 impl Iterator for Lines {

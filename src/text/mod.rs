@@ -47,6 +47,4 @@ mod tokenizer;
 pub use encoding::{Encoding, TextBatch};
 pub use lines::Lines;
 #[cfg(feature = "tokenizers")]
-pub(crate) use lines::Position;
-#[cfg(feature = "tokenizers")]
 pub use tokenizer::BertTokenizer;

@@ -10,6 +10,9 @@ use burn::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+/// No model reads longer sequences.
+const MAX_MULTIPLE: usize = 1 << 16;
+
 /// Configuration of a [`MaskedLmCollator`].
 #[derive(Config, Debug, PartialEq)]
 pub struct MaskedLmCollatorConfig {
@@ -62,7 +65,7 @@ impl MaskedLmCollatorConfig {
     ///
     /// [`Error::Config`], naming the field, if a probability is not in [0, 1], the two replacement
     /// probabilities exceed 1 together, there is no special token (the padding id is one), an id is not below
-    /// `vocab_size`, or `pad_to_multiple_of` is 0.
+    /// `vocab_size`, `vocab_size` is 2³¹ or more, or `pad_to_multiple_of` is not in 1..=65536.
     pub fn try_init(&self) -> Result<MaskedLmCollator> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         for (field, probability) in [
@@ -87,8 +90,14 @@ impl MaskedLmCollatorConfig {
                 return invalid(field, format!("has id {id}, but vocab_size is {}", self.vocab_size));
             }
         }
-        if self.pad_to_multiple_of == Some(0) {
-            return invalid("pad_to_multiple_of", "is 0, but must be at least 1, or None".into());
+        if self.vocab_size > i32::MAX as usize {
+            return invalid("vocab_size", format!("is {}, but ids must fit into 31 bits", self.vocab_size));
+        }
+        if let Some(multiple) =
+            self.pad_to_multiple_of.filter(|multiple| !(1..=MAX_MULTIPLE).contains(multiple))
+        {
+            let problem = format!("is {multiple}, but must lie in 1..={MAX_MULTIPLE}, or be None");
+            return invalid("pad_to_multiple_of", problem);
         }
         Ok(MaskedLmCollator { config: self.clone(), pad_token_id })
     }

@@ -1,116 +1,130 @@
 //! A text file as sequences.
 
 use super::example::MaskedLmExample;
-use super::order;
-use super::training_windows::TrainingWindows;
-use super::window_index::WindowIndex;
-use super::windows::WindowedText;
 use crate::error::{Error, Result};
 use crate::text::{BertTokenizer, Lines};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+/// One window out of this many is held out.
+const HELD_OUT_EVERY: usize = 20;
+
+/// In a stored id: the token continues the word of the one before it.
+const CONTINUES: u32 = 1 << 31;
 
 /// A UTF-8 text file, cut into windows of one length for masked language modelling.
 ///
 /// The lines are tokenised one after another and joined, and every `seq_len` − 2 tokens become `[CLS] … [SEP]`, all of
-/// type 0 (the full sentences of Liu et al. 2019, without separators in between). The file is streamed, once per pass;
-/// apart from the [index](WindowIndex), memory does not grow with it.
+/// type 0 (the full sentences of Liu et al. 2019, without separators in between). The ids are kept in memory, in four
+/// bytes per token: about as much as an English text has bytes. Clones share them.
 ///
 /// One window in twenty, the first included, is held out and never trained on.
 /// [`TrainingLoader`](super::TrainingLoader) has an example.
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    text: Arc<WindowedText>,
+    tokens: Arc<Vec<u32>>,
+    /// Tokens in a window, without `[CLS]` and `[SEP]`.
+    room: usize,
+    cls_token_id: u32,
+    sep_token_id: u32,
 }
 
 impl Corpus {
-    /// Opens a file, to be cut into windows of `seq_len` tokens, `[CLS]` and `[SEP]` included.
+    /// Reads and tokenises a file, to be cut into windows of `seq_len` tokens, `[CLS]` and `[SEP]` included.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the file cannot be read, [`Error::NoText`] if there is no text in it, [`Error::NotUtf8`];
-    /// [`Error::Config`] if a window has no room for a token, or is longer than the tokenizer's
-    /// [`model_max_length`](BertTokenizer::model_max_length).
+    /// - Those of reading it by [`Lines`] and of tokenising it;
+    /// - [`Error::Config`] if a window has no room for a token or is longer than the tokenizer's
+    ///   [`model_max_length`](BertTokenizer::model_max_length), or the whole file is a single window, which is held out;
+    /// - [`Error::Data`] if an id is 2³¹ or more.
     pub fn open(path: impl AsRef<Path>, tokenizer: BertTokenizer, seq_len: usize) -> Result<Self> {
-        let path = path.as_ref().to_path_buf();
-        Lines::open(&path)?;
+        let path = path.as_ref();
         let invalid = |problem| Err(Error::Config { field: "seq_len", problem });
+        let lines = Lines::open(path)?;
         if seq_len < 3 {
             return invalid(format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3"));
         }
         if let Some(limit) = tokenizer.model_max_length().filter(|&limit| seq_len > limit) {
             return invalid(format!("is {seq_len}, but the model reads at most {limit} tokens"));
         }
+        let (room, cls_token_id, sep_token_id) =
+            (seq_len - 2, tokenizer.cls_token_id(), tokenizer.sep_token_id());
         // Lines are cut by the window, not by the model.
         let tokenizer = tokenizer.with_model_max_length(u32::MAX as usize);
-        Ok(Self { text: Arc::new(WindowedText { path, tokenizer, seq_len, index: OnceLock::new() }) })
-    }
-
-    /// Uses an index that [`index`](Self::index) returned earlier for the same file, instead of building it again.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if it is of a file of another size or of windows of another length, or damaged;
-    /// [`Error::Io`] if the file's size cannot be read.
-    pub fn with_index(self, index: WindowIndex) -> Result<Self> {
-        let WindowedText { path, tokenizer, seq_len, .. } = &*self.text;
-        let size = self.text.file_size()?;
-        if index.file_size() != size || index.seq_len() != *seq_len {
-            let problem = format!(
-                "is of a file of {} bytes in windows of {} tokens, but {} has {size} bytes and windows are of \
-                 {seq_len} tokens",
-                index.file_size(),
-                index.seq_len(),
+        let mut tokens = Vec::new();
+        for line in lines {
+            let encoding = tokenizer.encode(&line?)?;
+            let mut last_word = None;
+            let words = encoding.input_ids().iter().zip(encoding.word_ids());
+            for ((&id, &word), &is_special) in words.zip(encoding.special_tokens_mask()) {
+                if is_special {
+                    continue;
+                }
+                if id >= CONTINUES {
+                    let what = format!("the id {id} of a token in {}", path.display());
+                    return Err(Error::Data {
+                        what, problem: "is too large; ids must be below 2³¹".into()
+                    });
+                }
+                tokens.push(if word.is_some() && word == last_word { id | CONTINUES } else { id });
+                last_word = word;
+            }
+        }
+        let corpus = Self { tokens: Arc::new(tokens), room, cls_token_id, sep_token_id };
+        if corpus.num_windows() < 2 {
+            return invalid(format!(
+                "is {seq_len}, but {} has only one window of that length, and it is held out; shorten seq_len or add \
+                 text",
                 path.display()
-            );
-            return Err(Error::Config { field: "index", problem });
+            ));
         }
-        if !index.is_whole() {
-            let problem = "is damaged: its places are not those of its windows; build it again".into();
-            return Err(Error::Config { field: "index", problem });
-        }
-        let (path, tokenizer, seq_len) = (path.clone(), tokenizer.clone(), *seq_len);
-        Ok(Self { text: Arc::new(WindowedText { path, tokenizer, seq_len, index: OnceLock::from(index) }) })
+        Ok(corpus)
     }
 
-    /// Where the windows start. The first call reads and tokenises the whole file; clones share the result.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading and tokenising the text.
-    pub fn index(&self) -> Result<&WindowIndex> {
-        self.text.index()
-    }
-
-    /// At most `limit` of the windows that are held out, from all over the file.
-    ///
-    /// Needs the [index](Self::index), so a text that cannot be read to its end is refused before training. The choice
-    /// is the same each time.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading and tokenising the text, and [`Error::Config`] if the whole file is a single window, so that
-    /// nothing is left to train on.
-    pub fn held_out(&self, limit: usize) -> Result<Vec<MaskedLmExample>> {
-        let windows = self.index()?.num_windows();
-        if windows < 2 {
-            return Err(self.text.one_window());
+    /// At most `limit` of the windows that are held out, from all over the file; the same at every call.
+    pub fn held_out(&self, limit: usize) -> Vec<MaskedLmExample> {
+        let mut drawn = Vec::new();
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        for (index, window) in (0..self.num_windows()).step_by(HELD_OUT_EVERY).enumerate() {
+            // Vitter's algorithm R.
+            match rng.random_range(0..=index) {
+                _ if drawn.len() < limit => drawn.push(window),
+                place if place < limit => drawn[place] = window,
+                _ => {}
+            }
         }
-        let drawn = order::held_out(windows, limit);
-        let mut by_number: Vec<(usize, usize)> = drawn.into_iter().enumerate().map(|(i, n)| (n, i)).collect();
-        by_number.sort_unstable();
-        let numbers: Vec<usize> = by_number.iter().map(|&(number, _)| number).collect();
-        let examples = self.text.windows(&numbers)?;
-        let mut examples: Vec<_> = by_number.into_iter().map(|(_, place)| place).zip(examples).collect();
-        examples.sort_unstable_by_key(|&(place, _)| place);
-        Ok(examples.into_iter().map(|(_, example)| example).collect())
+        drawn.into_iter().map(|window| self.window(window)).collect()
     }
 
-    /// The training windows, shuffled by `seed`, in an endless sequence of passes over the file.
-    ///
-    /// Each pass draws at random from the next 1,024 windows of the file; the order depends on the file and the seed
-    /// only. An item is [`Error::Config`] if the whole file is a single window, which is held out.
-    pub fn training(&self, seed: u64) -> TrainingWindows {
-        TrainingWindows::new(self.text.clone(), seed)
+    /// The training windows in the order of one pass over them.
+    pub(super) fn shuffled(&self, seed: u64, pass: usize) -> Vec<usize> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(pass as u64);
+        let mut windows: Vec<usize> =
+            (0..self.num_windows()).filter(|window| !window.is_multiple_of(HELD_OUT_EVERY)).collect();
+        (0..windows.len()).map(|_| windows.swap_remove(rng.random_range(0..windows.len()))).collect()
+    }
+
+    /// Windows in the file, those that are held out included; the last may be shorter.
+    fn num_windows(&self) -> usize {
+        self.tokens.len().div_ceil(self.room)
+    }
+
+    /// A window, with its words numbered from its first.
+    pub(super) fn window(&self, number: usize) -> MaskedLmExample {
+        let start = number * self.room;
+        let tokens = &self.tokens[start..self.tokens.len().min(start + self.room)];
+        let ids = tokens.iter().map(|token| token & !CONTINUES);
+        let ids = [self.cls_token_id].into_iter().chain(ids).chain([self.sep_token_id]).collect();
+        let mut word = 0;
+        let words = tokens.iter().map(|token| {
+            word += u32::from(token & CONTINUES == 0);
+            Some(word)
+        });
+        let words = [None].into_iter().chain(words).chain([None]).collect();
+        MaskedLmExample::new(ids).with_word_ids(words)
     }
 }

@@ -1,6 +1,7 @@
 //! A data loader that prepares its batches in a thread, epoch after epoch.
 
 use super::prefetch::Prefetch;
+use super::seeds::{DROPOUT, draw};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
@@ -25,16 +26,43 @@ pub(super) trait Source: Send + Sync + 'static {
     /// What [`Progress`] counts.
     fn unit(&self) -> &'static str;
 
-    /// What dropout is seeded with, in an epoch of which items from `start` on are taken; `None` for not at all.
-    fn seed(&self, epoch: usize, start: usize) -> Option<u64>;
+    /// What everything random is seeded with; `None` if nothing is.
+    fn seed(&self) -> Option<u64>;
 
-    /// The batches of items `range` of epoch `epoch`, then of those of the next epoch, and so on.
-    fn batches(
-        self: Arc<Self>,
-        epoch: usize,
-        range: Range<usize>,
-        device: Device,
-    ) -> Box<dyn Iterator<Item = Result<Self::Batch, DatasetError>>>;
+    /// The items of one pass over the data, in their order. There are as many in every pass, and at least one. Passes
+    /// follow each other independently of epochs.
+    fn order(&self, pass: usize) -> Vec<usize>;
+
+    /// The batch of these items; `first` is the number of the first, counted from the start of the first pass.
+    fn batch(&self, items: &[usize], first: usize, device: &Device) -> Result<Self::Batch, DatasetError>;
+}
+
+/// The batches of items `range` of epoch `epoch`, then of those of the next epoch, and so on.
+fn batches<S: Source>(
+    source: Arc<S>,
+    epoch: usize,
+    range: Range<usize>,
+    device: Device,
+) -> impl Iterator<Item = Result<S::Batch, DatasetError>> {
+    let (size, epoch_items) = (source.batch_size(), source.num_items());
+    let epochs = if range.is_empty() { 0..0 } else { epoch..usize::MAX };
+    let places = epochs.flat_map(move |epoch| {
+        let end = range.end;
+        let starts = range.clone().step_by(size);
+        starts.map(move |start| (epoch.wrapping_mul(epoch_items).wrapping_add(start), size.min(end - start)))
+    });
+    let (mut pass, mut order) = (0, source.order(0));
+    places.map(move |(first, count)| {
+        let item = |number: usize| {
+            if number / order.len() != pass {
+                pass = number / order.len();
+                order = source.order(pass);
+            }
+            order[number % order.len()]
+        };
+        let items: Vec<usize> = (0..count).map(|place| first.wrapping_add(place)).map(item).collect();
+        source.batch(&items, first, &device)
+    })
 }
 
 /// A loader that counts its epochs: each iteration over it is the next one.
@@ -111,12 +139,13 @@ impl<S: Source> DataLoader<S::Batch> for EpochLoader<S> {
         let batches = ahead.map_or_else(
             || {
                 let (source, range, device) = (self.source.clone(), self.range.clone(), self.device.clone());
-                Prefetch::new(AHEAD, move || source.batches(epoch, range, device))
+                Prefetch::new(AHEAD, move || batches(source, epoch, range, device))
             },
             |(_, batches)| batches,
         );
-        if let Some(seed) = self.source.seed(epoch, self.range.start) {
-            self.device.seed(seed);
+        if let Some(seed) = self.source.seed() {
+            let first = epoch.wrapping_mul(self.source.num_items()).wrapping_add(self.range.start);
+            self.device.seed(draw(seed ^ DROPOUT, first as u64));
         }
         Box::new(Batches { loader: self, batches: Some(batches), epoch, done: 0 })
     }

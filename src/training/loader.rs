@@ -4,26 +4,23 @@ use super::collator::MaskedLmCollator;
 use super::corpus::Corpus;
 use super::epochs::{EpochLoader, Source};
 use super::example::MaskedLmExample;
-use super::seeds::{DROPOUT, draw};
-use super::training_windows::TrainingWindows;
+use super::seeds::draw;
 use crate::error::{Error, Result};
 use crate::model::MaskedLmBatch;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Batches of a [`Corpus`] to train on, for Burn's `SupervisedTraining`.
 ///
 /// An epoch of the trainer is a fixed number of batches here, after which it validates and saves; passes over the text
-/// are independent of it. Everything random depends on the seed and the number of the epoch only: the order of the
-/// windows, the masked tokens, and (because each epoch seeds the device) dropout. So a run that is resumed after epoch
-/// N with [`starting_after`](Self::starting_after) continues exactly as if it had not been stopped.
+/// are independent of it, each in a random order. Everything random depends on the seed and the number of the epoch
+/// only: the order of the windows, the masked tokens, and (because each epoch seeds the device) dropout. So a run that is
+/// resumed after epoch N with [`starting_after`](Self::starting_after) continues exactly as if it had not been stopped.
 ///
-/// A thread reads, tokenises and collates a few batches ahead; it ends when the loader is dropped. A loader that is
-/// resumed, or whose epochs several devices share, seeks in the text, which needs the corpus's [index](Corpus::index).
-/// Each device then reads its own part; the order in which they draw dropout's seeds depends on the threads.
+/// A thread collates a few batches ahead; it ends when the loader is dropped. Devices that share an epoch have a part of
+/// its windows each; the order in which they draw dropout's seeds depends on the threads.
 ///
 /// ```
 /// use burn::data::dataloader::DataLoader;
@@ -40,7 +37,7 @@ use std::sync::Arc;
 /// let corpus = Corpus::open(dir.join("corpus.txt"), tokenizer, 8)?; // [CLS], six tokens, [SEP]
 ///
 /// let device = Device::default();
-/// let held_out = corpus.held_out(64)?;
+/// let held_out = corpus.held_out(64);
 /// let valid = ValidationLoader::new(held_out, collator.clone(), 4, 42, &device)?;
 /// let train = TrainingLoader::new(corpus, collator, 4, 10, 42, &device)?; // ten batches an epoch
 /// assert_eq!(train.iter().count(), 10);
@@ -127,60 +124,18 @@ impl Source for TrainingSource {
         "windows"
     }
 
-    fn seed(&self, epoch: usize, start: usize) -> Option<u64> {
-        Some(draw(self.seed ^ DROPOUT, (epoch * self.windows_per_epoch + start) as u64))
+    fn seed(&self) -> Option<u64> {
+        Some(self.seed)
     }
 
-    fn batches(
-        self: Arc<Self>,
-        epoch: usize,
-        range: Range<usize>,
-        device: Device,
-    ) -> Box<dyn Iterator<Item = Result<MaskedLmBatch, DatasetError>>> {
-        Box::new(TrainingBatches { source: self, range, device, epoch, done: 0, windows: None })
+    fn order(&self, pass: usize) -> Vec<usize> {
+        self.corpus.shuffled(self.seed, pass)
     }
-}
 
-struct TrainingBatches {
-    source: Arc<TrainingSource>,
-    range: Range<usize>,
-    device: Device,
-    epoch: usize,
-    /// Windows of the epoch that were taken.
-    done: usize,
-    /// `None` where the epoch's first window is not the one after the last that was taken.
-    windows: Option<TrainingWindows>,
-}
-
-impl TrainingBatches {
-    fn batch(&mut self) -> Result<MaskedLmBatch> {
-        let Self { source, range, device, .. } = self;
-        if self.done == range.len() {
-            (self.epoch, self.done) = (self.epoch + 1, 0);
-            if range.len() < source.windows_per_epoch {
-                self.windows = None;
-            }
-        }
-        let first = self.epoch * source.windows_per_epoch + range.start + self.done;
-        let windows = match &mut self.windows {
-            Some(windows) => windows,
-            none => {
-                let wanted = if range.len() < source.windows_per_epoch { range.len() } else { usize::MAX };
-                none.insert(source.corpus.training(source.seed).windows_from(first, wanted)?)
-            }
-        };
-        let count = source.batch_size.min(range.len() - self.done);
-        self.done += count;
-        let examples = windows.take(count).collect::<Result<Vec<_>>>()?;
-        collate(&source.collator, &examples, draw(source.seed, first as u64), device)
-    }
-}
-
-impl Iterator for TrainingBatches {
-    type Item = Result<MaskedLmBatch, DatasetError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        Some(self.batch().map_err(DatasetError::new))
+    fn batch(&self, windows: &[usize], first: usize, device: &Device) -> Result<MaskedLmBatch, DatasetError> {
+        let examples: Vec<_> = windows.iter().map(|&window| self.corpus.window(window)).collect();
+        let seed = draw(self.seed, first as u64);
+        collate(&self.collator, &examples, seed, device).map_err(DatasetError::new)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The losses in the logs of Burn's trainer.
 
-use crate::error::{Error, Result};
-use std::fs;
+use crate::error::Result;
+use crate::regular_file;
 use std::path::Path;
 
 /// The losses of a run: of all training batches, and of the validation after each epoch. Returned by
@@ -19,7 +19,7 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if one that is there cannot be read.
+    /// [`Error::Io`] or [`Error::NotAFile`] if one that is there cannot be read.
     pub fn read(folder: impl AsRef<Path>) -> Result<Self> {
         let mut losses = Self::default();
         for epoch in 1.. {
@@ -53,7 +53,7 @@ struct Log {
 
 /// One number a line, followed by its count; the last is the mean, marked `final`.
 fn read_log(path: &Path) -> Result<Log> {
-    let text = fs::read_to_string(path).map_err(|source| Error::reading(path, source))?;
+    let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
     let values = text.lines().filter_map(|line| line.split_once(','));
     let values = values.filter_map(|(value, count)| Some((value.parse().ok()?, count)));
     // A batch without masked tokens has no loss.

@@ -47,9 +47,11 @@
 //! showing a run.
 
 #[cfg(feature = "train")]
+mod checkpoints;
+#[cfg(feature = "train")]
 mod classification;
 mod collator;
-#[cfg(feature = "tokenizers")]
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod corpus;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epochs;
@@ -66,8 +68,6 @@ mod losses;
 mod masked_lm;
 #[cfg(feature = "train")]
 mod metrics;
-#[cfg(feature = "tokenizers")]
-mod order;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod prefetch;
 #[cfg(feature = "train")]
@@ -80,17 +80,11 @@ mod seeds;
 mod sentence_embedding;
 #[cfg(feature = "train")]
 mod step;
-#[cfg(feature = "tokenizers")]
-mod training_windows;
-#[cfg(feature = "tokenizers")]
-mod window_index;
-#[cfg(feature = "tokenizers")]
-mod windows;
 
 #[cfg(feature = "train")]
 pub use classification::SequenceClassificationItem;
 pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
-#[cfg(feature = "tokenizers")]
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use corpus::Corpus;
 pub use example::MaskedLmExample;
 #[cfg(feature = "train")]
@@ -113,7 +107,3 @@ pub use progress::{ProgressLines, progress};
 pub use run::{Patience, Run};
 #[cfg(feature = "train")]
 pub use step::Training;
-#[cfg(feature = "tokenizers")]
-pub use training_windows::TrainingWindows;
-#[cfg(feature = "tokenizers")]
-pub use window_index::WindowIndex;

@@ -8,7 +8,7 @@ use burn::train::renderer::{
 };
 use burn::train::{Interrupter, LearnerSummary};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// # }
 /// ```
 pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
-    if std::io::stdout().is_terminal() {
+    if io::stdout().is_terminal() {
         Box::new(dashboard(interrupter.clone(), finished_epochs))
     } else {
         Box::new(ProgressLines::default())
@@ -121,7 +121,8 @@ impl TrainingProgressLogger for ProgressLines {
 
     fn update_split(&mut self, done: usize) {
         if let Some(line) = self.line(done) {
-            println!("{line}");
+            // Training goes on where nobody reads it.
+            let _ = writeln!(io::stdout(), "{line}");
         }
     }
 

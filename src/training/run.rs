@@ -1,20 +1,21 @@
 //! The folder of a training run.
 
+use super::checkpoints::{Checkpoints, checksum, whole};
 use super::losses::Losses;
 use crate::error::{Error, Result};
+use crate::regular_file;
 use burn::module::Module;
-use burn::optim::OptimizerRecord;
-use burn::optim::lr_scheduler::LrSchedulerRecord;
 use burn::store::ModuleRecord;
-use burn::train::EarlyStoppingStrategy;
-use burn::train::metric::store::{Aggregate, Direction, EventStoreClient, Split};
+use burn::tensor::Bytes;
+use burn::train::metric::store::{Aggregate, EventStoreClient, Split};
 use burn::train::metric::{LossMetric, Metric};
-use serde::de::DeserializeOwned;
+use burn::train::{EarlyStoppingStrategy, LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// The files beside the weights that are needed to use a Hugging Face model.
 const COMPANIONS: [&str; 10] = [
@@ -33,84 +34,103 @@ const COMPANIONS: [&str; 10] = [
 /// How far the loss before training may differ, relatively, between devices.
 const SAME_LOSS: f64 = 1e-3;
 
+const TRAINING: &str = "training";
+const BEGINNING: &str = "run.json";
+const LOCK: &str = "lock";
+
+/// Larger than any `run.json`.
+const MAX_BEGINNING: u64 = 16 << 20;
+
 /// A run as it began.
-#[derive(Serialize, Deserialize)]
-struct Beginning<S> {
-    settings: S,
-    /// What tells another checkpoint or other data from those of the run.
-    #[serde(alias = "held_out_loss")]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Beginning {
+    /// As `Debug` writes them, which unlike JSON has infinity and every bit of a number.
+    settings: String,
+    /// What tells another checkpoint from that of the run.
     loss: f64,
+    /// The checksums of the files that it reads.
+    data: Vec<u64>,
 }
 
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
 /// trainer, from which the run is resumed.
 ///
-/// A run is resumed only with the settings that it began with.
+/// A run is resumed only with the settings that it began with: `Debug` must write them in the same way, so a map among
+/// them must be ordered.
 ///
 /// ```
 /// use burn_bert::training::Run;
 ///
 /// # let dir = tempfile::tempdir()?;
-/// # let output = dir.path().join("model");
-/// let (learning_rate, other) = (5e-5, 1e-5); // the settings; usually a struct
-/// let run = Run::open(&output, &learning_rate, false)?;
-/// run.begin(&learning_rate, 3.2)?; // the loss before training
-/// assert!(Run::open(&output, &other, true).is_err());
-/// assert_eq!(Run::open(&output, &learning_rate, true)?.finished_epochs(), 0);
+/// # let (output, text) = (dir.path().join("model"), dir.path().join("text"));
+/// # std::fs::write(&text, "text")?;
+/// let learning_rate = 5e-5; // the settings; usually a struct
+/// Run::create(&output, &learning_rate)?.begin(3.2, &[&text])?; // the loss before training
+/// assert!(Run::resume(&output, &1e-5).is_err());
+/// let run = Run::resume(&output, &learning_rate)?;
+/// run.begin(3.2, &[&text])?;
+/// assert_eq!(run.finished_epochs(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Run {
     output: PathBuf,
     folder: PathBuf,
-    /// The loss at the beginning of the run that is resumed.
-    loss_before: Option<f64>,
+    settings: String,
+    /// How the run that is resumed began.
+    begun: Option<Beginning>,
     finished_epochs: usize,
+    /// Locked from [`begin`](Self::begin) until the last clone is dropped, or the process ends in whatever way.
+    lock: Arc<OnceLock<File>>,
 }
 
 impl Run {
-    /// A new run, or with `resume` the existing one. Writes nothing.
+    /// A new run. Writes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if the directory of a new run is not empty, there is no run to resume, or it began with other
-    /// settings; [`Error::Io`].
-    pub fn open<S>(output: impl AsRef<Path>, settings: &S, resume: bool) -> Result<Self>
-    where
-        S: PartialEq + Debug + Serialize + DeserializeOwned,
-    {
-        let output = output.as_ref().to_path_buf();
-        let folder = output.join("training");
-        let run = Self { output, folder, loss_before: None, finished_epochs: 0 };
-        let refused = |path: &Path, problem: String| Err(Error::Run { path: path.to_path_buf(), problem });
-        let begun: Option<Beginning<serde_json::Value>> = run.read(BEGINNING)?;
-        match (resume, begun) {
-            (false, Some(_)) => refused(
-                &run.folder,
-                "holds a run already; resume it, or choose another output directory".into(),
-            ),
-            (true, None) => {
-                refused(&run.folder, "holds no run to resume; start a new one without resume".into())
-            }
-            (false, None) => {
-                if !is_empty(&run.output)? {
-                    return refused(&run.output, "is not empty; choose another output directory".into());
-                }
-                Ok(run)
-            }
-            (true, Some(Beginning { settings: theirs, loss })) => {
-                let same =
-                    serde_json::from_value::<S>(theirs.clone()).is_ok_and(|theirs| theirs == *settings);
-                if !same {
-                    let problem = format!(
-                        "holds a run with other settings: {theirs}; resume it with these, or choose another output \
-                         directory"
-                    );
-                    return refused(&run.folder, problem);
-                }
-                let finished_epochs = run.last_checkpoint()?;
-                Ok(Self { loss_before: Some(loss), finished_epochs, ..run })
-            }
+    /// [`Error::Run`] if the directory is not empty; [`Error::Io`].
+    pub fn create(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
+        let run = Self::new(output.as_ref(), settings);
+        run.refuse_begun()?;
+        // A start that was broken off leaves a lock.
+        if !holds_only(&run.output, &[TRAINING])? || !holds_only(&run.folder, &[LOCK])? {
+            return Err(run.refused(&run.output, "is not empty; choose another output directory"));
+        }
+        Ok(run)
+    }
+
+    /// The run in a directory, to go on after its last checkpoint. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] if there is no run, it began with other settings, or its checkpoints are damaged;
+    /// [`Error::Json`] if its `run.json` is; [`Error::Io`], [`Error::NotAFile`].
+    pub fn resume(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
+        let run = Self::new(output.as_ref(), settings);
+        let Some(begun) = run.read_beginning()? else {
+            return Err(run.refused(&run.folder, "holds no run to resume; start a new one"));
+        };
+        if begun.settings != run.settings {
+            let problem = format!(
+                "holds a run with other settings: {}; resume it with these, or choose another output directory",
+                begun.settings
+            );
+            return Err(run.refused(&run.folder, problem));
+        }
+        let finished_epochs = run.last_checkpoint()?;
+        Ok(Self { begun: Some(begun), finished_epochs, ..run })
+    }
+
+    fn new(output: &Path, settings: &impl Debug) -> Self {
+        let (output, folder) = (output.to_path_buf(), output.join(TRAINING));
+        Self {
+            output,
+            folder,
+            settings: format!("{settings:?}"),
+            begun: None,
+            finished_epochs: 0,
+            lock: Arc::default(),
         }
     }
 
@@ -124,37 +144,96 @@ impl Run {
         &self.folder
     }
 
-    /// Epochs that were finished before the run was stopped, for `SupervisedTraining::checkpoint` (unless it is 0) and
-    /// a loader's `starting_after`.
+    /// Epochs that were finished before the run was stopped, for a loader's `starting_after`.
     pub fn finished_epochs(&self) -> usize {
         self.finished_epochs
     }
 
-    /// Records how a new run begins; a resumed run must begin in the same way.
+    /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin
+    /// a run in this directory, until this one ends or drops the run and its clones.
     ///
-    /// `loss` is the loss of the model before training; it reveals another checkpoint or other data.
+    /// `loss` is the loss of the model before training, which reveals another checkpoint; `data` are the files that the
+    /// run reads, which are compared by a checksum.
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if the loss is not finite, or differs from that of the first start; [`Error::Io`].
-    pub fn begin<S: Serialize>(&self, settings: &S, loss: f64) -> Result<()> {
+    /// - [`Error::Run`] if the loss is not finite, loss or data differ from those of the first start, or another process
+    ///   holds the run or has changed it since it was opened;
+    /// - [`Error::Io`], [`Error::NotAFile`].
+    pub fn begin(&self, loss: f64, data: &[impl AsRef<Path>]) -> Result<()> {
+        let refused = |problem: String| Err(self.refused(&self.folder, problem));
         if !loss.is_finite() {
-            let problem = format!(
+            return refused(format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
-            );
-            return Err(Error::Run { path: self.folder.clone(), problem });
+            ));
         }
-        let Some(theirs) = self.loss_before else {
-            return self.write(BEGINNING, &Beginning { settings, loss });
-        };
-        if (loss - theirs).abs() > SAME_LOSS * theirs.abs() {
-            let problem = format!(
-                "holds a run that began at a loss of {theirs}, but with this checkpoint and this data it is {loss}; \
-                 resume with the original checkpoint and data"
-            );
-            return Err(Error::Run { path: self.folder.clone(), problem });
+        let sum =
+            |path: &Path| checksum(regular_file::open(path)?).map_err(|source| Error::reading(path, source));
+        let sums = data.iter().map(|path| sum(path.as_ref())).collect::<Result<Vec<_>>>()?;
+        let lock = self.lock()?;
+        match &self.begun {
+            None => self.write_beginning(loss, sums)?,
+            Some(begun) => self.compare(begun, loss, &sums, data)?,
+        }
+        if let Some(lock) = lock {
+            let _ = self.lock.set(lock);
         }
         Ok(())
+    }
+
+    fn write_beginning(&self, loss: f64, data: Vec<u64>) -> Result<()> {
+        self.refuse_begun()?;
+        let beginning = Beginning { settings: self.settings.clone(), loss, data };
+        let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
+        let path = self.folder.join(BEGINNING);
+        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
+    }
+
+    /// Refuses a resumed run that does not begin as it did.
+    fn compare(&self, begun: &Beginning, loss: f64, sums: &[u64], data: &[impl AsRef<Path>]) -> Result<()> {
+        let refused = |problem: String| Err(self.refused(&self.folder, problem));
+        if self.last_checkpoint()? != self.finished_epochs {
+            return refused("was continued by another process meanwhile; resume it again".into());
+        }
+        if sums.len() != begun.data.len() {
+            return refused(format!("holds a run of {} data files, not {}", begun.data.len(), sums.len()));
+        }
+        if let Some(other) = (0..sums.len()).find(|&file| sums[file] != begun.data[file]) {
+            let path = data[other].as_ref().display();
+            return refused(format!(
+                "holds a run that began with other data than {path}; resume with the original file"
+            ));
+        }
+        if (loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
+            return refused(format!(
+                "holds a run that began at a loss of {}, but with this checkpoint it is {loss}; resume with the original \
+                 checkpoint",
+                begun.loss
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes this run's checkpoints those of a training, which goes on after the last of them.
+    ///
+    /// They replace `SupervisedTraining::with_default_checkpointers` and `checkpoint`: each has a checksum and is
+    /// written whole, and what is loaded is no longer tied to its file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] if the last checkpoint is not of `model`.
+    pub fn checkpointed<M: LearnerModel>(
+        &self,
+        training: SupervisedTraining<M>,
+        model: &M,
+    ) -> Result<SupervisedTraining<M>> {
+        let [models, optimizers, schedules] = Checkpoints::all(&self.folder);
+        let training = training.with_custom_checkpointers(models, optimizers, schedules);
+        if self.finished_epochs == 0 {
+            return Ok(training);
+        }
+        self.model_of(self.finished_epochs, model.clone())?;
+        Ok(training.checkpoint(self.finished_epochs))
     }
 
     /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist
@@ -175,122 +254,127 @@ impl Run {
         Ok(())
     }
 
-    /// Reads what [`write`](Self::write) wrote under a name; `None` if there is nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`], [`Error::Json`].
-    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let path = self.folder.join(name);
-        let text = match fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|source| Error::reading(&path, source))?,
-        };
-        serde_json::from_slice(&text).map(Some).map_err(|source| Error::Json { path, source })
-    }
-
-    /// Writes a JSON file into the folder.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`].
-    pub fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<()> {
-        let path = self.folder.join(name);
-        let text = serde_json::to_string_pretty(value).map_err(io::Error::other);
-        let written = text.and_then(|text| {
-            fs::create_dir_all(&self.folder)?;
-            whole(&path, |unfinished| fs::write(unfinished, text))
-        });
-        written.map_err(|source| Error::writing(&path, source))
-    }
-
     /// The losses that the trainer logged.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`].
+    /// [`Error::Io`], [`Error::NotAFile`].
     pub fn losses(&self) -> Result<Losses> {
         Losses::read(&self.folder)
     }
 
-    /// The last epoch whose model, optimiser and schedule can all be read, which excludes one that was interrupted
-    /// while it was saved; 0 if there is none.
+    /// The last epoch whose model, optimiser and schedule can all be read; 0 if there is none.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the folder of the checkpoints cannot be listed.
+    /// [`Error::Run`] if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
     pub fn last_checkpoint(&self) -> Result<usize> {
-        let folder = self.folder.join(CHECKPOINTS);
-        let entries = match fs::read_dir(&folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-            entries => entries.map_err(|source| Error::reading(&folder, source))?,
-        };
-        let mut epochs = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(|source| Error::reading(&folder, source))?.file_name();
-            let stem = name.to_str().and_then(|name| name.split('.').next());
-            epochs.extend(stem.and_then(|stem| stem.strip_prefix("model-")?.parse::<usize>().ok()));
+        let checkpoints = Checkpoints::all(&self.folder);
+        let mut damaged = Ok(0);
+        for epoch in checkpoints[0].epochs()?.into_iter().rev() {
+            match checkpoints.iter().try_for_each(|files| files.read(epoch).map(drop)) {
+                Ok(()) => return Ok(epoch),
+                // The process ended before it had written all three.
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+                Err(error) => damaged = Err(error),
+            }
         }
-        epochs.sort_unstable();
-        let is_whole = |&epoch: &usize| {
-            ModuleRecord::load(self.checkpoint("model", epoch)).is_ok()
-                && OptimizerRecord::load(self.checkpoint("optim", epoch)).is_ok()
-                && LrSchedulerRecord::load(self.checkpoint("scheduler", epoch)).is_ok()
-        };
-        Ok(epochs.into_iter().rev().find(is_whole).unwrap_or(0))
+        damaged
     }
 
     /// The model after an epoch.
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if its checkpoint is missing, cannot be read, or is of another model.
+    /// [`Error::Run`] if its checkpoint is damaged or of another model; [`Error::Io`] or [`Error::NotAFile`] if it cannot
+    /// be read.
     pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
-        let path = self.checkpoint("model", epoch);
-        let failed = |problem: String| Error::Run { path: path.clone(), problem };
-        let record = ModuleRecord::load(&path).map_err(|error| failed(format!("cannot be read: {error}")))?;
-        model.try_load_record(record).map_err(|error| failed(format!("does not fit the model: {error}")))
+        let [models, ..] = Checkpoints::all(&self.folder);
+        let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
+        let loaded = ModuleRecord::from_bytes(bytes).and_then(|record| model.try_load_record(record));
+        loaded.map_err(|error| self.refused(&models.path(epoch), format!("does not fit the model: {error}")))
     }
 
-    fn checkpoint(&self, name: &str, epoch: usize) -> PathBuf {
-        self.folder.join(CHECKPOINTS).join(format!("{name}-{epoch}"))
+    fn refused(&self, path: &Path, problem: impl Into<String>) -> Error {
+        Error::Run { path: path.to_path_buf(), problem: problem.into() }
+    }
+
+    fn refuse_begun(&self) -> Result<()> {
+        match self.read_beginning()? {
+            Some(_) => Err(self
+                .refused(&self.folder, "holds a run already; resume it, or choose another output directory")),
+            None => Ok(()),
+        }
+    }
+
+    fn read_beginning(&self) -> Result<Option<Beginning>> {
+        let path = self.folder.join(BEGINNING);
+        match regular_file::read(&path, MAX_BEGINNING) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            text => serde_json::from_slice(&text?).map(Some).map_err(|source| Error::Json { path, source }),
+        }
+    }
+
+    /// The lock of the folder, if this run does not hold it already.
+    fn lock(&self) -> Result<Option<File>> {
+        if self.lock.get().is_some() {
+            return Ok(None);
+        }
+        let path = self.folder.join(LOCK);
+        let failed = |source| Error::writing(&path, source);
+        fs::create_dir_all(&self.folder).map_err(failed)?;
+        if path.exists() {
+            regular_file::open(&path)?; // opening a FIFO would wait
+        }
+        let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Err(self.refused(
+                &self.folder,
+                "is in use by another training; wait for it to end, or choose another output directory",
+            )),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
     }
 }
 
-const BEGINNING: &str = "run.json";
-const CHECKPOINTS: &str = "checkpoint";
-
-/// Writes a file under another name and renames it, so that `path` never holds half of it.
-fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".unfinished");
-    let unfinished = Path::new(&unfinished);
-    write(unfinished)?;
-    fs::rename(unfinished, path)
-}
-
-/// Whether there is nothing at `path`, or nothing in it.
-fn is_empty(path: &Path) -> Result<bool> {
-    match fs::read_dir(path) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
-        Err(source) => Err(Error::reading(path, source)),
+/// Whether a directory holds nothing but these names, or does not exist.
+fn holds_only(path: &Path, names: &[&str]) -> Result<bool> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        entries => entries.map_err(|source| Error::reading(path, source))?,
+    };
+    for entry in entries {
+        let name = entry.map_err(|source| Error::reading(path, source))?.file_name();
+        if !names.iter().any(|&known| name == known) {
+            return Ok(false);
+        }
     }
+    Ok(true)
 }
 
 /// Early stopping when the validation loss has not fallen for a number of epochs. Epochs before a resume count too,
-/// unlike with Burn's `MetricEarlyStoppingStrategy`. Given to `SupervisedTraining::early_stopping`; see [`Run`].
+/// unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that is not finite counts as no better. Given to
+/// `SupervisedTraining::early_stopping`; see [`Run`].
 #[derive(Clone, Debug)]
 pub struct Patience {
     /// Epochs without a lower loss.
     pub epochs: usize,
 }
 
+impl Patience {
+    /// Whether a run of these losses is over after so many epochs.
+    pub fn is_over(&self, losses: &Losses, epoch: usize) -> bool {
+        epoch.saturating_sub(losses.best_epoch().unwrap_or(0)) >= self.epochs
+    }
+}
+
 impl EarlyStoppingStrategy for Patience {
     fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
-        let loss = LossMetric::new().name();
-        let best = store.find_epoch(&loss, Aggregate::Mean, Direction::Lowest, &Split::Valid);
+        let name = LossMetric::new().name();
+        let loss = |epoch| store.find_metric(&name, epoch, Aggregate::Mean, &Split::Valid);
         // The logs of a run that was resumed go beyond this epoch if its last checkpoint could not be read.
-        best.is_some_and(|best| epoch.saturating_sub(best) >= self.epochs)
+        let valid = (1..=epoch).map(|epoch| loss(epoch).filter(|loss| loss.is_finite())).collect();
+        self.is_over(&Losses { valid, ..Losses::default() }, epoch)
     }
 }

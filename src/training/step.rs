@@ -46,8 +46,7 @@ use burn::train::{InferenceStep, TrainOutput, TrainStep};
 pub struct Training<M: Module> {
     /// The model that is trained.
     pub model: M,
-    /// The largest norm of all gradients together; `f64::INFINITY` for no clipping.
-    pub max_grad_norm: f64,
+    max_grad_norm: f64,
     /// No weight: each batch gives it a gradient of 1, so that its gradient is the number of batches added up.
     batches: Param<Tensor<1>>,
 }

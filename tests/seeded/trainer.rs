@@ -24,8 +24,9 @@ use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::training::{
-    MaskedLmCollatorConfig, MaskedLmExample, Training, TrainingLoader, ValidationLoader,
+    MaskedLmCollatorConfig, MaskedLmExample, Patience, Run, Training, TrainingLoader, ValidationLoader,
 };
+use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -74,7 +75,7 @@ fn train_by(
 ) -> LearningResult<Training<BertForMaskedLm>> {
     let device = Device::default();
     let corpus = corpus(dir, 14);
-    let valid = ValidationLoader::new(corpus.held_out(8).unwrap(), collator(dir), 4, 1, &device).unwrap();
+    let valid = ValidationLoader::new(corpus.held_out(8), collator(dir), 4, 1, &device).unwrap();
     let train = TrainingLoader::new(corpus, collator(dir), 4, 20, 7, &device).unwrap().starting_after(from);
     let optimizer = adamw(&AdamWConfig::new());
     let training = SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
@@ -91,7 +92,7 @@ fn train_by(
 
 fn held_out_loss(model: &BertForMaskedLm, dir: &Path) -> f64 {
     let device = Device::default();
-    let held_out = corpus(dir, 14).held_out(8).unwrap();
+    let held_out = corpus(dir, 14).held_out(8);
     let batch = collator(dir).collate(&held_out, 3, &device).unwrap();
     model.clone().valid().forward(&batch).loss.into_scalar::<f64>()
 }
@@ -110,6 +111,88 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     train(stopped.path(), 0, 1);
     let resumed = train(stopped.path(), 1, 3);
     assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit, with dropout on");
+}
+
+/// Trains in a run's directory to the end of epoch `to`, from its last checkpoint if it was begun.
+fn train_run(dir: &Path, to: usize) -> (Run, LearningResult<Training<BertForMaskedLm>>) {
+    let out = dir.join("out");
+    let run = if out.exists() { Run::resume(out, &7) } else { Run::create(out, &7) }.unwrap();
+    run.begin(2.5, &[dir.join("text")]).unwrap();
+    let result = train_by(dir, run.finished_epochs(), to, |training| {
+        let model = Training::new(model(&Device::default().autodiff()));
+        run.checkpointed(training.grads_accumulation(2), &model).unwrap()
+    });
+    (run, result)
+}
+
+/// Changes one bit of a checkpoint.
+fn flip(run: &Run, name: &str) {
+    let path = run.folder().join("checkpoint").join(name);
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_run_goes_on_from_checkpoints_that_are_whole_and_of_its_model() {
+    let _turn = turn();
+    let [whole, stopped] = [folder(), folder()];
+    let (_, whole) = train_run(whole.path(), 3);
+    let (run, _) = train_run(stopped.path(), 2);
+    let plain = || Training::new(model(&Device::default().autodiff()));
+    let (first, second) = (run.model_of(1, plain()).unwrap(), run.model_of(2, plain()).unwrap());
+    assert!(all_values(&first) != all_values(&second));
+    drop(run);
+
+    // One flipped bit in the last checkpoint: the run goes on from the one before.
+    let resume = || Run::resume(stopped.path().join("out"), &7);
+    assert_eq!(resume().unwrap().finished_epochs(), 2);
+    flip(&resume().unwrap(), "optim-2.bpk");
+    assert_eq!(resume().unwrap().finished_epochs(), 1);
+    let (run, result) = train_run(stopped.path(), 3);
+    assert!(all_values(&result.model) == all_values(&whole.model), "bit for bit, with dropout on");
+
+    // What was loaded is not tied to its file.
+    let last = run.model_of(3, plain()).unwrap();
+    let models = [2, 3].map(|epoch| format!("model-{epoch}.bpk"));
+    flip(&run, &models[0]);
+    flip(&run, &models[1]);
+    assert!(all_values(&last) == all_values(&result.model));
+    let message = run.model_of(3, plain()).unwrap_err().to_string();
+    assert!(message.contains("model-3.bpk is damaged"), "{message}");
+    // Whichever was the best is kept, too.
+    let _ = fs::remove_file(run.folder().join("checkpoint/model-1.bpk"));
+    let message = run.last_checkpoint().unwrap_err().to_string();
+    assert!(message.contains("is damaged"), "{message}");
+
+    // A checkpoint of another model.
+    models.iter().for_each(|name| flip(&run, name));
+    let other =
+        BertForMaskedLmConfig::new(BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(12)));
+    let other = Training::new(other.init(&Device::default().autodiff()));
+    let message = run.model_of(3, other).unwrap_err().to_string();
+    assert!(message.contains("does not fit the model"), "{message}");
+}
+
+#[test]
+fn a_run_whose_loss_is_no_number_runs_out_of_patience() {
+    let _turn = turn();
+    let dir = folder();
+    let device = Device::default();
+    let corpus = corpus(dir.path(), 14);
+    let valid = ValidationLoader::new(corpus.held_out(8), collator(dir.path()), 4, 1, &device).unwrap();
+    let train = TrainingLoader::new(corpus, collator(dir.path()), 4, 2, 7, &device).unwrap();
+    let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
+        .metrics((LossMetric::new(),))
+        .renderer(Box::new(CliMetricsRenderer::new()))
+        .with_application_logger(None)
+        .early_stopping(Patience { epochs: 2 })
+        .num_epochs(5);
+    let schedule = ModuleLrScheduler::from(ConstantLr::new(f64::NAN));
+    training.launch(Learner::new(undropped(), SgdConfig::new().init(), schedule));
+    let epochs = fs::read_dir(dir.path().join("run/valid")).unwrap().count();
+    assert_eq!(epochs, 2);
 }
 
 /// Writes a checkpoint when the next one comes, or training ends.
@@ -191,7 +274,7 @@ fn weights_after_sgd(
     let dir = folder();
     let device = Device::default();
     let corpus = corpus(dir.path(), 14);
-    let valid = corpus.held_out(8).unwrap();
+    let valid = corpus.held_out(8);
     let valid = ValidationLoader::new(valid, collator(dir.path()), 4, 1, &device).unwrap();
     let train = TrainingLoader::new(corpus, collator(dir.path()), 4, 2, 7, &device).unwrap();
     let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
@@ -289,7 +372,7 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     };
     // Three batches, two a step: the second step has one.
     let trained = |batches: usize| {
-        let valid = corpus(dir.path(), 14).held_out(8).unwrap();
+        let valid = corpus(dir.path(), 14).held_out(8);
         let valid = ValidationLoader::new(valid, collator(dir.path()), 4, 1, &device).unwrap();
         let train = loader(batches, &device);
         let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))

@@ -1,33 +1,107 @@
 //! The folder of a run: what it refuses, and what a kill leaves in it.
 
 use burn_bert::Error;
-use burn_bert::training::{Losses, Run};
+use burn_bert::training::{Losses, Patience, Run};
+use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
+
+/// No files.
+const DATA: [&str; 0] = [];
+
+fn problem(result: Result<impl Debug, Error>) -> String {
+    match result.unwrap_err() {
+        Error::Run { problem, .. } => problem,
+        other => panic!("{other}"),
+    }
+}
 
 #[test]
 fn a_loss_that_is_no_number_neither_begins_nor_resumes_a_run() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |resume| Run::open(dir.path(), &7, resume).unwrap();
     for loss in [f64::NAN, f64::INFINITY] {
-        let error = open(false).begin(&7, loss).unwrap_err();
-        assert!(matches!(error, Error::Run { .. }), "{error}");
+        problem(Run::create(dir.path(), &7).unwrap().begin(loss, &DATA));
     }
-    open(false).begin(&7, 3.5).unwrap();
-    open(true).begin(&7, 3.501).unwrap();
+    Run::create(dir.path(), &7).unwrap().begin(3.5, &DATA).unwrap();
+    Run::resume(dir.path(), &7).unwrap().begin(3.501, &DATA).unwrap();
     for loss in [f64::NAN, f64::INFINITY, 3.6] {
-        let error = open(true).begin(&7, loss).unwrap_err();
-        assert!(matches!(error, Error::Run { .. }), "{error}");
+        problem(Run::resume(dir.path(), &7).unwrap().begin(loss, &DATA));
     }
 }
 
-/// A kill in the middle of a write leaves a file of another name, which nobody reads.
+#[test]
+fn any_settings_are_those_that_the_run_began_with() {
+    let numbers = [f64::INFINITY, f64::NAN, -0.0, 0.1 + 0.2, 5e-324, f64::MAX, 1.0 / 3.0, 2.0_f64.powf(0.3)];
+    for (index, &number) in numbers.iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = (number, u128::MAX, Some("text"));
+        Run::create(dir.path(), &settings).unwrap().begin(3.5, &DATA).unwrap();
+        Run::resume(dir.path(), &settings).unwrap();
+        for (_, &other) in numbers.iter().enumerate().filter(|&(other, _)| other != index) {
+            let problem = problem(Run::resume(dir.path(), &(other, u128::MAX, Some("text"))));
+            assert!(
+                problem.contains("other settings") && problem.contains(&format!("{number:?}")),
+                "{problem}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_run_is_not_resumed_with_other_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("output");
+    let [train, valid] = ["train.csv", "valid.csv"].map(|name| dir.path().join(name));
+    fs::write(&train, "text,label\na,0\n").unwrap();
+    fs::write(&valid, "text,label\nb,1\n").unwrap();
+    Run::create(&output, &7).unwrap().begin(3.5, &[&train, &valid]).unwrap();
+    let resume = |data: &[&Path]| Run::resume(&output, &7).unwrap().begin(3.5, data);
+    resume(&[&train, &valid]).unwrap();
+    assert!(problem(resume(&[&train])).contains("2 data files"));
+    fs::write(&train, "text,label\na,1\n").unwrap();
+    let problem = problem(resume(&[&train, &valid]));
+    assert!(problem.contains("other data") && problem.contains("train.csv"), "{problem}");
+}
+
+#[test]
+fn two_trainings_do_not_share_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = || Run::create(dir.path(), &7).unwrap();
+    let [first, second] = [create(), create()];
+    first.begin(3.5, &DATA).unwrap();
+    assert!(problem(second.begin(3.5, &DATA)).contains("in use"));
+    let clone = first.clone();
+    drop(first);
+    let resume = || Run::resume(dir.path(), &7).unwrap();
+    assert!(problem(resume().begin(3.5, &DATA)).contains("in use"), "its clone is in use");
+    drop(clone);
+    assert!(problem(second.begin(3.5, &DATA)).contains("holds a run already"));
+    let third = resume();
+    third.begin(3.5, &DATA).unwrap();
+    third.begin(3.5, &DATA).unwrap();
+}
+
+#[test]
+fn a_start_that_was_broken_off_does_not_stand_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("training")).unwrap();
+    fs::write(dir.path().join("training/lock"), "").unwrap();
+    let run = Run::create(dir.path(), &7).unwrap();
+    fs::write(dir.path().join("training/mine"), "").unwrap();
+    assert!(problem(Run::create(dir.path(), &7)).contains("not empty"));
+    run.begin(3.5, &DATA).unwrap();
+}
+
+/// A kill in the middle of a write leaves a file of another name, which is not read.
 #[test]
 fn files_are_written_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let run = Run::open(dir.path().join("output"), &7, false).unwrap();
-    run.begin(&7, 3.5).unwrap();
-    run.write("state.json", &[1, 2, 3]).unwrap();
+    let run = Run::create(dir.path().join("output"), &7).unwrap();
+    // What is in the way of the new file is an error, and no half of it is left.
+    fs::create_dir_all(run.folder().join("run.json.unfinished")).unwrap();
+    assert!(matches!(run.begin(3.5, &DATA), Err(Error::Io { .. })));
+    fs::remove_dir(run.folder().join("run.json.unfinished")).unwrap();
+    run.begin(3.5, &DATA).unwrap();
     let names = |folder: &Path| {
         let mut names: Vec<_> = fs::read_dir(folder)
             .unwrap()
@@ -36,11 +110,7 @@ fn files_are_written_whole() {
         names.sort();
         names
     };
-    assert_eq!(names(run.folder()), ["run.json", "state.json"]);
-    // What stands in the way of the new file leaves the old one.
-    fs::create_dir(run.folder().join("state.json.unfinished")).unwrap();
-    assert!(matches!(run.write("state.json", &[4]), Err(Error::Io { .. })));
-    assert_eq!(run.read::<Vec<i32>>("state.json").unwrap().unwrap(), [1, 2, 3]);
+    assert_eq!(names(run.folder()), ["lock", "run.json"]);
 
     let checkpoint = dir.path().join("checkpoint");
     fs::create_dir(&checkpoint).unwrap();
@@ -50,6 +120,19 @@ fn files_are_written_whole() {
     run.copy_companions(&checkpoint).unwrap();
     assert_eq!(fs::read_to_string(run.output().join("vocab.txt")).unwrap(), "whole");
     assert_eq!(names(run.output()), ["training", "vocab.txt"]);
+}
+
+#[test]
+fn patience_ends_with_a_run_that_never_had_a_loss() {
+    let patience = Patience { epochs: 2 };
+    let is_over = |valid: &[Option<f64>], epoch| {
+        patience.is_over(&Losses { train: Vec::new(), valid: valid.to_vec() }, epoch)
+    };
+    assert!(!is_over(&[], 0));
+    assert!(!is_over(&[None], 1));
+    assert!(is_over(&[None, None], 2));
+    assert!(!is_over(&[None, Some(1.0), Some(2.0)], 3));
+    assert!(is_over(&[None, Some(1.0), Some(2.0), None], 4));
 }
 
 #[test]

@@ -149,6 +149,21 @@ fn a_loaded_state_goes_on_with_a_module_whose_parameters_have_other_ids() {
 }
 
 #[test]
+fn a_loaded_state_does_not_change_with_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.bpk");
+    let rows = state(SparseAdamConfig::new().init());
+    rows.save(&path).unwrap();
+    let load = || SparseAdamConfig::new().init().load(folder.path().join("rows"), &device()).unwrap();
+    let (overwritten, deleted) = (load(), load());
+    let size = std::fs::read(&path).unwrap().len();
+    std::fs::write(&path, vec![7; size]).unwrap();
+    assert!(overwritten.to_bytes().unwrap() == rows.to_bytes().unwrap());
+    drop(folder);
+    assert!(deleted.to_bytes().unwrap() == rows.to_bytes().unwrap());
+}
+
+#[test]
 fn a_failed_save_leaves_the_older_file() {
     let folder = tempfile::tempdir().unwrap();
     // The name is as long as a file system allows, so the file beside it, which is written first, cannot be made.

@@ -149,7 +149,13 @@ fn batches_are_padded_to_a_multiple() {
 }
 
 #[test]
-fn a_multiple_of_zero_is_refused() {
-    let error = config().with_pad_to_multiple_of(Some(0)).try_init().unwrap_err();
-    assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error:?}");
+fn multiples_and_vocabularies_of_no_model_are_refused() {
+    for multiple in [0, (1 << 16) + 1, usize::MAX] {
+        let error = config().with_pad_to_multiple_of(Some(multiple)).try_init().unwrap_err();
+        assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error:?}");
+    }
+    for vocab_size in [1 << 31, 1 << 32, usize::MAX] {
+        let error = MaskedLmCollatorConfig { vocab_size, ..config() }.try_init().unwrap_err();
+        assert!(matches!(error, Error::Config { field: "vocab_size", .. }), "{error:?}");
+    }
 }

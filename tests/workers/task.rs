@@ -63,9 +63,10 @@ pub fn train(
     optimizer: ModuleOptimizer,
     rate: f64,
 ) -> Result<Vec<f64>> {
-    let resume = dir.join("out/training/run.json").exists();
-    let run = Run::open(dir.join("out"), &rate, resume)?;
-    run.begin(&rate, 1.0)?;
+    let is_begun = dir.join("out/training/run.json").exists();
+    let run =
+        if is_begun { Run::resume(dir.join("out"), &rate) } else { Run::create(dir.join("out"), &rate) }?;
+    run.begin(1.0, &[dir; 0])?;
     let loader = loader(&dir.join("tokenizer"), &devices[0]).starting_after(run.finished_epochs());
     let strategy = match devices {
         [device] => ExecutionStrategy::single(device.clone().autodiff()),
@@ -74,18 +75,16 @@ pub fn train(
             ExecutionStrategy::multi(devices, MultiDeviceOptim::OptimMainDevice)
         }
     };
-    let mut training = SupervisedTraining::new(run.folder(), Arc::new(loader.clone()), Arc::new(loader))
+    let model = Training::new(model());
+    let training = SupervisedTraining::new(run.folder(), Arc::new(loader.clone()), Arc::new(loader))
         .metrics((LossMetric::new(),))
         .renderer(Box::new(ProgressLines::default()))
         .with_application_logger(None)
-        .with_default_checkpointers()
         .with_training_strategy(TrainingStrategy::Default(strategy))
         .num_epochs(epochs);
-    if run.finished_epochs() > 0 {
-        training = training.checkpoint(run.finished_epochs());
-    }
+    let training = run.checkpointed(training, &model)?;
     let schedule = ModuleLrScheduler::from(ConstantLr::new(rate));
-    let result = training.launch(Learner::new(Training::new(model()), optimizer, schedule));
+    let result = training.launch(Learner::new(model, optimizer, schedule));
     if let Some(error) = result.error {
         bail!("training stopped: {error}");
     }
@@ -94,5 +93,5 @@ pub fn train(
 
 /// Epochs whose checkpoint is whole.
 pub fn finished(dir: &Path, rate: f64) -> usize {
-    Run::open(dir.join("out"), &rate, true).map_or(0, |run| run.finished_epochs())
+    Run::resume(dir.join("out"), &rate).map_or(0, |run| run.finished_epochs())
 }

@@ -1,11 +1,11 @@
 //! The operator on tensors.
 
-use super::input::AddLayerNorm;
-use super::ops::AddLayerNormOps;
-use super::reference;
-use crate::operator::device::is_listed;
+use super::{AddLayerNorm, AddLayerNormOp};
 use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::functional::Norm;
+use crate::operator::inputs::Fields;
+use crate::operator::path::Path;
+use crate::operator::run::run;
 use burn::backend::Dispatch;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
@@ -13,9 +13,25 @@ use burn::prelude::*;
 /// `LayerNorm(residual + Dropout(x + bias))` in one pass, with a backward of its own: the end of a transformer
 /// block.
 ///
-/// The arithmetic, and its gradient, are those of [`AddLayerNormOps`]. Dropout is active as Burn's is: on an
-/// autodiff device, with `dropout` > 0. Its mask comes from the device's seed stream; it is computed again in the
-/// backward and never stored.
+/// ```text
+/// s    = residual + mask · (x + bias)
+/// mean = Σ s / H
+/// rstd = 1 / √(Σ (s − mean)² / H + ε)
+/// y    = (s − mean) · rstd · γ + β
+/// ```
+///
+/// and with ŝ = (s − mean) · rstd and g = ∂L/∂y · γ, sums over rows, but over columns where they are divided by H:
+///
+/// ```text
+/// ∂L/∂β        = Σ ∂L/∂y
+/// ∂L/∂γ        = Σ ∂L/∂y · ŝ
+/// ∂L/∂residual = rstd · (g − Σ g / H − ŝ · Σ (g · ŝ) / H)
+/// ∂L/∂x        = mask · ∂L/∂residual
+/// ∂L/∂bias     = Σ ∂L/∂x
+/// ```
+///
+/// Dropout is active as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed
+/// stream; it is computed again in the backward and never stored.
 ///
 /// Source: `BertSelfOutput` and `BertOutput` of transformers 5.23, without their `dense`.
 ///
@@ -38,6 +54,10 @@ use burn::prelude::*;
 /// - `x`, `residual`: [N, H]
 /// - `bias`: `[H]`; `None` is zero
 /// - output: [N, H]
+///
+/// # Numerics
+///
+/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of x; y is rounded to it once.
 ///
 /// # Devices
 ///
@@ -67,9 +87,18 @@ pub fn add_layer_norm(
     for (name, vector) in [("bias", &bias), ("gamma", &gamma), ("beta", &beta)] {
         assert_eq!(vector.dims(), [hidden], "{name} must be as long as a row of x");
     }
-    let summands = [x.into_dispatch(), bias.into_dispatch(), residual.into_dispatch()];
-    let input = AddLayerNorm::new(summands, gamma.into_dispatch(), beta.into_dispatch(), epsilon);
-    let input = match Dropout::choose(dropout, input.operands()) {
+    let input = AddLayerNorm {
+        dropout: Dropout::Inactive,
+        x: x.into_dispatch(),
+        bias: bias.into_dispatch(),
+        residual: residual.into_dispatch(),
+        gamma: gamma.into_dispatch(),
+        beta: beta.into_dispatch(),
+        epsilon,
+        path: Path::current(),
+    };
+    let operands = AddLayerNormOp::operands::<Dispatch>(&input);
+    let input = match Dropout::choose(dropout, operands.into_iter().flatten()) {
         Some(dropout) => AddLayerNorm { dropout, ..input },
         None => {
             let x = Tensor::<2>::from_dispatch(input.x) + Tensor::<1>::from_dispatch(input.bias).unsqueeze();
@@ -77,9 +106,5 @@ pub fn add_layer_norm(
             AddLayerNorm { x: DropoutConfig::new(dropout).init().forward(x).into_dispatch(), bias, ..input }
         }
     };
-    Tensor::from_dispatch(if is_listed(&input.x.kind) {
-        Dispatch::add_layer_norm(input)
-    } else {
-        reference::with_statistics::<Dispatch>(input).0
-    })
+    Tensor::from_dispatch(run::<AddLayerNormOp, _>(input))
 }

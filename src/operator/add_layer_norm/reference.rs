@@ -1,48 +1,59 @@
 //! The operator made of Burn's primitive operations.
 
-use super::input::{AddLayerNorm, AddLayerNormNeeds};
+use super::{AddLayerNorm, AddLayerNormOp};
 use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
+use crate::operator::inputs::{Held, Spec, Specs};
+use crate::operator::kernels::{Operator, Output};
 use crate::operator::rows;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 
-/// y [N, H], mean and rstd [N, 1].
-pub(super) fn with_statistics<B: DropoutOps>(
-    input: AddLayerNorm<B>,
-) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
-    let (y, mean, rstd) = rows::layer_norm::<B>(sum::<B>(&input), &input.gamma, &input.beta, input.epsilon);
-    (narrow::<B>(y, input.x.dtype()), mean, rstd)
-}
+impl Operator for AddLayerNormOp {
+    /// Of x, bias, residual, gamma and beta.
+    type Needs = [bool; 5];
+    /// Mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
+    type Statistics<X: Held> = [X; 2];
 
-/// The gradients that `needs` asks for, each in the dtype of its operand.
-pub(super) fn backward<B: DropoutOps>(
-    input: AddLayerNorm<B>,
-    mean: FloatTensor<B>,
-    rstd: FloatTensor<B>,
-    grad: FloatTensor<B>,
-    needs: AddLayerNormNeeds,
-) -> Vec<Option<FloatTensor<B>>> {
-    let [x, bias, residual, gamma, beta] = needs;
-    let grad = wide::<B>(grad);
-    let normalized = B::float_mul(B::float_sub(sum::<B>(&input), mean), rstd.clone());
-    let beta = beta.then(|| rows::total::<B>(grad.clone(), &input.beta));
-    let gamma = gamma.then(|| rows::total::<B>(B::float_mul(grad.clone(), normalized.clone()), &input.gamma));
-    if !(x || bias || residual) {
-        return vec![None, None, None, gamma, beta];
+    fn specs(inputs: &AddLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
+        let Spec { shape, dtype } = &inputs.x;
+        let of_row = Spec::statistic([shape[0], 1], *dtype);
+        (inputs.x.clone(), [of_row.clone(), of_row])
     }
-    let grad = rows::layer_norm_backward::<B>(normalized, rstd, &input.gamma, grad);
-    let residual = residual.then(|| narrow::<B>(grad.clone(), input.residual.dtype()));
-    let grad = if x || bias { input.dropout.apply(grad) } else { grad };
-    let bias = bias.then(|| rows::total::<B>(grad.clone(), &input.bias));
-    let x = x.then(|| narrow::<B>(grad, input.x.dtype()));
-    vec![x, bias, residual, gamma, beta]
+
+    fn reference<B: DropoutOps>(inputs: AddLayerNorm<B>) -> Output<Self, B> {
+        let AddLayerNorm { gamma, beta, epsilon, .. } = &inputs;
+        let (y, mean, rstd) = rows::layer_norm::<B>(sum::<B>(&inputs), gamma, beta, *epsilon);
+        (narrow::<B>(y, inputs.x.dtype()), [mean, rstd])
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: AddLayerNorm<B>,
+        [mean, rstd]: [FloatTensor<B>; 2],
+        grad: FloatTensor<B>,
+        [x, bias, residual, gamma, beta]: [bool; 5],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        let grad = wide::<B>(grad);
+        let normalized = B::float_mul(B::float_sub(sum::<B>(&inputs), mean), rstd.clone());
+        let beta = beta.then(|| rows::total::<B>(grad.clone(), &inputs.beta));
+        let gamma =
+            gamma.then(|| rows::total::<B>(B::float_mul(grad.clone(), normalized.clone()), &inputs.gamma));
+        if !(x || bias || residual) {
+            return vec![None, None, None, gamma, beta];
+        }
+        let grad = rows::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
+        let residual = residual.then(|| narrow::<B>(grad.clone(), inputs.residual.dtype()));
+        let grad = if x || bias { inputs.dropout.apply(grad) } else { grad };
+        let bias = bias.then(|| rows::total::<B>(grad.clone(), &inputs.bias));
+        let x = x.then(|| narrow::<B>(grad, inputs.x.dtype()));
+        vec![x, bias, residual, gamma, beta]
+    }
 }
 
 /// residual + Dropout(x + bias), wide.
-fn sum<B: DropoutOps>(input: &AddLayerNorm<B>) -> FloatTensor<B> {
-    let x = wide::<B>(input.x.clone());
-    let bias = rows::vector::<B>(&input.bias, &x);
+fn sum<B: DropoutOps>(inputs: &AddLayerNorm<B>) -> FloatTensor<B> {
+    let x = wide::<B>(inputs.x.clone());
+    let bias = rows::vector::<B>(&inputs.bias, &x);
     let x = B::float_add(x, bias);
-    B::float_add(input.dropout.apply(x), wide::<B>(input.residual.clone()))
+    B::float_add(inputs.dropout.apply(x), wide::<B>(inputs.residual.clone()))
 }

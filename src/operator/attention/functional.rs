@@ -1,13 +1,12 @@
 //! The operator on tensors.
 
-use super::input::{Attention, ScoreBias};
-use super::ops::AttentionOps;
-use super::reference;
-use crate::operator::device::is_listed;
+use super::{Attention, AttentionOp, reference};
 use crate::operator::dropout::Dropout;
 use crate::operator::dtype::narrow;
+use crate::operator::inputs::Fields;
+use crate::operator::path::Path;
+use crate::operator::run::run;
 use burn::backend::Dispatch;
-use burn::backend::tensor::FloatTensor;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
 
@@ -46,10 +45,22 @@ impl Sequences {
 /// Multi-head attention of each sequence to itself, `Dropout(softmax(Q·Kᵀ / √d + bias)) · V` for each of A heads of
 /// d = H / A columns, with a backward of its own.
 ///
-/// Rows are packed: the tokens of the first sequence, then those of the second, without padding. The arithmetic, and its
-/// gradient, are those of [`AttentionOps`]. Neither scores nor weights are kept for the backward. Dropout is active
-/// as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed stream; it is
-/// computed again in the backward and never stored.
+/// Rows are packed: the tokens of the first sequence, then those of the second, without padding. For each sequence and
+/// head, with the softmax by row:
+///
+/// ```text
+/// S     = Q · Kᵀ / √d + bias
+/// P     = softmax(S)
+/// O     = (mask · P) · V
+/// ∂L/∂V = (mask · P)ᵀ · ∂L/∂O
+/// ∂L/∂P = mask · (∂L/∂O · Vᵀ)
+/// ∂L/∂S = P · (∂L/∂P − Σ P · ∂L/∂P)     the gradient of bias
+/// ∂L/∂Q = ∂L/∂S · K / √d
+/// ∂L/∂K = ∂L/∂Sᵀ · Q / √d
+/// ```
+///
+/// Neither scores nor weights are kept for the backward. Dropout is active as Burn's is: on an autodiff device, with
+/// `dropout` > 0. Its mask comes from the device's seed stream; it is computed again in the backward and never stored.
 ///
 /// Source: `BertSelfAttention` of transformers 5.23.
 ///
@@ -73,13 +84,17 @@ impl Sequences {
 /// - `bias`: [B, A, L, L] for B sequences, the longest of L; of a shorter one, the first rows and columns are read
 /// - output: [N, H]
 ///
+/// # Numerics
+///
+/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once.
+///
 /// # Devices
 ///
 /// A remote device runs what its worker's device does.
 ///
-/// Flex has a kernel, which computes a block of rows of one head at a time. NdArray and the CubeCL devices run the
-/// reference with a backward that saves as little; every other device runs it with Burn's backward. On
-/// devices that are not named here, dropout's mask is Burn's own.
+/// Flex has a kernel, which computes a block of rows of one head at a time; the CubeCL devices have kernels around Burn's
+/// products, for operands of one dtype. NdArray runs the reference with a backward that saves as little; every other
+/// device runs it with Burn's backward. On devices that are not named here, dropout's mask is Burn's own.
 /// [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
 ///
 /// # Panics
@@ -109,24 +124,14 @@ pub fn attention(
     if tokens == 0 || hidden == 0 {
         return value;
     }
-    let rows = [query, key, value].map(|rows| rows.dequantize().into_dispatch());
-    let bias = match bias {
-        Some(bias) => ScoreBias::Added(bias.dequantize().into_dispatch()),
-        None => ScoreBias::Absent,
-    };
-    let input = Attention { bias, ..operands(rows, sequences, heads) };
-    let floats = [&input.query, &input.key, &input.value].into_iter().chain(input.bias.added());
-    let Some(chosen) = Dropout::choose(dropout, floats) else {
+    let input = input([query, key, value], sequences, heads, bias);
+    let operands = AttentionOp::operands::<Dispatch>(&input);
+    let Some(chosen) = Dropout::choose(dropout, operands.into_iter().flatten()) else {
         let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);
         let weights = DropoutConfig::new(dropout).init().forward(weights);
         return Tensor::from_dispatch(reference::context::<Dispatch>(&input, weights.into_dispatch()));
     };
-    let input = Attention { dropout: chosen, ..input };
-    Tensor::from_dispatch(if is_listed(&input.query.kind) {
-        Dispatch::packed_attention(input)
-    } else {
-        reference::with_statistics::<Dispatch>(input).0
-    })
+    Tensor::from_dispatch(run::<AttentionOp, _>(Attention { dropout: chosen, ..input }))
 }
 
 /// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L].
@@ -137,13 +142,29 @@ pub(crate) fn attention_weights(
     bias: Tensor<4>,
 ) -> Tensor<4> {
     let dtype = query.dtype();
-    let rows = [query.clone(), key, query].map(|rows| rows.dequantize().into_dispatch());
-    let bias = ScoreBias::Added(bias.into_dispatch());
-    let input = Attention { bias, ..operands(rows, sequences, heads) };
+    let input = input([query.clone(), key, query], sequences, heads, Some(bias));
     Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(&input).0, dtype))
 }
 
-fn operands(rows: [FloatTensor<Dispatch>; 3], sequences: &Sequences, heads: usize) -> Attention<Dispatch> {
-    let Sequences { lengths, starts } = sequences.clone();
-    Attention::new(rows, lengths, starts.into_dispatch(), heads)
+/// Without dropout.
+fn input(
+    rows: [Tensor<2>; 3],
+    sequences: &Sequences,
+    heads: usize,
+    bias: Option<Tensor<4>>,
+) -> Attention<Dispatch> {
+    let [_, hidden] = rows[0].dims();
+    let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
+    Attention {
+        dropout: Dropout::Inactive,
+        query,
+        key,
+        value,
+        bias: bias.map(|bias| bias.dequantize().into_dispatch()),
+        starts: sequences.starts.clone().into_dispatch(),
+        lengths: sequences.lengths.clone(),
+        heads,
+        scale: 1.0 / ((hidden / heads) as f64).sqrt(),
+        path: Path::current(),
+    }
 }

@@ -1,6 +1,6 @@
 //! Packed rows as a rectangle of heads, and back.
 
-use super::input::Attention;
+use super::Attention;
 use crate::operator::dtype::wide;
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};

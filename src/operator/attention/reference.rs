@@ -1,24 +1,69 @@
 //! The operator made of Burn's primitive operations.
 
-use super::input::{Attention, AttentionNeeds};
 use super::rectangle::Rectangle;
+use super::{Attention, AttentionOp};
 use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
+use crate::operator::inputs::{Held, Spec, Specs};
+use crate::operator::kernels::{Operator, Output};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 
-/// O [N, H], the maximum and the inverse sum of each row [B, A, L, 1].
-pub(super) fn with_statistics<B: DropoutOps>(
-    input: Attention<B>,
-) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
-    let (weights, max, inverse_sum) = weights::<B>(&input);
-    let weights = input.dropout.apply(weights);
-    (context::<B>(&input, weights), max, inverse_sum)
+impl Operator for AttentionOp {
+    /// Of query, key, value and bias.
+    type Needs = [bool; 4];
+    /// Of each row of S its maximum and 1 / Σ exp(S − max), [B, A, L, 1] in the dtype of the arithmetic.
+    type Statistics<X: Held> = [X; 2];
+
+    fn specs(inputs: &Attention<Specs>) -> (Spec, [Spec; 2]) {
+        let shape = [inputs.lengths.len(), inputs.heads, inputs.longest(), 1];
+        let of_row = Spec::statistic(shape, inputs.query.dtype);
+        (inputs.query.clone(), [of_row.clone(), of_row])
+    }
+
+    fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
+        let (weights, max, inverse_sum) = weights::<B>(&inputs);
+        let weights = inputs.dropout.apply(weights);
+        (context::<B>(&inputs, weights), [max, inverse_sum])
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: Attention<B>,
+        [max, inverse_sum]: [FloatTensor<B>; 2],
+        grad: FloatTensor<B>,
+        [query, key, value, bias]: [bool; 4],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        let rectangle = Rectangle::new(&inputs);
+        let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
+        let grad = rectangle.fill(&grad);
+        let weights = B::float_exp(B::float_sub(scores::<B>(&inputs, &rectangle), max));
+        let weights = B::float_mul(weights, inverse_sum);
+        let value = value.then(|| {
+            let dropped = inputs.dropout.apply(weights.clone());
+            rows(B::float_matmul(B::float_swap_dims(dropped, 2, 3), grad.clone()), &inputs.value)
+        });
+        if !(query || key || bias) {
+            return vec![None, None, value, None];
+        }
+        let grad = B::float_matmul(grad, B::float_swap_dims(rectangle.fill(&inputs.value), 2, 3));
+        let grad = inputs.dropout.apply(grad);
+        let along = B::float_sum_dim(B::float_mul(grad.clone(), weights.clone()), 3);
+        let grad = B::float_mul(weights, B::float_sub(grad, along)); // of the scores
+        let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| narrow::<B>(grad.clone(), bias.dtype()));
+        let grad = B::float_mul_scalar(grad, inputs.scale.into());
+        let query =
+            query.then(|| rows(B::float_matmul(grad.clone(), rectangle.fill(&inputs.key)), &inputs.query));
+        let key = key.then(|| {
+            let grad = B::float_swap_dims(grad, 2, 3);
+            rows(B::float_matmul(grad, rectangle.fill(&inputs.query)), &inputs.key)
+        });
+        vec![query, key, value, bias]
+    }
 }
 
 /// P [B, A, L, L] wide, the maximum and the inverse sum of each of its rows.
-pub(super) fn weights<B: Backend>(input: &Attention<B>) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
-    let scores = scores::<B>(input, &Rectangle::new(input));
+pub(super) fn weights<B: Backend>(inputs: &Attention<B>) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
+    let scores = scores::<B>(inputs, &Rectangle::new(inputs));
     let max = B::float_max_dim(scores.clone(), 3);
     let weights = B::float_exp(B::float_sub(scores, max.clone()));
     let inverse_sum = B::float_recip(B::float_sum_dim(weights.clone(), 3));
@@ -26,52 +71,18 @@ pub(super) fn weights<B: Backend>(input: &Attention<B>) -> (FloatTensor<B>, Floa
 }
 
 /// O [N, H] for the weights that are left after dropout.
-pub(super) fn context<B: Backend>(input: &Attention<B>, weights: FloatTensor<B>) -> FloatTensor<B> {
-    let rectangle = Rectangle::new(input);
-    let context = B::float_matmul(weights, rectangle.fill(&input.value));
-    narrow::<B>(rectangle.empty(context), input.query.dtype())
-}
-
-/// The gradients that `needs` asks for, each in the dtype of its operand.
-pub(super) fn backward<B: DropoutOps>(
-    input: Attention<B>,
-    max: FloatTensor<B>,
-    inverse_sum: FloatTensor<B>,
-    grad: FloatTensor<B>,
-    [query, key, value, bias]: AttentionNeeds,
-) -> Vec<Option<FloatTensor<B>>> {
-    let rectangle = Rectangle::new(&input);
-    let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
-    let grad = rectangle.fill(&grad);
-    let weights = B::float_exp(B::float_sub(scores::<B>(&input, &rectangle), max));
-    let weights = B::float_mul(weights, inverse_sum);
-    let value = value.then(|| {
-        let dropped = input.dropout.apply(weights.clone());
-        rows(B::float_matmul(B::float_swap_dims(dropped, 2, 3), grad.clone()), &input.value)
-    });
-    if !(query || key || bias) {
-        return vec![None, None, value, None];
-    }
-    let grad = B::float_matmul(grad, B::float_swap_dims(rectangle.fill(&input.value), 2, 3));
-    let grad = input.dropout.apply(grad);
-    let along = B::float_sum_dim(B::float_mul(grad.clone(), weights.clone()), 3);
-    let grad = B::float_mul(weights, B::float_sub(grad, along)); // of the scores
-    let bias = input.bias.added().filter(|_| bias).map(|bias| narrow::<B>(grad.clone(), bias.dtype()));
-    let grad = B::float_mul_scalar(grad, input.scale.into());
-    let query = query.then(|| rows(B::float_matmul(grad.clone(), rectangle.fill(&input.key)), &input.query));
-    let key = key.then(|| {
-        let grad = B::float_swap_dims(grad, 2, 3);
-        rows(B::float_matmul(grad, rectangle.fill(&input.query)), &input.key)
-    });
-    vec![query, key, value, bias]
+pub(super) fn context<B: Backend>(inputs: &Attention<B>, weights: FloatTensor<B>) -> FloatTensor<B> {
+    let rectangle = Rectangle::new(inputs);
+    let context = B::float_matmul(weights, rectangle.fill(&inputs.value));
+    narrow::<B>(rectangle.empty(context), inputs.query.dtype())
 }
 
 /// S, [B, A, L, L] wide.
-fn scores<B: Backend>(input: &Attention<B>, rectangle: &Rectangle<B>) -> FloatTensor<B> {
-    let key = B::float_swap_dims(rectangle.fill(&input.key), 2, 3);
-    let scores = B::float_matmul(rectangle.fill(&input.query), key);
-    let scores = B::float_mul_scalar(scores, input.scale.into());
-    let scores = match input.bias.added() {
+fn scores<B: Backend>(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> FloatTensor<B> {
+    let key = B::float_swap_dims(rectangle.fill(&inputs.key), 2, 3);
+    let scores = B::float_matmul(rectangle.fill(&inputs.query), key);
+    let scores = B::float_mul_scalar(scores, inputs.scale.into());
+    let scores = match &inputs.bias {
         Some(bias) => B::float_add(scores, wide::<B>(bias.clone())),
         None => scores,
     };

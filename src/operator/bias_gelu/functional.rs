@@ -1,15 +1,21 @@
 //! The operator on tensors.
 
-use super::input::BiasGelu;
-use super::ops::BiasGeluOps;
-use super::reference;
-use crate::operator::device::is_listed;
-use burn::backend::Dispatch;
+use super::{BiasGelu, BiasGeluOp};
+use crate::operator::path::Path;
+use crate::operator::run::run;
 use burn::prelude::*;
 
 /// `GELU(x + bias)` in one pass, with a backward of its own: the activation of a transformer's feed-forward network.
 ///
-/// The exact GELU and its exact derivative: the arithmetic, and its gradient, are those of [`BiasGeluOps`].
+/// The exact GELU (Hendrycks and Gimpel, 2016, arXiv:1606.08415), not its tanh approximation, and the exact derivative
+/// (that of Burn's `gelu` is the derivative of the approximation on some backends): with z = x + bias, Φ the normal
+/// distribution's cumulative function and φ its density,
+///
+/// ```text
+/// y        = z · Φ(z),                       Φ(z) = (1 + erf(z / √2)) / 2
+/// ∂L/∂x    = ∂L/∂y · (Φ(z) + z · φ(z)),      φ(z) = exp(−z² / 2) / √(2π)
+/// ∂L/∂bias = Σ ∂L/∂x                         over rows
+/// ```
 ///
 /// Source: `GELUActivation` of transformers 5.23, PyTorch's `gelu` with `approximate="none"`.
 ///
@@ -33,7 +39,7 @@ use burn::prelude::*;
 ///
 /// # Numerics
 ///
-/// Flex's f32 kernel is within 3e-7 of the exact value, relative to it, for every z.
+/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of x; y is rounded to it once. Flex's f32 kernel is within 3e-7 of the exact value, relative to it, for every z.
 ///
 /// # Devices
 ///
@@ -49,10 +55,6 @@ use burn::prelude::*;
 pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     let [_, columns] = x.dims();
     assert_eq!(bias.dims(), [columns], "bias must be as long as a row of x");
-    let input = BiasGelu::<Dispatch>::new(x.dequantize().into_dispatch(), bias.dequantize().into_dispatch());
-    Tensor::from_dispatch(if is_listed(&input.x.kind) {
-        Dispatch::bias_gelu(input)
-    } else {
-        reference::bias_gelu::<Dispatch>(input)
-    })
+    let [x, bias] = [x.dequantize().into_dispatch(), bias.dequantize().into_dispatch()];
+    Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, path: Path::current() }))
 }

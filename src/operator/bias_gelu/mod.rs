@@ -1,11 +1,29 @@
 //! Add a bias, take the exact GELU: one operator with its own backward.
 
-mod autodiff;
 #[cfg(feature = "flex")]
 mod flex;
 pub(crate) mod functional;
-pub(crate) mod input;
-pub(crate) mod ops;
 mod reference;
-#[cfg(feature = "remote")]
-pub(crate) mod remote;
+
+use crate::operator::inputs::inputs;
+#[cfg(feature = "_cubecl")]
+use crate::operator::kernels::Kernels;
+use crate::operator::path::Path;
+
+inputs! {
+    /// N rows of length I.
+    BiasGelu of BiasGeluOp {
+        floats {
+            /// The output of a linear layer without its bias, [N, I].
+            x,
+            /// The bias of the linear layer, `[I]`.
+            bias,
+        }
+        plain {
+            path: Path,
+        }
+    }
+}
+
+#[cfg(feature = "_cubecl")]
+impl Kernels<burn_cubecl::CubeBackend> for BiasGeluOp {}

@@ -2,13 +2,12 @@
 //!
 //! Rows are worked on in parallel, and results do not depend on the number of threads.
 
-use super::input::CrossEntropy;
-use super::ops::CrossEntropyOps;
-use super::reference;
+use super::{CrossEntropy, CrossEntropyOp};
 use crate::operator::flex::functions::Functions;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::{max_of, sum_of};
 use crate::operator::flex::{slice, tensor, with_scalar};
+use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::parallel;
 use crate::operator::path::Path;
 use burn::backend::Flex;
@@ -20,27 +19,22 @@ use pulp::{Arch, Simd, WithSimd};
 /// Scores that are widened in one go: two kilobytes in f64.
 const PIECE: usize = 256;
 
-impl CrossEntropyOps for Flex {
-    fn cross_entropy(input: CrossEntropy<Self>) -> FloatTensor<Self> {
-        Self::cross_entropy_with_statistics(input).0
+impl Kernels<Flex> for CrossEntropyOp {
+    fn forward(input: CrossEntropy<Flex>) -> Output<Self, Flex> {
+        with_scalar!(kernel_dtype(&input), T => forward::<T>(input), Self::reference::<Flex>(input))
     }
 
-    fn cross_entropy_with_statistics(
-        input: CrossEntropy<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        with_scalar!(kernel_dtype(&input), T => forward::<T>(input), reference::cross_entropy::<Self>(input))
-    }
-
-    fn cross_entropy_backward(
-        input: CrossEntropy<Self>,
-        largest: FloatTensor<Self>,
-        log_sums: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
+    /// The scores become their gradient.
+    fn backward(
+        input: CrossEntropy<Flex>,
+        statistics: [FloatTensor<Flex>; 2],
+        grad: FloatTensor<Flex>,
+        needs: [bool; 1],
+    ) -> Vec<Option<FloatTensor<Flex>>> {
         with_scalar!(
-            kernel_dtype(&input),
-            T => backward::<T>(input, [&largest, &log_sums], &grad),
-            reference::backward::<Self>(input, largest, log_sums, grad)
+            kernel_dtype(&input).filter(|_| needs[0]),
+            T => vec![Some(backward::<T>(input, statistics, &grad))],
+            Self::reference_backward::<Flex>(input, statistics, grad, needs)
         )
     }
 }
@@ -49,9 +43,7 @@ fn kernel_dtype(input: &CrossEntropy<Flex>) -> Option<DType> {
     (input.path == Path::Fused).then(|| input.logits.dtype())
 }
 
-fn forward<T: Scalar>(
-    input: CrossEntropy<Flex>,
-) -> (FloatTensor<Flex>, FloatTensor<Flex>, FloatTensor<Flex>) {
+fn forward<T: Scalar>(input: CrossEntropy<Flex>) -> Output<CrossEntropyOp, Flex> {
     let CrossEntropy { logits, labels, .. } = input;
     let [rows, classes] = logits.layout().shape().dims();
     let labels = checked_labels(labels, classes);
@@ -69,12 +61,12 @@ fn forward<T: Scalar>(
     let loss = T::Wide::from_f64(losses.sum::<f64>() / rows as f64);
     let column =
         |i: usize| tensor(statistics.iter().map(|statistics| statistics[i]).collect(), Shape::new([rows, 1]));
-    (tensor(vec![T::narrow(loss)], Shape::new([1])), column(0), column(1))
+    (tensor(vec![T::narrow(loss)], Shape::new([1])), [column(0), column(1)])
 }
 
 fn backward<T: Scalar>(
     input: CrossEntropy<Flex>,
-    statistics: [&FloatTensor<Flex>; 2],
+    statistics: [FloatTensor<Flex>; 2],
     grad: &FloatTensor<Flex>,
 ) -> FloatTensor<Flex> {
     let CrossEntropy { logits, labels, .. } = input;

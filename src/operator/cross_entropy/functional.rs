@@ -1,17 +1,20 @@
 //! The operator on tensors.
 
-use super::input::CrossEntropy;
-use super::ops::CrossEntropyOps;
-use super::reference;
-use crate::operator::device::is_listed;
-use burn::backend::Dispatch;
+use super::{CrossEntropy, CrossEntropyOp};
+use crate::operator::path::Path;
+use crate::operator::run::run;
 use burn::prelude::*;
 
 /// Mean cross-entropy of scores against labels, with a backward that turns the scores into their gradient.
 ///
-/// `loss = Σ_n (log Σ_v exp(logits[n, v]) − logits[n, labels[n]]) / N`, as `torch.nn.functional.cross_entropy`. The
-/// arithmetic and its gradient are those of [`CrossEntropyOps`](crate::ops::CrossEntropyOps). No label is ignored:
-/// select the rows with labels first.
+/// With scores x, m_n = max_v x_nv and l_n = log Σ_v exp(x_nv − m_n):
+///
+/// ```text
+/// loss     = Σ_n (l_n − (x_n,label(n) − m_n)) / N
+/// ∂L/∂x_nv = (exp(x_nv − m_n − l_n) − [v = label(n)]) · ∂L/∂loss / N
+/// ```
+///
+/// as `torch.nn.functional.cross_entropy`. No label is ignored: select the rows with labels first.
 ///
 /// The forward reads the scores and keeps them, with two numbers per row. On Flex, the backward writes the gradient to
 /// the memory of the scores, if nothing else holds them: drop the tensor before `backward`, and no second [N, V] is
@@ -45,7 +48,7 @@ use burn::prelude::*;
 ///
 /// # Numerics
 ///
-/// f16 and bf16 scores are computed in f32. On Flex, exponentials are right to 2 units in the last place, and the sum
+/// f16 and bf16 scores are computed in f32, all others in their own dtype; loss and gradient are rounded once. On Flex, exponentials are right to 2 units in the last place, and the sum
 /// over rows is taken in f64.
 ///
 /// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
@@ -55,10 +58,6 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
         rows == count && rows > 0 && classes > 0,
         "cross_entropy: logits are [{rows}, {classes}] and labels [{count}], but must be [N, V] and [N], N and V above 0"
     );
-    let input = CrossEntropy::<Dispatch>::new(logits.dequantize().into_dispatch(), labels.into_dispatch());
-    Tensor::from_dispatch(if is_listed(&input.logits.kind) {
-        Dispatch::cross_entropy(input)
-    } else {
-        reference::cross_entropy::<Dispatch>(input).0
-    })
+    let (logits, labels) = (logits.dequantize().into_dispatch(), labels.into_dispatch());
+    Tensor::from_dispatch(run::<CrossEntropyOp, _>(CrossEntropy { logits, labels, path: Path::current() }))
 }

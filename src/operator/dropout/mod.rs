@@ -1,26 +1,22 @@
 //! Dropout, as the operators take it.
 
-#![cfg_attr(feature = "ndarray", allow(deprecated))] // what the derive generates names Burn's NdArray
-
 #[cfg(feature = "_cubecl")]
 mod cube;
 pub(crate) mod ops;
 
 use super::device::is_listed;
+use super::inputs::Tensors;
 #[cfg(feature = "flex")]
 use super::philox::Mask;
-use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
-use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{Backend, Dispatch, DispatchAutodiffContext, ExtensionType};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, DispatchAutodiffContext};
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use ops::DropoutOps;
 
-/// The elements that dropout keeps; a field of the operators' inputs in [`ops`](crate::ops). On tensors see
-/// [`add_layer_norm`](crate::functional::add_layer_norm).
-#[derive(Clone, Debug, ExtensionType)]
-#[extension_type(fusion: cfg(feature = "_cubecl"))]
-pub enum Dropout<B: Backend> {
+/// The elements that dropout keeps.
+#[derive(Clone, Debug)]
+pub(crate) enum Dropout<T: Tensors> {
     /// All of them.
     Inactive,
     /// Each with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
@@ -29,7 +25,7 @@ pub enum Dropout<B: Backend> {
     /// It is the same on every device, in every dtype, and on any number of threads.
     Philox {
         /// Four integers in 0..65536: the 64 bits of the generator's key, least significant first.
-        seed: IntTensor<B>,
+        seed: T::Int,
         /// The probability of a zero, in [0, 1).
         prob: f64,
     },
@@ -61,15 +57,44 @@ impl Dropout<Dispatch> {
     }
 }
 
-impl<B: Backend> Dropout<B> {
-    /// The same mask on another backend, to which `int` moves the seed.
-    pub(crate) fn map<C: Backend>(self, int: impl Fn(IntTensor<B>) -> IntTensor<C>) -> Dropout<C> {
+impl<T: Tensors> Dropout<T> {
+    pub(crate) fn map<U: Tensors>(
+        self,
+        _float: &mut impl FnMut(T::Float) -> U::Float,
+        int: &mut impl FnMut(T::Int) -> U::Int,
+    ) -> Dropout<U> {
         match self {
             Self::Inactive => Dropout::Inactive,
             Self::Philox { seed, prob } => Dropout::Philox { seed: int(seed), prob },
         }
     }
 
+    /// None: nothing in it has a gradient.
+    pub(crate) fn operands(&self) -> [Option<&T::Float>; 0] {
+        []
+    }
+
+    #[cfg(feature = "remote")]
+    pub(crate) fn put(&self, to: &mut Vec<super::wire::Number>) {
+        let prob = match self {
+            Self::Inactive => None,
+            Self::Philox { prob, .. } => Some(*prob),
+        };
+        super::wire::Plain::put(&prob, to);
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Dropout<super::inputs::Places> {
+    pub(crate) fn take(from: &mut super::wire::Numbers) -> Self {
+        match super::wire::Plain::take(from) {
+            None => Self::Inactive,
+            Some(prob) => Self::Philox { seed: (), prob },
+        }
+    }
+}
+
+impl<B: Backend> Dropout<B> {
     /// The mask, its seed read back.
     #[cfg(feature = "flex")]
     pub(crate) fn mask(&self) -> Option<Mask> {
@@ -86,12 +111,5 @@ impl<B: Backend> Dropout<B> {
             Self::Inactive => tensor,
             Self::Philox { seed, prob } => B::dropout(tensor, seed.clone(), *prob),
         }
-    }
-}
-
-impl<B: Backend, C: CheckpointStrategy> Dropout<Autodiff<B, C>> {
-    /// The same mask on the inner backend.
-    pub(crate) fn into_inner(self) -> Dropout<B> {
-        self.map(|seed| seed)
     }
 }

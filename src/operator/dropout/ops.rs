@@ -10,7 +10,7 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{AutodiffBackend, Backend, TensorMetadata, backend_extension, try_read_sync};
 use burn::tensor::TensorData;
 
-/// Dropout with a mask that is a function of its seed, see [`Dropout`](crate::ops::Dropout).
+/// Dropout with a mask that is a function of its seed, see [`Dropout`](super::Dropout).
 ///
 /// The default body draws the mask on the host: right for devices whose memory is the host's. A kernel must give the
 /// same bits.

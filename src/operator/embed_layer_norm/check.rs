@@ -1,6 +1,7 @@
 //! What is asked of the operator's inputs.
 
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
+use crate::operator::embed_layer_norm::EmbedLayerNorm;
+use crate::operator::embed_layer_norm::rows::Rows;
 use burn::backend::{Backend, TensorMetadata};
 
 /// The three summands, and what a message calls the index of each.

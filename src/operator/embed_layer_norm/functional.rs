@@ -1,11 +1,11 @@
 //! The layer's arithmetic on tensors, without a module.
 
-use crate::operator::device::is_listed;
 use crate::operator::dropout::Dropout;
 use crate::operator::embed_layer_norm::check::assert_fits;
-use crate::operator::embed_layer_norm::input as ops;
-use crate::operator::embed_layer_norm::ops::EmbeddingOps;
-use crate::operator::embed_layer_norm::reference;
+use crate::operator::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, reference, rows};
+use crate::operator::inputs::Fields;
+use crate::operator::path::Path;
+use crate::operator::run::run;
 use burn::backend::Dispatch;
 use burn::nn::DropoutConfig;
 use burn::prelude::*;
@@ -57,9 +57,26 @@ pub struct Norm {
 
 /// `Dropout(LayerNorm(words + token_types + positions))` in one pass, with a backward of its own.
 ///
-/// The arithmetic, and its gradient, are those of [`EmbeddingOps`]. Dropout is active as Burn's is: on an
-/// autodiff device, with `dropout` > 0. Its mask comes from the device's seed stream, so
-/// [`Device::seed`] makes it reproducible; it is computed again in the backward and never stored.
+/// With x the sum of a token's three vectors, rounded to the tables' dtype after each addition:
+///
+/// ```text
+/// mean = Σ x / H
+/// rstd = 1 / √(Σ (x − mean)² / H + ε)
+/// y    = mask · ((x − mean) · rstd · γ + β)
+/// ```
+///
+/// and with d = mask · ∂L/∂y, x̂ = (x − mean) · rstd and g = d · γ:
+///
+/// ```text
+/// ∂L/∂β = Σ d
+/// ∂L/∂γ = Σ d · x̂
+/// ∂L/∂x = rstd · (g − Σ g / H − x̂ · Σ (g · x̂) / H)
+/// ```
+///
+/// A table's row gets the sum of ∂L/∂x over the tokens that read it, a padding row exactly 0.
+///
+/// Dropout is active as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed
+/// stream, so [`Device::seed`] makes it reproducible; it is computed again in the backward and never stored.
 ///
 /// Quantised tensors are dequantised as a whole first, and get no gradient.
 ///
@@ -83,6 +100,11 @@ pub struct Norm {
 /// - `[words, token_types, positions]`: each [B, S, H] once looked up; ids are [B, S], or [1, S] for all sequences
 /// - output: [B, S, H]
 ///
+/// # Numerics
+///
+/// Statistics and everything after them are computed in f32 for f16 and bf16 tables, otherwise in the tables' dtype; y is
+/// rounded to it once.
+///
 /// # Devices
 ///
 /// A remote device runs what its worker's device does.
@@ -102,35 +124,30 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
     let gamma = gamma.dequantize();
     let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
     let (gamma, beta) = (gamma.into_dispatch(), beta.into_dispatch());
-    let input = ops::EmbedLayerNorm::new(shape, rows.map(primitive), gamma, beta, epsilon);
+    let [words, token_types, positions] = rows.map(primitive);
+    let (dropped, path) = (Dropout::Inactive, Path::current());
+    let input =
+        EmbedLayerNorm { words, token_types, positions, dropout: dropped, gamma, beta, shape, epsilon, path };
     assert_fits(&input);
-    let floats = [&input.words, &input.token_types, &input.positions].map(ops::Rows::source);
-    match Dropout::choose(dropout, floats.into_iter().flatten().chain([&input.gamma])) {
-        Some(dropout) => run(ops::EmbedLayerNorm { dropout, ..input }),
+    let operands = EmbedLayerNormOp::operands::<Dispatch>(&input);
+    let run = |input| Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input));
+    match Dropout::choose(dropout, operands.into_iter().flatten()) {
+        Some(dropout) => run(EmbedLayerNorm { dropout, ..input }),
         None => DropoutConfig::new(dropout).init().forward(run(input)),
     }
 }
 
-fn run(input: ops::EmbedLayerNorm<Dispatch>) -> Tensor<3> {
-    Tensor::from_dispatch(if is_listed(&input.gamma.kind) {
-        Dispatch::embed_layer_norm(input)
-    } else {
-        reference::embed_layer_norm::<Dispatch>(input)
-    })
-}
-
 /// A summand as the backends take it: dequantised.
-fn primitive(rows: Rows) -> ops::Rows<Dispatch> {
+fn primitive(rows: Rows) -> rows::Rows<Dispatch> {
+    let float = |table: Tensor<2>| table.dequantize().into_dispatch();
     match rows {
-        Rows::Absent => ops::Rows::Absent,
-        Rows::Lookup { table, ids, padding_idx } => ops::Rows::Lookup {
-            table: table.dequantize().into_dispatch(),
-            ids: ids.into_dispatch(),
-            padding_idx,
-        },
-        Rows::Range { table, first } => ops::Rows::Range { table: table.dequantize().into_dispatch(), first },
-        Rows::Row { table, row } => ops::Rows::Row { table: table.dequantize().into_dispatch(), row },
-        Rows::Values(values) => ops::Rows::Values(values.dequantize().into_dispatch()),
+        Rows::Absent => rows::Rows::Absent,
+        Rows::Lookup { table, ids, padding_idx } => {
+            rows::Rows::Lookup { table: float(table), ids: ids.into_dispatch(), padding_idx }
+        }
+        Rows::Range { table, first } => rows::Rows::Range { table: float(table), first },
+        Rows::Row { table, row } => rows::Rows::Row { table: float(table), row },
+        Rows::Values(values) => rows::Rows::Values(values.dequantize().into_dispatch()),
     }
 }
 

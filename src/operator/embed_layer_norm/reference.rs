@@ -1,83 +1,84 @@
 //! The operator made of Burn's primitive operations: right on every backend, and the yardstick of every kernel.
 //!
-//! Generic over the backend, so `Dispatch` is one of them: on devices that the extension's macro does not list
-//! (remote, capture, LibTorch) Burn's own autodiff differentiates [`embed_layer_norm`].
+//! Generic over the backend, so `Dispatch` is one of them: on devices that [`run`](crate::operator::run) does not list
+//! (capture, LibTorch) Burn's own autodiff differentiates it.
 
 use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs, Rows};
+use crate::operator::embed_layer_norm::rows::Rows;
+use crate::operator::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
+use crate::operator::inputs::{Held, Spec, Specs};
+use crate::operator::kernels::{Operator, Output};
 use crate::operator::rows;
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, IntDType, Shape, Slice};
 
-/// y, [B, S, H].
-pub(crate) fn embed_layer_norm<B: DropoutOps>(input: EmbedLayerNorm<B>) -> FloatTensor<B> {
-    let sum = sum::<B>(&input);
-    let dtype = sum.dtype();
-    let sum = wide::<B>(sum);
-    let vector = |vector: &FloatTensor<B>| narrow::<B>(vector.clone(), sum.dtype());
-    let (gamma, beta) = (vector(&input.gamma), vector(&input.beta));
-    let y = B::layer_norm(sum, gamma, Some(beta), input.epsilon);
-    narrow::<B>(input.dropout.apply(y), dtype)
-}
+impl Operator for EmbedLayerNormOp {
+    /// Of words, token types, positions, gamma and beta.
+    type Needs = [bool; 5];
+    /// Mean and rstd of each token, [B, S, 1] in the dtype of the arithmetic.
+    type Statistics<X: Held> = [X; 2];
 
-/// y [B, S, H], mean and rstd [B, S, 1].
-pub(crate) fn with_statistics<B: DropoutOps>(
-    input: EmbedLayerNorm<B>,
-) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
-    let sum = sum::<B>(&input);
-    let dtype = sum.dtype();
-    let sum = wide::<B>(sum);
-    let (y, mean, rstd) = rows::layer_norm::<B>(sum, &input.gamma, &input.beta, input.epsilon);
-    (narrow::<B>(input.dropout.apply(y), dtype), mean, rstd)
-}
-
-/// The gradients that `needs` asks for, each in the dtype of its operand: tables share y's.
-pub(crate) fn backward<B: DropoutOps>(
-    input: EmbedLayerNorm<B>,
-    mean: FloatTensor<B>,
-    rstd: FloatTensor<B>,
-    grad: FloatTensor<B>,
-    needs: Needs,
-) -> EmbedLayerNormGradients<B> {
-    let [words, token_types, positions, gamma, beta] = needs;
-    let dtype = grad.dtype();
-    let grad = input.dropout.apply(wide::<B>(grad)); // [B, S, H]
-    let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&input)), mean), rstd.clone());
-
-    let beta = beta.then(|| rows::total::<B>(grad.clone(), &input.beta));
-    let gamma = gamma.then(|| rows::total::<B>(B::float_mul(grad.clone(), normalized.clone()), &input.gamma));
-    if !(words || token_types || positions) {
-        return EmbedLayerNormGradients::new([None, None, None, gamma, beta]);
+    fn specs(inputs: &EmbedLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
+        let EmbedLayerNorm { shape: [batch, seq], gamma, .. } = inputs;
+        let dtype = inputs.sources().into_iter().flatten().next().unwrap_or(gamma).dtype;
+        let of_token = Spec::statistic([*batch, *seq, 1], dtype);
+        (Spec { shape: Shape::new([*batch, *seq, gamma.shape[0]]), dtype }, [of_token.clone(), of_token])
     }
 
-    let grad = rows::layer_norm_backward::<B>(normalized, rstd, &input.gamma, grad);
-    let grad = narrow::<B>(grad, dtype);
+    fn reference<B: DropoutOps>(inputs: EmbedLayerNorm<B>) -> Output<Self, B> {
+        let sum = sum::<B>(&inputs);
+        let dtype = sum.dtype();
+        let EmbedLayerNorm { gamma, beta, epsilon, .. } = &inputs;
+        let (y, mean, rstd) = rows::layer_norm::<B>(wide::<B>(sum), gamma, beta, *epsilon);
+        (narrow::<B>(inputs.dropout.apply(y), dtype), [mean, rstd])
+    }
 
-    let source =
-        |needed: bool, rows: &Rows<B>| needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten();
-    EmbedLayerNormGradients::new([
-        source(words, &input.words),
-        source(token_types, &input.token_types),
-        source(positions, &input.positions),
-        gamma,
-        beta,
-    ])
+    /// The tables' gradients share the dtype of y's.
+    fn reference_backward<B: DropoutOps>(
+        inputs: EmbedLayerNorm<B>,
+        [mean, rstd]: [FloatTensor<B>; 2],
+        grad: FloatTensor<B>,
+        [words, token_types, positions, gamma, beta]: [bool; 5],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        let dtype = grad.dtype();
+        let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
+        let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&inputs)), mean), rstd.clone());
+
+        let beta = beta.then(|| rows::total::<B>(grad.clone(), &inputs.beta));
+        let gamma =
+            gamma.then(|| rows::total::<B>(B::float_mul(grad.clone(), normalized.clone()), &inputs.gamma));
+        if !(words || token_types || positions) {
+            return vec![None, None, None, gamma, beta];
+        }
+
+        let grad = rows::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
+        let grad = narrow::<B>(grad, dtype);
+        let source =
+            |needed: bool, rows: &Rows<B>| needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten();
+        vec![
+            source(words, &inputs.words),
+            source(token_types, &inputs.token_types),
+            source(positions, &inputs.positions),
+            gamma,
+            beta,
+        ]
+    }
 }
 
 /// words + token_types + positions, [B, S, H] in the tables' dtype.
-fn sum<B: Backend>(input: &EmbedLayerNorm<B>) -> FloatTensor<B> {
-    let [batch, seq] = input.shape;
-    let hidden = input.gamma.shape()[0];
-    let summands = [&input.words, &input.token_types, &input.positions];
+fn sum<B: Backend>(inputs: &EmbedLayerNorm<B>) -> FloatTensor<B> {
+    let [batch, seq] = inputs.shape;
+    let hidden = inputs.gamma.shape()[0];
+    let summands = [&inputs.words, &inputs.token_types, &inputs.positions];
     let sum =
-        summands.into_iter().filter_map(|rows| rows_forward::<B>(rows, input.shape)).reduce(B::float_add);
+        summands.into_iter().filter_map(|rows| rows_forward::<B>(rows, inputs.shape)).reduce(B::float_add);
     let shape = Shape::new([batch, seq, hidden]);
     match sum {
         Some(sum) if sum.shape() == shape => sum,
         Some(sum) => B::float_expand(sum, shape),
-        None => B::float_zeros(shape, &input.gamma.device(), input.gamma.dtype().into()),
+        None => B::float_zeros(shape, &inputs.gamma.device(), inputs.gamma.dtype().into()),
     }
 }
 

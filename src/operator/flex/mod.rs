@@ -60,7 +60,8 @@ pub(crate) fn widened<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T::Wide> {
 }
 
 /// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
-pub(crate) fn kernel_dtype(path: Path, inputs: &[&FloatTensor<Flex>]) -> Option<DType> {
+pub(crate) fn kernel_dtype(path: Path, operands: Vec<Option<&FloatTensor<Flex>>>) -> Option<DType> {
+    let inputs: Vec<_> = operands.into_iter().flatten().collect();
     let dtype = inputs.first()?.dtype();
     let alike = inputs.iter().all(|input| input.dtype() == dtype);
     let empty = inputs.iter().any(|input| input.layout().num_elements() == 0);

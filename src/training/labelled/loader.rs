@@ -1,7 +1,6 @@
 //! Batches of labelled data for Burn's trainer.
 
 use super::super::epochs::{EpochLoader, Source};
-use super::super::seeds::{DROPOUT, draw};
 use super::batcher::TryBatcher;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator};
@@ -11,7 +10,6 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Batches among which texts are sorted by length, as in transformers' `LengthGroupedSampler`.
@@ -151,34 +149,6 @@ impl<B: TryBatcher> DataLoader<B::Batch> for LabelledLoader<B> {
     }
 }
 
-impl<B: TryBatcher> LabelledSource<B> {
-    /// The order of an epoch's items.
-    fn order(&self, epoch: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.dataset.len()).collect();
-        let Some(seed) = self.seed else { return order };
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        rng.set_stream(epoch as u64);
-        order.shuffle(&mut rng);
-        if let Some(lengths) = &self.lengths {
-            for bucket in order.chunks_mut(BUCKET * self.batch_size) {
-                bucket.sort_by_key(|&item| std::cmp::Reverse(lengths[item]));
-                // The last batch of an epoch may be smaller, so it stays where it is.
-                let mut batches: Vec<Vec<usize>> =
-                    bucket.chunks_exact(self.batch_size).map(<[usize]>::to_vec).collect();
-                batches.shuffle(&mut rng);
-                let places = bucket.iter_mut();
-                places.zip(batches.into_iter().flatten()).for_each(|(place, item)| *place = item);
-            }
-        }
-        order
-    }
-
-    fn batch(&self, items: &[usize], device: &Device) -> Result<B::Batch, DatasetError> {
-        let items = self.dataset.get_many(items.to_vec())?;
-        self.batcher.try_batch(items, device).map_err(DatasetError::new)
-    }
-}
-
 impl<B: TryBatcher> Source for LabelledSource<B> {
     type Batch = B::Batch;
 
@@ -194,25 +164,32 @@ impl<B: TryBatcher> Source for LabelledSource<B> {
         "items"
     }
 
-    fn seed(&self, epoch: usize, start: usize) -> Option<u64> {
-        self.seed.map(|seed| draw(seed ^ DROPOUT, (epoch * self.num_items() + start) as u64))
+    fn seed(&self) -> Option<u64> {
+        self.seed
     }
 
-    fn batches(
-        self: Arc<Self>,
-        epoch: usize,
-        range: Range<usize>,
-        device: Device,
-    ) -> Box<dyn Iterator<Item = Result<B::Batch, DatasetError>>> {
-        let epochs = (epoch..).flat_map(move |epoch| {
-            let (source, device) = (self.clone(), device.clone());
-            let order = source.order(epoch)[range.clone()].to_vec();
-            let starts = (0..order.len()).step_by(source.batch_size);
-            starts.map(move |start| {
-                let end = order.len().min(start + source.batch_size);
-                source.batch(&order[start..end], &device)
-            })
-        });
-        Box::new(epochs)
+    fn order(&self, epoch: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.dataset.len()).collect();
+        let Some(seed) = self.seed else { return order };
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(epoch as u64);
+        order.shuffle(&mut rng);
+        if let Some(lengths) = &self.lengths {
+            for bucket in order.chunks_mut(BUCKET.saturating_mul(self.batch_size)) {
+                bucket.sort_by_key(|&item| std::cmp::Reverse(lengths[item]));
+                // The last batch of an epoch may be smaller, so it stays where it is.
+                let mut batches: Vec<Vec<usize>> =
+                    bucket.chunks_exact(self.batch_size).map(<[usize]>::to_vec).collect();
+                batches.shuffle(&mut rng);
+                let places = bucket.iter_mut();
+                places.zip(batches.into_iter().flatten()).for_each(|(place, item)| *place = item);
+            }
+        }
+        order
+    }
+
+    fn batch(&self, items: &[usize], _first: usize, device: &Device) -> Result<B::Batch, DatasetError> {
+        let items = self.dataset.get_many(items.to_vec())?;
+        self.batcher.try_batch(items, device).map_err(DatasetError::new)
     }
 }

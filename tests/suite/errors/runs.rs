@@ -5,13 +5,16 @@ use burn_bert::Result;
 use burn_bert::training::Run;
 use std::path::Path;
 
-fn open(dir: &Path, settings: i32, resume: bool) -> Result<Run> {
-    Run::open(dir, &settings, resume)
+/// No files.
+const DATA: [&str; 0] = [];
+
+fn create(dir: &Path) -> Result<Run> {
+    Run::create(dir, &7)
 }
 
 /// A run with the setting 7 that began at a loss of 3.5.
 fn begin(dir: &Path) {
-    open(dir, 7, false).unwrap().begin(&7, 3.5).unwrap();
+    create(dir).unwrap().begin(3.5, &DATA).unwrap();
 }
 
 pub fn rows() -> Vec<Row> {
@@ -20,22 +23,22 @@ pub fn rows() -> Vec<Row> {
             "Run",
             |dir| {
                 begin(dir);
-                open(dir, 7, false).unwrap_err()
+                create(dir).unwrap_err()
             },
             "DIR/training holds a run already; resume it, or choose another output directory",
             "",
         ),
         row(
             "Run",
-            |dir| open(dir, 7, true).unwrap_err(),
-            "DIR/training holds no run to resume; start a new one without resume",
+            |dir| Run::resume(dir, &7).unwrap_err(),
+            "DIR/training holds no run to resume; start a new one",
             "",
         ),
         row(
             "Run",
             |dir| {
                 file(dir, "config.json", "{}");
-                open(dir, 7, false).unwrap_err()
+                create(dir).unwrap_err()
             },
             "DIR is not empty; choose another output directory",
             "",
@@ -44,7 +47,7 @@ pub fn rows() -> Vec<Row> {
             "Run",
             |dir| {
                 begin(dir);
-                open(dir, 8, true).unwrap_err()
+                Run::resume(dir, &8).unwrap_err()
             },
             "DIR/training holds a run with other settings: 7; resume it with these, or choose another output \
              directory",
@@ -52,7 +55,7 @@ pub fn rows() -> Vec<Row> {
         ),
         row(
             "Run",
-            |dir| open(dir, 7, false).unwrap().begin(&7, f64::NAN).unwrap_err(),
+            |dir| create(dir).unwrap().begin(f64::NAN, &DATA).unwrap_err(),
             "DIR/training cannot hold a run that begins at a loss of NaN; check the checkpoint and the data",
             "",
         ),
@@ -60,10 +63,10 @@ pub fn rows() -> Vec<Row> {
             "Run",
             |dir| {
                 begin(dir);
-                open(dir, 7, true).unwrap().begin(&7, 3.6).unwrap_err()
+                Run::resume(dir, &7).unwrap().begin(3.6, &DATA).unwrap_err()
             },
-            "DIR/training holds a run that began at a loss of 3.5, but with this checkpoint and this data it is \
-             3.6; resume with the original checkpoint and data",
+            "DIR/training holds a run that began at a loss of 3.5, but with this checkpoint it is 3.6; resume with \
+             the original checkpoint",
             "",
         ),
     ]

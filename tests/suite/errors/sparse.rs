@@ -104,7 +104,7 @@ pub fn rows() -> Vec<Row> {
             "RowStateFile",
             |dir| adam().load(dir.join("rows.bpk"), &device()).unwrap_err(),
             "cannot load the state of the row optimiser from DIR/rows.bpk",
-            "cannot open",
+            "cannot read",
         ),
         row(
             "RowStateFile",

@@ -1,7 +1,7 @@
 //! The backward pass.
 
 use super::Block;
-use crate::operator::add_layer_norm::input::{AddLayerNorm, AddLayerNormNeeds};
+use crate::operator::add_layer_norm::AddLayerNorm;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{layer_norm, rows_per_task, slice, tensor};
@@ -17,7 +17,7 @@ pub(super) fn backward<T: Scalar>(
     mean: &FloatTensor<Flex>,
     rstd: &FloatTensor<Flex>,
     grad: &FloatTensor<Flex>,
-    needs: AddLayerNormNeeds,
+    needs: [bool; 5],
 ) -> Vec<Option<FloatTensor<Flex>>> {
     let [needs_x, needs_bias, needs_residual, needs_gamma, needs_beta] = needs;
     let block = Block::new::<T>(input);

@@ -6,12 +6,12 @@
 mod backward;
 mod forward;
 
-use super::input::{AddLayerNorm, AddLayerNormNeeds};
-use super::ops::AddLayerNormOps;
-use super::reference;
+use super::{AddLayerNorm, AddLayerNormOp};
 use crate::operator::flex::mask::factors;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::{kernel_dtype, slice, tensor, widened, with_scalar};
+use crate::operator::inputs::Fields;
+use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
@@ -19,48 +19,35 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape};
 use pulp::Simd;
 
-impl AddLayerNormOps for Flex {
-    fn add_layer_norm(input: AddLayerNorm<Self>) -> FloatTensor<Self> {
-        with_scalar!(dtype(&input), T => forward::<T>(&input).0, reference::with_statistics::<Self>(input).0)
+impl Kernels<Flex> for AddLayerNormOp {
+    fn forward(input: AddLayerNorm<Flex>) -> Output<Self, Flex> {
+        with_scalar!(dtype(&input), T => forward::<T>(&input), Self::reference::<Flex>(input))
     }
 
-    fn add_layer_norm_with_statistics(
-        input: AddLayerNorm<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        with_scalar!(dtype(&input), T => {
-            let (y, mean, rstd) = forward::<T>(&input);
-            let [mean, rstd] = [mean, rstd].map(|values| {
-                let rows = values.len();
-                tensor(values, Shape::new([rows, 1]))
-            });
-            (y, mean, rstd)
-        }, reference::with_statistics::<Self>(input))
-    }
-
-    fn add_layer_norm_backward(
-        input: AddLayerNorm<Self>,
-        mean: FloatTensor<Self>,
-        rstd: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        needs: AddLayerNormNeeds,
-    ) -> Vec<Option<FloatTensor<Self>>> {
+    fn backward(
+        input: AddLayerNorm<Flex>,
+        [mean, rstd]: [FloatTensor<Flex>; 2],
+        grad: FloatTensor<Flex>,
+        needs: [bool; 5],
+    ) -> Vec<Option<FloatTensor<Flex>>> {
         with_scalar!(
             dtype(&input),
             T => backward::backward::<T>(&input, &mean, &rstd, &grad, needs),
-            reference::backward::<Self>(input, mean, rstd, grad, needs)
+            Self::reference_backward::<Flex>(input, [mean, rstd], grad, needs)
         )
     }
 }
 
 fn dtype(input: &AddLayerNorm<Flex>) -> Option<DType> {
-    kernel_dtype(input.path, &input.operands())
+    kernel_dtype(input.path, AddLayerNormOp::operands::<Flex>(input))
 }
 
-fn forward<T: Scalar>(input: &AddLayerNorm<Flex>) -> (FloatTensor<Flex>, Vec<T::Wide>, Vec<T::Wide>) {
+fn forward<T: Scalar>(input: &AddLayerNorm<Flex>) -> Output<AddLayerNormOp, Flex> {
     let (x, residual) = (input.x.to_contiguous(), input.residual.to_contiguous());
     let (x, residual) = (slice::<T>(&x), slice::<T>(&residual));
     let (y, mean, rstd) = forward::forward::<T>(x, residual, &Block::new::<T>(input));
-    (tensor(y, input.x.shape()), mean, rstd)
+    let of_row = |values| tensor(values, Shape::new([input.x.shape()[0], 1]));
+    (tensor(y, input.x.shape()), [of_row(mean), of_row(rstd)])
 }
 
 /// What is the same for all rows.

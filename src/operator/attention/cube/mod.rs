@@ -10,12 +10,14 @@ mod softmax;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 
-use super::input::{Attention, AttentionNeeds};
+use super::{Attention, AttentionOp};
 use crate::operator::cube::launch::{RowLaunch, buffer, is_computed};
 use crate::operator::cube::row;
+use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::path::Path;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
@@ -27,11 +29,29 @@ use softmax::{ScoresLaunch, StatisticsLaunch};
 
 type Input = Attention<CubeBackend>;
 
-/// The maximum and the inverse sum of each row of scores, [B, A, L, 1].
-pub(super) type Statistics = [CubeTensor; 2];
+impl Kernels<CubeBackend> for AttentionOp {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
+        match Setup::new(&input) {
+            Some(setup) => setup.forward(),
+            None => Self::reference::<CubeBackend>(input),
+        }
+    }
+
+    fn backward(
+        input: Input,
+        statistics: [FloatTensor<CubeBackend>; 2],
+        grad: FloatTensor<CubeBackend>,
+        needs: [bool; 4],
+    ) -> Vec<Option<FloatTensor<CubeBackend>>> {
+        match Setup::new(&input) {
+            Some(setup) => setup.backward(statistics, grad, needs),
+            None => Self::reference_backward::<CubeBackend>(input, statistics, grad, needs),
+        }
+    }
+}
 
 /// The launches for one input.
-pub(super) struct Setup<'a> {
+struct Setup<'a> {
     input: &'a Input,
     /// On the rows of scores [B · A · L, L].
     on: RowLaunch,
@@ -43,11 +63,11 @@ pub(super) struct Setup<'a> {
 
 impl<'a> Setup<'a> {
     /// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
-    pub(super) fn new(input: &'a Input) -> Option<Self> {
+    fn new(input: &'a Input) -> Option<Self> {
         let (batch, longest) = (input.lengths.len(), input.longest());
         let [tokens, hidden] = input.query.meta.shape().dims();
         let dims = [batch, input.heads, longest, hidden / input.heads];
-        let bias = input.bias.added().cloned().map(into_contiguous);
+        let bias = input.bias.clone().map(into_contiguous);
         let dtype = input.query.dtype;
         let alike = [&input.key, &input.value].into_iter().chain(&bias).all(|tensor| tensor.dtype == dtype);
         let takes = input.path == Path::Fused
@@ -66,15 +86,14 @@ impl<'a> Setup<'a> {
         Some(Self { input, on, dims, starts, bias })
     }
 
-    /// O [N, H] and, if asked for, the statistics.
-    pub(super) fn forward(&self, statistics: bool) -> (CubeTensor, Option<Statistics>) {
+    fn forward(&self) -> (CubeTensor, [CubeTensor; 2]) {
         let on = &self.on;
         let Input { query, key, value, .. } = self.input;
         let [query, key, value] = self.fill([query, key, value]);
         let products = product(query, transposed(key), on.wide);
         let weights = self.narrow();
         let [batch, heads, longest, _] = self.dims;
-        let statistics = statistics.then(|| [(); 2].map(|()| on.empty([batch, heads, longest, 1], on.wide)));
+        let statistics = [(); 2].map(|()| on.empty([batch, heads, longest, 1], on.wide));
         softmax::softmax::launch(
             &on.client,
             on.cubes(on.rows),
@@ -84,7 +103,7 @@ impl<'a> Setup<'a> {
             self.scores(),
             on.mask(&self.input.dropout, INTS).into(),
             weights.clone().map(CubeTensor::into_buffer_arg).into(),
-            statistics.clone().map(arguments).into(),
+            arguments(statistics.clone()),
             on.rows,
             on.units,
             row::slots(on.hidden, on.units),
@@ -96,11 +115,11 @@ impl<'a> Setup<'a> {
     }
 
     /// The gradients that `needs` asks for.
-    pub(super) fn backward(
+    fn backward(
         &self,
-        statistics: Statistics,
+        statistics: [CubeTensor; 2],
         grad: CubeTensor,
-        [of_query, of_key, of_value, of_bias]: AttentionNeeds,
+        [of_query, of_key, of_value, of_bias]: [bool; 4],
     ) -> Vec<Option<CubeTensor>> {
         let on = &self.on;
         let Input { query, key, value, .. } = self.input;
@@ -227,7 +246,7 @@ fn view(all: &CubeTensor, first: usize, shape: Shape) -> CubeTensor {
     CubeTensor::new_contiguous(all.client.clone(), all.device.clone(), shape, handle, all.dtype)
 }
 
-fn arguments<W: Float>([max, inverse_sum]: Statistics) -> StatisticsLaunch<W> {
+fn arguments<W: Float>([max, inverse_sum]: [CubeTensor; 2]) -> StatisticsLaunch<W> {
     StatisticsLaunch::new(buffer(max), buffer(inverse_sum))
 }
 

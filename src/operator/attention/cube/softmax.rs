@@ -50,7 +50,7 @@ pub(super) fn softmax<T: Float, W: Float, I: Int>(
     scores: &Scores<T, I>,
     mask: &ComptimeOption<Mask<I>>,
     mut weights: ComptimeOption<Box<[T]>>,
-    mut statistics: ComptimeOption<Statistics<W>>,
+    statistics: &mut Statistics<W>,
     rows: usize,
     #[comptime] units: usize,
     #[comptime] slots: usize,
@@ -98,15 +98,9 @@ pub(super) fn softmax<T: Float, W: Float, I: Int>(
             store::<T, W>(weight, row * longest + column, products, &mut weights);
         }
     }
-    #[comptime]
-    match &mut statistics {
-        ComptimeOption::Some(statistics) => {
-            if UNIT_POS == 0 {
-                statistics.max[row] = largest;
-                statistics.inverse_sum[row] = inverse_sum;
-            }
-        }
-        ComptimeOption::None => {}
+    if UNIT_POS == 0 {
+        statistics.max[row] = largest;
+        statistics.inverse_sum[row] = inverse_sum;
     }
 }
 

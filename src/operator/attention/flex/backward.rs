@@ -2,7 +2,7 @@
 
 use super::rows::{Scores, SoftMaxBackward};
 use super::{Head, heads, parts};
-use crate::operator::attention::input::{Attention, AttentionNeeds};
+use crate::operator::attention::Attention;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{slice, tensor};
@@ -20,13 +20,13 @@ pub(super) fn backward<T: Scalar>(
     max: &FloatTensor<Flex>,
     inverse_sum: &FloatTensor<Flex>,
     grad: &FloatTensor<Flex>,
-    needs: AttentionNeeds,
+    needs: [bool; 4],
 ) -> Vec<Option<FloatTensor<Flex>>> {
     let [needs_query, needs_key, needs_value, needs_bias] = needs;
     let shape = input.query.shape();
     let heads = heads(input);
     let longest = input.longest();
-    let bias = input.bias.added().map(FloatTensor::<Flex>::to_contiguous);
+    let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
     let [max, inverse_sum] = [max, inverse_sum].map(|values| values.to_contiguous());
     let batch = Batch {
         input,
@@ -57,7 +57,7 @@ pub(super) fn backward<T: Scalar>(
         rows(needs_query, query),
         rows(needs_key, key),
         rows(needs_value, value),
-        input.bias.added().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())),
+        input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use super::rows::{Scores, SoftMax};
 use super::{Head, heads, parts};
-use crate::operator::attention::input::Attention;
+use crate::operator::attention::Attention;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::{slice, tensor};
 use crate::operator::parallel;
@@ -18,7 +18,7 @@ pub(super) fn forward<T: Scalar>(input: &Attention<Flex>) -> (FloatTensor<Flex>,
     let shape = input.query.shape();
     let heads = heads(input);
     let longest = input.longest();
-    let bias = input.bias.added().map(FloatTensor::<Flex>::to_contiguous);
+    let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
     let batch = Batch {
         input,
         longest,

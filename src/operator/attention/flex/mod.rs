@@ -8,54 +8,46 @@ mod backward;
 mod forward;
 mod rows;
 
-use super::input::{Attention, AttentionNeeds};
-use super::ops::AttentionOps;
-use super::reference;
+use super::{Attention, AttentionOp};
 use crate::operator::flex::scalar::Scalar;
 use crate::operator::flex::{kernel_dtype, tensor, widened, with_scalar};
+use crate::operator::inputs::Fields;
+use crate::operator::kernels::{Kernels, Operator, Output};
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Element, Shape};
 use std::ops::Range;
 
-impl AttentionOps for Flex {
-    fn packed_attention(input: Attention<Self>) -> FloatTensor<Self> {
-        with_scalar!(dtype(&input), T => forward::forward::<T>(&input).0, reference::with_statistics::<Self>(input).0)
-    }
-
-    fn packed_attention_with_statistics(
-        input: Attention<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+impl Kernels<Flex> for AttentionOp {
+    fn forward(input: Attention<Flex>) -> Output<Self, Flex> {
         with_scalar!(
             dtype(&input),
             T => {
                 let shape = Shape::new([input.lengths.len(), input.heads, input.longest(), 1]);
                 let (output, max, inverse_sum) = forward::forward::<T>(&input);
-                (output, tensor(max, shape.clone()), tensor(inverse_sum, shape))
+                (output, [tensor(max, shape.clone()), tensor(inverse_sum, shape)])
             },
-            reference::with_statistics::<Self>(input)
+            Self::reference::<Flex>(input)
         )
     }
 
-    fn packed_attention_backward(
-        input: Attention<Self>,
-        max: FloatTensor<Self>,
-        inverse_sum: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        needs: AttentionNeeds,
-    ) -> Vec<Option<FloatTensor<Self>>> {
+    fn backward(
+        input: Attention<Flex>,
+        [max, inverse_sum]: [FloatTensor<Flex>; 2],
+        grad: FloatTensor<Flex>,
+        needs: [bool; 4],
+    ) -> Vec<Option<FloatTensor<Flex>>> {
         with_scalar!(
             dtype(&input),
             T => backward::backward::<T>(&input, &max, &inverse_sum, &grad, needs),
-            reference::backward::<Self>(input, max, inverse_sum, grad, needs)
+            Self::reference_backward::<Flex>(input, [max, inverse_sum], grad, needs)
         )
     }
 }
 
 fn dtype(input: &Attention<Flex>) -> Option<DType> {
-    let floats = [&input.query, &input.key, &input.value].into_iter().chain(input.bias.added());
-    kernel_dtype(input.path, &floats.collect::<Vec<_>>())
+    kernel_dtype(input.path, AttentionOp::operands::<Flex>(input))
 }
 
 /// One head of one sequence.

@@ -3,13 +3,13 @@
 //! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks have in
 //! common is added up in their order.
 
-use super::input::{BiasGelu, BiasGeluNeeds};
-use super::ops::BiasGeluOps;
-use super::reference;
+use super::{BiasGelu, BiasGeluOp};
 use crate::operator::flex::functions::Functions;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{kernel_dtype, rows_per_task, slice, tensor, widened, with_scalar};
+use crate::operator::inputs::Fields;
+use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::parallel;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
@@ -17,26 +17,27 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 
-impl BiasGeluOps for Flex {
-    fn bias_gelu(input: BiasGelu<Self>) -> FloatTensor<Self> {
-        with_scalar!(dtype(&input), T => forward::<T>(&input), reference::bias_gelu::<Self>(input))
+impl Kernels<Flex> for BiasGeluOp {
+    fn forward(input: BiasGelu<Flex>) -> Output<Self, Flex> {
+        with_scalar!(dtype(&input), T => (forward::<T>(&input), []), Self::reference::<Flex>(input))
     }
 
-    fn bias_gelu_backward(
-        input: BiasGelu<Self>,
-        grad: FloatTensor<Self>,
-        needs: BiasGeluNeeds,
-    ) -> Vec<Option<FloatTensor<Self>>> {
+    fn backward(
+        input: BiasGelu<Flex>,
+        []: [FloatTensor<Flex>; 0],
+        grad: FloatTensor<Flex>,
+        needs: [bool; 2],
+    ) -> Vec<Option<FloatTensor<Flex>>> {
         with_scalar!(
             dtype(&input),
             T => backward::<T>(&input, &grad, needs),
-            reference::backward::<Self>(input, grad, needs)
+            Self::reference_backward::<Flex>(input, [], grad, needs)
         )
     }
 }
 
 fn dtype(input: &BiasGelu<Flex>) -> Option<DType> {
-    kernel_dtype(input.path, &[&input.x, &input.bias])
+    kernel_dtype(input.path, BiasGeluOp::operands::<Flex>(input))
 }
 
 fn forward<T: Scalar>(input: &BiasGelu<Flex>) -> FloatTensor<Flex> {
@@ -56,7 +57,7 @@ const WORK: usize = 4;
 fn backward<T: Scalar>(
     input: &BiasGelu<Flex>,
     grad: &FloatTensor<Flex>,
-    [needs_x, needs_bias]: BiasGeluNeeds,
+    [needs_x, needs_bias]: [bool; 2],
 ) -> Vec<Option<FloatTensor<Flex>>> {
     let bias = widened::<T>(&input.bias);
     let columns = bias.len();

@@ -4,20 +4,21 @@ use super::setup::{Input, Setup};
 use super::{backward, forward};
 use crate::operator::cube::launch::buffer;
 use crate::operator::cube::row::StatisticsLaunch;
-use crate::operator::embed_layer_norm::input::{EmbedLayerNormGradients, Needs, Rows};
+use crate::operator::embed_layer_norm::EmbedLayerNormOp;
+use crate::operator::embed_layer_norm::rows::Rows;
+use crate::operator::kernels::Output;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 
 impl Setup {
-    /// y [B, S, H] and, if asked for, mean and rstd [B, S, 1].
-    pub(super) fn forward(&self, input: &Input, statistics: bool) -> (CubeTensor, Option<[CubeTensor; 2]>) {
+    /// y [B, S, H], mean and rstd [B, S, 1].
+    pub(super) fn forward(&self, input: &Input) -> Output<EmbedLayerNormOp, CubeBackend> {
         let on = &self.on;
         let y = on.empty([self.batch, self.seq, on.hidden], on.float);
-        let statistics = statistics.then(|| [(); 2].map(|()| on.empty([self.batch, self.seq, 1], on.wide)));
-        let statistics_args = statistics
-            .clone()
-            .map(|[mean, rstd]| StatisticsLaunch::new(mean.into_buffer_arg(), rstd.into_buffer_arg()));
+        let [mean, rstd] = [(); 2].map(|()| on.empty([self.batch, self.seq, 1], on.wide));
+        let statistics =
+            StatisticsLaunch::new(mean.clone().into_buffer_arg(), rstd.clone().into_buffer_arg());
         forward::forward::launch(
             &on.client,
             on.cubes(on.rows),
@@ -29,14 +30,14 @@ impl Setup {
             on.scalar(input.epsilon),
             on.mask(&input.dropout, self.ids).into(),
             y.clone().into_buffer_arg(),
-            statistics_args.into(),
+            Some(statistics).into(),
             on.rows,
             on.hidden,
             on.units,
             on.slots(),
             on.dtypes(self.ids),
         );
-        (y, statistics)
+        (y, [mean, rstd])
     }
 
     /// The gradients that are asked for.
@@ -46,8 +47,8 @@ impl Setup {
         mean: CubeTensor,
         rstd: CubeTensor,
         grad: CubeTensor,
-        [words, token_types, positions, gamma, beta]: Needs,
-    ) -> EmbedLayerNormGradients<CubeBackend> {
+        [words, token_types, positions, gamma, beta]: [bool; 5],
+    ) -> Vec<Option<CubeTensor>> {
         let on = &self.on;
         let rows = [(words, &input.words), (token_types, &input.token_types), (positions, &input.positions)];
         let needed = || rows.iter().filter(|(needed, _)| *needed).map(|(_, rows)| *rows);
@@ -55,7 +56,7 @@ impl Setup {
         let totals = gamma || beta || needed().any(is_total);
         let stores = needed().any(|rows| !is_total(rows) && !matches!(rows, Rows::Absent));
         if !totals && !stores {
-            return EmbedLayerNormGradients::new([const { None }; 5]);
+            return vec![None; 5];
         }
 
         let sum = stores.then(|| on.empty([self.batch, self.seq, on.hidden], on.wide));
@@ -103,6 +104,6 @@ impl Setup {
         });
         let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2));
         let vector = |needed: bool, i: usize| vectors.as_ref().filter(|_| needed).map(|all| all[i].clone());
-        EmbedLayerNormGradients::new([words, token_types, positions, vector(gamma, 0), vector(beta, 1)])
+        vec![words, token_types, positions, vector(gamma, 0), vector(beta, 1)]
     }
 }

@@ -8,7 +8,6 @@
 mod backward;
 mod forward;
 mod launch;
-pub(super) mod metadata;
 mod scatter;
 mod setup;
 mod sort;
@@ -17,40 +16,29 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs};
-use crate::operator::embed_layer_norm::ops::EmbeddingOps;
-use crate::operator::embed_layer_norm::reference;
+use crate::operator::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
+use crate::operator::kernels::{Kernels, Operator, Output};
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use setup::Setup;
 
-impl EmbeddingOps for CubeBackend {
-    fn embed_layer_norm(input: EmbedLayerNorm<Self>) -> FloatTensor<Self> {
+impl Kernels<CubeBackend> for EmbedLayerNormOp {
+    fn forward(input: EmbedLayerNorm<CubeBackend>) -> Output<Self, CubeBackend> {
         match Setup::new(&input) {
-            Some(setup) => setup.forward(&input, false).0,
-            None => reference::embed_layer_norm::<Self>(input),
+            Some(setup) => setup.forward(&input),
+            None => Self::reference::<CubeBackend>(input),
         }
     }
 
-    fn embed_layer_norm_with_statistics(
-        input: EmbedLayerNorm<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        match Setup::new(&input).map(|setup| setup.forward(&input, true)) {
-            Some((y, Some([mean, rstd]))) => (y, mean, rstd),
-            _ => reference::with_statistics::<Self>(input),
-        }
-    }
-
-    fn embed_layer_norm_backward(
-        input: EmbedLayerNorm<Self>,
-        mean: FloatTensor<Self>,
-        rstd: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        needs: Needs,
-    ) -> EmbedLayerNormGradients<Self> {
+    fn backward(
+        input: EmbedLayerNorm<CubeBackend>,
+        [mean, rstd]: [FloatTensor<CubeBackend>; 2],
+        grad: FloatTensor<CubeBackend>,
+        needs: [bool; 5],
+    ) -> Vec<Option<FloatTensor<CubeBackend>>> {
         match Setup::new(&input) {
             Some(setup) => setup.backward(&input, mean, rstd, grad, needs),
-            None => reference::backward::<Self>(input, mean, rstd, grad, needs),
+            None => Self::reference_backward::<CubeBackend>(input, [mean, rstd], grad, needs),
         }
     }
 }

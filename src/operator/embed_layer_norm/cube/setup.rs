@@ -3,8 +3,9 @@
 use super::source::{SourceLaunch, SourcesLaunch};
 use crate::operator::cube::launch::{RowLaunch, address_type, is_computed};
 use crate::operator::dropout::Dropout;
+use crate::operator::embed_layer_norm::EmbedLayerNorm;
 use crate::operator::embed_layer_norm::check::{assert_fits, kernel_dtype, summands};
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
+use crate::operator::embed_layer_norm::rows::Rows;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::prelude::*;

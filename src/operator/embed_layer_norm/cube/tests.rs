@@ -2,7 +2,10 @@
 
 use super::setup::Setup;
 use super::sort::{RUN, WAYS};
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
+use crate::operator::dropout::Dropout;
+use crate::operator::embed_layer_norm::EmbedLayerNorm;
+use crate::operator::embed_layer_norm::rows::Rows;
+use crate::operator::path::Path;
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::backend::try_read_sync;
 use burn::tensor::{DType, TensorData};
@@ -21,8 +24,17 @@ fn sorted(ids: &[i32], rows: u32, pad: u32) -> Vec<[u32; 2]> {
         let values = vec![1.0f32; shape.iter().product()];
         CubeBackend::float_from_data(TensorData::new(values, shape), &device)
     };
-    let summands = [Rows::Values(float(&[1, ids.len(), 1])), Rows::Absent, Rows::Absent];
-    let input = EmbedLayerNorm::new([1, ids.len()], summands, float(&[1]), float(&[1]), 1e-3);
+    let input = EmbedLayerNorm {
+        words: Rows::Values(float(&[1, ids.len(), 1])),
+        token_types: Rows::Absent,
+        positions: Rows::Absent,
+        dropout: Dropout::Inactive,
+        gamma: float(&[1]),
+        beta: float(&[1]),
+        shape: [1, ids.len()],
+        epsilon: 1e-3,
+        path: Path::Fused,
+    };
     let setup = Setup::new(&input).expect("an input for the kernels");
     let ids = CubeBackend::int_from_data(TensorData::new(ids.to_vec(), [1, ids.len()]), &device);
     let places = setup.sorted(&CubeBackend::int_cast(ids, burn::tensor::IntDType::I32), rows, pad);

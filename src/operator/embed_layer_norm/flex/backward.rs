@@ -7,7 +7,7 @@
 use super::row::{self, Gradients, Norm, TASK};
 use super::scatter::Scatter;
 use super::source::{Source, Summand, rows, sources, summands_of};
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, EmbedLayerNormGradients, Needs};
+use crate::operator::embed_layer_norm::EmbedLayerNorm;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{slice, tensor};
@@ -24,8 +24,8 @@ pub(super) fn backward<T: Scalar>(
     mean: &FloatTensor<Flex>,
     rstd: &FloatTensor<Flex>,
     grad: &FloatTensor<Flex>,
-    needs: Needs,
-) -> EmbedLayerNormGradients<Flex> {
+    needs: [bool; 5],
+) -> Vec<Option<FloatTensor<Flex>>> {
     let [words, types, positions, gamma, beta] = needs;
     let [batch, seq] = input.shape;
     let tokens = batch * seq;
@@ -76,13 +76,13 @@ pub(super) fn backward<T: Scalar>(
         }
     }
     let vector = |values| tensor(T::narrow_all(values), input.gamma.shape());
-    EmbedLayerNormGradients::new([
+    vec![
         words.map(|words| words.tensor::<T>(word_grad)),
         types.map(|types| types.tensor::<T>(type_grad)),
         positions.map(|positions| positions.tensor::<T>(position_grad)),
         gamma.then(|| vector(gamma_grad)),
         beta.then(|| vector(beta_grad)),
-    ])
+    ]
 }
 
 /// The order of work: by position row where positions are trained, so that a row's tokens are neighbours.

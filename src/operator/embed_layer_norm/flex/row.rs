@@ -1,6 +1,6 @@
 //! One token: plain loops over H, which the compiler vectorises for the CPU that pulp finds at run time.
 
-use crate::operator::embed_layer_norm::input::EmbedLayerNorm;
+use crate::operator::embed_layer_norm::EmbedLayerNorm;
 use crate::operator::flex::layer_norm;
 use crate::operator::flex::mask::for_groups;
 use crate::operator::flex::scalar::{Scalar, Wide};

@@ -1,7 +1,8 @@
 //! The summands as the kernels read them.
 
+use crate::operator::embed_layer_norm::EmbedLayerNorm;
 use crate::operator::embed_layer_norm::check::{assert_fits, summands};
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
+use crate::operator::embed_layer_norm::rows::Rows;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::{slice, tensor};
 use burn::backend::Flex;

@@ -1,22 +1,34 @@
 //! Inputs of the operator, drawn at random.
 
 use crate::operator::dropout::Dropout;
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Needs, Rows};
-use crate::operator::embed_layer_norm::ops::EmbeddingOps;
+use crate::operator::embed_layer_norm::rows::Rows;
+use crate::operator::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
+use crate::operator::inputs::Fields;
+use crate::operator::kernels::Output;
 use crate::operator::path::Path;
-use burn::backend::Flex;
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::backend::tensor::{Device, FloatTensor, IntTensor};
+use burn::backend::{Backend, Flex};
 use burn::tensor::{FloatDType, TensorData};
 use proptest::prelude::*;
 use rand::{Rng, RngExt};
 
 /// A backend under test.
 pub(in crate::operator::embed_layer_norm) trait Kernels:
-    EmbeddingOps
+    Backend
 {
     /// Whether the kernels take this input, rather than leave it to the reference.
     fn take(input: &EmbedLayerNorm<Self>) -> bool;
+
+    /// y, and the mean and rstd of each token.
+    fn forward(input: EmbedLayerNorm<Self>) -> Output<EmbedLayerNormOp, Self>;
+
+    fn backward(
+        input: EmbedLayerNorm<Self>,
+        statistics: [FloatTensor<Self>; 2],
+        grad: FloatTensor<Self>,
+        needs: [bool; 5],
+    ) -> Vec<Option<FloatTensor<Self>>>;
 
     fn device() -> Device<Self> {
         Default::default()
@@ -49,7 +61,7 @@ pub(in crate::operator::embed_layer_norm) struct Case {
     pub(super) kinds: [Kind; 3],
     pub(super) ids: Ids,
     pub(super) dropout: f64,
-    pub(super) needs: Needs,
+    pub(super) needs: [bool; 5],
     pub(super) seed: u64,
 }
 
@@ -70,7 +82,7 @@ pub(super) fn case() -> impl Strategy<Value = Case> {
         [kind(), kind(), kind()],
         prop_oneof![3 => Just(Ids::Random), 1 => Just(Ids::All(0)), 1 => Just(Ids::All(1))],
         prop::sample::select(vec![0.0, 0.1, 0.9]),
-        any::<Needs>(),
+        any::<[bool; 5]>(),
         any::<u64>(),
     )
         .prop_map(|((batch, seq), (hidden, vocab), kinds, ids, dropout, needs, seed)| Case {
@@ -151,7 +163,8 @@ pub(in crate::operator::embed_layer_norm) fn bert(shape: [usize; 2], hidden: usi
 
 /// The same input on another backend, in `dtype`.
 pub(super) fn moved<B: Kernels>(input: &EmbedLayerNorm<Flex>, dtype: FloatDType) -> EmbedLayerNorm<B> {
-    input.clone().map(|tensor| moved_float::<B>(&tensor, dtype), |tensor| moved_int::<B>(&tensor))
+    let float = &mut |tensor| moved_float::<B>(&tensor, dtype);
+    EmbedLayerNormOp::map::<Flex, B>(input.clone(), float, &mut |tensor| moved_int::<B>(&tensor))
 }
 
 pub(super) fn moved_float<B: Kernels>(tensor: &FloatTensor<Flex>, dtype: FloatDType) -> FloatTensor<B> {

@@ -5,8 +5,10 @@
 mod case;
 
 use crate::operator::dropout::Dropout;
-use crate::operator::embed_layer_norm::input::{EmbedLayerNorm, Rows};
-use crate::operator::embed_layer_norm::reference;
+use crate::operator::embed_layer_norm::rows::Rows;
+use crate::operator::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
+use crate::operator::inputs::Fields;
+use crate::operator::kernels::{Kernels as RunsOn, Operator, Output};
 use crate::operator::path::Path;
 use crate::operator::philox::{GROUP, Mask};
 use burn::backend::ops::FloatTensorOps;
@@ -30,22 +32,21 @@ impl Case {
         let grad = float(&[batch, seq, self.hidden], &mut rng);
 
         let exact = moved::<Flex>(&input, FloatDType::F64);
-        let (expected, mean, rstd) = reference::with_statistics::<Flex>(exact.clone());
+        let (expected, statistics) = EmbedLayerNormOp::reference::<Flex>(exact.clone());
         let exact_grad = Flex::float_cast(grad.clone(), FloatDType::F64);
-        let gradients = reference::backward::<Flex>(exact, mean, rstd, exact_grad, self.needs);
+        let gradients =
+            EmbedLayerNormOp::reference_backward::<Flex>(exact, statistics, exact_grad, self.needs);
 
         let input = moved::<B>(&input, dtype);
         let grad = moved_float::<B>(&grad, dtype);
         assert!(B::take(&input), "no kernel for {self:?}");
-        let (found, mean, rstd) = B::embed_layer_norm_with_statistics(input.clone());
+        let (found, statistics) = B::forward(input.clone());
         assert_eq!(found.dtype(), DType::from(dtype));
         assert_close::<B>("y", &found, &expected, tolerance);
-        let alone = B::embed_layer_norm(input.clone());
-        assert_eq!(numbers::<B>(&alone), numbers::<B>(&found), "with and without statistics");
 
-        let found = B::embed_layer_norm_backward(input, mean, rstd, grad, self.needs);
+        let found = B::backward(input, statistics, grad, self.needs);
         let operands = ["words", "token_types", "positions", "gamma", "beta"];
-        let pairs = found.into_array().into_iter().zip(gradients.into_array());
+        let pairs = found.into_iter().zip(gradients);
         for (operand, (found, expected)) in operands.into_iter().zip(pairs) {
             assert_eq!(found.is_some(), expected.is_some(), "{operand}");
             if let (Some(found), Some(expected)) = (found, expected) {
@@ -163,16 +164,15 @@ fn mask_is_philox_bit_for_bit<B: Kernels>() {
                 if mask.keeps(word) { f64::from(mask.scale as f32) } else { 0.0 }
             })
             .collect();
-        let (y, mean, rstd) = B::embed_layer_norm_with_statistics(input.clone());
+        let (y, statistics) = B::forward(input.clone());
         assert!(numbers::<B>(&y) == expected, "the forward's mask of {tokens} x {hidden}");
         // With one token's gradient alone, β's is that token's mask.
         for token in [0, tokens - 1] {
             let grad = (0..tokens * hidden).map(|i| if i / hidden == token { 1.0f32 } else { 0.0 }).collect();
             let grad = B::float_from_data(TensorData::new::<f32, _>(grad, [1, tokens, hidden]), &B::device());
             let needs = [false, false, false, false, true];
-            let found = B::embed_layer_norm_backward(input.clone(), mean.clone(), rstd.clone(), grad, needs);
-            let [.., beta] = found.into_array();
-            let found = numbers::<B>(&beta.unwrap());
+            let mut found = B::backward(input.clone(), statistics.clone(), grad, needs);
+            let found = numbers::<B>(&found.pop().flatten().unwrap());
             assert!(found == expected[token * hidden..][..hidden], "the backward's mask of token {token}");
         }
     }
@@ -192,14 +192,9 @@ fn two_runs_are_equal_bit_for_bit<B: Kernels>() {
 
 /// y and all gradients.
 pub(super) fn run_all<B: Kernels>(input: &EmbedLayerNorm<B>, grad: &FloatTensor<B>) -> Vec<Vec<f64>> {
-    let (y, mean, rstd) = B::embed_layer_norm_with_statistics(input.clone());
-    let gradients = B::embed_layer_norm_backward(input.clone(), mean, rstd, grad.clone(), [true; 5]);
-    [Some(y)]
-        .into_iter()
-        .chain(gradients.into_array())
-        .flatten()
-        .map(|tensor| numbers::<B>(&tensor))
-        .collect()
+    let (y, statistics) = B::forward(input.clone());
+    let gradients = B::backward(input.clone(), statistics, grad.clone(), [true; 5]);
+    [Some(y)].into_iter().chain(gradients).flatten().map(|tensor| numbers::<B>(&tensor)).collect()
 }
 
 /// CUDA and ROCm put the rows of a table at aligned places, with room between them; so does a slice of a wider table.
@@ -216,7 +211,8 @@ fn rows_that_lie_apart_give_the_same_bits<B: Kernels>() {
         B::float_slice(wider, &slices)
     };
     let expected = run_all::<B>(&input, &grad);
-    assert!(run_all::<B>(&input.map(apart, |ids| ids), &apart(grad)) == expected);
+    let input = EmbedLayerNormOp::map::<B, B>(input, &mut |tensor| apart(tensor), &mut |ids| ids);
+    assert!(run_all::<B>(&input, &apart(grad)) == expected);
 }
 
 /// The ids of the words are moved to the nearest row, forward and backward.
@@ -236,14 +232,10 @@ fn ids_out_of_range_take_the_nearest_row(run: impl Fn(&EmbedLayerNorm<Flex>) -> 
 #[test]
 fn reference_takes_the_nearest_row_for_an_id_out_of_range() {
     ids_out_of_range_take_the_nearest_row(|input| {
-        let (y, mean, rstd) = reference::with_statistics::<Flex>(input.clone());
-        let gradients = reference::backward::<Flex>(input.clone(), mean, rstd, y.clone(), [true; 5]);
-        [Some(y)]
-            .into_iter()
-            .chain(gradients.into_array())
-            .flatten()
-            .map(|tensor| numbers::<Flex>(&tensor))
-            .collect()
+        let (y, statistics) = EmbedLayerNormOp::reference::<Flex>(input.clone());
+        let gradients =
+            EmbedLayerNormOp::reference_backward::<Flex>(input.clone(), statistics, y.clone(), [true; 5]);
+        [Some(y)].into_iter().chain(gradients).flatten().map(|tensor| numbers::<Flex>(&tensor)).collect()
     });
 }
 
@@ -255,6 +247,19 @@ macro_rules! kernels {
             impl Kernels for $backend {
                 fn take(input: &EmbedLayerNorm<Self>) -> bool {
                     $take(input)
+                }
+
+                fn forward(input: EmbedLayerNorm<Self>) -> Output<EmbedLayerNormOp, Self> {
+                    <EmbedLayerNormOp as RunsOn<Self>>::forward(input)
+                }
+
+                fn backward(
+                    input: EmbedLayerNorm<Self>,
+                    statistics: [FloatTensor<Self>; 2],
+                    grad: FloatTensor<Self>,
+                    needs: [bool; 5],
+                ) -> Vec<Option<FloatTensor<Self>>> {
+                    <EmbedLayerNormOp as RunsOn<Self>>::backward(input, statistics, grad, needs)
                 }
             }
 
@@ -303,7 +308,6 @@ kernels!(
 #[cfg(feature = "_cubecl")]
 mod on_cube {
     use super::*;
-    use crate::operator::embed_layer_norm::ops::EmbeddingOps;
     use burn::backend::Cube;
 
     kernels!(cube, Cube, crate::operator::embed_layer_norm::cube::takes, 32);
@@ -312,7 +316,7 @@ mod on_cube {
     fn cube_takes_the_nearest_row_for_an_id_out_of_range() {
         ids_out_of_range_take_the_nearest_row(|input| {
             let input = moved::<Cube>(input, FloatDType::F32);
-            let y = Cube::embed_layer_norm(input.clone());
+            let (y, _) = <Cube as Kernels>::forward(input.clone());
             run_all::<Cube>(&input, &y)
         });
     }

@@ -1,0 +1,24 @@
+//! What the programs that train share: the values that they take, and printing.
+
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// A number of things. The product of two fits into 64 bits.
+pub fn count() -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::<usize>::new().range(1..=u32::MAX.into())
+}
+
+/// A finite number that is not negative.
+pub fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        Ok(_) => Err("it must be finite and at least 0".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Prints a line, if anybody reads it: a training does not end because its output was closed.
+pub fn print_line(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

@@ -1,0 +1,128 @@
+//! An operator on the device that its tensors are on.
+
+use super::dropout::ops::DropoutOps;
+use super::graph::record;
+use super::kernels::{Kernels, Operator};
+use burn::backend::autodiff::{
+    Autodiff,
+    checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
+};
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{
+    AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion,
+    DispatchTensor, DispatchTensorKind, GradientCheckpointingStrategy,
+};
+use std::cell::Cell;
+
+/// The output of operator `O`: the kernels' on the devices listed here, elsewhere the reference's, which Burn's own
+/// autodiff differentiates.
+pub(crate) fn run<O, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
+where
+    O: OnFlex + OnCube + Operator<Needs = [bool; N]>,
+{
+    let context = Cell::new(DispatchAutodiffContext::Disabled);
+    let merge = |tensor: DispatchTensor| {
+        context.set(context.get().merge(tensor.autodiff));
+        tensor
+    };
+    let inputs =
+        O::map::<Dispatch, Dispatch>(inputs, &mut |tensor| merge(tensor), &mut |tensor| merge(tensor));
+    let context = context.get();
+    let operand = O::operands::<Dispatch>(&inputs).into_iter().flatten().next().expect("an operand");
+    let kind = match &operand.kind {
+        DispatchTensorKind::Autodiff(inner) => inner,
+        kind => kind,
+    };
+    match kind {
+        #[cfg(feature = "flex")]
+        DispatchTensorKind::Flex(_) => on::<O, burn::backend::Flex, N>(inputs, context),
+        #[cfg(feature = "ndarray")]
+        #[allow(deprecated)]
+        DispatchTensorKind::NdArray(_) => on::<O, burn::backend::NdArray, N>(inputs, context),
+        #[cfg(feature = "_cubecl")]
+        DispatchTensorKind::Cube(_) => on::<O, burn::backend::Cube, N>(inputs, context),
+        #[cfg(feature = "remote")]
+        DispatchTensorKind::Remote(_) => on::<O, burn::backend::Remote, N>(inputs, context),
+        #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
+        _ => O::reference::<Dispatch>(inputs).0,
+    }
+}
+
+/// The output on backend `B`, under autodiff if any tensor is.
+#[cfg_attr(
+    not(any(feature = "flex", feature = "ndarray", feature = "_cubecl", feature = "remote")),
+    allow(dead_code)
+)]
+fn on<O, B, const N: usize>(inputs: O::On<Dispatch>, context: DispatchAutodiffContext) -> DispatchTensor
+where
+    O: Kernels<B> + Operator<Needs = [bool; N]>,
+    B: DropoutOps,
+    DispatchTensor: DispatchKindConversion<B>
+        + DispatchKindConversion<Autodiff<B, NoCheckpointing>>
+        + DispatchKindConversion<Autodiff<B, BalancedCheckpointing>>,
+{
+    match context {
+        DispatchAutodiffContext::Disabled => {
+            let inputs =
+                O::map::<Dispatch, B>(inputs, &mut |tensor| plain::<B>(tensor).float(), &mut int::<B>);
+            DispatchTensor::from_backend(BackendTensor::<B>::Float(O::forward(inputs).0))
+        }
+        DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Disabled) => {
+            followed::<O, B, NoCheckpointing, N>(inputs)
+        }
+        DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Balanced) => {
+            followed::<O, B, BalancedCheckpointing, N>(inputs)
+        }
+    }
+}
+
+/// The output on autodiff over `B`, for which a float from outside autodiff is a constant.
+fn followed<O, B, C, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
+where
+    O: Kernels<B> + Operator<Needs = [bool; N]>,
+    B: DropoutOps,
+    C: CheckpointStrategy,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, C>>,
+{
+    let float = |tensor: DispatchTensor| -> FloatTensor<Autodiff<B, C>> {
+        match tensor.autodiff {
+            DispatchAutodiffContext::Disabled => Autodiff::<B, C>::from_inner(plain::<B>(tensor).float()),
+            DispatchAutodiffContext::Enabled(_) => plain::<Autodiff<B, C>>(tensor).float(),
+        }
+    };
+    let inputs = O::map::<Dispatch, Autodiff<B, C>>(inputs, &mut |tensor| float(tensor), &mut int::<B>);
+    let output = record::<O, B, C, N>(inputs);
+    DispatchTensor::from_backend(BackendTensor::<Autodiff<B, C>>::Float(output))
+}
+
+/// The tensor on the backend that it is on.
+fn plain<B: Backend>(tensor: DispatchTensor) -> BackendTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    DispatchTensor::try_into_backend(tensor).unwrap_or_else(|error| panic!("tensors on two devices: {error}"))
+}
+
+/// Integers, which are the same under autodiff.
+fn int<B: Backend>(tensor: DispatchTensor) -> IntTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    plain(DispatchTensor { autodiff: DispatchAutodiffContext::Disabled, ..tensor }).int()
+}
+
+/// Has what Flex runs, in builds with Flex.
+#[cfg(feature = "flex")]
+pub(crate) trait OnFlex: Kernels<burn::backend::Flex> {}
+#[cfg(feature = "flex")]
+impl<O: Kernels<burn::backend::Flex>> OnFlex for O {}
+#[cfg(not(feature = "flex"))]
+pub(crate) use super::kernels::Operator as OnFlex;
+
+/// Has what the CubeCL devices run, in builds with any.
+#[cfg(feature = "_cubecl")]
+pub(crate) trait OnCube: Kernels<burn::backend::Cube> {}
+#[cfg(feature = "_cubecl")]
+impl<O: Kernels<burn::backend::Cube>> OnCube for O {}
+#[cfg(not(feature = "_cubecl"))]
+pub(crate) use super::kernels::Operator as OnCube;

@@ -1,0 +1,112 @@
+//! The checkpoints of a run: what Burn's trainer saves, with checksums.
+
+use crate::error::{Error, Result};
+use crate::regular_file;
+use burn::tensor::Bytes;
+use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Burnpack files of models, optimisers or schedules, one per epoch, each followed by eight bytes: its [`checksum`].
+pub(super) struct Checkpoints {
+    folder: PathBuf,
+    name: &'static str,
+}
+
+impl Checkpoints {
+    /// Those of models, optimisers and schedules.
+    pub(super) fn all(training: &Path) -> [Self; 3] {
+        ["model", "optim", "scheduler"].map(|name| Self { folder: training.join("checkpoint"), name })
+    }
+
+    pub(super) fn path(&self, epoch: usize) -> PathBuf {
+        self.folder.join(format!("{}-{epoch}.bpk", self.name))
+    }
+
+    /// The epochs of which there is a file, in ascending order.
+    pub(super) fn epochs(&self) -> Result<Vec<usize>> {
+        let failed = |source| Error::reading(&self.folder, source);
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut epochs = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(".bpk"));
+            let number = stem.and_then(|stem| stem.strip_prefix(self.name)?.strip_prefix('-'));
+            epochs.extend(number.and_then(|number| number.parse::<usize>().ok()));
+        }
+        epochs.sort_unstable();
+        Ok(epochs)
+    }
+
+    /// The checkpoint of an epoch, without its checksum. It is in memory, so the file may go.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] if the checksum is another; [`Error::Io`], [`Error::NotAFile`].
+    pub(super) fn read(&self, epoch: usize) -> Result<Vec<u8>> {
+        let path = self.path(epoch);
+        let mut bytes = regular_file::read(&path, u64::MAX)?;
+        let sum = bytes.split_off(bytes.len().saturating_sub(8));
+        let found = checksum(bytes.as_slice()).map_err(|source| Error::reading(&path, source))?;
+        if sum != found.to_le_bytes() {
+            let problem = "is damaged, or was not saved by this run: its checksum is wrong; delete it".into();
+            return Err(Error::Run { path, problem });
+        }
+        Ok(bytes)
+    }
+}
+
+impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
+    fn save(&self, epoch: usize, record: R) -> Result<(), CheckpointerError> {
+        let path = self.path(epoch);
+        let save = |path: &Path| {
+            record.save(path.to_path_buf()).map_err(io::Error::other)?;
+            let sum = checksum(File::open(path)?)?;
+            let mut file = File::options().append(true).open(path)?;
+            file.write_all(&sum.to_le_bytes())?;
+            file.sync_all()
+        };
+        let saved = fs::create_dir_all(&self.folder).and_then(|()| whole(&path, save));
+        saved.map_err(CheckpointerError::IOError)
+    }
+
+    fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
+        match fs::remove_file(self.path(epoch)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(CheckpointerError::IOError(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn restore(&self, epoch: usize) -> Result<R, CheckpointerError> {
+        let bytes = self.read(epoch).map_err(|error| CheckpointerError::Unknown(error.to_string()))?;
+        R::checkpoint_from_bytes(Bytes::from_bytes_vec(bytes)).map_err(CheckpointerError::Record)
+    }
+}
+
+/// Writes a file under another name and renames it, so that `path` never holds half of it.
+pub(super) fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".unfinished");
+    let unfinished = Path::new(&unfinished);
+    write(unfinished)?;
+    fs::rename(unfinished, path)
+}
+
+/// FNV-1a, which tells any two contents apart that differ in one byte.
+pub(super) fn checksum(source: impl Read) -> io::Result<u64> {
+    let mut source = BufReader::with_capacity(1 << 16, source);
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+    loop {
+        let bytes = source.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(sum);
+        }
+        sum = bytes.iter().fold(sum, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let count = bytes.len();
+        source.consume(count);
+    }
+}
