@@ -102,8 +102,12 @@ impl Stored for BertForMaskedLm {
         for names in [[keys.embeddings.word(), keys.masked_lm.decoder], [bias, decoder_bias]] {
             let has = |name: &str| checkpoint.keys().any(|key| key == name);
             if names.iter().all(|name| has(name)) && !checkpoint.are_equal(names)? {
-                let path = checkpoint.path().to_path_buf();
-                return Err(Error::NotTied { path, keys: names.map(String::from) });
+                let problem = format!(
+                    "has {} and {} that differ, but the config ties the head to the word table; set tie_word_embeddings \
+                     to false in config.json to give the head its own decoder and bias",
+                    names[0], names[1]
+                );
+                return Err(Error::file(checkpoint.path(), problem));
             }
         }
         Ok(())

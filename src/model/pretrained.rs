@@ -4,9 +4,7 @@ use super::config::BertModelConfig;
 use super::keys::{ModelKeys, masked_lm_head_of};
 use super::report::LoadReport;
 use super::stored::Stored;
-use crate::checkpoint::{
-    Checkpoint, Directory, Family, Fields, agree, check_pair, filled, tensors, torch_name,
-};
+use crate::checkpoint::{Checkpoint, Directory, Family, Fields, agree, filled, tensors, torch_name};
 use crate::embeddings::{PositionFill, VocabularyResize};
 use crate::error::Result;
 use burn::prelude::*;
@@ -59,7 +57,6 @@ pub trait PretrainedModel: Stored {
         let fields = Fields::beside(path)?;
         let config = Self::config_of(&fields)?;
         let checkpoint = Checkpoint::open(path)?;
-        check_pair(&fields, &checkpoint)?;
         build(&config, &fields, checkpoint, device)
     }
 
@@ -92,7 +89,6 @@ pub trait PretrainedModel: Stored {
         let config = self.stored_config();
         let fields = Fields::beside(path)?;
         let checkpoint = Checkpoint::open(path)?;
-        check_pair(&fields, &checkpoint)?;
         let (model, report) = read(self, &config, &fields, checkpoint)?;
         *self = model;
         Ok(report)
