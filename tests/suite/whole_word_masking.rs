@@ -149,6 +149,17 @@ fn batches_are_padded_to_a_multiple() {
 }
 
 #[test]
+fn padding_has_its_own_id_wherever_it_is_among_the_special_ones() {
+    let device = Device::default();
+    let examples = [MaskedLmExample::new(vec![1, 2]), MaskedLmExample::new(vec![1])];
+    for special in [vec![1, 2, 9], vec![9, 1, 2], vec![]] {
+        let config = MaskedLmCollatorConfig::new(VOCAB, MASK, 9, special);
+        let collator = config.with_mlm_probability(0.0).init();
+        assert_eq!(input_ids(&collator.collate(&examples, 0, &device).unwrap()), [1, 2, 1, 9]);
+    }
+}
+
+#[test]
 fn multiples_and_vocabularies_of_no_model_are_refused() {
     for multiple in [0, (1 << 16) + 1, usize::MAX] {
         let error = config().with_pad_to_multiple_of(Some(multiple)).try_init().unwrap_err();
