@@ -92,7 +92,7 @@ fn main() -> Result<()> {
     }
     ensure!(query.is_none() || !found.is_empty(), "there is no line to compare with");
     for (cosine, sentence) in found {
-        println!("{cosine:.4}\t{sentence}");
+        writeln!(stdout(), "{cosine:.4}\t{sentence}")?;
     }
     Ok(())
 }

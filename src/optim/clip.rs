@@ -191,6 +191,7 @@ fn clip_on_device(norm: Tensor<1>, max_norm: f64) -> Tensor<1> {
 
 /// The factor that gradients are multiplied by.
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
+#[derive(Clone, Debug)]
 pub(crate) enum Factor {
     /// One that is known.
     Host(f64),
@@ -297,7 +298,7 @@ impl ModuleVisitor for AddUp {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use burn::nn::{Linear, LinearConfig};
 
@@ -328,7 +329,7 @@ pub(super) mod tests {
     }
 
     /// As if the host could not see them.
-    pub(in crate::optim) fn on_device(squares: &[(f64, DType)]) -> SumOfSquares {
+    fn on_device(squares: &[(f64, DType)]) -> SumOfSquares {
         let mut sum = SumOfSquares::default();
         for &(square, dtype) in squares {
             sum.add_on_device(Tensor::from_data(TensorData::from([square]), (&Device::default(), dtype)));

@@ -1,7 +1,7 @@
 //! AdamW that clips gradients by their global norm on their way into the step.
 
 use super::adamw::{AdamWConfig, SharedFactor, without_decay};
-use super::clip::{Clip, Factor, SumOfSquares, assert_max_norm};
+use super::clip::{Clip, SumOfSquares, assert_max_norm};
 use burn::module::{Module, ParamGroup};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, OptimizerRecord};
@@ -9,8 +9,8 @@ use burn::prelude::*;
 
 /// [`adamw`](super::adamw()) and [`clip_by_global_norm`](crate::optim::clip_by_global_norm) in one pass.
 ///
-/// A step equals clipping followed by AdamW. On Flex, where the norm is known to the host, the gradients are multiplied
-/// by the clip factor as they are read and never written; on other devices they are clipped first.
+/// A step equals clipping followed by AdamW: the gradients are multiplied by the clip factor as they are read, and never
+/// written. The factor is not read back from a device.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -74,27 +74,9 @@ impl ClippedAdamW {
     ) -> (M, Option<Tensor<1>>) {
         let mut squares = SumOfSquares::default();
         squares.add_all(&model, &mut gradients);
-        let Some(Clip { norm, factor }) = Clip::new(squares, self.max_norm) else { return (model, None) };
-        (self.step_by(factor, learning_rate.into(), model, gradients), Some(norm))
-    }
-
-    /// A step with gradients times `factor`.
-    fn step_by<M: Module>(
-        &mut self,
-        factor: Factor,
-        learning_rate: ModuleLearningRate,
-        model: M,
-        mut gradients: GradientsParams,
-    ) -> M {
-        let left = match factor {
-            Factor::Host(factor) => factor,
-            Factor::Device(_) => {
-                factor.apply_to_all(&model, &mut gradients);
-                1.0
-            }
-        };
-        self.factor.set(left);
-        self.optimizer.step(learning_rate, model, gradients)
+        let Some(clip) = Clip::new(squares, self.max_norm) else { return (model, None) };
+        self.factor.set(clip.factor);
+        (self.optimizer.step(learning_rate, model, gradients), Some(clip.norm))
     }
 
     /// The state of all parameters, to be saved. It is the same as that of Burn's `AdamW`.
@@ -105,35 +87,5 @@ impl ClippedAdamW {
     /// This optimiser with a state from [`to_record`](Self::to_record), or from Burn's `AdamW`.
     pub fn load_record(self, record: OptimizerRecord) -> Self {
         Self { optimizer: self.optimizer.load_record(record), ..self }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::clip::tests::on_device;
-    use super::*;
-    use burn::module::Param;
-    use burn::tensor::DType;
-
-    /// The values after a step with a gradient of ones, clipped on the host to 1e-3 and then by a device not at all.
-    fn stepped(mut optimizer: ClippedAdamW, on_host_first: bool) -> Vec<f32> {
-        let model = Param::initialized(
-            7.into(),
-            Tensor::<1>::ones([3], &Device::default().autodiff()).require_grad(),
-        );
-        let gradients = || GradientsParams::from_grads(model.val().sum().backward(), &model);
-        if on_host_first {
-            optimizer.step_by(Factor::Host(1e-3), 0.0.into(), model.clone(), gradients());
-            optimizer = optimizer.load_record(ClippedAdamW::new(&AdamWConfig::new(), 1.0).to_record());
-        }
-        let clip = Clip::new(on_device(&[(0.25, DType::F32)]), 1.0).unwrap();
-        let model = optimizer.step_by(clip.factor, 0.1.into(), model.clone(), gradients());
-        model.val().into_data().iter().collect()
-    }
-
-    #[test]
-    fn the_factor_of_a_step_on_the_host_does_not_stay_for_a_step_on_another_device() {
-        let optimizer = || ClippedAdamW::new(&AdamWConfig::new().with_epsilon(1.0), 1.0);
-        assert_eq!(stepped(optimizer(), true), stepped(optimizer(), false));
     }
 }
