@@ -41,6 +41,24 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The text of a file, without a byte order mark.
+///
+/// # Errors
+///
+/// Those of [`read`], and [`Error::NotUtf8`].
+#[cfg(feature = "tokenizers")]
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    let mut text = String::from_utf8(read(path, u64::MAX)?).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
+        Error::NotUtf8 { path: path.to_path_buf(), line, offset: offset as u64 }
+    })?;
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
+    }
+    Ok(text)
+}
+
 /// An empty path, where a file was to be `read` or a directory to be `saved into`.
 pub(crate) fn empty_path(done: &str) -> Error {
     Error::data("the empty path", format!("cannot be {done}; the current directory is \".\""))

@@ -108,7 +108,7 @@ fn config() -> BertForMaskedLmConfig {
 }
 
 fn collator() -> MaskedLmCollatorConfig {
-    MaskedLmCollatorConfig::new(VOCABULARY, MASK, SPECIAL_TOKENS.collect())
+    MaskedLmCollatorConfig::new(VOCABULARY, MASK, SPECIAL_TOKENS.start, SPECIAL_TOKENS.collect())
 }
 
 fn hold_positions_at_zero(mut model: BertForMaskedLm) -> BertForMaskedLm {

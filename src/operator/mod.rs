@@ -35,8 +35,8 @@ mod wire;
 /// The fused operators on tensors, without a module.
 pub mod functional {
     pub use super::add_layer_norm::functional::add_layer_norm;
-    pub use super::attention::functional::attention;
     pub(crate) use super::attention::functional::attention_weights;
+    pub use super::attention::functional::{Sequences, attention};
     pub use super::bias_gelu::functional::bias_gelu;
     pub use super::cross_entropy::functional::cross_entropy;
     pub(crate) use super::embed_layer_norm::functional::lookup;

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::bert::BertProcessing;
 use tokenizers::{ModelWrapper, Tokenizer};
 
@@ -65,13 +67,19 @@ fn tokenizer_path(path: &Path) -> Result<PathBuf> {
     })
 }
 
-/// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents and ideographs: transformers'
-/// tokenizers of the BERT family let that overrule the normaliser of the file.
+/// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:
+/// transformers' tokenizers of these families let that overrule the file.
 fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
     let mut tokenizer = Tokenizer::from_bytes(read(path)?).map_err(|source| corrupt(path, source))?;
     if let Some(NormalizerWrapper::BertNormalizer(normalizer)) = tokenizer.get_normalizer() {
         let normalizer = settings.normalizer(*normalizer);
         tokenizer.with_normalizer(Some(normalizer));
+    }
+    if let (Some(PreTokenizerWrapper::ByteLevel(byte_level)), Some(add_prefix_space)) =
+        (tokenizer.get_pre_tokenizer(), settings.add_prefix_space)
+    {
+        let byte_level = ByteLevel::new(add_prefix_space, byte_level.trim_offsets, byte_level.use_regex);
+        tokenizer.with_pre_tokenizer(Some(byte_level));
     }
     if let ModelWrapper::WordPiece(model) = tokenizer.get_model() {
         let unk_token = model.unk_token.clone();
@@ -83,7 +91,7 @@ fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
 /// BERT's own tokenizer over a `vocab.txt`.
 fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
     let unk_token = settings.unk_token.as_ref().map_or("[UNK]", Token::content).to_string();
-    let vocabulary = WordPiece::read_bytes(read_text(path)?.as_bytes());
+    let vocabulary = WordPiece::read_bytes(regular_file::read_text(path)?.as_bytes());
     let model =
         vocabulary.and_then(|tokens| WordPiece::builder().vocab(tokens).unk_token(unk_token.clone()).build());
     let model = model.map_err(|source| corrupt(path, source))?;
@@ -115,17 +123,4 @@ fn require_unk(tokenizer: &Tokenizer, unk_token: String, path: &Path) -> Result<
         Some(_) => Ok(()),
         None => Err(missing_token(path, "unk_token", &[&unk_token])),
     }
-}
-
-/// The text of a file, without a byte order mark.
-fn read_text(path: &Path) -> Result<String> {
-    let mut text = String::from_utf8(read(path)?).map_err(|error| {
-        let offset = error.utf8_error().valid_up_to();
-        let line = 1 + error.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
-        Error::NotUtf8 { path: path.to_path_buf(), line, offset: offset as u64 }
-    })?;
-    if text.starts_with('\u{feff}') {
-        text.remove(0);
-    }
-    Ok(text)
 }

@@ -66,13 +66,12 @@ impl SpecialTokens {
         tokenizer.add_special_tokens(&missing);
     }
 
-    /// The ids of these and of all that the tokenizer calls special, the padding id first, the others ascending.
+    /// The ids of these and of all that the tokenizer calls special, ascending.
     pub(super) fn ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let added = tokenizer.get_added_tokens_decoder().into_iter();
         let called_special = added.filter_map(|(id, token)| token.special.then_some(id));
-        let mut others: BTreeSet<u32> = self.all().map(|token| token.id).chain(called_special).collect();
-        others.remove(&self.pad.id);
-        std::iter::once(self.pad.id).chain(others).collect()
+        let ids: BTreeSet<u32> = self.all().map(|token| token.id).chain(called_special).collect();
+        ids.into_iter().collect()
     }
 }
 

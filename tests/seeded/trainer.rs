@@ -336,7 +336,8 @@ fn a_batch_with_no_masked_token_trains_nothing() {
     let _turn = turn();
     let device = Device::default().autodiff();
     let model = model(&device);
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     /// The gradients of all parameters.
     struct Collect<'a>(&'a GradientsParams, Vec<f64>);
@@ -429,7 +430,8 @@ fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
     let _turn = turn();
     let device = Device::default().autodiff();
     let model = model(&device);
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     let output = TrainStep::step(&model, batch).item;
     let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
@@ -445,7 +447,8 @@ fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
         [accuracy.final_value(), loss.final_value(), perplexity.final_value(), top.final_value()]
             .map(|value| value.current())
     };
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     let alone = update(&TrainStep::step(&model, batch).item);
     assert!(alone.iter().all(|value| value.is_finite()), "{alone:?}");

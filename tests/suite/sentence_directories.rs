@@ -70,7 +70,8 @@ fn a_saved_model_is_read_back_with_its_pooling() {
             let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
             assert_eq!((read.config(), report), (config, LoadReport::default()));
             assert_eq!(read.max_seq_length(), max_seq_length);
-            let embed = |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)));
+            let embed =
+                |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)).unwrap());
             assert_eq!(embed(&read), embed(&model));
         }
     }
@@ -291,7 +292,7 @@ mod against_sentence_transformers {
         let tokenizer = tokenizer.for_model(&model.bert.config().embeddings).unwrap();
         let encodings = tokenizer.encode_batch(texts).unwrap();
         let TextBatch { input, padding } = tokenizer.batch(&encodings, &device()).unwrap();
-        values(model.embed(&input, padding.as_ref()))
+        values(model.embed(&input, padding.as_ref()).unwrap())
     }
 
     #[test]
@@ -333,4 +334,30 @@ mod against_sentence_transformers {
             assert_close(&embedded(&model, &dir, &texts), &expected.values(&name), MODEL_F32);
         }
     }
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
+    use burn_bert::text::BertTokenizer;
+    let (_, dir) = saved(&config());
+    fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nA\n").unwrap();
+    write(dir.path(), "tokenizer_config.json", &json!({ "do_lower_case": false }));
+    let ids = |dir: &Path| {
+        let (model, _) = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap();
+        let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
+        model.limit_tokenizer(tokenizer).unwrap().encode("A a [MASK]").unwrap().input_ids().to_vec()
+    };
+    assert_eq!(ids(dir.path()), [2, 6, 5, 4, 3]);
+    write(dir.path(), "sentence_bert_config.json", &json!({ "do_lower_case": true }));
+    assert_eq!(ids(dir.path()), [2, 5, 5, 4, 3], "as in sentence-transformers 6.2");
+
+    // It is saved elsewhere, too.
+    let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    model.save_pretrained(other.path()).unwrap();
+    assert_eq!(read(other.path(), "sentence_bert_config.json"), json!({ "do_lower_case": true }));
+    write(dir.path(), "sentence_bert_config.json", &json!({ "do_lower_case": 1 }));
+    let error = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err();
+    assert!(error.to_string().contains("do_lower_case"), "{error}");
 }

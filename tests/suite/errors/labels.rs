@@ -94,7 +94,7 @@ pub fn rows() -> Vec<Row> {
             "Data",
             |_| {
                 let padding = PaddingMask::from_rows(&[[false; 3], [true, false, false]]).unwrap();
-                classifier().try_logits(&input(), Some(&padding)).unwrap_err()
+                classifier().logits(&input(), Some(&padding)).unwrap_err()
             },
             "padding[1] has padding before its first token, but the head reads the vector at position 0; pad at the \
              end",
@@ -144,7 +144,7 @@ pub fn rows() -> Vec<Row> {
             "Data",
             |_| {
                 let collator =
-                    MaskedLmCollatorConfig::new(10, 3, vec![0]).with_whole_word_masking(true).init();
+                    MaskedLmCollatorConfig::new(10, 3, 0, vec![0]).with_whole_word_masking(true).init();
                 let with = MaskedLmExample::new(vec![1, 7]).with_word_ids(vec![None, Some(0)]);
                 let without = MaskedLmExample::new(vec![1, 7]);
                 collator.collate(&[with, without], 0, &device()).unwrap_err()

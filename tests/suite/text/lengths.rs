@@ -141,3 +141,21 @@ fn a_batch_without_texts_is_an_error() {
     let error = bert().with_pad_to_multiple_of(0).unwrap_err();
     assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error:?}");
 }
+
+#[test]
+fn the_limit_of_a_model_holds_whatever_is_stated_before_or_after() {
+    let config = BertEmbeddingsConfig::new().with_max_position_embeddings(64);
+    for (stated, expected) in [(32, 32), (100, 64), (usize::MAX, 64)] {
+        let before = bert().with_model_max_length(stated).for_model(&config).unwrap();
+        let after = bert().for_model(&config).unwrap().with_model_max_length(stated);
+        assert_eq!((before.model_max_length(), after.model_max_length()), (Some(expected), Some(expected)));
+    }
+}
+
+#[test]
+fn a_multiple_that_no_batch_can_be_padded_to_is_refused() {
+    for multiple in [0, 65_537, usize::MAX] {
+        let error = bert().with_pad_to_multiple_of(multiple).unwrap_err();
+        assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error}");
+    }
+}

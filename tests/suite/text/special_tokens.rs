@@ -136,7 +136,7 @@ fn texts_become_examples_of_which_whole_words_are_masked() {
     let tokenizer = bert().with_pad_to_multiple_of(8).unwrap();
     let config = MaskedLmCollatorConfig::for_tokenizer(&tokenizer);
     assert_eq!((config.vocab_size, config.mask_token_id), (486, 8));
-    assert_eq!(config.special_token_ids, [0, 5, 6, 7, 8]);
+    assert_eq!((config.pad_token_id, &config.special_token_ids[..]), (0, &[0, 5, 6, 7, 8][..]));
     assert_eq!(config.pad_to_multiple_of, Some(8));
 
     let encoding = tokenizer.encode_pair("unthinkable playing", "catless [MASK] dogs. \u{1F389}").unwrap();
