@@ -7,7 +7,6 @@ use crate::operator::inputs::Fields;
 use crate::operator::path::Path;
 use crate::operator::run::run;
 use burn::backend::Dispatch;
-use burn::nn::DropoutConfig;
 use burn::prelude::*;
 
 /// The lengths of packed sequences, on the host and on a device: made once for a batch, read by every
@@ -88,15 +87,6 @@ impl Sequences {
 ///
 /// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once.
 ///
-/// # Devices
-///
-/// A remote device runs what its worker's device does.
-///
-/// Flex has a kernel, which computes a block of rows of one head at a time; the CubeCL devices have kernels around Burn's
-/// products, for operands of one dtype. NdArray runs the reference with a backward that saves as little; every other
-/// device runs it with Burn's backward. On devices that are not named here, dropout's mask is Burn's own.
-/// [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
-///
 /// # Panics
 ///
 /// If shapes do not fit, `heads` does not divide H, or `dropout` is not in [0, 1).
@@ -124,14 +114,9 @@ pub fn attention(
     if tokens == 0 || hidden == 0 {
         return value;
     }
-    let input = input([query, key, value], sequences, heads, bias);
-    let operands = AttentionOp::operands::<Dispatch>(&input);
-    let Some(chosen) = Dropout::choose(dropout, operands.into_iter().flatten()) else {
-        let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);
-        let weights = DropoutConfig::new(dropout).init().forward(weights);
-        return Tensor::from_dispatch(reference::context::<Dispatch>(&input, weights.into_dispatch()));
-    };
-    Tensor::from_dispatch(run::<AttentionOp, _>(Attention { dropout: chosen, ..input }))
+    let mut input = input([query, key, value], sequences, heads, bias);
+    input.dropout = Dropout::choose(dropout, AttentionOp::operands::<Dispatch>(&input));
+    Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
 
 /// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L].
