@@ -1,5 +1,6 @@
 //! Configuration of `BertEmbeddings`.
 
+use super::family::Family;
 use super::initializer::EmbeddingInitializer;
 use super::layer_norm::check_epsilon;
 use crate::error::{Error, Result};
@@ -40,6 +41,9 @@ impl PositionEmbeddingType {
 /// ```
 #[derive(Config, Debug, PartialEq)]
 pub struct BertEmbeddingsConfig {
+    /// Under which keys and class the model is stored, and the layout of its heads.
+    #[config(default = "Family::Bert")]
+    pub family: Family,
     /// Rows of the word table.
     #[config(default = 30522)]
     pub vocab_size: usize,
@@ -94,6 +98,7 @@ impl BertEmbeddingsConfig {
     /// `roberta-base`: 39,000,576 parameters.
     pub fn roberta_base() -> Self {
         Self::new()
+            .with_family(Family::Roberta)
             .with_vocab_size(50265)
             .with_max_position_embeddings(514)
             .with_type_vocab_size(1)

@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod family;
 mod ids;
 mod initializer;
 mod input;
@@ -15,6 +16,9 @@ mod token_embedding;
 pub(crate) use check::dtype;
 pub(crate) use config::check_dropout;
 pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
+pub use family::Family;
+#[cfg(feature = "checkpoint")]
+pub(crate) use family::{FamilyKeys, FamilySpec, Unsupported};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;

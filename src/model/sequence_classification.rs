@@ -5,7 +5,7 @@ use super::classification_batch::{SequenceClassificationBatch, SequenceLabels};
 use super::config::BertModelConfig;
 use super::labels::{check_names, check_weights, first_not_below, numbered};
 use super::loss::{binary_cross_entropy, cross_entropy, mean_squared_error};
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask, PositionEmbeddingType, check_dropout, drop_out};
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout, drop_out};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -96,11 +96,9 @@ impl BertForSequenceClassificationConfig {
         self.validate()?;
         let linear = |outputs| self.bert.linear(outputs, device);
         let hidden_size = self.bert.embeddings.hidden_size;
-        let (bert, dense) = match self.bert.embeddings.position_embedding_type {
-            PositionEmbeddingType::AfterPadding => {
-                (self.bert.try_init_without_pooler(device)?, Some(linear(hidden_size)))
-            }
-            _ => (self.bert.try_init(device)?, None),
+        let (bert, dense) = match self.bert.embeddings.family.spec().has_dense_classifier {
+            true => (self.bert.try_init_without_pooler(device)?, Some(linear(hidden_size))),
+            false => (self.bert.try_init(device)?, None),
         };
         Ok(BertForSequenceClassification {
             bert,
