@@ -12,11 +12,14 @@ mod launches;
 mod masked_lm_table;
 mod operator_table;
 mod race;
+#[path = "../tests/support/traffic/mod.rs"]
+mod traffic;
 mod whole_model;
 
 use bert_base::{Bench, Path, WORKLOADS};
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
+use burn_bert::functional::on_reference_path;
 use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use counting_allocator::Counting;
 use launches::launches;
@@ -24,6 +27,7 @@ use masked_lm_table::Case;
 use mimalloc::MiMalloc;
 use race::Race;
 use std::process::ExitCode;
+use traffic::{Traffic, traffic};
 use whole_model::Training;
 
 #[global_allocator]
@@ -94,19 +98,35 @@ fn print_launches(shapes: &[[usize; 2]], models: &[(&str, BertModelConfig)]) {
         }
     }
     println!(
-        "\nlaunches of a training step by masked language modelling, and the memory that it leaves reserved\n"
+        "\nlaunches of a training step by masked language modelling, what it uploads beside its batch, how often"
     );
-    println!("| model | launches | MB reserved |");
-    println!("|---|---|---|");
+    println!("the host waits for the device in it, and the memory that it leaves reserved\n");
+    println!("| model | | a layer | forward and backward | whole step | MB uploaded | waits | MB reserved |");
+    println!("|---|---|---|---|---|---|---|---|");
     for (name, config) in models {
-        device.memory_cleanup();
-        let autodiff = device.clone().autodiff();
-        let batch = masked_lm_table::batch(config, Case::DEFAULT.shape, &autodiff);
-        let mut training = Training::new(BertForMaskedLmConfig::new(config.clone()).init(&autodiff));
-        let launches = settled(&device, || training.step(|model| model.forward(&batch).loss));
-        let reserved = device.memory_pool_usage().map_or(f64::NAN, |usage| usage.bytes_reserved as f64 / 1e6);
-        println!("| {name} | {launches} | {reserved:.0} |");
+        println!("| {name} | burn-bert | {} |", step_counts(config, &device));
+        println!("| | reference | {} |", on_reference_path(|| step_counts(config, &device)));
     }
+}
+
+/// The cells of a model.
+fn step_counts(config: &BertModelConfig, device: &Device) -> String {
+    device.memory_cleanup();
+    let autodiff = device.clone().autodiff();
+    let batch = masked_lm_table::batch(config, Case::DEFAULT.shape, &autodiff);
+    let model = |config: &BertModelConfig| BertForMaskedLmConfig::new(config.clone()).init(&autodiff);
+    let of_model = |config: &BertModelConfig| {
+        let model = model(config);
+        settled(device, || drop(model.forward(&batch).loss.backward()))
+    };
+    let (whole, one) = (of_model(config), of_model(&config.clone().with_num_hidden_layers(1)));
+    let layer = (whole - one) / (config.num_hidden_layers - 1);
+    let mut training = Training::new(model(config));
+    let mut step = || training.step(|model| model.forward(&batch).loss);
+    let launches = settled(device, &mut step);
+    let Traffic { uploaded, waits } = traffic(device, step);
+    let reserved = device.memory_pool_usage().map_or(f64::NAN, |usage| usage.bytes_reserved as f64 / 1e6);
+    format!("{layer} | {whole} | {launches} | {:.3} | {waits} | {reserved:.0}", uploaded as f64 / 1e6)
 }
 
 /// The launches of a run when Burn has tuned its kernels and fused what it fuses.

@@ -5,12 +5,15 @@
 //! probability of at least one half, a regression prints its values. The directory was saved by `fine_tune_classifier` or
 //! by transformers.
 
+#[path = "command_line/input.rs"]
+mod input;
+
 use anyhow::{Result, ensure};
 use burn::prelude::*;
 use burn_bert::model::{BertForSequenceClassification, PretrainedModel, ProblemType};
 use burn_bert::text::{BertTokenizer, TextBatch};
 use clap::Parser;
-use std::io::{BufRead, Write, stdin, stdout};
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 /// Texts that are classified at once.
@@ -38,7 +41,7 @@ fn main() -> Result<()> {
     let tokenizer =
         BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.config().embeddings)?;
 
-    let mut lines = stdin().lock().lines();
+    let mut lines = input::lines();
     loop {
         let texts = lines.by_ref().take(BATCH_SIZE).collect::<Result<Vec<_>, _>>()?;
         if texts.is_empty() {

@@ -5,12 +5,15 @@
 //! prints the lines most similar to it and their cosines instead. The directory says how token vectors are pooled, as
 //! sentence-transformers writes it; if it does not, the vector is their mean.
 
+#[path = "command_line/input.rs"]
+mod input;
+
 use anyhow::{Result, ensure};
 use burn::prelude::*;
 use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
 use burn_bert::text::{BertTokenizer, TextBatch};
 use clap::Parser;
-use std::io::{BufRead, Write, stdin, stdout};
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 /// Sentences that are embedded at once.
@@ -65,7 +68,7 @@ fn main() -> Result<()> {
     let embedder = Embedder { model, tokenizer, device };
     let query = args.query.as_ref().map(|query| embedder.embed(std::slice::from_ref(query))).transpose()?;
 
-    let mut lines = stdin().lock().lines();
+    let mut lines = input::lines();
     let mut found: Vec<(f32, String)> = Vec::new();
     loop {
         let sentences = lines.by_ref().take(BATCH_SIZE).collect::<Result<Vec<_>, _>>()?;
@@ -89,7 +92,7 @@ fn main() -> Result<()> {
     }
     ensure!(query.is_none() || !found.is_empty(), "there is no line to compare with");
     for (cosine, sentence) in found {
-        println!("{cosine:.4}\t{sentence}");
+        writeln!(stdout(), "{cosine:.4}\t{sentence}")?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use burn::tensor::activation::softmax;
 use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::text::BertTokenizer;
 use clap::Parser;
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 #[derive(Parser)]
@@ -25,10 +26,8 @@ struct Args {
 }
 
 fn main() -> Result<()> {
-    run(&Args::parse())
-}
-
-fn run(args: &Args) -> Result<()> {
+    let args = Args::parse();
+    ensure!(args.top > 0, "--top is 0, but must be at least 1");
     let device = Device::default();
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device)?;
     eprint!("{report}");
@@ -47,7 +46,6 @@ fn run(args: &Args) -> Result<()> {
         "there is no {name} in the text, or it lies beyond the {} tokens read",
         ids.len()
     );
-    ensure!(args.top > 0, "--top is 0, but must be at least 1");
 
     let batch = tokenizer.batch(std::slice::from_ref(&encoding), &device)?;
     let output = model.bert.try_forward(&batch.input, batch.padding.as_ref())?;
@@ -59,9 +57,10 @@ fn run(args: &Args) -> Result<()> {
     let best: Vec<f32> = best.into_data().iter().collect();
     let words: Vec<u32> = words.into_data().iter().collect();
     let top = best.len() / masks;
+    let mut output = stdout().lock();
     for (i, (best, words)) in best.chunks(top).zip(words.chunks(top)).enumerate() {
         if masks > 1 {
-            println!("{name} {}:", i + 1);
+            writeln!(output, "{name} {}:", i + 1)?;
         }
         for (probability, &word) in best.iter().zip(words) {
             let mut text = tokenizer.decode(&[word])?;
@@ -69,7 +68,7 @@ fn run(args: &Args) -> Result<()> {
                 // A special token, or a row beyond the vocabulary.
                 text = tokenizer.id_to_token(word).unwrap_or_else(|| format!("(no token has id {word})"));
             }
-            println!("{:6.2} %  {text}", probability * 100.0);
+            writeln!(output, "{:6.2} %  {text}", probability * 100.0)?;
         }
     }
     Ok(())

@@ -64,7 +64,7 @@
 //! | [`training`] | collators, datasets, loaders, metrics, and training in Burn's `Learner` |
 //! | [`optim`] | AdamW, clipping by the global norm, warm-up, a learning rate per layer |
 //! | [`sparse`] | training steps whose cost follows the batch, not the vocabulary |
-//! | [`functional`], [`ops`] | the fused operators, for tensors and for backends |
+//! | [`functional`] | the fused operators on tensors |
 //! | `remote` | workers: the devices of other machines |
 //! | [`gradcheck`] | the gradient of any Burn module against central differences |
 //!

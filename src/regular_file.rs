@@ -12,18 +12,19 @@ const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 ///
 /// # Errors
 ///
-/// - [`Error::EmptyPath`] if the path is empty;
-/// - [`Error::NotAFile`] if it names a FIFO, a device, a socket or a directory: opening a FIFO waits for its
+/// - [`Error::Data`] if the path is empty;
+/// - [`Error::File`] if it names a FIFO, a device, a socket or a directory: opening a FIFO waits for its
 ///   other end for ever;
 /// - [`Error::Io`] if it cannot be opened.
 pub(crate) fn open(path: &Path) -> Result<File> {
     if path.as_os_str().is_empty() {
-        return Err(Error::EmptyPath { action: "read" });
+        return Err(empty_path("read"));
     }
     let failed = |source| Error::reading(path, source);
     let metadata = fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {
-        return Err(Error::NotAFile { path: path.to_path_buf(), found: kind(&metadata) });
+        let problem = format!("is {}, but must be a regular file or a link to one", kind(&metadata));
+        return Err(Error::file(path, problem));
     }
     File::open(path).map_err(failed)
 }
@@ -32,12 +33,35 @@ pub(crate) fn open(path: &Path) -> Result<File> {
 ///
 /// # Errors
 ///
-/// Those of [`open`], and [`Error::GitLfsPointer`] if the file is one.
+/// Those of [`open`], and [`Error::File`] if the file is a git-LFS pointer.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(limit).read_to_end(&mut bytes).map_err(|source| Error::reading(path, source))?;
     refuse_lfs_pointer(path, &bytes)?;
     Ok(bytes)
+}
+
+/// The text of a file, without a byte order mark.
+///
+/// # Errors
+///
+/// Those of [`read`], and [`Error::NotUtf8`].
+#[cfg(feature = "tokenizers")]
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    let mut text = String::from_utf8(read(path, u64::MAX)?).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
+        Error::NotUtf8 { path: path.to_path_buf(), line, offset: offset as u64 }
+    })?;
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
+    }
+    Ok(text)
+}
+
+/// An empty path, where a file was to be `read` or a directory to be `saved into`.
+pub(crate) fn empty_path(done: &str) -> Error {
+    Error::data("the empty path", format!("cannot be {done}; the current directory is \".\""))
 }
 
 /// Whether anything has this name, be it a link to nowhere.
@@ -50,10 +74,11 @@ pub(crate) fn exists(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::GitLfsPointer`].
+/// [`Error::File`].
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     if start.starts_with(LFS_POINTER) {
-        return Err(Error::GitLfsPointer { path: path.to_path_buf() });
+        let problem = "is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file";
+        return Err(Error::file(path, problem));
     }
     Ok(())
 }

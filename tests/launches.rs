@@ -5,12 +5,18 @@
 mod devices;
 #[path = "support/launches/mod.rs"]
 mod launches;
+#[path = "support/traffic/mod.rs"]
+mod traffic;
 
+use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::functional::on_reference_path;
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
+use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask};
 use launches::launches;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use traffic::traffic;
 
 /// The kernels of the whole process are noted: tests run one at a time.
 fn turn() -> MutexGuard<'static, ()> {
@@ -80,3 +86,75 @@ fn eight_times_the_tokens_are_sorted_by_one_more_launch() {
         assert_eq!([of("Sort"), of("Merge")], [1, merges], "{batch} × 512 tokens: {launches:?}");
     }
 }
+
+/// A model with dropout everywhere, a batch of which the shorter sequences are padded, and its optimiser.
+struct Step {
+    model: Option<BertForMaskedLm>,
+    batch: MaskedLmBatch,
+    optimizer: ClippedAdamW,
+}
+
+impl Step {
+    fn new(layers: usize, device: &Device) -> Self {
+        let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(128);
+        let config = BertModelConfig::new(embeddings).with_num_hidden_layers(layers);
+        let config = config.with_num_attention_heads(2).with_intermediate_size(256);
+        let padding = PaddingMask::from_lengths(&[64, 50, 64, 7], 64);
+        let positions: Vec<[usize; 2]> = (0..20).map(|i| [i % 3, 2 * i]).collect();
+        let batch = MaskedLmBatch::new(input([4, 64], device), Some(padding), &positions, &[5; 20]).unwrap();
+        Self {
+            model: Some(BertForMaskedLmConfig::new(config).init(device)),
+            batch,
+            optimizer: ClippedAdamW::new(&AdamWConfig::new(), 1.0),
+        }
+    }
+
+    fn run(&mut self) -> Option<Tensor<1>> {
+        let model = self.model.take().unwrap();
+        let loss = model.forward(&self.batch).loss;
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let (model, norm) = self.optimizer.step(1e-4, model, gradients);
+        self.model = Some(model);
+        norm
+    }
+}
+
+#[test]
+fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
+    let _turn = turn();
+    let device = devices::wgpu().autodiff();
+    let mut step = Step::new(2, &device);
+    let found = traffic(&device, || step.run());
+    println!("{found:?}");
+    // Ids, token types, positions and lengths of 4 × 64 tokens, in 32 bits.
+    let batch = 4 * 4 * 64 * 4;
+    assert!(found.uploaded <= batch, "{found:?}");
+    assert_eq!(found.waits, 0, "{found:?}");
+    let mut twice = || (0..2).map(|_| step.run().map(Tensor::into_data)).collect::<Vec<_>>();
+    assert!(traffic(&device, &mut twice).waits > 0, "a read is seen");
+}
+
+/// Of forward and backward, once Burn has tuned its kernels and fused what it fuses.
+fn launches_of_a_layer(device: &Device) -> usize {
+    let [one, three] = [1, 3].map(|layers| {
+        let Step { model, batch, .. } = Step::new(layers, device);
+        let model = model.unwrap();
+        let run = || model.forward(&batch).loss.backward();
+        (0..4).for_each(|_| drop(run()));
+        launches(device, run).len()
+    });
+    (three - one) / 2
+}
+
+#[test]
+fn a_layer_takes_fewer_launches_than_the_reference() {
+    let _turn = turn();
+    let device = devices::wgpu().autodiff();
+    let kernels = launches_of_a_layer(&device);
+    let reference = on_reference_path(|| launches_of_a_layer(&device));
+    println!("a layer, forward and backward: {kernels} launches, {reference} of Burn's own operations");
+    assert!(kernels <= LAYER && kernels < reference, "{kernels} of {reference}");
+}
+
+/// With shorter sequences in the batch.
+const LAYER: usize = 80;

@@ -112,7 +112,7 @@ fn windows(config: &BertModelConfig, [batch, seq]: [usize; 2]) -> Vec<Vec<u32>> 
 
 /// All masked tokens become `[MASK]`, so that the peer can be told which they are.
 fn collated(windows: &[Vec<u32>], device: &Device) -> MaskedLmBatch {
-    let config = MaskedLmCollatorConfig::new(30_522, MASK, vec![0, MASK]).with_mask_replace_prob(1.0);
+    let config = MaskedLmCollatorConfig::new(30_522, MASK, 0, vec![0, MASK]).with_mask_replace_prob(1.0);
     let collator = config.with_random_replace_prob(0.0).init();
     let windows: Vec<_> = windows.iter().cloned().map(MaskedLmExample::new).collect();
     collator.collate(&windows, 0, device).expect("windows of one length")

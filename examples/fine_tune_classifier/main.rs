@@ -14,37 +14,31 @@ mod confusion;
 mod devices;
 #[path = "../pictures/loss.rs"]
 mod loss;
-mod settings;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::Dataset;
 use burn::module::{Lora, Module, ParamGroup};
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy};
-use burn_bert::model::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
-    SequenceClassificationBatch,
-};
+use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig};
+use burn_bert::model::{PretrainedModel, SequenceClassificationBatch};
 use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
-    ConfusionMatrix, ConfusionMetric, LabelledLoader, LabelledTexts, Patience, Run, SequenceBatcher,
-    TextColumns, Training,
+    Column, ConfusionMatrix, ConfusionMetric, LabelKind, LabelledLoader, LabelledTexts,
 };
-use clap::Parser;
-use command_line::print_line;
-use mimalloc::MiMalloc;
-use settings::Settings;
-use std::io::{Write, stderr};
+use burn_bert::training::{Patience, Run, SequenceBatcher, TextColumns, Training};
+use clap::{Parser, builder::RangedU64ValueParser};
+use command_line::{count, not_negative, print_line};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// An allocator that keeps its pages makes training faster; see docs/performance.md.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 #[command(about = "Fine-tunes a BERT to classify texts")]
@@ -52,28 +46,82 @@ struct Args {
     /// A Hugging Face directory: config.json, weights, and a tokenizer.json or vocab.txt.
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
-
     /// Texts with labels: a .csv, .tsv or .jsonl file with the columns text and label.
     #[arg(long, value_name = "FILE")]
     train: PathBuf,
-
     /// Texts with labels for the validation after each epoch.
     #[arg(long, value_name = "FILE")]
     valid: PathBuf,
-
     /// The output directory, in Hugging Face's format; new or empty, except with --resume.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-
     /// Continue the run that was stopped in this output directory.
     #[arg(long)]
     resume: bool,
-
     #[command(flatten)]
     workers: devices::Workers,
-
     #[command(flatten)]
     settings: Settings,
+}
+
+/// A run is resumed with the settings that it began with.
+#[derive(clap::Args, Debug)]
+struct Settings {
+    /// Passes over the texts; each is followed by a validation.
+    #[arg(long, default_value_t = 3, value_parser = count())]
+    epochs: usize,
+    /// Texts in a batch.
+    #[arg(long, default_value_t = 16, value_parser = count())]
+    batch_size: usize,
+    /// Batches in an optimiser step (gradient accumulation).
+    #[arg(long, default_value_t = 1, value_parser = count())]
+    accumulation: usize,
+    /// Tokens of a text, [CLS] and [SEP] included; longer texts are cut.
+    #[arg(long, default_value_t = 128, value_parser = RangedU64ValueParser::<usize>::new().range(3..))]
+    max_length: usize,
+    /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
+    #[arg(long, default_value_t = 5e-5, value_parser = not_negative)]
+    learning_rate: f64,
+    /// What each layer's learning rate is of that of the layer above it, in (0, 1]; the head has the highest.
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    layer_decay: Option<f64>,
+    /// AdamW's weight decay; biases and LayerNorm are not decayed.
+    #[arg(long, default_value_t = 0.01, value_parser = not_negative)]
+    weight_decay: f64,
+    /// A part of the model that is not trained.
+    #[arg(long, value_parser = ["embeddings"])]
+    freeze: Option<String>,
+    /// Train LoRA adapters of this rank in the layers, and the head, instead of all parameters.
+    #[arg(long, value_name = "RANK", value_parser = count())]
+    lora: Option<usize>,
+    /// Stop when the validation loss has not fallen for this many epochs.
+    #[arg(long, value_name = "EPOCHS", value_parser = count())]
+    patience: Option<usize>,
+    /// The seed of all random numbers.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// The column of the text, by name or by index from 0.
+    #[arg(long, default_value = "text", value_parser = column)]
+    text: Column,
+    /// The column of the second text of a pair.
+    #[arg(long, value_parser = column)]
+    pair: Option<Column>,
+    /// The column of the label.
+    #[arg(long, default_value = "label", value_parser = column)]
+    label: Column,
+    /// The first row of a table is data and not a header.
+    #[arg(long)]
+    no_header: bool,
+}
+
+fn column(name: &str) -> Result<Column, std::convert::Infallible> {
+    Ok(name.parse().map_or_else(|_| Column::Name(name.into()), Column::Index))
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    not_negative(text).and_then(|factor| {
+        if factor > 0.0 && factor <= 1.0 { Ok(factor) } else { Err("it must lie in (0, 1]".into()) }
+    })
 }
 
 fn main() -> Result<()> {
@@ -83,67 +131,66 @@ fn main() -> Result<()> {
 }
 
 fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
-    let settings = &args.settings;
-    let device = devices[0].clone();
-    let run =
-        if args.resume { Run::resume(&args.output, settings) } else { Run::create(&args.output, settings) }?;
+    let (settings, device) = (&args.settings, &devices[0]);
+    let open = if args.resume { Run::resume } else { Run::create };
+    let run = open(&args.output, settings)?;
     let patience = settings.patience.map(|epochs| Patience { epochs });
-    if let Some(patience) = &patience
-        && patience.is_over(&run.losses()?, run.finished_epochs())
-    {
+    let (losses, finished) = (run.losses()?, run.finished_epochs());
+    if patience.as_ref().is_some_and(|patience| patience.is_over(&losses, finished)) {
         print_line("the run stopped early and is done; its best model is saved");
         return Ok(());
     }
 
     // The data, and the names of its classes.
-    let columns = settings.columns();
+    let columns = TextColumns::default()
+        .with_text(settings.text.clone())
+        .with_label(settings.label.clone(), LabelKind::Class);
+    let columns = if settings.no_header { columns.without_header() } else { columns };
+    let columns = settings.pair.iter().cloned().fold(columns, TextColumns::with_pair);
     let train = LabelledTexts::open(&args.train, &columns)?;
     let valid = LabelledTexts::open_with_names(&args.valid, &columns, train.names())?;
-    let names = train.names().clone();
-    let (count, held_out) = (train.len(), valid.len());
-    print_line(format_args!("{count} texts to train on, {held_out} to validate on, of {:?}", names.names()));
+    let (texts, names) = (train.len(), train.names().clone());
+    let (held_out, classes) = (valid.len(), names.names());
+    print_line(format_args!("{texts} texts to train on, {held_out} to validate on, of {classes:?}"));
 
     // The model: what the checkpoint has, and a new classifier.
     device.seed(settings.seed);
     let bert = BertModelConfig::from_pretrained(&args.checkpoint)?;
+    let (rank, width) = (settings.lora.unwrap_or(0), bert.embeddings.hidden_size);
+    ensure!(rank <= width, "--lora is {rank}, but must be at most the hidden_size of the model, {width}");
     let config = BertForSequenceClassificationConfig::new(bert).with_id2label(names.names().to_vec());
-    let (model, report) = BertForSequenceClassification::from_pretrained_with(
-        &config,
-        &args.checkpoint,
-        &device.clone().autodiff(),
-    )?;
-    let _ = write!(stderr(), "{report}");
-    let model = adapt(model, settings);
+    let autodiff = device.clone().autodiff();
+    let (model, report) =
+        BertForSequenceClassification::from_pretrained_with(&config, &args.checkpoint, &autodiff)?;
+    print_line(&report);
+    let model = select_trained(model, settings);
 
     // The batches.
-    let tokenizer =
-        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.config().embeddings)?;
-    let tokenizer = match tokenizer.model_max_length() {
-        Some(longest) if longest <= settings.max_length => tokenizer,
-        _ => tokenizer.with_model_max_length(settings.max_length),
-    };
+    let tokenizer = BertTokenizer::from_pretrained(&args.checkpoint)?
+        .for_model(&model.bert.config().embeddings)?
+        .with_model_max_length(settings.max_length);
     let batcher = SequenceBatcher::new(tokenizer, names.len());
-    let (texts, lengths) = (train.len(), train.sizes());
-    let train = LabelledLoader::new(train, batcher.clone(), settings.batch_size, &device)?
+    let lengths = train.sizes();
+    let train = LabelledLoader::new(train, batcher.clone(), settings.batch_size, device)?
         .with_shuffling(settings.seed)
         .with_length_bucketing(lengths)?
         .starting_after(run.finished_epochs());
-    let valid = LabelledLoader::new(valid, batcher, settings.batch_size, &device)?;
+    let valid = LabelledLoader::new(valid, batcher, settings.batch_size, device)?;
     let (before, _) = validate(&model, &valid)?;
     run.begin(before, &[&args.train, &args.valid])?;
-    run.copy_companions(&args.checkpoint)?;
+    run.copy_companions(&args.checkpoint)?; // the tokenizer
 
-    // The training.
-    // Each device has its share of the texts, the last one also what is left.
+    // The training. Each device has its share of the texts, the last one also what is left.
     let most = texts - texts / devices.len() * (devices.len() - 1);
     let batches = most.div_ceil(settings.batch_size);
-    let steps = batches.div_ceil(settings.accumulation) * settings.epochs;
+    let steps = batches.div_ceil(settings.accumulation).saturating_mul(settings.epochs);
     let schedule = linear_warmup_decay(settings.learning_rate, steps / 10, steps)?;
     let schedule = match settings.layer_decay {
         Some(decay) => layer_wise_decay(schedule, model.bert.encoder.layers.len(), decay)?,
         None => schedule,
     };
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
+    let model = Training::new(model).with_max_grad_norm(1.0);
     let interrupter = Interrupter::new();
     let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((
@@ -157,26 +204,20 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         .with_training_strategy(TrainingStrategy::Default(devices::strategy(devices)))
         .renderer(args.workers.progress(&interrupter, run.finished_epochs()))
         .with_interrupter(interrupter.clone());
-    let model = Training::new(model).with_max_grad_norm(1.0);
-    let mut training = run.checkpointed(training, &model)?; // the last two, and the best
-    if let Some(patience) = patience {
-        training = training.early_stopping(patience);
-    }
+    let training = run.checkpointed(training, &model)?; // the last two, and the best
+    let training = patience.into_iter().fold(training, SupervisedTraining::early_stopping);
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
     let start = Instant::now();
-    let learner = Learner::new(model, optimizer, schedule);
-    let LearningResult { model, renderer, interrupted, error } = training.launch(learner);
+    let LearningResult { model, renderer, interrupted, error } =
+        training.launch(Learner::new(model, optimizer, schedule));
     drop(renderer); // gives the terminal back
     let seconds = start.elapsed().as_secs_f64();
 
     // The best model is saved, or what there is if the training was broken off.
     let losses = run.losses()?;
-    let was_stopped = error.is_some() || interrupted.is_some();
-    let model = match losses.best_epoch().filter(|_| !was_stopped) {
-        Some(best) => {
-            print_line(format_args!("of {} validations number {best} was the best", losses.valid.len()));
-            run.model_of(best, model)?
-        }
+    let best = losses.best_epoch().filter(|_| error.is_none() && interrupted.is_none());
+    let model = match best {
+        Some(best) => run.model_of(best, model)?,
         None => model,
     };
     let model = model.model.materialize(); // merges LoRA's adapters, if there are any
@@ -188,7 +229,8 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     print_line(matrix.to_text(&names).trim_end());
     let accuracy = matrix.accuracy();
     print_line(format_args!("validation loss {after:.4} (before: {before:.4}), accuracy {accuracy:.4}"));
-    print_line(format_args!("{seconds:.0} s of training; saved {}", args.output.display()));
+    let which = best.map_or(String::new(), |best| format!(", the model of validation {best}"));
+    print_line(format_args!("{seconds:.0} s of training; saved {}{which}", args.output.display()));
     if let Some(error) = error {
         bail!("training stopped: {error}");
     }
@@ -198,21 +240,23 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
-/// Selects the trained parameters: all, all but the embeddings, or low-rank adapters of the layers and the head.
-fn adapt(model: BertForSequenceClassification, settings: &Settings) -> BertForSequenceClassification {
+/// All parameters, all but the embeddings, or low-rank adapters of the layers and the head.
+fn select_trained(
+    model: BertForSequenceClassification,
+    settings: &Settings,
+) -> BertForSequenceClassification {
     let group = |pattern: &str| ParamGroup::from_regex(pattern).expect("the pattern is valid");
     let model = match settings.lora {
         Some(rank) => {
-            let layers = group(r"encoder\.layers\..*\.weight$");
-            let lora = Lora::new(rank, 2.0 * rank as f64).set_param_group(layers);
-            model.apply_lora(lora).set_require_grad_group(group(r"^(bert\.pooler|classifier)\."), true)
+            let lora = Lora::new(rank, 2.0 * rank as f64);
+            model
+                .apply_lora(lora.set_param_group(group(r"encoder\.layers\..*\.weight$")))
+                .set_require_grad_group(group(r"^(bert\.pooler|classifier)\."), true)
         }
         None => model,
     };
     match settings.freeze {
-        Some(settings::Part::Embeddings) => {
-            model.set_require_grad_group(group(r"^bert\.embeddings\."), false)
-        }
+        Some(_) => model.set_require_grad_group(group(r"^bert\.embeddings\."), false),
         None => model,
     }
 }
@@ -222,9 +266,7 @@ fn validate(
     model: &BertForSequenceClassification,
     loader: &dyn DataLoader<SequenceClassificationBatch>,
 ) -> Result<(f64, ConfusionMatrix)> {
-    let model = model.clone().valid();
-    let mut matrix = ConfusionMatrix::default();
-    let mut total = 0.0;
+    let (model, mut matrix, mut total) = (model.clone().valid(), ConfusionMatrix::default(), 0.0);
     for batch in loader.iter() {
         let batch = batch?;
         let truth = batch.classes().context("the labels are not classes")?.into_data();

@@ -4,9 +4,10 @@ use super::files::{Checkpoint, WEIGHT_NAMES};
 use super::formats::safetensors::SafetensorsFile;
 use super::hf_config::{CONFIG_NAME, Fields};
 use super::keys::Keys;
-use super::note::{check_pair, note};
+use super::replace::finish;
 use super::write::{JsonFile, Tensors, replace_files};
 use crate::error::{Error, Result};
+use crate::regular_file;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,9 +27,10 @@ impl Directory {
     /// Refuses a directory whose weights a new `model.safetensors` would hide.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         if dir.as_os_str().is_empty() {
-            return Err(Error::EmptyPath { action: "save into" });
+            return Err(regular_file::empty_path("saved into"));
         }
         fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        finish(dir)?;
         let model_path = dir.join(MODEL_NAME);
         let model = if exists(&model_path)? {
             Some(SafetensorsFile::open(&model_path)?)
@@ -49,16 +51,12 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// [`Error::ConfigFile`] if its config is of another save, [`Error::NotACheckpoint`] if its keys have a
-    /// wrapper's prefix, and those of [`Keys::locate`].
+    /// [`Error::NotACheckpoint`] if its keys have a wrapper's prefix, and those of [`Keys::locate`].
     pub(crate) fn keys(&self) -> Result<Option<Keys>> {
         if self.model.is_none() {
             return Ok(None);
         }
         let checkpoint = Checkpoint::open(&self.model_path)?;
-        if let Some(fields) = self.fields()? {
-            check_pair(&fields, &checkpoint)?;
-        }
         if !checkpoint.wrapper().is_empty() {
             return Err(Error::NotACheckpoint {
                 path: self.model_path.clone(),
@@ -90,7 +88,6 @@ impl Directory {
         if let Some(old) = self.model {
             tensors.keep(old, renamed);
         }
-        tensors.set_note(note(&fields));
         let mut jsons = vec![JsonFile { path: self.config_path, value: fields.into() }];
         jsons.extend(beside);
         replace_files(&self.model_path, tensors, &jsons)

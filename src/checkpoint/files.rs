@@ -4,6 +4,7 @@ use super::formats::entry::{Entry, StoredDType};
 use super::formats::weight_file::WeightFile;
 use super::json::read_json;
 use super::names::WORD;
+use super::replace::{directory_of, finish};
 use super::wrapper::wrappers;
 use crate::error::{Error, Result};
 use crate::regular_file;
@@ -42,6 +43,7 @@ struct Place {
 impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        finish(if path.is_dir() { path } else { directory_of(path) })?;
         let path = weights_path(path)?;
         if path.extension().is_some_and(|extension| extension == "json") {
             return Self::of(read_index(&path)?, BTreeMap::new(), path);
@@ -56,18 +58,18 @@ impl Checkpoint {
         open: BTreeMap<PathBuf, WeightFile>,
         path: PathBuf,
     ) -> Result<Self> {
-        let ambiguous = |keys| Err(Error::AmbiguousKeys { path: path.clone(), keys });
+        let refused = |keys: Vec<String>| Err(ambiguous(&path, &keys));
         let wrappers = wrappers(files.keys().map(String::as_str));
         let wrapper = match &wrappers[..] {
             [] => String::new(),
             [wrapper] => wrapper.clone(),
-            _ => return ambiguous(files.into_keys().filter(|key| key.ends_with(WORD)).collect()),
+            _ => return refused(files.into_keys().filter(|key| key.ends_with(WORD)).collect()),
         };
         let mut places = BTreeMap::new();
         for (key, path) in files {
             let name = key.strip_prefix(&wrapper).unwrap_or(&key).to_string();
             if let Some(other) = places.insert(name, Place { path, key: key.clone() }) {
-                return ambiguous(vec![other.key, key]);
+                return refused(vec![other.key, key]);
             }
         }
         Ok(Self { path, wrapper, places, open })
@@ -84,11 +86,6 @@ impl Checkpoint {
     /// The prefix that a wrapper gave to the keys of the model, such as `module.`; mostly empty.
     pub(super) fn wrapper(&self) -> &str {
         &self.wrapper
-    }
-
-    /// The note that a save of this crate left in the file; `None` in files by other writers and in shards.
-    pub(super) fn note(&self) -> Option<&str> {
-        self.open.get(&self.path).and_then(WeightFile::note)
     }
 
     /// Shape and dtype of a tensor, and the file that holds it.
@@ -183,4 +180,10 @@ fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     plain && !name.contains(['/', '\\', ':'])
+}
+
+/// Several tensors for one parameter.
+pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
+    let problem = "which stand for the same parameter; remove or rename one";
+    Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
 }

@@ -1,10 +1,12 @@
 //! `config.json`, read tolerantly.
 
 use super::json::read_json;
+use super::replace::{directory_of, finish};
 use crate::embeddings::{
     BertEmbeddingsConfig, EmbeddingInitializer, Family, FamilySpec, PositionEmbeddingType, Unsupported,
 };
 use crate::error::{Error, Result};
+use crate::regular_file;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -67,6 +69,7 @@ pub struct Fields {
 
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
+        finish(directory_of(&path))?;
         Ok(Self { fields: read_json(&path)?, path })
     }
 
@@ -79,7 +82,7 @@ impl Fields {
     /// names it and not the config.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         if path.as_os_str().is_empty() {
-            return Err(Error::EmptyPath { action: "read" });
+            return Err(regular_file::empty_path("read"));
         }
         path.metadata().map_err(|source| Error::reading(path, source))?;
         Self::read(config_path(path))
@@ -198,25 +201,6 @@ impl Fields {
                 self.invalid(field, format!("is {}, but must be a whole number", brief(value)))
             }),
         }
-    }
-
-    /// A field's value, or the default that it has where it is not stated.
-    pub(super) fn stated_or_default(&self, field: &str) -> Result<Option<Value>> {
-        if let Some(value) = self.fields.get(field) {
-            return Ok(Some(value.clone()));
-        }
-        let family = self.family()?.spec();
-        Ok(match field {
-            "model_type" => Some(family.model_type.into()),
-            "position_embedding_type" => Some("absolute".into()),
-            "pad_token_id" => Some(family.pad_token_id.into()),
-            "layer_norm_eps" => Some(DEFAULT_LAYER_NORM_EPS.into()),
-            "num_hidden_layers" | "num_attention_heads" => Some(12.into()),
-            "hidden_act" => Some("gelu".into()),
-            "tie_word_embeddings" => Some(true.into()),
-            "is_decoder" => Some(false.into()),
-            _ => None,
-        })
     }
 
     pub(crate) fn number(&self, field: &'static str, default: f64) -> Result<f64> {

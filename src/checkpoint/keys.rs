@@ -101,5 +101,5 @@ fn is_buffer(name: &str) -> bool {
 }
 
 fn ambiguous(checkpoint: &Checkpoint, keys: impl Iterator<Item = String>) -> Error {
-    Error::AmbiguousKeys { path: checkpoint.path().to_path_buf(), keys: keys.collect() }
+    super::files::ambiguous(checkpoint.path(), &keys.collect::<Vec<_>>())
 }

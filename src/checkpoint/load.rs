@@ -3,7 +3,6 @@
 use super::files::Checkpoint;
 use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
-use super::note::check_pair;
 use super::params::{StoredParam, filled};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, Family};
 use crate::error::{Error, Result};
@@ -42,8 +41,7 @@ impl BertEmbeddings {
     /// # Errors
     ///
     /// Those of [`BertEmbeddingsConfig::from_pretrained`] and [`load`](Self::load);
-    /// [`Error::ConfigFile`] if the family of the keys has another position scheme than the config, or if config and
-    /// weights are of two different saves.
+    /// [`Error::ConfigFile`] if the family of the keys has another position scheme than the config.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
         let config_path = config_path(path);
@@ -53,7 +51,6 @@ impl BertEmbeddings {
             let fields = Fields::read(config_path)?;
             let config = fields.config()?;
             agree(&keys, config.family, &fields)?;
-            check_pair(&fields, &checkpoint)?;
             config
         } else {
             config_of_shapes(&mut checkpoint, &keys)?
@@ -93,24 +90,20 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// - [`Error::Io`], [`Error::EmptyPath`] or [`Error::NotAFile`] if a file cannot be read, [`Error::GitLfsPointer`]
-    ///   if it is a git-LFS pointer, [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is truncated,
-    ///   damaged, of another format, describes more than it holds, or has negative views;
-    /// - [`Error::ConfigFile`] if the `config.json` beside the weights is of another save;
-    /// - [`Error::MissingKey`], [`Error::AmbiguousKeys`] if the layer's keys are missing or ambiguous;
+    /// - [`Error::Io`] if a file cannot be read, [`Error::Data`] if the path is empty;
+    /// - [`Error::File`] if it is not a regular file or a git-LFS pointer, or the layer's keys are ambiguous;
+    /// - [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is truncated, damaged, of another format,
+    ///   describes more than it holds, or has negative views;
+    /// - [`Error::MissingKey`] if one of the layer's keys is missing;
     /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the
     ///   module's shape;
-    /// - [`Error::QuantizedModule`] if a parameter is quantised.
+    /// - [`Error::Data`] if a parameter is quantised.
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let checkpoint = Checkpoint::open(path)?;
         let keys = Keys::locate(&checkpoint)?;
-        let config_path = config_path(path);
-        if checkpoint.note().is_some() && regular_file::exists(&config_path) {
-            check_pair(&Fields::read(config_path)?, &checkpoint)?;
-        }
         *self = filled(self, checkpoint, self.stored_params(&keys))?;
         Ok(())
     }

@@ -130,7 +130,8 @@ pub(crate) fn filled<M: Module>(
             return Err(Error::CheckpointShape { path, key, found: entry.shape, expected });
         }
         if param.is_quantized() {
-            return Err(Error::QuantizedModule { key });
+            let problem = "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards";
+            return Err(Error::data(key, problem));
         }
         names.push(key);
         slots.push((id, matches!(param.param, Source::Linear(_))));

@@ -28,10 +28,9 @@ impl BertEmbeddings {
     ///
     /// # Atomicity
     ///
-    /// Both files are written beside their targets, flushed to disk, and renamed when both are complete. A save that
-    /// fails leaves the old files. A crash between the two renames leaves the new weights beside the old config. The
-    /// weights' metadata (`burn_bert_config`) holds the config fields that the shapes do not determine; if the config
-    /// beside them has other values, loading returns [`Error::ConfigFile`](crate::Error::ConfigFile).
+    /// New files are written into a hidden folder and flushed to disk. A save that fails or is killed before all are complete
+    /// leaves the old ones. One that is killed later is finished by the next load or save of this crate in the directory; to
+    /// other programs old and new files may lie side by side until then. A `config.json` that would be the same is not replaced.
     ///
     /// # Errors
     ///

@@ -90,7 +90,10 @@ impl PaddingMask {
     /// Whether the first place of each sequence holds a token, except in sequences of padding alone.
     pub(crate) fn check_first(&self) -> Result<()> {
         match self.rows().position(|row| row.first() == Some(&true) && row.contains(&false)) {
-            Some(row) => Err(Error::PaddedAtStart { row }),
+            Some(row) => Err(Error::data(
+                format!("padding[{row}]"),
+                "has padding before its first token, but the head reads the vector at position 0; pad at the end",
+            )),
             None => Ok(()),
         }
     }

@@ -85,63 +85,6 @@ pub enum Error {
         num_labels: usize,
     },
 
-    /// A sequence that is padded at its start, for a head that reads the first token.
-    #[error(
-        "padding[{row}] has padding before its first token, but the head reads the vector at position 0; pad at the \
-         end"
-    )]
-    PaddedAtStart {
-        /// The sequence.
-        row: usize,
-    },
-
-    /// A number that cannot be a label.
-    #[error("labels[{row}][{column}] is {label}, but {allowed}")]
-    InvalidLabel {
-        /// The sequence.
-        row: usize,
-        /// The number's place in the row.
-        column: usize,
-        /// The number that was found.
-        label: f64,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-
-    /// A label of a token that the batch does not have.
-    #[error("a label is at [{row}][{column}], but the batch has {} sequences of {} tokens", dims[0], dims[1])]
-    NoSuchToken {
-        /// The sequence.
-        row: usize,
-        /// The token's place in the sequence.
-        column: usize,
-        /// Sequences and their length, [B, S].
-        dims: [usize; 2],
-    },
-
-    /// Two labels of one token.
-    #[error("the token at [{row}][{column}] has two labels; keep one of them")]
-    LabelledTwice {
-        /// The sequence.
-        row: usize,
-        /// The token's place in the sequence.
-        column: usize,
-    },
-
-    /// A head whose size is not that of the word table.
-    #[error(
-        "the head's {part} has {found} rows, but the word table has {words}; resize both with the model's \
-         resize_vocabulary"
-    )]
-    HeadSize {
-        /// The part of the head, such as `bias`.
-        part: &'static str,
-        /// Its rows.
-        found: usize,
-        /// Those of the word table.
-        words: usize,
-    },
-
     /// An id is outside ±2³¹, so no table can have it.
     #[error("{input}{} does not fit a 32-bit signed integer; no table has such a row", Index(index))]
     IdOverflow {
@@ -224,17 +167,6 @@ pub enum Error {
         expected: Box<Device>,
     },
 
-    /// A table that was looked up row by row got a gradient for all of its rows as well.
-    #[error(
-        "the {table} table got a dense gradient in addition to that of its rows: another part of the model reads \
-         the whole table (as a tied output head does); train the table densely with BertEmbeddings::forward, or untie \
-         the head"
-    )]
-    DenseGradient {
-        /// The table.
-        table: EmbeddingTable,
-    },
-
     /// A table that cannot be trained row by row.
     #[error("the {table} table cannot be trained row by row: it {reason}")]
     NotRowSparse {
@@ -242,29 +174,6 @@ pub enum Error {
         table: EmbeddingTable,
         /// The reason, and the remedy.
         reason: &'static str,
-    },
-
-    /// Gradients or optimiser state of rows that belong to a table of another shape.
-    #[error(
-        "the {what} is for a {table} table of shape {expected:?}, but this one has shape {found:?}; \
-         was the model resized or another one passed?"
-    )]
-    RowsOfOtherTable {
-        /// What has the other shape, such as `row gradient`.
-        what: &'static str,
-        /// The table.
-        table: EmbeddingTable,
-        /// The shape it was made for, [V, H].
-        expected: [usize; 2],
-        /// The table's shape, [V, H].
-        found: [usize; 2],
-    },
-
-    /// A saved state of a row optimiser that cannot be used.
-    #[error("the saved state of the row optimiser {problem}")]
-    RowState {
-        /// What is wrong with it.
-        problem: String,
     },
 
     /// A saved state of a row optimiser that cannot be written or read.
@@ -306,30 +215,13 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// An empty path.
-    #[error("cannot {action} the empty path; the current directory is \".\"")]
-    EmptyPath {
-        /// What was tried: `read`, `save into`.
-        action: &'static str,
-    },
-
-    /// A path leads to something other than a file.
-    #[error("{} is {found}, but must be a regular file or a link to one", path.display())]
-    NotAFile {
-        /// The path.
+    /// A file or directory that cannot be used.
+    #[error("{} {problem}", path.display())]
+    File {
+        /// The file or directory.
         path: PathBuf,
-        /// What is there, such as `a FIFO`.
-        found: &'static str,
-    },
-
-    /// A clone without git-LFS left a pointer in the place of a file.
-    #[error(
-        "{} is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file",
-        path.display()
-    )]
-    GitLfsPointer {
-        /// The path.
-        path: PathBuf,
+        /// What is wrong with it, and the remedy.
+        problem: String,
     },
 
     /// A JSON file, such as a config or an index of shards, does not parse or holds something else.
@@ -382,15 +274,6 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// A parameter of a module is quantised, so that a checkpoint's values cannot be put into it.
-    #[error(
-        "{key} cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards"
-    )]
-    QuantizedModule {
-        /// The key of the parameter in the checkpoint.
-        key: String,
-    },
-
     /// A checkpoint lacks a tensor that the layer needs.
     #[error("{} has no {key}: {hint}", path.display())]
     MissingKey {
@@ -400,28 +283,6 @@ pub enum Error {
         key: String,
         /// What may be the reason.
         hint: String,
-    },
-
-    /// A checkpoint holds several tensors for one parameter.
-    #[error("{} has {}, which stand for the same parameter; remove or rename one", path.display(), keys.join(" and "))]
-    AmbiguousKeys {
-        /// The file.
-        path: PathBuf,
-        /// The keys that compete.
-        keys: Vec<String>,
-    },
-
-    /// Two tensors that must be one and the same differ.
-    #[error(
-        "{}: {} and {} differ, but the config ties the head to the word table; set tie_word_embeddings to false \
-         in config.json to give the head its own decoder and bias",
-        path.display(), keys[0], keys[1]
-    )]
-    NotTied {
-        /// The file.
-        path: PathBuf,
-        /// The keys of the two tensors.
-        keys: [String; 2],
     },
 
     /// A tensor of a checkpoint does not have the parameter's shape.
@@ -451,17 +312,6 @@ pub enum Error {
         found: String,
     },
 
-    /// A directory holds no tokenizer.
-    #[error(
-        "{} has neither tokenizer.json nor vocab.txt; save the tokenizer there \
-         (in Python: AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files",
-        path.display()
-    )]
-    NoTokenizer {
-        /// The directory.
-        path: PathBuf,
-    },
-
     /// A tokenizer file does not parse.
     #[error("cannot parse tokenizer file {}", path.display())]
     CorruptTokenizer {
@@ -471,72 +321,11 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// A vocabulary lacks a special token that the model cannot do without.
-    #[error(
-        "{} has no {token}: its vocabulary lacks {}; if the token has another name, set {token} in \
-         tokenizer_config.json",
-        path.display(), looked_for.join(" and ")
-    )]
-    MissingToken {
-        /// The tokenizer's file.
-        path: PathBuf,
-        /// What the token is for, such as `mask_token`.
-        token: &'static str,
-        /// The names that it was looked for under.
-        looked_for: Vec<String>,
-    },
-
-    /// A tokenizer has tokens that the model has no row for.
-    #[error(
-        "the tokenizer's vocabulary has {tokenizer} tokens, but the model's word table has {model} rows; is this the \
-         tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows"
-    )]
-    VocabularyTooLarge {
-        /// Tokens of the tokenizer.
-        tokenizer: usize,
-        /// Rows of the model's word table.
-        model: usize,
-    },
-
-    /// The maximum length has no room for the special tokens.
-    #[error(
-        "sequences of at most {max_length} tokens have no room for the {special_tokens} special tokens; \
-         set a larger model_max_length"
-    )]
-    MaxLengthTooSmall {
-        /// The tokens that a sequence may have.
-        max_length: usize,
-        /// The tokens that are added to a text or a pair.
-        special_tokens: usize,
-    },
-
-    /// Windows that overlap so much that they would not advance.
-    #[error(
-        "windows that overlap by {stride} tokens must hold more than that, but have room for only {room} beside the \
-         special tokens; set a smaller stride or a larger model_max_length"
-    )]
-    StrideTooLarge {
-        /// The tokens that a window shares with the previous one.
-        stride: usize,
-        /// The tokens of a window that are not special.
-        room: usize,
-    },
-
     /// A tokenizer failed on a text.
     #[error("the tokenizer failed")]
     Tokenize {
         /// Its error.
         source: Box<dyn std::error::Error + Send + Sync>,
-    },
-
-    /// Whole-word masking is on, but a sequence has no word ids.
-    #[error(
-        "examples[{example}] has no word ids, which whole_word_masking needs; set them with with_word_ids or turn \
-         whole_word_masking off"
-    )]
-    MissingWordIds {
-        /// Its place in the batch.
-        example: usize,
     },
 
     /// A text file is not UTF-8.
@@ -565,15 +354,6 @@ pub enum Error {
         problem: String,
     },
 
-    /// A training run that cannot start or continue in its directory.
-    #[error("{} {problem}", path.display())]
-    Run {
-        /// The directory, or a file in it.
-        path: PathBuf,
-        /// The problem, and the remedy.
-        problem: String,
-    },
-
     /// A worker of a training on several machines that cannot be used, or was lost.
     #[cfg(feature = "remote")]
     #[error("worker {address} {problem}")]
@@ -585,19 +365,27 @@ pub enum Error {
         /// What the network or Burn says; `None` if it says nothing.
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
-
-    /// A text file without text.
-    #[error("{} has no text: it is empty, or has only blank lines or a header", path.display())]
-    NoText {
-        /// The file.
-        path: PathBuf,
-    },
 }
 
 impl Error {
     /// An input that is not on the device that it should be on.
     pub(crate) fn device_mismatch(input: &'static str, found: Device, expected: Device) -> Self {
         Self::DeviceMismatch { input, found: found.inner().into(), expected: expected.inner().into() }
+    }
+
+    /// A value of the caller's data, or an argument, that cannot be used.
+    pub(crate) fn data(what: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Data { what: what.into(), problem: problem.into() }
+    }
+
+    /// A file or directory that cannot be used.
+    pub(crate) fn file(path: &Path, problem: impl Into<String>) -> Self {
+        Self::File { path: path.to_path_buf(), problem: problem.into() }
+    }
+
+    /// A file without text.
+    pub(crate) fn no_text(path: &Path) -> Self {
+        Self::file(path, "has no text: it is empty, or has only blank lines or a header")
     }
 
     /// A file that could not be read.

@@ -66,7 +66,7 @@ impl SequenceClassificationBatch {
     /// # Errors
     ///
     /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
-    /// [B, S]; [`Error::InvalidLabel`] if a number is not in [0, 1].
+    /// [B, S]; [`Error::Data`] if a number is not in [0, 1].
     pub fn multi_label(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -81,7 +81,7 @@ impl SequenceClassificationBatch {
     /// # Errors
     ///
     /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
-    /// [B, S]; [`Error::InvalidLabel`] if a number is not finite.
+    /// [B, S]; [`Error::Data`] if a number is not finite.
     pub fn regression(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -133,7 +133,10 @@ fn matrix(
     for (row, labels) in rows.iter().enumerate() {
         for (column, &label) in labels.as_ref().iter().enumerate() {
             if !is_valid(label) {
-                return Err(Error::InvalidLabel { row, column, label, allowed });
+                return Err(Error::data(
+                    format!("labels[{row}][{column}]"),
+                    format!("is {label}, but {allowed}"),
+                ));
             }
             values.push(label);
         }

@@ -67,10 +67,13 @@ impl TokenLabels {
         let mut seen = BTreeSet::new();
         for place @ [row, column] in places {
             if *row >= batch || *column >= seq {
-                return Err(Error::NoSuchToken { row: *row, column: *column, dims });
+                let problem =
+                    format!("is at [{row}][{column}], but the batch has {batch} sequences of {seq} tokens");
+                return Err(Error::data("a label", problem));
             }
             if !seen.insert(place) {
-                return Err(Error::LabelledTwice { row: *row, column: *column });
+                let what = format!("the token at [{row}][{column}]");
+                return Err(Error::data(what, "has two labels; keep one of them"));
             }
         }
         if labels.is_empty() {

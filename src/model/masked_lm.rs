@@ -143,7 +143,7 @@ impl BertForMaskedLm {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if the vectors are not of length H, [`Error::HeadSize`] if the word table was resized
+    /// [`Error::ShapeMismatch`] if the vectors are not of length H, [`Error::Data`] if the word table was resized
     /// without the head: [`resize_vocabulary`](super::PretrainedModel::resize_vocabulary) resizes both.
     pub fn try_logits(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {
         let words = &self.bert.embeddings.word_embeddings;

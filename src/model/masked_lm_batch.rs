@@ -35,8 +35,8 @@ impl MaskedLmBatch {
     /// # Errors
     ///
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per position, or `padding` is
-    /// not [B, S]; [`Error::NoSuchToken`](crate::Error::NoSuchToken) if a position is outside the batch,
-    /// [`Error::LabelledTwice`](crate::Error::LabelledTwice) if a position occurs twice.
+    /// not [B, S]; [`Error::Data`](crate::Error::Data) if a position is outside the batch,
+    /// or occurs twice.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,

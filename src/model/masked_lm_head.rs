@@ -54,7 +54,10 @@ impl MaskedLmHead {
         let decoder = self.decoder.as_ref().map(|table| ("decoder", table.num_embeddings()));
         for (part, found) in decoder.into_iter().chain([("bias", self.bias.lazy_shape()[0])]) {
             if found != rows {
-                return Err(Error::HeadSize { part, found, words: rows });
+                let problem = format!(
+                    "has {found} rows, but the word table has {rows}; resize both with the model's resize_vocabulary"
+                );
+                return Err(Error::data(format!("the head's {part}"), problem));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::config::BertModelConfig;
 use super::keys::{ModelKeys, family_keys};
 use super::report::LoadReport;
 use super::stored::{Part, Stored};
-use crate::checkpoint::{Checkpoint, Directory, Fields, agree, check_pair, filled, tensors, torch_name};
+use crate::checkpoint::{Checkpoint, Directory, Fields, agree, filled, tensors, torch_name};
 use crate::embeddings::{PositionFill, VocabularyResize};
 use crate::error::{Error, Result};
 use burn::prelude::*;
@@ -57,7 +57,6 @@ pub trait PretrainedModel: Stored {
         let fields = Fields::beside(path)?;
         let config = Self::config_of(&fields)?;
         let checkpoint = Checkpoint::open(path)?;
-        check_pair(&fields, &checkpoint)?;
         build(&config, &fields, checkpoint, device)
     }
 
@@ -90,7 +89,6 @@ pub trait PretrainedModel: Stored {
         let path = path.as_ref();
         let fields = Fields::beside(path)?;
         let checkpoint = Checkpoint::open(path)?;
-        check_pair(&fields, &checkpoint)?;
         let (model, report) = read(self, &fields, checkpoint)?;
         *self = model;
         Ok(report)
@@ -191,7 +189,12 @@ fn read<M: Stored>(model: &M, fields: &Fields, mut checkpoint: Checkpoint) -> Re
     for part in model.parts(&keys) {
         for names in part.equal {
             if names.iter().all(|name| stored.contains(name.as_str())) && !checkpoint.are_equal(&names)? {
-                return Err(Error::NotTied { path: checkpoint.path().to_path_buf(), keys: names });
+                let problem = format!(
+                    "has {} and {} that differ, but the config ties the head to the word table; set tie_word_embeddings \
+                     to false in config.json to give the head its own decoder and bias",
+                    names[0], names[1]
+                );
+                return Err(Error::file(checkpoint.path(), problem));
             }
         }
         copies.extend(part.copies);

@@ -27,6 +27,9 @@ pub struct BertForSentenceEmbeddingConfig {
     /// The maximum length of a sentence in tokens, sentence-transformers' `max_seq_length`; the tokenizer truncates
     /// longer ones. By default the tokenizer's own limit.
     pub max_seq_length: Option<usize>,
+    /// Whether sentences are converted to lower case before anything else, whatever the tokenizer does.
+    #[config(default = false)]
+    pub do_lower_case: bool,
     /// The loss in training. Not stored.
     #[config(default = "MultipleNegativesRankingLoss::new()")]
     pub loss: MultipleNegativesRankingLoss,
@@ -71,6 +74,7 @@ impl BertForSentenceEmbeddingConfig {
             pooling: self.pooling,
             normalize: self.normalize,
             max_seq_length: self.max_seq_length,
+            do_lower_case: self.do_lower_case,
             loss: self.loss.clone(),
         })
     }
@@ -125,6 +129,8 @@ pub struct BertForSentenceEmbedding {
     #[module(skip)]
     max_seq_length: Option<usize>,
     #[module(skip)]
+    do_lower_case: bool,
+    #[module(skip)]
     loss: MultipleNegativesRankingLoss,
 }
 
@@ -145,6 +151,7 @@ impl BertForSentenceEmbedding {
             pooling: self.pooling,
             normalize: self.normalize,
             max_seq_length: self.max_seq_length,
+            do_lower_case: self.do_lower_case,
             loss: self.loss.clone(),
         }
     }
@@ -155,7 +162,8 @@ impl BertForSentenceEmbedding {
     }
 
     /// Makes a tokenizer cut sentences to [`max_seq_length`](Self::max_seq_length) tokens, or to what the model can
-    /// read if that is shorter.
+    /// read if that is shorter, and convert them to lower case if the config has
+    /// [`do_lower_case`](BertForSentenceEmbeddingConfig::do_lower_case).
     ///
     /// # Errors
     ///
@@ -166,6 +174,7 @@ impl BertForSentenceEmbedding {
             Some(length) => tokenizer.with_model_max_length(length),
             None => tokenizer,
         };
+        let tokenizer = if self.do_lower_case { tokenizer.with_lower_case() } else { tokenizer };
         tokenizer.for_model(&self.bert.embeddings.config())
     }
 

@@ -32,8 +32,8 @@ impl BertForSentenceEmbeddingConfig {
     /// Reads the config of a directory of sentence-transformers, or a Hugging Face `config.json`: the file, or the
     /// directory that holds it.
     ///
-    /// Of sentence-transformers' files it reads `modules.json`, the pooling's config and the `max_seq_length` of
-    /// `sentence_bert_config.json` or of its older names. Prompts and `do_lower_case` belong to the tokenizer and are not read.
+    /// Of sentence-transformers' files it reads `modules.json`, the pooling's config, and `max_seq_length` and
+    /// `do_lower_case` of `sentence_bert_config.json` or of its older names. Prompts are not read.
     ///
     /// # Errors
     ///
@@ -56,8 +56,15 @@ impl BertForSentenceEmbeddingConfig {
         };
         let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
         let transformer = names.map(|name| dir.join(name)).find(|path| path.is_file());
-        let max_seq_length = transformer.map_or(Ok(None), |path| max_seq_length(&path))?;
-        let config = config.with_max_seq_length(max_seq_length);
+        let config = match transformer {
+            Some(path) => {
+                let fields = read_json(&path)?;
+                config
+                    .with_max_seq_length(max_seq_length(&fields, &path)?)
+                    .with_do_lower_case(do_lower_case(&fields, &path)?)
+            }
+            None => config,
+        };
         in_file(config.validate(), fields)?;
         Ok(config)
     }
@@ -150,8 +157,7 @@ fn check_normalize(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn max_seq_length(path: &Path) -> Result<Option<usize>> {
-    let config: Map<String, Value> = read_json(path)?;
+fn max_seq_length(config: &Map<String, Value>, path: &Path) -> Result<Option<usize>> {
     match config.get("max_seq_length") {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
@@ -164,6 +170,18 @@ fn max_seq_length(path: &Path) -> Result<Option<usize>> {
                 problem: problem(),
             })
         }
+    }
+}
+
+fn do_lower_case(config: &Map<String, Value>, path: &Path) -> Result<bool> {
+    match config.get("do_lower_case") {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(do_lower_case)) => Ok(*do_lower_case),
+        Some(value) => Err(Error::ConfigFile {
+            path: path.to_path_buf(),
+            field: "do_lower_case",
+            problem: format!("is {value}, but must be true or false"),
+        }),
     }
 }
 
@@ -200,6 +218,9 @@ impl Stored for BertForSentenceEmbedding {
             if transformer.is_file() { read_json(&transformer)? } else { Map::new() };
         fields.remove("max_seq_length");
         fields.extend(config.max_seq_length.map(|length| ("max_seq_length".to_string(), json!(length))));
+        if config.do_lower_case || fields.contains_key("do_lower_case") {
+            fields.insert("do_lower_case".into(), json!(config.do_lower_case));
+        }
         if transformer.is_file() || !fields.is_empty() {
             files.push(file(TRANSFORMER.into(), fields.into()));
         }

@@ -245,7 +245,7 @@ impl BertForSequenceClassification {
     /// # Errors
     ///
     /// Those of [`BertModel::try_forward`] and [`SequenceClassificationHead::try_forward`];
-    /// [`Error::PaddedAtStart`] if a sequence is padded at its start.
+    /// [`Error::Data`] if a sequence is padded at its start.
     pub fn try_logits(
         &self,
         input: &BertEmbeddingsInput,

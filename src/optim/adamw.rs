@@ -1,6 +1,7 @@
 //! AdamW, in one pass over each parameter.
 
 use super::adam::{Adam, AdamKind, Moments, Step};
+use super::clip::Factor;
 #[cfg(feature = "flex")]
 use super::host::{self, Operands};
 use crate::error::Result;
@@ -9,8 +10,7 @@ use burn::config::Config;
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
 use burn::prelude::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// AdamW, as `torch.optim.AdamW` computes it.
 ///
@@ -140,21 +140,21 @@ pub struct AdamW {
 
 /// What gradients are multiplied with on their way into a step; clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct SharedFactor(Arc<AtomicU64>);
+pub(super) struct SharedFactor(Arc<Mutex<Factor>>);
 
 impl Default for SharedFactor {
     fn default() -> Self {
-        Self(Arc::new(AtomicU64::new(1f64.to_bits())))
+        Self(Arc::new(Mutex::new(Factor::Host(1.0))))
     }
 }
 
 impl SharedFactor {
-    pub(super) fn set(&self, factor: f64) {
-        self.0.store(factor.to_bits(), Ordering::Relaxed);
+    pub(super) fn set(&self, factor: Factor) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = factor;
     }
 
-    fn get(&self) -> f64 {
-        f64::from_bits(self.0.load(Ordering::Relaxed))
+    fn get(&self) -> Factor {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -226,7 +226,7 @@ impl Optimizer for AdamW {
             }
         };
         let step = Step { learning_rate, time: time as u64 };
-        let (tensor, moments) = adam(&self.rule, step, self.factor.get(), tensor, moments, gradient);
+        let (tensor, moments) = adam(&self.rule, step, &self.factor.get(), tensor, moments, gradient);
         (tensor, Some(AdamWState { time, moments }))
     }
 
@@ -241,32 +241,22 @@ impl Optimizer for AdamW {
 fn adam<const D: usize>(
     rule: &Adam,
     step: Step,
-    factor: f64,
+    factor: &Factor,
     values: Tensor<D>,
     moments: Moments<D>,
     gradient: Tensor<D>,
 ) -> (Tensor<D>, Moments<D>) {
     #[cfg(feature = "flex")]
-    let Operands { values, moments, gradient } =
-        match host::adam(rule, step, factor, Operands { values, moments, gradient }) {
+    let (values, moments, gradient) = match factor {
+        Factor::Host(factor) => match host::adam(rule, step, *factor, Operands { values, moments, gradient })
+        {
             Ok(done) => return done,
-            Err(operands) => operands,
-        };
-    adam_on_tensors(rule, step, factor, values, moments, gradient)
-}
-
-fn adam_on_tensors<const D: usize>(
-    rule: &Adam,
-    step: Step,
-    factor: f64,
-    values: Tensor<D>,
-    moments: Moments<D>,
-    gradient: Tensor<D>,
-) -> (Tensor<D>, Moments<D>) {
+            Err(Operands { values, moments, gradient }) => (values, moments, gradient),
+        },
+        Factor::Device(_) => (values, moments, gradient),
+    };
     let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
-    let gradient = gradient.cast(wide);
-    let gradient = if factor == 1.0 { gradient } else { gradient.mul_scalar(factor) };
-    let moments = rule.follow(moments, gradient);
+    let moments = rule.follow(moments, factor.apply(gradient.cast(wide)));
     let values = rule.descend(values.cast(wide), step, moments.clone());
     (values.cast(narrow), moments)
 }

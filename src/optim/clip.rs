@@ -191,6 +191,7 @@ fn clip_on_device(norm: Tensor<1>, max_norm: f64) -> Tensor<1> {
 
 /// The factor that gradients are multiplied by.
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
+#[derive(Clone, Debug)]
 pub(crate) enum Factor {
     /// One that is known.
     Host(f64),

@@ -1,7 +1,7 @@
 //! AdamW that clips gradients by their global norm on their way into the step.
 
 use super::adamw::{AdamWConfig, SharedFactor, without_decay};
-use super::clip::{Clip, Factor, SumOfSquares, assert_max_norm};
+use super::clip::{Clip, SumOfSquares, assert_max_norm};
 use burn::module::{Module, ParamGroup};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, OptimizerRecord};
@@ -9,8 +9,8 @@ use burn::prelude::*;
 
 /// [`adamw`](super::adamw()) and [`clip_by_global_norm`](crate::optim::clip_by_global_norm) in one pass.
 ///
-/// A step equals clipping followed by AdamW. On Flex, where the norm is known to the host, the gradients are multiplied
-/// by the clip factor as they are read and never written; on other devices they are clipped first.
+/// A step equals clipping followed by AdamW: the gradients are multiplied by the clip factor as they are read, and never
+/// written. The factor is not read back from a device.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -75,10 +75,7 @@ impl ClippedAdamW {
         let mut squares = SumOfSquares::default();
         squares.add_all(&model, &mut gradients);
         let Some(clip) = Clip::new(squares, self.max_norm) else { return (model, None) };
-        match clip.factor {
-            Factor::Host(factor) => self.factor.set(factor),
-            Factor::Device(_) => clip.factor.apply_to_all(&model, &mut gradients),
-        }
+        self.factor.set(clip.factor);
         (self.optimizer.step(learning_rate, model, gradients), Some(clip.norm))
     }
 

@@ -31,13 +31,13 @@ impl ScaledLr {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the factor is not finite and at least 0.
+    /// [`Error::Data`] if the factor is not finite and at least 0.
     pub fn new(schedule: &ModuleLrScheduler, factor: f64) -> Result<Self> {
         if factor.is_finite() && factor >= 0.0 {
             return Ok(Self { schedule: schedule.clone(), factor });
         }
         let problem = format!("is {factor}, but must be finite and at least 0");
-        Err(Error::Config { field: "factor", problem })
+        Err(Error::data("factor", problem))
     }
 }
 
@@ -86,7 +86,7 @@ impl LrScheduler for ScaledLr {
 ///
 /// # Errors
 ///
-/// [`Error::Config`] if `decay` is not in (0, 1].
+/// [`Error::Data`] if `decay` is not in (0, 1].
 ///
 /// Source: `LayerDecayValueAssigner` of microsoft/unilm (BEiT). ELECTRA's `_get_layer_lrs` has one power more in
 /// layers and embeddings.
@@ -97,7 +97,7 @@ pub fn layer_wise_decay(
 ) -> Result<ModuleLrScheduler> {
     if !(decay > 0.0 && decay <= 1.0) {
         let problem = format!("is {decay}, but must lie in (0, 1]");
-        return Err(Error::Config { field: "decay", problem });
+        return Err(Error::data("decay", problem));
     }
     let layers = (0..num_hidden_layers).map(|layer| (format!(r"encoder\.layers\.{layer}"), layer + 1));
     let groups = layers.chain([("((word|position|token_type)_)?embeddings".to_string(), 0)]);

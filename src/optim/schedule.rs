@@ -22,15 +22,15 @@ use burn::optim::lr_scheduler::sequential::SequentialLrSchedulerConfig;
 ///
 /// # Errors
 ///
-/// [`Error::Config`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
+/// [`Error::Data`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
 pub fn linear_warmup_decay(peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
     if warmup >= total {
         let problem = format!("is {warmup}, but must be less than the {total} steps in total");
-        return Err(Error::Config { field: "warmup", problem });
+        return Err(Error::data("warmup", problem));
     }
     if !(peak > 0.0 && peak <= 1.0) {
         let problem = format!("is {peak}, but must lie in (0, 1]");
-        return Err(Error::Config { field: "peak", problem });
+        return Err(Error::data("peak", problem));
     }
     let fall = LinearLrSchedulerConfig::new(peak, 0.0, total - warmup);
     let schedule = match warmup {
@@ -40,5 +40,5 @@ pub fn linear_warmup_decay(peak: f64, warmup: usize, total: usize) -> Result<Mod
             SequentialLrSchedulerConfig::new(vec![grow.into(), fall.into()], vec![warmup]).init()
         }
     };
-    schedule.map_err(|problem| Error::Config { field: "peak", problem })
+    schedule.map_err(|problem| Error::data("peak", problem))
 }

@@ -28,7 +28,7 @@ impl RowGradients {
     ///
     /// # Errors
     ///
-    /// [`Error::DenseGradient`] if another part of the model, such as a tied output head, sent a gradient to
+    /// [`Error::NotRowSparse`] if another part of the model, such as a tied output head, sent a gradient to
     /// all rows of a table that was looked up by rows. Nothing is taken out then.
     pub fn from_grads(
         gradients: &mut Gradients,
@@ -37,12 +37,12 @@ impl RowGradients {
     ) -> Result<Self> {
         let is_dense = |table: &Param<Tensor<2>>| table.is_require_grad() && table.grad(gradients).is_some();
         if rows.words.is_some() && is_dense(&embeddings.word_embeddings.weight) {
-            return Err(Error::DenseGradient { table: EmbeddingTable::Word });
+            return Err(dense_gradient(EmbeddingTable::Word));
         }
         if let Some(positions) = &embeddings.position_embeddings
             && is_dense(&positions.weight)
         {
-            return Err(Error::DenseGradient { table: EmbeddingTable::Position });
+            return Err(dense_gradient(EmbeddingTable::Position));
         }
         Ok(Self {
             words: rows.words.and_then(|touched| touched.into_gradient(gradients)),
@@ -56,7 +56,7 @@ impl RowGradients {
     ///
     /// # Errors
     ///
-    /// [`Error::RowsOfOtherTable`] if the two are of tables of different shape.
+    /// [`Error::Data`] if the two are of tables of different shape.
     pub fn accumulate(self, other: Self) -> Result<Self> {
         Ok(Self {
             words: merge(EmbeddingTable::Word, self.words, other.words)?,
@@ -113,4 +113,10 @@ impl RowGradients {
         let change = |table: TableGradient| TableGradient { rows: table.rows.map(&change), ..table };
         Self { words: self.words.map(change), positions: self.positions.map(change) }
     }
+}
+
+fn dense_gradient(table: EmbeddingTable) -> Error {
+    let reason = "got a dense gradient in addition to that of its rows, since another part of the model reads the whole \
+                  table (as a tied output head does); train it with BertEmbeddings::forward, or untie the head";
+    Error::NotRowSparse { table, reason }
 }

@@ -44,7 +44,7 @@
 //! | token types, LayerNorm, the rest of a model | densely, by any Burn optimiser |
 //! | a frozen table | not at all; it gets no gradient and no state |
 //! | a table with a LoRA adapter, or quantised | refused: [`Error::NotRowSparse`](crate::Error::NotRowSparse) |
-//! | a word table that an output head reads too | refused: [`Error::DenseGradient`](crate::Error::DenseGradient) |
+//! | a word table that an output head reads too | refused: [`Error::NotRowSparse`](crate::Error::NotRowSparse) |
 //!
 //! The optimisers are [`RowSgdConfig`], which is dense SGD; [`SparseAdamConfig`], which is PyTorch's `SparseAdam`; and
 //! [`LazyAdamWConfig`], AdamW that decays only touched rows. Their documentation says how the latter two differ from

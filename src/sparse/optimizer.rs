@@ -4,10 +4,10 @@ use super::gradients::RowGradients;
 use super::rules::Rule;
 use super::step;
 use super::table;
-use super::table_gradient::TableGradient;
+use super::table_gradient::{TableGradient, check_shape};
 use crate::embeddings::BertEmbeddings;
 use crate::embeddings::TokenEmbedding;
-use crate::error::{EmbeddingTable, Error, Result};
+use crate::error::{EmbeddingTable, Result};
 use crate::operator::dtype::computed_in;
 use crate::optim::{Moments, Step};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
@@ -96,8 +96,8 @@ impl SparseOptimizer {
     ///
     /// # Errors
     ///
-    /// [`Error::RowsOfOtherTable`] if the gradients, or a state that was loaded, are of tables of another shape;
-    /// [`Error::NotRowSparse`] if a table was quantised, or given an adapter, since its rows were taken. Nothing is
+    /// [`Error::Data`](crate::Error::Data) if the gradients, or a state that was loaded, are of tables of another shape;
+    /// [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table was quantised, or given an adapter, since its rows were taken. Nothing is
     /// changed then.
     pub fn step(
         &mut self,
@@ -139,18 +139,6 @@ impl SparseOptimizer {
         }
         Ok(())
     }
-}
-
-fn check_shape(
-    what: &'static str,
-    table: EmbeddingTable,
-    expected: [usize; 2],
-    found: [usize; 2],
-) -> Result<()> {
-    if expected != found {
-        return Err(Error::RowsOfOtherTable { what, table, expected, found });
-    }
-    Ok(())
 }
 
 impl TableState {

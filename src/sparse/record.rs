@@ -48,7 +48,7 @@ impl SparseOptimizer {
     /// # Errors
     ///
     /// - [`Error::RowStateFile`] if the file cannot be read;
-    /// - [`Error::RowState`] if it holds the state of an optimiser of another kind, or is damaged.
+    /// - [`Error::Data`] if it holds the state of an optimiser of another kind, or is damaged.
     pub fn load(self, path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
         let action = || format!("load {STATE} from {}", path.display());
@@ -183,5 +183,5 @@ impl Saved {
 }
 
 fn damaged(problem: String) -> Error {
-    Error::RowState { problem }
+    Error::data("the saved state of the row optimiser", problem)
 }

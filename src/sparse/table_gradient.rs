@@ -25,10 +25,7 @@ pub(super) fn merge(
         (Some(ours), Some(theirs)) => (ours, theirs),
         (ours, theirs) => return Ok(ours.or(theirs)),
     };
-    if ours.shape != theirs.shape {
-        let (expected, found) = (theirs.shape, ours.shape);
-        return Err(Error::RowsOfOtherTable { what: "row gradient", table, expected, found });
-    }
+    check_shape("row gradient", table, theirs.shape, ours.shape)?;
     let (Some(our_rows), Some(their_rows)) = (&ours.rows, &theirs.rows) else {
         return Ok(Some(if ours.rows.is_some() { ours } else { theirs }));
     };
@@ -43,4 +40,21 @@ pub(super) fn merge(
     let rows = table::assign(zeros, &our_places, our_rows.clone());
     let rows = table::add(rows, &their_places, their_rows.clone());
     Ok(Some(TableGradient { shape: ours.shape, ids, rows: Some(rows) }))
+}
+
+/// Whether rows, or their state, belong to a table of this shape, [V, H].
+pub(super) fn check_shape(
+    what: &str,
+    table: EmbeddingTable,
+    expected: [usize; 2],
+    found: [usize; 2],
+) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    let problem = format!(
+        "is for a {table} table of shape {expected:?}, but this one has shape {found:?}; was the model resized or another \
+         one passed?"
+    );
+    Err(Error::data(format!("the {what}"), problem))
 }

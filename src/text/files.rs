@@ -1,14 +1,16 @@
 //! The files that a tokenizer is read from.
 
 use super::settings::{Settings, Token, corrupt, read};
-use super::special::SpecialTokens;
+use super::special::{SpecialTokens, missing_token};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use std::path::{Path, PathBuf};
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::bert::BertProcessing;
 use tokenizers::{ModelWrapper, Tokenizer};
 
@@ -58,18 +60,26 @@ fn tokenizer_path(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     let mut files = [TOKENIZER_NAME, VOCAB_NAME].map(|name| path.join(name)).into_iter();
-    files
-        .find(|path| regular_file::exists(path))
-        .ok_or_else(|| Error::NoTokenizer { path: path.to_path_buf() })
+    files.find(|path| regular_file::exists(path)).ok_or_else(|| {
+        let problem = "has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
+                           AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files";
+        Error::file(path, problem)
+    })
 }
 
-/// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents and ideographs: transformers'
-/// tokenizers of the BERT family let that overrule the normaliser of the file.
+/// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:
+/// transformers' tokenizers of these families let that overrule the file.
 fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
     let mut tokenizer = Tokenizer::from_bytes(read(path)?).map_err(|source| corrupt(path, source))?;
     if let Some(NormalizerWrapper::BertNormalizer(normalizer)) = tokenizer.get_normalizer() {
         let normalizer = settings.normalizer(*normalizer);
         tokenizer.with_normalizer(Some(normalizer));
+    }
+    if let (Some(PreTokenizerWrapper::ByteLevel(byte_level)), Some(add_prefix_space)) =
+        (tokenizer.get_pre_tokenizer(), settings.add_prefix_space)
+    {
+        let byte_level = ByteLevel::new(add_prefix_space, byte_level.trim_offsets, byte_level.use_regex);
+        tokenizer.with_pre_tokenizer(Some(byte_level));
     }
     if let ModelWrapper::WordPiece(model) = tokenizer.get_model() {
         let unk_token = model.unk_token.clone();
@@ -81,7 +91,7 @@ fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
 /// BERT's own tokenizer over a `vocab.txt`.
 fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
     let unk_token = settings.unk_token.as_ref().map_or("[UNK]", Token::content).to_string();
-    let vocabulary = WordPiece::read_bytes(read_text(path)?.as_bytes());
+    let vocabulary = WordPiece::read_bytes(regular_file::read_text(path)?.as_bytes());
     let model =
         vocabulary.and_then(|tokens| WordPiece::builder().vocab(tokens).unk_token(unk_token.clone()).build());
     let model = model.map_err(|source| corrupt(path, source))?;
@@ -111,23 +121,6 @@ fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
 fn require_unk(tokenizer: &Tokenizer, unk_token: String, path: &Path) -> Result<()> {
     match tokenizer.token_to_id(&unk_token) {
         Some(_) => Ok(()),
-        None => Err(Error::MissingToken {
-            path: path.to_path_buf(),
-            token: "unk_token",
-            looked_for: vec![unk_token],
-        }),
+        None => Err(missing_token(path, "unk_token", &[&unk_token])),
     }
-}
-
-/// The text of a file, without a byte order mark.
-fn read_text(path: &Path) -> Result<String> {
-    let mut text = String::from_utf8(read(path)?).map_err(|error| {
-        let offset = error.utf8_error().valid_up_to();
-        let line = 1 + error.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
-        Error::NotUtf8 { path: path.to_path_buf(), line, offset: offset as u64 }
-    })?;
-    if text.starts_with('\u{feff}') {
-        text.remove(0);
-    }
-    Ok(text)
 }

@@ -51,8 +51,8 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// [`Error::NotAFile`] if it is a FIFO, a device or a directory, [`Error::Io`] if it cannot be read, [`Error::NoText`] if it is empty or blank, and [`Error::NotUtf8`] if
-    /// its first line that is not blank is not UTF-8.
+    /// [`Error::File`] if it is a FIFO, a device or a directory, empty or blank, [`Error::Io`] if it cannot be read, and
+    /// [`Error::NotUtf8`] if its first line that is not blank is not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_max_bytes(path, Self::DEFAULT_MAX_BYTES)
     }
@@ -82,7 +82,7 @@ impl Lines {
         lines.first = lines.read_text()?;
         match lines.first {
             Some(_) => Ok(lines),
-            None => Err(Error::NoText { path: lines.path }),
+            None => Err(Error::no_text(&lines.path)),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::regular_file;
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use tokenizers::AddedToken;
@@ -21,6 +22,7 @@ pub(super) struct Settings {
     #[serde(deserialize_with = "stated")]
     strip_accents: Option<Option<bool>>,
     tokenize_chinese_chars: Option<bool>,
+    pub(super) add_prefix_space: Option<bool>,
     pub(super) model_max_length: Option<f64>,
     pub(super) pad_token: Option<Token>,
     pub(super) unk_token: Option<Token>,
@@ -136,7 +138,10 @@ fn parse_beside<T: for<'de> Deserialize<'de>>(path: &Path, name: &str) -> Result
     if !regular_file::exists(&path) {
         return Ok(None);
     }
-    serde_json::from_slice(&read(&path)?).map(Some).map_err(|source| corrupt(&path, source.into()))
+    // A list would be taken for the fields in their order.
+    let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&read(&path)?);
+    let value = fields.and_then(|fields| T::deserialize(Value::Object(fields)));
+    value.map(Some).map_err(|source| corrupt(&path, source.into()))
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {

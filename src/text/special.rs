@@ -36,11 +36,10 @@ impl SpecialTokens {
                 Some(stated) => vec![stated.content()],
                 None => usual.to_vec(),
             };
-            looked_for.iter().find_map(|content| look_up(content)).ok_or_else(|| Error::MissingToken {
-                path: path.to_path_buf(),
-                token,
-                looked_for: looked_for.into_iter().map(str::to_string).collect(),
-            })
+            looked_for
+                .iter()
+                .find_map(|content| look_up(content))
+                .ok_or_else(|| missing_token(path, token, &looked_for))
         };
         let pad = find("pad_token", &settings.pad_token, ["[PAD]", "<pad>"])?;
         let cls = find("cls_token", &settings.cls_token, ["[CLS]", "<s>"])?;
@@ -67,12 +66,20 @@ impl SpecialTokens {
         tokenizer.add_special_tokens(&missing);
     }
 
-    /// The ids of these and of all that the tokenizer calls special, the padding id first, the others ascending.
+    /// The ids of these and of all that the tokenizer calls special, ascending.
     pub(super) fn ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let added = tokenizer.get_added_tokens_decoder().into_iter();
         let called_special = added.filter_map(|(id, token)| token.special.then_some(id));
-        let mut others: BTreeSet<u32> = self.all().map(|token| token.id).chain(called_special).collect();
-        others.remove(&self.pad.id);
-        std::iter::once(self.pad.id).chain(others).collect()
+        let ids: BTreeSet<u32> = self.all().map(|token| token.id).chain(called_special).collect();
+        ids.into_iter().collect()
     }
+}
+
+/// A vocabulary that lacks a special token that the model needs, under all names that it was `looked_for`.
+pub(super) fn missing_token(path: &Path, token: &str, looked_for: &[&str]) -> Error {
+    let problem = format!(
+        "has no {token}: its vocabulary lacks {}; if the token has another name, set {token} in tokenizer_config.json",
+        looked_for.join(" and ")
+    );
+    Error::file(path, problem)
 }

@@ -9,6 +9,7 @@ use crate::embeddings::{padded_length, padding_mask};
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use std::path::Path;
+use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
 use tokenizers::{PostProcessor, Tokenizer};
@@ -41,16 +42,23 @@ pub struct BertTokenizer {
     special: SpecialTokens,
     special_token_ids: Vec<u32>,
     vocab_size: usize,
-    model_max_length: Option<usize>,
+    /// The limit of the files, or the one that replaced it.
+    stated_max_length: Option<usize>,
+    /// What the model of [`for_model`](Self::for_model) can read.
+    readable_length: Option<usize>,
     pad_to_multiple_of: Option<usize>,
 }
+
+/// The longest multiple that a batch is padded to.
+const LARGEST_MULTIPLE: usize = 1 << 16;
 
 impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint.
     ///
     /// `path` is a directory with a `tokenizer.json` (preferred) or BERT's `vocab.txt`, or one of those files.
     /// `tokenizer_config.json` beside it gives `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` (which
-    /// override a BERT normaliser of `tokenizer.json`, as in transformers), `model_max_length` and the special tokens;
+    /// override a BERT normaliser of `tokenizer.json`, as in transformers), `add_prefix_space` (which overrides a
+    /// byte-level pre-tokeniser), `model_max_length` and the special tokens;
     /// `special_tokens_map.json` gives special tokens that are not named there. A special token that no file names has
     /// BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Tokens added to a `vocab.txt` come from
     /// `added_tokens_decoder` or `added_tokens.json`.
@@ -60,9 +68,9 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// - [`Error::NoTokenizer`] if the directory has neither file, [`Error::Io`] if a file cannot be read;
+    /// - [`Error::File`] if the directory has neither file, [`Error::Io`] if a file cannot be read;
     /// - [`Error::CorruptTokenizer`] if a file does not parse, [`Error::NotUtf8`] if `vocab.txt` is not UTF-8;
-    /// - [`Error::MissingToken`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
+    /// - [`Error::File`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
     ///   WordPiece `[UNK]`.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         let Pretrained { tokenizer, special, model_max_length } = Pretrained::read(path.as_ref())?;
@@ -72,19 +80,19 @@ impl BertTokenizer {
             vocab_size: largest.map_or(0, |id| id as usize + 1),
             tokenizer,
             special,
-            model_max_length,
+            stated_max_length: model_max_length,
+            readable_length: None,
             pad_to_multiple_of: None,
         })
     }
 
-    /// Limits texts to the length that a model can read.
-    ///
-    /// [`model_max_length`](Self::model_max_length) becomes the smaller of this tokenizer's and the model's
-    /// [`max_sequence_length`](BertEmbeddingsConfig::max_sequence_length).
+    /// Limits texts to the length that a model can read, its
+    /// [`max_sequence_length`](BertEmbeddingsConfig::max_sequence_length): no
+    /// [`with_model_max_length`](Self::with_model_max_length), before or after, exceeds it.
     ///
     /// # Errors
     ///
-    /// [`Error::VocabularyTooLarge`] if the model has fewer rows than the vocabulary, and [`Error::Config`] if it
+    /// [`Error::Data`] if the model has fewer rows than the vocabulary, and [`Error::Config`] if it
     /// counts positions from another padding id than this tokenizer's.
     pub fn for_model(self, config: &BertEmbeddingsConfig) -> Result<Self> {
         self.check_vocabulary(config.vocab_size)?;
@@ -99,23 +107,39 @@ impl BertTokenizer {
             );
             return Err(Error::Config { field: "pad_token_id", problem });
         }
-        let limits = [self.model_max_length, config.max_sequence_length()];
-        Ok(Self { model_max_length: limits.into_iter().flatten().min(), ..self })
+        Ok(Self { readable_length: config.max_sequence_length(), ..self })
     }
 
-    /// Sets the number of tokens, special ones included, beyond which texts are cut or split.
+    /// Sets the number of tokens, special ones included, beyond which texts are cut or split, in the place of the limit
+    /// of the tokenizer's files. The limit of the [model](Self::for_model) remains.
     pub fn with_model_max_length(self, model_max_length: usize) -> Self {
-        Self { model_max_length: Some(model_max_length), ..self }
+        Self { stated_max_length: Some(model_max_length), ..self }
+    }
+
+    /// For texts that are cut elsewhere.
+    pub(crate) fn without_limit(self) -> Self {
+        Self { stated_max_length: None, readable_length: None, ..self }
+    }
+
+    /// Converts texts to lower case, but for special tokens, before anything else: `do_lower_case` of
+    /// sentence-transformers.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn with_lower_case(mut self) -> Self {
+        let own = self.tokenizer.get_normalizer().cloned();
+        let lower_case = NormalizerWrapper::Lowercase(Lowercase);
+        let both = Sequence::new([lower_case].into_iter().chain(own).collect());
+        self.tokenizer.with_normalizer(Some(both));
+        self
     }
 
     /// Makes [`batch`](Self::batch) pad to a multiple of this many tokens, so that batches have fewer shapes.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if it is 0.
+    /// [`Error::Config`] if it is 0 or above 65,536.
     pub fn with_pad_to_multiple_of(self, pad_to_multiple_of: usize) -> Result<Self> {
-        if pad_to_multiple_of == 0 {
-            let problem = "is 0, but must be at least 1".into();
+        if !(1..=LARGEST_MULTIPLE).contains(&pad_to_multiple_of) {
+            let problem = format!("is {pad_to_multiple_of}, but must lie in 1..={LARGEST_MULTIPLE}");
             return Err(Error::Config { field: "pad_to_multiple_of", problem });
         }
         Ok(Self { pad_to_multiple_of: Some(pad_to_multiple_of), ..self })
@@ -125,10 +149,15 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::VocabularyTooLarge`] if it does not.
+    /// [`Error::Data`] if it does not.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
         if self.vocab_size > vocab_size {
-            return Err(Error::VocabularyTooLarge { tokenizer: self.vocab_size, model: vocab_size });
+            let problem = format!(
+                "has {} tokens, but the model's word table has {vocab_size} rows; is this the tokenizer that the model \
+                 was made with? If tokens were added to it, resize_vocabulary adds rows",
+                self.vocab_size
+            );
+            return Err(Error::data("the tokenizer's vocabulary", problem));
         }
         Ok(())
     }
@@ -141,9 +170,11 @@ impl BertTokenizer {
     /// The number of tokens, special ones included, beyond which texts are cut or split; `None` if any length is
     /// allowed.
     ///
-    /// It is read from `model_max_length` of `tokenizer_config.json`, or else from the truncation of `tokenizer.json`.
+    /// It is the smaller of two: what the [model](Self::for_model) can read, and
+    /// [`with_model_max_length`](Self::with_model_max_length) or else the limit of the files (`model_max_length` of
+    /// `tokenizer_config.json`, or else the truncation of `tokenizer.json`).
     pub fn model_max_length(&self) -> Option<usize> {
-        self.model_max_length
+        self.stated_max_length.into_iter().chain(self.readable_length).min()
     }
 
     /// The multiple that [`batch`](Self::batch) pads to.
@@ -171,7 +202,7 @@ impl BertTokenizer {
         self.special.mask.id
     }
 
-    /// The ids of all special tokens, `[UNK]` included: the padding id first, the others ascending.
+    /// The ids of all special tokens, `[UNK]` included, ascending.
     pub fn special_token_ids(&self) -> &[u32] {
         &self.special_token_ids
     }
@@ -199,7 +230,7 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::MaxLengthTooSmall`] if [`model_max_length`](Self::model_max_length) has no room for the special
+    /// [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room for the special
     /// tokens, [`Error::Tokenize`] if the tokenizer fails on the text.
     pub fn encode(&self, text: &str) -> Result<Encoding> {
         self.encode_truncated(text, None)
@@ -218,11 +249,20 @@ impl BertTokenizer {
     /// Encodes text that is split into words: `[CLS] pieces [SEP]`. [`Encoding::word_ids`] gives the word of each piece
     /// (transformers' `is_split_into_words=True`).
     ///
+    /// A byte-level tokenizer, as RoBERTa's, gives the pieces of the words with single spaces between them: a space is a
+    /// part of the word after it. The first word has one with `add_prefix_space` only. (Without `add_prefix_space`,
+    /// transformers refuses words.)
+    ///
     /// # Errors
     ///
     /// Those of [`encode`](Self::encode).
     pub fn encode_words<T: AsRef<str>>(&self, words: &[T]) -> Result<Encoding> {
-        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        // Tokenizers that give spaces no piece ignore the one before a word.
+        let spaced = |(index, word): (usize, &T)| match word.as_ref() {
+            word if index == 0 || word.is_empty() || word.starts_with(' ') => word.to_string(),
+            word => format!(" {word}"),
+        };
+        let words: Vec<String> = words.iter().enumerate().map(spaced).collect();
         let mut pieces = self.tokenizer.encode(words.as_slice(), false).map_err(failed)?;
         if let Some(max_length) = self.room(false)? {
             pieces.truncate(max_length, 0, tokenizers::TruncationDirection::Right);
@@ -262,13 +302,17 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// Those of [`encode`](Self::encode), and [`Error::StrideTooLarge`] if a window has no more than `stride`
+    /// Those of [`encode`](Self::encode), and [`Error::Data`] if a window has no more than `stride`
     /// tokens beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let mut first = self.tokenize(text)?;
         if let Some(room) = self.room(false)? {
             if stride >= room {
-                return Err(Error::StrideTooLarge { stride, room });
+                let problem = format!(
+                    "must hold more than that, but have room for only {room} beside the special tokens; set a smaller \
+                     stride or a larger model_max_length"
+                );
+                return Err(Error::data(format!("windows that overlap by {stride} tokens"), problem));
             }
             let params = TruncationParams { max_length: room, stride, ..Default::default() };
             (first, _) = truncate_encodings(first, None, &params).map_err(failed)?;
@@ -325,11 +369,16 @@ impl BertTokenizer {
 
     /// The places that special tokens leave; `None` for any number.
     fn room(&self, is_pair: bool) -> Result<Option<usize>> {
-        let Some(max_length) = self.model_max_length else { return Ok(None) };
+        let Some(max_length) = self.model_max_length() else { return Ok(None) };
         let special_tokens = self.tokenizer.get_post_processor().map_or(0, |post| post.added_tokens(is_pair));
         match max_length.checked_sub(special_tokens) {
             Some(room) => Ok(Some(room)),
-            None => Err(Error::MaxLengthTooSmall { max_length, special_tokens }),
+            None => Err(Error::data(
+                format!("sequences of at most {max_length} tokens"),
+                format!(
+                    "have no room for the {special_tokens} special tokens; set a larger model_max_length"
+                ),
+            )),
         }
     }
 }

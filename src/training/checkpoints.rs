@@ -8,6 +8,9 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
+/// What the name of a file ends with, or continues with, until it is whole.
+const UNFINISHED: &str = ".unfinished";
+
 /// Burnpack files of models, optimisers or schedules, one per epoch, each followed by eight bytes: its [`checksum`].
 pub(super) struct Checkpoints {
     folder: PathBuf,
@@ -18,6 +21,14 @@ impl Checkpoints {
     /// Those of models, optimisers and schedules.
     pub(super) fn all(training: &Path) -> [Self; 3] {
         ["model", "optim", "scheduler"].map(|name| Self { folder: training.join("checkpoint"), name })
+    }
+
+    /// Removes what a killed process left half written.
+    pub(super) fn remove_unfinished(training: &Path) {
+        let entries = fs::read_dir(training.join("checkpoint")).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(UNFINISHED)) {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 
     pub(super) fn path(&self, epoch: usize) -> PathBuf {
@@ -46,7 +57,7 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if the checksum is another; [`Error::Io`], [`Error::NotAFile`].
+    /// [`Error::File`] if the checksum is another; [`Error::Io`], [`Error::File`].
     pub(super) fn read(&self, epoch: usize) -> Result<Vec<u8>> {
         let path = self.path(epoch);
         let mut bytes = regular_file::read(&path, u64::MAX)?;
@@ -54,7 +65,7 @@ impl Checkpoints {
         let found = checksum(bytes.as_slice()).map_err(|source| Error::reading(&path, source))?;
         if sum != found.to_le_bytes() {
             let problem = "is damaged, or was not saved by this run: its checksum is wrong; delete it".into();
-            return Err(Error::Run { path, problem });
+            return Err(Error::File { path, problem });
         }
         Ok(bytes)
     }
@@ -90,7 +101,7 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
 /// Writes a file under another name and renames it, so that `path` never holds half of it.
 pub(super) fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".unfinished");
+    unfinished.push(UNFINISHED);
     let unfinished = Path::new(&unfinished);
     write(unfinished)?;
     fs::rename(unfinished, path)

@@ -20,7 +20,9 @@ pub struct MaskedLmCollatorConfig {
     pub vocab_size: usize,
     /// The id of `[MASK]`.
     pub mask_token_id: u32,
-    /// Ids that are never masked: padding, `[CLS]`, `[SEP]`, `[MASK]`, … The first is the padding id.
+    /// The id that sequences are padded with.
+    pub pad_token_id: u32,
+    /// Ids that are never masked: padding, `[CLS]`, `[SEP]`, `[MASK]`, …
     pub special_token_ids: Vec<u32>,
     /// Probability that a token that is not special is masked.
     #[config(default = 0.15)]
@@ -46,7 +48,8 @@ impl MaskedLmCollatorConfig {
     #[cfg(feature = "tokenizers")]
     pub fn for_tokenizer(tokenizer: &crate::text::BertTokenizer) -> Self {
         let special_token_ids = tokenizer.special_token_ids().to_vec();
-        Self::new(tokenizer.vocab_size(), tokenizer.mask_token_id(), special_token_ids)
+        let (mask, pad) = (tokenizer.mask_token_id(), tokenizer.pad_token_id());
+        Self::new(tokenizer.vocab_size(), mask, pad, special_token_ids)
             .with_pad_to_multiple_of(tokenizer.pad_to_multiple_of())
     }
 
@@ -64,8 +67,8 @@ impl MaskedLmCollatorConfig {
     /// # Errors
     ///
     /// [`Error::Config`], naming the field, if a probability is not in [0, 1], the two replacement
-    /// probabilities exceed 1 together, there is no special token (the padding id is one), an id is not below
-    /// `vocab_size`, `vocab_size` is 2³¹ or more, or `pad_to_multiple_of` is not in 1..=65536.
+    /// probabilities exceed 1 together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or
+    /// `pad_to_multiple_of` is not in 1..=65536.
     pub fn try_init(&self) -> Result<MaskedLmCollator> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         for (field, probability) in [
@@ -81,11 +84,9 @@ impl MaskedLmCollatorConfig {
             let sum = self.mask_replace_prob + self.random_replace_prob;
             return invalid("random_replace_prob", format!("and mask_replace_prob add up to {sum}, above 1"));
         }
-        let Some(&pad_token_id) = self.special_token_ids.first() else {
-            return invalid("special_token_ids", "is empty, but its first id is the padding id".into());
-        };
         let ids = self.special_token_ids.iter().map(|&id| ("special_token_ids", id));
-        for (field, id) in ids.chain([("mask_token_id", self.mask_token_id)]) {
+        let (mask, pad) = (("mask_token_id", self.mask_token_id), ("pad_token_id", self.pad_token_id));
+        for (field, id) in ids.chain([mask, pad]) {
             if id as usize >= self.vocab_size {
                 return invalid(field, format!("has id {id}, but vocab_size is {}", self.vocab_size));
             }
@@ -99,7 +100,7 @@ impl MaskedLmCollatorConfig {
             let problem = format!("is {multiple}, but must lie in 1..={MAX_MULTIPLE}, or be None");
             return invalid("pad_to_multiple_of", problem);
         }
-        Ok(MaskedLmCollator { config: self.clone(), pad_token_id })
+        Ok(MaskedLmCollator { config: self.clone() })
     }
 }
 
@@ -121,7 +122,6 @@ impl MaskedLmCollatorConfig {
 #[derive(Clone, Debug)]
 pub struct MaskedLmCollator {
     config: MaskedLmCollatorConfig,
-    pad_token_id: u32,
 }
 
 impl MaskedLmCollator {
@@ -130,7 +130,7 @@ impl MaskedLmCollator {
     /// ```
     /// use burn_bert::training::MaskedLmCollatorConfig;
     ///
-    /// let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).with_mlm_probability(1.0).init();
+    /// let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).with_mlm_probability(1.0).init();
     /// let mut ids = [1, 7, 4, 2];
     /// assert_eq!(collator.mask(&mut ids, 42), [(1, 7), (2, 4)]);
     /// assert_eq!((ids[0], ids[3]), (1, 2)); // special tokens stay
@@ -145,7 +145,7 @@ impl MaskedLmCollator {
     /// ```
     /// use burn_bert::training::MaskedLmCollatorConfig;
     ///
-    /// let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).with_mlm_probability(0.5).init();
+    /// let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).with_mlm_probability(0.5).init();
     /// let ids = [1, 7, 8, 9, 2];
     /// let words = [None, Some(0), Some(0), Some(0), None];
     /// let masked: Vec<_> = (0..10).map(|seed| collator.mask_words(&mut ids.clone(), &words, seed)).collect();
@@ -212,7 +212,7 @@ impl MaskedLmCollator {
     /// - [`Error::Empty`] if there is no sequence or none has a token;
     /// - [`Error::ShapeMismatch`] if token types, positions or the word ids of whole-word masking differ in length from
     ///   the tokens, or only some of the sequences have token types or positions;
-    /// - [`Error::MissingWordIds`] if whole words are to be masked and a sequence has no word ids.
+    /// - [`Error::Data`] if whole words are to be masked and a sequence has no word ids.
     pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
         let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
         let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);
@@ -230,7 +230,7 @@ impl MaskedLmCollator {
                 positions.push([row, column]);
                 labels.push(label);
             }
-            ids.resize(seq, self.pad_token_id);
+            ids.resize(seq, self.config.pad_token_id);
             rows.push(ids);
         }
 
@@ -249,7 +249,11 @@ impl MaskedLmCollator {
 
 /// The words of an example's tokens.
 fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
-    let words = example.word_ids().ok_or(Error::MissingWordIds { example: row })?;
+    let words = example.word_ids().ok_or_else(|| {
+        let problem =
+            "has no word ids, which whole_word_masking needs; set them with with_word_ids or turn whole_word_masking off";
+        Error::data(format!("examples[{row}]"), problem)
+    })?;
     if words.len() != example.len() {
         return Err(one_a_token("word_ids", words.len(), example));
     }

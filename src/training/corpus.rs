@@ -53,7 +53,7 @@ impl Corpus {
         let (room, cls_token_id, sep_token_id) =
             (seq_len - 2, tokenizer.cls_token_id(), tokenizer.sep_token_id());
         // Lines are cut by the window, not by the model.
-        let tokenizer = tokenizer.with_model_max_length(u32::MAX as usize);
+        let tokenizer = tokenizer.without_limit();
         let mut tokens = Vec::new();
         for line in lines {
             let encoding = tokenizer.encode(&line?)?;

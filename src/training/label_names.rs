@@ -22,15 +22,15 @@ impl LabelNames {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if a name occurs twice.
+    /// [`Error::Data`] if a name occurs twice.
     pub fn new<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Result<Self> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
         let mut seen = BTreeSet::new();
         match names.iter().find(|name| !seen.insert(name.as_str())) {
-            Some(name) => {
-                let problem = format!("has {name:?} twice, but label names must be unique");
-                Err(Error::Config { field: "id2label", problem })
-            }
+            Some(name) => Err(Error::data(
+                format!("label name {name:?}"),
+                "occurs twice, but label names must be unique",
+            )),
             None => Ok(Self { names }),
         }
     }
@@ -53,13 +53,5 @@ impl LabelNames {
     /// All names, in the order of their ids.
     pub fn names(&self) -> &[String] {
         &self.names
-    }
-
-    /// The id of a class that a file names, or gives the id of.
-    #[cfg(feature = "tokenizers")]
-    pub(super) fn id(&self, label: &str) -> Result<usize, String> {
-        let by_name = self.names.iter().position(|name| name == label);
-        let id = by_name.or_else(|| label.parse().ok().filter(|&id: &usize| id < self.len()));
-        id.ok_or_else(|| format!("has the label {label:?}, but the labels are {:?}", self.names))
     }
 }

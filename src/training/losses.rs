@@ -1,8 +1,14 @@
-//! The losses in the logs of Burn's trainer.
+//! The logs of Burn's trainer, and the losses in them.
 
 use crate::error::Result;
 use crate::regular_file;
-use std::path::Path;
+use burn::train::logger::{FileMetricLogger, MetricLogger};
+use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
+use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 /// The losses of a run: of all training batches, and of the validation after each epoch. Returned by
 /// [`Run::losses`](super::Run::losses).
@@ -19,7 +25,7 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] or [`Error::NotAFile`] if one that is there cannot be read.
+    /// [`Error::Io`](crate::Error::Io) or [`Error::File`](crate::Error::File) if one that is there cannot be read.
     pub fn read(folder: impl AsRef<Path>) -> Result<Self> {
         let mut losses = Self::default();
         for epoch in 1.. {
@@ -61,4 +67,63 @@ fn read_log(path: &Path) -> Result<Log> {
     let (means, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
     let numbers = |lines: Vec<(f64, &str)>| lines.into_iter().map(|(value, _)| value).collect();
     Ok(Log { batches: numbers(batches), mean: means.last().map(|&(value, _)| value) })
+}
+
+/// Writes the logs that Burn's own logger writes. On a full disk that one aborts the process; here lines are lost, and
+/// training goes on.
+pub(super) struct Logs {
+    folder: PathBuf,
+    reader: FileMetricLogger,
+    names: HashMap<MetricId, String>,
+    /// Of the current epoch, with the size of each; `None` if it could not be created.
+    files: HashMap<PathBuf, Option<(File, u64)>>,
+}
+
+impl Logs {
+    pub(super) fn new(folder: &Path) -> Self {
+        let reader = FileMetricLogger::new(folder);
+        Self { folder: folder.to_path_buf(), reader, names: HashMap::new(), files: HashMap::new() }
+    }
+}
+
+impl MetricLogger for Logs {
+    fn log(&mut self, update: MetricsUpdate, epoch: usize, split: &Split) {
+        let folder = self.folder.join(split.to_string()).join(format!("epoch-{epoch}"));
+        let numeric = update.entries_numeric.iter().map(|numeric| &numeric.entry);
+        for entry in update.entries.iter().chain(numeric) {
+            if entry.serialized_entry.is_not_available() {
+                continue;
+            }
+            let Some(name) = self.names.get(&entry.metric_id) else { continue };
+            let path = folder.join(format!("{name}.log"));
+            let file = self.files.entry(path).or_insert_with_key(|path| {
+                let _ = fs::create_dir_all(&folder);
+                Some((File::create(path).ok()?, 0))
+            });
+            let Some((file, size)) = file else { continue };
+            let line = format!("{}\n", entry.serialized_entry.serialized);
+            match file.write_all(line.as_bytes()) {
+                Ok(()) => *size += line.len() as u64,
+                // Half a number is another number.
+                Err(_) => drop(file.set_len(*size).and_then(|()| file.seek(SeekFrom::End(0)))),
+            }
+        }
+    }
+
+    fn read_numeric(
+        &mut self,
+        name: &str,
+        epoch: usize,
+        split: &Split,
+    ) -> std::result::Result<Vec<NumericEntry>, String> {
+        self.reader.read_numeric(name, epoch, split)
+    }
+
+    fn log_metric_definition(&mut self, definition: MetricDefinition) {
+        self.names.insert(definition.metric_id, definition.name.replace(' ', "_"));
+    }
+
+    fn log_epoch_summary(&mut self, _summary: EpochSummary) {
+        self.files.clear();
+    }
 }

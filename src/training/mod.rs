@@ -23,7 +23,7 @@
 //! let mut optimizer = adamw(&AdamWConfig::new()); // no decay on biases and LayerNorm
 //!
 //! // Ids: 0 [PAD], 1 [CLS], 2 [SEP], 3 [MASK], words from 4 on.
-//! let collator = MaskedLmCollatorConfig::new(20, 3, vec![0, 1, 2, 3]).init();
+//! let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).init();
 //! let sentences = [vec![1, 7, 4, 9, 2], vec![1, 5, 2]].map(MaskedLmExample::new);
 //! for step in 0..2 {
 //!     let batch = collator.collate(&sentences, step, &device)?;

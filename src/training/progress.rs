@@ -8,9 +8,8 @@ use burn::train::renderer::{
 };
 use burn::train::{Interrupter, LearnerSummary};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io::{self, IsTerminal, Write};
-use std::thread;
-use std::time::Duration;
 
 /// The renderer for the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
 ///
@@ -29,24 +28,76 @@ use std::time::Duration;
 /// ```
 pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
     if io::stdout().is_terminal() {
-        Box::new(dashboard(interrupter.clone(), finished_epochs))
+        let (keys, trainer) = (Interrupter::new(), interrupter.clone());
+        let renderer = TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
+        Box::new(Stopping { renderer, keys, trainer })
     } else {
         Box::new(ProgressLines::default())
     }
 }
 
-/// A dashboard resets its interrupter when training ends. The trainer's must still know then what stopped it, so
-/// this one has its own.
-fn dashboard(trainer: Interrupter, finished_epochs: usize) -> TuiMetricsRendererWrapper {
-    let keys = Interrupter::new();
-    let dashboard = TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
-    thread::spawn(move || {
-        while !keys.should_stop() {
-            thread::sleep(Duration::from_millis(100));
+/// A renderer with keys that stop the training.
+///
+/// Burn's dashboard resets its interrupter when training ends. The trainer's must still know then what stopped it, so
+/// the dashboard has its own.
+struct Stopping<R> {
+    renderer: R,
+    keys: Interrupter,
+    trainer: Interrupter,
+}
+
+impl<R> Stopping<R> {
+    /// The renderer, after the trainer was told of the keys.
+    fn renderer(&mut self) -> &mut R {
+        if self.keys.should_stop() && !self.trainer.should_stop() {
+            self.trainer.stop(Some("q, then s"));
         }
-        trainer.stop(Some("q, then s"));
-    });
-    dashboard
+        &mut self.renderer
+    }
+}
+
+/// Passes every call on.
+macro_rules! pass_on {
+    ($($interface:ident { $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $output:ty)?;)* })*) => {
+        $(impl<R: MetricsRenderer> $interface for Stopping<R> {
+            $(fn $name(&mut self, $($arg: $type),*) $(-> $output)? {
+                self.renderer().$name($($arg),*)
+            })*
+        })*
+    };
+}
+
+pass_on! {
+    MetricsRendererTraining {
+        fn update_train(state: MetricState);
+        fn update_valid(state: MetricState);
+        fn on_train_end(summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>>;
+    }
+    TrainingProgressLogger {
+        fn start(epochs: usize, first: usize, items: Option<usize>, label: Option<&str>);
+        fn start_split(split: &str, total: usize);
+        fn update_split(done: usize);
+        fn update_epoch(epoch: usize);
+        fn end_split();
+        fn end();
+        fn log_event_training(event: String);
+    }
+    MetricsRendererEvaluation {
+        fn update_test(name: EvaluationName, state: MetricState);
+        fn on_test_end(summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>>;
+    }
+    EvaluationProgressLogger {
+        fn start_global_progress(tests: usize);
+        fn start_test(name: &str, total: usize);
+        fn update_test_progress(done: usize);
+        fn end_test();
+        fn end_global_progress();
+        fn log_event_evaluation(event: String);
+    }
+    MetricsRenderer {
+        fn manual_close();
+        fn register_metric(definition: MetricDefinition);
+    }
 }
 
 /// Lines that a split prints, the last included.
@@ -104,7 +155,7 @@ impl MetricsRendererTraining for ProgressLines {
         self.update(state);
     }
 
-    fn on_train_end(&mut self, _summary: Option<LearnerSummary>) -> Result<(), Box<dyn std::error::Error>> {
+    fn on_train_end(&mut self, _summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
         Ok(())
     }
 }
@@ -174,6 +225,19 @@ impl MetricsRenderer for ProgressLines {
 mod tests {
     use super::*;
     use burn::train::metric::{LossMetric, SerializedEntry};
+
+    #[test]
+    fn the_keys_of_a_renderer_stop_the_trainer_even_when_they_come_last() {
+        let (keys, trainer) = (Interrupter::new(), Interrupter::new());
+        let renderer = ProgressLines::default();
+        let mut renderer = Stopping { renderer, keys: keys.clone(), trainer: trainer.clone() };
+        renderer.update_split(1);
+        assert!(!trainer.should_stop());
+        keys.stop(None);
+        renderer.on_train_end(None).unwrap();
+        keys.reset(); // as Burn's dashboard does
+        assert_eq!(trainer.interruption().unwrap().reason.as_deref(), Some("q, then s"));
+    }
 
     #[test]
     fn five_lines_an_epoch_say_where_training_is() {

@@ -1,7 +1,7 @@
 //! The folder of a training run.
 
 use super::checkpoints::{Checkpoints, checksum, whole};
-use super::losses::Losses;
+use super::losses::{Logs, Losses};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use burn::module::Module;
@@ -89,7 +89,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if the directory is not empty; [`Error::Io`].
+    /// [`Error::File`] if the directory is not empty; [`Error::Io`].
     pub fn create(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         run.refuse_begun()?;
@@ -104,8 +104,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if there is no run, it began with other settings, or its checkpoints are damaged;
-    /// [`Error::Json`] if its `run.json` is; [`Error::Io`], [`Error::NotAFile`].
+    /// [`Error::File`] if there is no run, it began with other settings, or its checkpoints are damaged;
+    /// [`Error::Json`] if its `run.json` is; [`Error::Io`].
     pub fn resume(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         let Some(begun) = run.read_beginning()? else {
@@ -157,9 +157,9 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// - [`Error::Run`] if the loss is not finite, loss or data differ from those of the first start, or another process
+    /// - [`Error::File`] if the loss is not finite, loss or data differ from those of the first start, or another process
     ///   holds the run or has changed it since it was opened;
-    /// - [`Error::Io`], [`Error::NotAFile`].
+    /// - [`Error::Io`].
     pub fn begin(&self, loss: f64, data: &[impl AsRef<Path>]) -> Result<()> {
         let refused = |problem: String| Err(self.refused(&self.folder, problem));
         if !loss.is_finite() {
@@ -171,6 +171,7 @@ impl Run {
             |path: &Path| checksum(regular_file::open(path)?).map_err(|source| Error::reading(path, source));
         let sums = data.iter().map(|path| sum(path.as_ref())).collect::<Result<Vec<_>>>()?;
         let lock = self.lock()?;
+        Checkpoints::remove_unfinished(&self.folder);
         match &self.begun {
             None => self.write_beginning(loss, sums)?,
             Some(begun) => self.compare(begun, loss, &sums, data)?,
@@ -214,21 +215,24 @@ impl Run {
         Ok(())
     }
 
-    /// Makes this run's checkpoints those of a training, which goes on after the last of them.
+    /// Makes the checkpoints and logs of a training this run's, and lets it go on after the last checkpoint.
     ///
-    /// They replace `SupervisedTraining::with_default_checkpointers` and `checkpoint`: each has a checksum and is
-    /// written whole, and what is loaded is no longer tied to its file.
+    /// In the place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a checksum
+    /// and is written whole, and what is loaded is not tied to its file. A log that cannot be written, on a full disk,
+    /// does not end the training.
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if the last checkpoint is not of `model`.
+    /// [`Error::File`] if the last checkpoint is not of `model`.
     pub fn checkpointed<M: LearnerModel>(
         &self,
         training: SupervisedTraining<M>,
         model: &M,
     ) -> Result<SupervisedTraining<M>> {
         let [models, optimizers, schedules] = Checkpoints::all(&self.folder);
-        let training = training.with_custom_checkpointers(models, optimizers, schedules);
+        let training = training
+            .with_custom_checkpointers(models, optimizers, schedules)
+            .with_metric_logger(Logs::new(&self.folder));
         if self.finished_epochs == 0 {
             return Ok(training);
         }
@@ -258,7 +262,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], [`Error::NotAFile`].
+    /// [`Error::Io`].
     pub fn losses(&self) -> Result<Losses> {
         Losses::read(&self.folder)
     }
@@ -267,7 +271,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
+    /// [`Error::File`] if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
     pub fn last_checkpoint(&self) -> Result<usize> {
         let checkpoints = Checkpoints::all(&self.folder);
         let mut damaged = Ok(0);
@@ -286,7 +290,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] if its checkpoint is damaged or of another model; [`Error::Io`] or [`Error::NotAFile`] if it cannot
+    /// [`Error::File`] if its checkpoint is damaged, of another model or no regular file; [`Error::Io`] if it cannot
     /// be read.
     pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let [models, ..] = Checkpoints::all(&self.folder);
@@ -296,7 +300,7 @@ impl Run {
     }
 
     fn refused(&self, path: &Path, problem: impl Into<String>) -> Error {
-        Error::Run { path: path.to_path_buf(), problem: problem.into() }
+        Error::File { path: path.to_path_buf(), problem: problem.into() }
     }
 
     fn refuse_begun(&self) -> Result<()> {

@@ -178,7 +178,7 @@ fn a_tagger_steps_and_a_batch_without_tags_counts_in_no_metric() {
     let batch = |tokens: &[&str]| {
         let tokens: Vec<String> = tokens.iter().map(ToString::to_string).collect();
         let tags = tokens.iter().map(|token| usize::from(token == "good")).collect();
-        TokenBatcher::new(tokenizer(dir.path()), 2)
+        TokenBatcher::new(tokenizer(dir.path()))
             .try_batch(vec![LabelledTokens { tokens, tags }], &device)
             .unwrap()
     };

@@ -3,10 +3,14 @@
 use crate::small_text::{WORDS, collator, corpus, folder, tokenizer};
 use crate::turn;
 use burn::data::dataloader::DataLoader;
+use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
 use burn_bert::Error;
 use burn_bert::model::MaskedLmBatch;
-use burn_bert::training::{Corpus, MaskedLmCollatorConfig, TrainingLoader, ValidationLoader};
+use burn_bert::training::{
+    Corpus, Label, LabelledLoader, LabelledText, MaskedLmCollatorConfig, SequenceBatcher, TrainingLoader,
+    ValidationLoader,
+};
 use std::fs;
 use std::path::Path;
 
@@ -75,7 +79,7 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
         assert!(message.contains("one window"), "{message}");
     }
     fs::write(&path, "\n \n").unwrap();
-    assert!(matches!(open(14), Err(Error::NoText { .. })));
+    assert!(matches!(open(14), Err(Error::File { .. })));
     fs::write(&path, [b"the cat sat\n".repeat(100).as_slice(), b"\xff\n"].concat()).unwrap();
     let error = open(14).unwrap_err();
     assert!(matches!(error, Error::NotUtf8 { line: 101, .. }), "{error}");
@@ -124,6 +128,20 @@ fn devices_that_share_an_epoch_get_all_of_its_windows_between_them() {
         let whole = ids(&loader);
         assert_eq!(whole.len(), 24 * 14);
         assert_eq!(parts.each_ref().map(|part| ids(part.as_ref())).concat(), whole);
+    }
+}
+
+#[test]
+fn a_batch_may_be_larger_than_the_data() {
+    let _turn = turn();
+    let dir = folder();
+    let text = |text: &str| LabelledText { text: text.into(), pair: None, label: Label::Class(0) };
+    let texts = InMemDataset::new(vec![text("cat"), text("the mat"), text("a")]);
+    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 2);
+    let loader = LabelledLoader::new(texts, batcher, usize::MAX, &Device::default()).unwrap();
+    let loader = loader.with_shuffling(1).with_length_bucketing(vec![1, 2, 1]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(loader.iter().map(|batch| batch.unwrap().input.dims()[0]).collect::<Vec<_>>(), [3]);
     }
 }
 

@@ -149,9 +149,12 @@ fn a_run_goes_on_from_checkpoints_that_are_whole_and_of_its_model() {
     let resume = || Run::resume(stopped.path().join("out"), &7);
     assert_eq!(resume().unwrap().finished_epochs(), 2);
     flip(&resume().unwrap(), "optim-2.bpk");
+    let unfinished = stopped.path().join("out/training/checkpoint/model-3.bpk.unfinished.77-7.tmp");
+    fs::write(&unfinished, "half").unwrap();
     assert_eq!(resume().unwrap().finished_epochs(), 1);
     let (run, result) = train_run(stopped.path(), 3);
     assert!(all_values(&result.model) == all_values(&whole.model), "bit for bit, with dropout on");
+    assert!(!unfinished.exists(), "what a killed process left is removed");
 
     // What was loaded is not tied to its file.
     let last = run.model_of(3, plain()).unwrap();
@@ -171,8 +174,33 @@ fn a_run_goes_on_from_checkpoints_that_are_whole_and_of_its_model() {
     let other =
         BertForMaskedLmConfig::new(BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(12)));
     let other = Training::new(other.init(&Device::default().autodiff()));
-    let message = run.model_of(3, other).unwrap_err().to_string();
-    assert!(message.contains("does not fit the model"), "{message}");
+    let run = resume().unwrap();
+    let device = Device::default();
+    let loader = TrainingLoader::new(corpus(stopped.path(), 14), collator(stopped.path()), 4, 2, 7, &device);
+    let loader = Arc::new(loader.unwrap());
+    let training = SupervisedTraining::new(run.folder(), loader.clone(), loader);
+    let message = run.checkpointed(training, &other).err().unwrap().to_string();
+    assert!(message.contains("model-3.bpk does not fit the model"), "{message}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_cannot_be_written_does_not_end_the_training() {
+    let _turn = turn();
+    let dir = folder();
+    let training = dir.path().join("out/training");
+    let log = |epoch: usize| training.join(format!("train/epoch-{epoch}/Loss.log"));
+    let run = Run::create(dir.path().join("out"), &7).unwrap();
+    run.begin(2.5, &[dir.path().join("text")]).unwrap();
+    drop(run);
+    fs::create_dir_all(log(2).parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", log(2)).unwrap();
+    let (run, result) = train_run(dir.path(), 3);
+    assert!(result.error.is_none());
+    fs::remove_file(log(2)).unwrap();
+    let losses = run.losses().unwrap();
+    assert_eq!((losses.train.len(), losses.valid.len()), (20, 1), "the gap ends what is known of the losses");
+    assert!(log(3).exists());
 }
 
 #[test]
@@ -308,7 +336,8 @@ fn a_batch_with_no_masked_token_trains_nothing() {
     let _turn = turn();
     let device = Device::default().autodiff();
     let model = model(&device);
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     /// The gradients of all parameters.
     struct Collect<'a>(&'a GradientsParams, Vec<f64>);
@@ -401,7 +430,8 @@ fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
     let _turn = turn();
     let device = Device::default().autodiff();
     let model = model(&device);
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     let output = TrainStep::step(&model, batch).item;
     let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
@@ -417,7 +447,8 @@ fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
         [accuracy.final_value(), loss.final_value(), perplexity.final_value(), top.final_value()]
             .map(|value| value.current())
     };
-    let collator = MaskedLmCollatorConfig::new(11, 4, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     let alone = update(&TrainStep::step(&model, batch).item);
     assert!(alone.iter().all(|value| value.is_finite()), "{alone:?}");

@@ -62,7 +62,7 @@ fn every_config_survives_json() {
     let table = TokenEmbeddingConfig::new(7, 3).with_padding_idx(Some(2));
     let model =
         BertForMaskedLmConfig::new(BertModelConfig::new(embeddings.clone()).with_num_hidden_layers(3));
-    let collator = MaskedLmCollatorConfig::new(10, 4, vec![0, 1]).with_mlm_probability(0.3);
+    let collator = MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 1]).with_mlm_probability(0.3);
 
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.json");
@@ -166,14 +166,14 @@ fn an_invalid_model_config_names_the_field() {
 
 #[test]
 fn an_invalid_collator_config_names_the_field() {
-    let collator = || MaskedLmCollatorConfig::new(10, 4, vec![0, 4]);
+    let collator = || MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 4]);
     let cases = [
         ("mlm_probability", collator().with_mlm_probability(1.1)),
         ("mask_replace_prob", collator().with_mask_replace_prob(f64::NAN)),
         ("random_replace_prob", collator().with_random_replace_prob(0.3)),
-        ("special_token_ids", MaskedLmCollatorConfig::new(10, 4, vec![])),
-        ("special_token_ids", MaskedLmCollatorConfig::new(10, 4, vec![0, 10])),
-        ("mask_token_id", MaskedLmCollatorConfig::new(10, 10, vec![0])),
+        ("pad_token_id", MaskedLmCollatorConfig::new(10, 4, 10, vec![0])),
+        ("special_token_ids", MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 10])),
+        ("mask_token_id", MaskedLmCollatorConfig::new(10, 10, 0, vec![0])),
     ];
     for (field, config) in cases {
         let error = config.try_init().unwrap_err();

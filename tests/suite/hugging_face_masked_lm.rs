@@ -302,7 +302,7 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
     let device = Device::default().autodiff();
     let (mut model, _) = BertForMaskedLm::from_pretrained(checkpoint, &device).unwrap();
     let vocab_size = model.bert.embeddings.word_embeddings.num_embeddings() as u32;
-    let collator = MaskedLmCollatorConfig::new(vocab_size as usize, 3, vec![0]).init();
+    let collator = MaskedLmCollatorConfig::new(vocab_size as usize, 3, 0, vec![0]).init();
     let texts =
         [11, 7].map(|step| MaskedLmExample::new((1..9).map(|i| 1 + i * step % (vocab_size - 1)).collect()));
     let batch = collator.collate(&texts, 3, &device).unwrap();

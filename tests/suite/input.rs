@@ -293,7 +293,7 @@ fn masked_lm() -> BertForMaskedLm {
 fn a_masked_token_outside_the_vocabulary_is_found_although_it_is_masked() {
     // The collator believes in 20 words, the model has 10: id 15 is masked away, but stays as a label.
     let collator =
-        MaskedLmCollatorConfig::new(20, 3, vec![0]).with_mlm_probability(1.0).with_mask_replace_prob(1.0);
+        MaskedLmCollatorConfig::new(20, 3, 0, vec![0]).with_mlm_probability(1.0).with_mask_replace_prob(1.0);
     let collator = collator.with_random_replace_prob(0.0).init();
     let batch = collator.collate(&[MaskedLmExample::new(vec![5, 15])], 0, &device()).unwrap();
     let model = masked_lm();
@@ -311,7 +311,7 @@ fn a_padding_mask_of_another_shape_is_refused() {
 
 #[test]
 fn the_collator_refuses_what_it_cannot_batch() {
-    let collator = MaskedLmCollatorConfig::new(10, 3, vec![0]).init();
+    let collator = MaskedLmCollatorConfig::new(10, 3, 0, vec![0]).init();
     let collate = |examples: &[MaskedLmExample]| collator.collate(examples, 0, &device()).unwrap_err();
     assert!(matches!(collate(&[]), Error::Empty { .. }));
     assert!(matches!(collate(&[MaskedLmExample::new(vec![])]), Error::Empty { .. }));

@@ -1,5 +1,6 @@
-//! The rooms of `src/`: imports point down.
+//! The rooms of `src/`: imports point down, and no files import each other.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +39,97 @@ fn imports(source: &str) -> impl Iterator<Item = &str> {
     let code = source.lines().filter_map(|line| line.split("//").next());
     let paths = code.flat_map(|line| line.split("crate::").skip(1));
     paths.map(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap())
+}
+
+/// The paths in `tree`, such as `a::{b, c::{d, e}}`.
+fn leaves(tree: &str) -> Vec<String> {
+    let Some((prefix, group)) = tree.split_once('{') else {
+        return vec![tree.split(" as ").next().unwrap().trim().to_string()];
+    };
+    let (mut depth, mut start, mut found) = (0, 0, Vec::new());
+    for (place, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            ',' | '}' if depth == 0 => {
+                found.extend(leaves(group[start..place].trim()).iter().map(|leaf| format!("{prefix}{leaf}")));
+                start = place + 1;
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What `module` imports of `modules` by `crate::` and `super::`, without the modules that it is part of.
+fn imported_modules<'a>(
+    module: &[String],
+    source: &str,
+    modules: &'a BTreeMap<Vec<String>, PathBuf>,
+) -> BTreeSet<&'a Vec<String>> {
+    let code: Vec<&str> = source.lines().filter_map(|line| line.split("//").next()).collect();
+    let code = code.join("\n");
+    let trees = code.split("use ").skip(1).filter_map(|rest| rest.split(';').next());
+    let starts = code.match_indices("crate::").chain(code.match_indices("super::"));
+    let inline = starts.map(|(place, _)| {
+        code[place..].split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').next().unwrap()
+    });
+    let mut found = BTreeSet::new();
+    for path in trees.chain(inline).flat_map(leaves) {
+        let mut segments = path.split("::").peekable();
+        let mut target = module.to_vec();
+        match segments.peek() {
+            Some(&"crate") => target = Vec::from_iter(segments.next().and(None)),
+            Some(&"super") => {
+                while segments.next_if_eq(&"super").is_some() {
+                    target.pop();
+                }
+            }
+            _ => continue,
+        }
+        let mut target = modules.get_key_value(&target).map(|(target, _)| target);
+        for segment in segments {
+            let mut inner = target.cloned().unwrap_or_default();
+            inner.push(segment.trim().to_string());
+            let Some((inner, _)) = modules.get_key_value(&inner) else { break };
+            target = Some(inner);
+        }
+        found.extend(target.filter(|target| !module.starts_with(target)));
+    }
+    found
+}
+
+#[test]
+fn no_files_import_each_other() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    let module = |file: PathBuf| {
+        let name = file.strip_prefix(&src).unwrap().with_extension("");
+        let mut module: Vec<String> = name.iter().map(|part| part.to_str().unwrap().to_string()).collect();
+        module.pop_if(|last| last == "mod" || last == "lib");
+        (module, file)
+    };
+    let modules: BTreeMap<_, _> = files.into_iter().map(module).collect();
+    let imports = |module: &Vec<String>| {
+        imported_modules(module, &fs::read_to_string(&modules[module]).unwrap(), &modules)
+    };
+    let mut left: BTreeMap<_, _> = modules.keys().map(|module| (module, imports(module))).collect();
+    assert!(left.values().map(BTreeSet::len).sum::<usize>() > 300, "imports are not found");
+    // Again and again the files go that import none of those left, or that none of those left imports; circles stay.
+    loop {
+        let before = left.len();
+        let importers = left.clone();
+        left.retain(|module, imports| {
+            imports.iter().any(|import| importers.contains_key(import))
+                && importers.values().any(|imports| imports.contains(module))
+        });
+        if left.len() == before {
+            break;
+        }
+    }
+    let circle: Vec<_> = left.keys().map(|module| module.join("::")).collect();
+    assert!(circle.is_empty(), "files that import each other: {circle:?}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_file_without_text_is_an_error() {
     for content in ["", "\n\n", "\u{feff}", " \r\n\t"] {
         let (_dir, path) = file(content);
         let error = Lines::open(&path).unwrap_err();
-        assert!(matches!(&error, Error::NoText { .. }), "{error:?}");
+        assert!(matches!(&error, Error::File { .. }), "{error:?}");
         assert!(error.to_string().contains("corpus.txt has no text"), "{error}");
     }
 }
@@ -108,7 +108,7 @@ fn what_cannot_be_read_is_an_error_that_names_the_path() {
     let dir = tempfile::tempdir().unwrap();
     for path in [dir.path().to_path_buf(), dir.path().join("missing.txt")] {
         let error = Lines::open(&path).unwrap_err();
-        assert!(matches!(&error, Error::Io { .. } | Error::NotAFile { .. }), "{error:?}");
+        assert!(matches!(&error, Error::Io { .. } | Error::File { .. }), "{error:?}");
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     }
 }

@@ -21,6 +21,7 @@ mod checkpoint;
 mod checkpoint_config;
 #[cfg(feature = "checkpoint")]
 mod classifiers;
+mod command_line;
 mod config;
 #[cfg(feature = "checkpoint")]
 mod corrupt_checkpoint;

@@ -12,7 +12,7 @@ const MASK: u32 = 3;
 const WORDS: usize = 24;
 
 fn collator() -> MaskedLmCollatorConfig {
-    MaskedLmCollatorConfig::new(WORDS, MASK, vec![PAD, 1, 2, MASK])
+    MaskedLmCollatorConfig::new(WORDS, MASK, PAD, vec![PAD, 1, 2, MASK])
 }
 
 fn config() -> BertForMaskedLmConfig {

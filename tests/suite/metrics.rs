@@ -95,3 +95,34 @@ fn a_confusion_matrix_prints_as_a_table() {
                     yes |         0         2 | 0.8000\n";
     assert_eq!(matrix.to_text(&names), expected);
 }
+
+#[test]
+fn the_rank_correlation_of_predictions_that_are_no_number_is_none() {
+    assert!(spearman(&[f64::NAN; 3], &[1.0, 2.0, 3.0]).is_nan());
+    assert!(spearman(&[1.0, 2.0, f64::NAN], &[1.0, 2.0, 3.0]).is_nan());
+    assert!(spearman(&[1.0, 2.0, 3.0], &[1.0, 2.0, f64::NAN]).is_nan());
+    assert_eq!(spearman(&[1.0, f64::INFINITY], &[1.0, 2.0]), 1.0);
+}
+
+#[test]
+fn the_rank_correlation_is_computed_once_an_epoch() {
+    let device = Device::default();
+    let column = |values: &[f32]| Tensor::<2>::from_data([[values[0]], [values[1]]], &device);
+    let mut metric = SpearmanMetric::new();
+    let output = RegressionOutput::new(Tensor::zeros([1], &device), column(&[1.0, 2.0]), column(&[3.0, 4.0]));
+    let entry = metric.update(&output.adapt(), &metadata()).unwrap();
+    assert!(entry.is_not_available() && metric.value().is_none() && metric.running_value().is_none());
+    assert_eq!(metric.final_value().current(), 1.0);
+}
+
+#[test]
+fn classes_may_be_far_apart() {
+    let mut matrix = ConfusionMatrix::default();
+    [(0, 0), (usize::MAX, usize::MAX), (usize::MAX, 1 << 40)]
+        .into_iter()
+        .for_each(|(truth, predicted)| matrix.add(truth, predicted));
+    assert_eq!(matrix.num_classes(), usize::MAX);
+    assert_eq!((matrix.total(), matrix.count(usize::MAX, 1 << 40)), (3, 1));
+    assert!((matrix.macro_f1() - (1.0 + 2.0 / 3.0) / 3.0).abs() < 1e-12);
+    assert!(matrix.matthews() > 0.0);
+}

@@ -11,7 +11,7 @@ const DATA: [&str; 0] = [];
 
 fn problem(result: Result<impl Debug, Error>) -> String {
     match result.unwrap_err() {
-        Error::Run { problem, .. } => problem,
+        Error::File { problem, .. } => problem,
         other => panic!("{other}"),
     }
 }

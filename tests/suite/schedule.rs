@@ -20,14 +20,14 @@ fn the_rate_grows_to_its_peak_and_falls_to_zero() {
 }
 
 #[test]
-fn a_schedule_that_cannot_be_is_an_error_that_names_the_field() {
-    let field = |peak: f64, warmup: usize, total: usize| match linear_warmup_decay(peak, warmup, total) {
-        Err(Error::Config { field, .. }) => field,
+fn a_schedule_that_cannot_be_is_an_error_that_names_the_argument() {
+    let what = |peak: f64, warmup: usize, total: usize| match linear_warmup_decay(peak, warmup, total) {
+        Err(Error::Data { what, .. }) => what,
         other => panic!("{:?}", other.map(|_| ())),
     };
     for peak in [0.0, -1.0, 1.5, f64::NAN, f64::INFINITY] {
-        assert_eq!(field(peak, 1, 2), "peak", "{peak}");
+        assert_eq!(what(peak, 1, 2), "peak", "{peak}");
     }
-    assert_eq!(field(1.0, 2, 2), "warmup");
-    assert_eq!(field(1.0, 0, 0), "warmup");
+    assert_eq!(what(1.0, 2, 2), "warmup");
+    assert_eq!(what(1.0, 0, 0), "warmup");
 }

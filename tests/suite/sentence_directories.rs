@@ -335,3 +335,29 @@ mod against_sentence_transformers {
         }
     }
 }
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
+    use burn_bert::text::BertTokenizer;
+    let (_, dir) = saved(&config());
+    fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nA\n").unwrap();
+    write(dir.path(), "tokenizer_config.json", &json!({ "do_lower_case": false }));
+    let ids = |dir: &Path| {
+        let (model, _) = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap();
+        let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
+        model.limit_tokenizer(tokenizer).unwrap().encode("A a [MASK]").unwrap().input_ids().to_vec()
+    };
+    assert_eq!(ids(dir.path()), [2, 6, 5, 4, 3]);
+    write(dir.path(), "sentence_bert_config.json", &json!({ "do_lower_case": true }));
+    assert_eq!(ids(dir.path()), [2, 5, 5, 4, 3], "as in sentence-transformers 6.2");
+
+    // It is saved elsewhere, too.
+    let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    model.save_pretrained(other.path()).unwrap();
+    assert_eq!(read(other.path(), "sentence_bert_config.json"), json!({ "do_lower_case": true }));
+    write(dir.path(), "sentence_bert_config.json", &json!({ "do_lower_case": 1 }));
+    let error = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err();
+    assert!(error.to_string().contains("do_lower_case"), "{error}");
+}

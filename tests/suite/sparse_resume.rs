@@ -6,7 +6,7 @@ use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn::store::ModuleRecord;
 use burn_bert::sparse::{LazyAdamWConfig, RowGradients, RowSgdConfig, SparseAdamConfig, SparseOptimizer};
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingTable, Error};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, Error};
 
 fn device() -> Device {
     Device::default().autodiff()
@@ -121,7 +121,7 @@ fn a_damaged_state_is_refused() {
     let gradients = RowGradients::from_grads(&mut gradients, touched, &module).unwrap();
     let error = huge.step(0.1, &mut module, gradients).unwrap_err();
     assert!(
-        matches!(error, Error::RowsOfOtherTable { table: EmbeddingTable::Word, expected: [rows, 8], .. } if rows == 1 << 60),
+        matches!(error, Error::Data { ref problem, .. } if problem.contains("[1152921504606846976, 8]")),
         "{error}"
     );
 }

@@ -91,18 +91,23 @@ fn a_decoder_of_its_own_scores_words_and_is_saved_again() {
     assert_eq!(load(dir.path()).unwrap().1, LoadReport::default());
 }
 
+/// Whether a message says of these two tensors that they differ.
+fn names(problem: &str, [first, second]: [&str; 2]) -> bool {
+    problem.starts_with(&format!("has {first} and {second} that differ"))
+}
+
 #[test]
 fn a_tied_head_whose_decoder_or_biases_differ_is_refused_by_both_names() {
     let decoder = floats(DECODER, &[40, 12], |_| 0.5);
     let other_shape = floats(DECODER, &[41, 12], |_| 0.5);
     for added in [decoder, other_shape] {
         let error = load(copy(true, vec![added]).path()).unwrap_err();
-        assert!(matches!(&error, Error::NotTied { keys, .. } if *keys == [WORDS, DECODER]), "{error}");
+        assert!(matches!(&error, Error::File { problem, .. } if names(problem, [WORDS, DECODER])), "{error}");
         assert!(error.to_string().contains("tie_word_embeddings"), "{error}");
     }
     let bias = floats(BIASES[1], &[40], |_| 0.5);
     let error = load(copy(true, vec![bias]).path()).unwrap_err();
-    assert!(matches!(&error, Error::NotTied { keys, .. } if *keys == BIASES), "{error}");
+    assert!(matches!(&error, Error::File { problem, .. } if names(problem, BIASES)), "{error}");
 }
 
 #[test]

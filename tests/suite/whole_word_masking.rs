@@ -10,7 +10,7 @@ const MASK: u32 = 3;
 const VOCAB: usize = 1000;
 
 fn config() -> MaskedLmCollatorConfig {
-    MaskedLmCollatorConfig::new(VOCAB, MASK, vec![PAD, 1, 2, MASK])
+    MaskedLmCollatorConfig::new(VOCAB, MASK, PAD, vec![PAD, 1, 2, MASK])
 }
 
 /// Words of one, two and three tokens in turn, each id other than its neighbours'.
@@ -124,7 +124,7 @@ fn whole_words_without_word_ids_are_an_error() {
     let complete = MaskedLmExample::new(vec![1, 7, 2]).with_word_ids(vec![None, Some(0), None]);
     let device = Device::default();
     let error = collator.collate(&[complete.clone(), MaskedLmExample::new(vec![1])], 0, &device).unwrap_err();
-    assert!(matches!(error, Error::MissingWordIds { example: 1 }), "{error:?}");
+    assert!(matches!(&error, Error::Data { what, .. } if what == "examples[1]"), "{error:?}");
     assert!(error.to_string().starts_with("examples[1] has no word ids"), "{error}");
 
     let short = complete.with_word_ids(vec![None]);
@@ -146,6 +146,17 @@ fn batches_are_padded_to_a_multiple() {
 
     let full = collator.collate(&[MaskedLmExample::new(vec![1, 7, 8, 2])], 0, &device).unwrap();
     assert_eq!((full.input.dims(), full.padding.is_none()), ([1, 4], true));
+}
+
+#[test]
+fn padding_has_its_own_id_wherever_it_is_among_the_special_ones() {
+    let device = Device::default();
+    let examples = [MaskedLmExample::new(vec![1, 2]), MaskedLmExample::new(vec![1])];
+    for special in [vec![1, 2, 9], vec![9, 1, 2], vec![]] {
+        let config = MaskedLmCollatorConfig::new(VOCAB, MASK, 9, special);
+        let collator = config.with_mlm_probability(0.0).init();
+        assert_eq!(input_ids(&collator.collate(&examples, 0, &device).unwrap()), [1, 2, 1, 9]);
+    }
 }
 
 #[test]

@@ -45,7 +45,8 @@ fn step(model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
         }
     }
     let device = device.clone().autodiff();
-    let collator = MaskedLmCollatorConfig::new(WORDS, 3, vec![0, 1, 2, 3]).with_mlm_probability(0.4).init();
+    let collator =
+        MaskedLmCollatorConfig::new(WORDS, 3, 0, vec![0, 1, 2, 3]).with_mlm_probability(0.4).init();
     let sentences = [vec![1, 7, 4, 9, 8, 2], vec![1, 5, 2], vec![1, 6, 6, 19, 2]].map(MaskedLmExample::new);
     let batch = collator.collate(&sentences, 3, &device).unwrap();
     let model = model.clone().fork(&device);

@@ -17,9 +17,6 @@ const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// The length of the header comes first, as a little-endian u64.
 const PREFIX_BYTES: u64 = 8;
 
-/// The entry of a file's metadata under which a save notes the config that the weights go with.
-pub(in crate::checkpoint) const NOTE: &str = "burn_bert_config";
-
 /// An open file whose header was found to agree with its length.
 ///
 /// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
@@ -76,11 +73,6 @@ impl SafetensorsFile {
 
     pub(in crate::checkpoint) fn file(&self) -> &Arc<File> {
         &self.file
-    }
-
-    /// What a save of this crate noted in the file.
-    pub(super) fn note(&self) -> Option<&str> {
-        self.metadata.metadata().as_ref()?.get(NOTE).map(String::as_str)
     }
 
     pub(in crate::checkpoint) fn keys(&self) -> Vec<String> {

@@ -23,7 +23,7 @@ impl WeightFile {
     ///
     /// # Errors
     ///
-    /// Those of [`regular_file::open`]; [`Error::GitLfsPointer`] if the file is one;
+    /// Those of [`regular_file::open`]; [`Error::File`] if the file is one;
     /// [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is of neither format or damaged.
     pub(in crate::checkpoint) fn open(path: &Path) -> Result<Self> {
         let mut start = Vec::new();
@@ -68,14 +68,6 @@ impl WeightFile {
         match self {
             Self::Safetensors(file) => file.read(key),
             Self::Pytorch(file) => file.read(key),
-        }
-    }
-
-    /// What a save of this crate noted in the file; other writers note nothing.
-    pub(in crate::checkpoint) fn note(&self) -> Option<&str> {
-        match self {
-            Self::Safetensors(file) => file.note(),
-            Self::Pytorch(_) => None,
         }
     }
 }

@@ -63,9 +63,9 @@ use burn::prelude::*;
 ///
 /// A remote device runs what its worker's device does.
 ///
-/// Flex has a kernel. NdArray and the CubeCL devices run the reference with a backward that saves as little; every
-/// other device runs it with Burn's backward. On devices that are not named here, dropout's mask is
-/// Burn's own. [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
+/// Flex and the CubeCL devices have kernels. NdArray runs the reference with a backward that saves as little, and so does
+/// a CubeCL device if dtypes are mixed or it has too few buffer bindings; every other device runs it with Burn's
+/// backward. On devices that are not named here, dropout's mask is Burn's own. [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
 ///
 /// # Panics
 ///

@@ -1,5 +1,7 @@
 //! Add a bias, drop, add the residual, normalise: one operator with its own backward.
 
+#[cfg(feature = "_cubecl")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 pub(crate) mod functional;
@@ -7,8 +9,6 @@ mod reference;
 
 use crate::operator::dropout::Dropout;
 use crate::operator::inputs::inputs;
-#[cfg(feature = "_cubecl")]
-use crate::operator::kernels::Kernels;
 use crate::operator::path::Path;
 
 inputs! {
@@ -37,6 +37,3 @@ inputs! {
         }
     }
 }
-
-#[cfg(feature = "_cubecl")]
-impl Kernels<burn_cubecl::CubeBackend> for AddLayerNormOp {}

@@ -45,8 +45,8 @@ use burn::prelude::*;
 ///
 /// A remote device runs what its worker's device does.
 ///
-/// Flex has a kernel. NdArray and the CubeCL devices run the reference with a backward that saves as little; every
-/// other device runs it with Burn's backward. [`on_reference_path`](crate::functional::on_reference_path) runs the
+/// Flex and the CubeCL devices have kernels. NdArray runs the reference with a backward that saves as little, and so does
+/// a CubeCL device if dtypes are mixed; every other device runs it with Burn's backward. [`on_reference_path`](crate::functional::on_reference_path) runs the
 /// reference everywhere.
 ///
 /// # Panics

@@ -1,13 +1,13 @@
 //! Add a bias, take the exact GELU: one operator with its own backward.
 
+#[cfg(feature = "_cubecl")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 pub(crate) mod functional;
 mod reference;
 
 use crate::operator::inputs::inputs;
-#[cfg(feature = "_cubecl")]
-use crate::operator::kernels::Kernels;
 use crate::operator::path::Path;
 
 inputs! {
@@ -24,6 +24,3 @@ inputs! {
         }
     }
 }
-
-#[cfg(feature = "_cubecl")]
-impl Kernels<burn_cubecl::CubeBackend> for BiasGeluOp {}

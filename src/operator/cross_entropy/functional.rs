@@ -16,9 +16,9 @@ use burn::prelude::*;
 ///
 /// as `torch.nn.functional.cross_entropy`. No label is ignored: select the rows with labels first.
 ///
-/// The forward reads the scores and keeps them, with two numbers per row. On Flex, the backward writes the gradient to
-/// the memory of the scores, if nothing else holds them: drop the tensor before `backward`, and no second [N, V] is
-/// allocated.
+/// The forward reads the scores and keeps them, with two numbers per row. On Flex and the CubeCL devices, the backward
+/// writes the gradient to the memory of the scores, if nothing else holds them: drop the tensor before `backward`, and no
+/// second [N, V] is allocated.
 ///
 /// ```
 /// use burn::prelude::*;

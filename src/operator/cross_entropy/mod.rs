@@ -1,5 +1,7 @@
 //! Mean cross-entropy over the rows of a matrix of scores: one operator with its own backward.
 
+#[cfg(feature = "_cubecl")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 pub(crate) mod functional;
@@ -8,8 +10,6 @@ mod reference;
 mod tests;
 
 use crate::operator::inputs::inputs;
-#[cfg(feature = "_cubecl")]
-use crate::operator::kernels::Kernels;
 use crate::operator::path::Path;
 
 inputs! {
@@ -28,6 +28,3 @@ inputs! {
         }
     }
 }
-
-#[cfg(feature = "_cubecl")]
-impl Kernels<burn_cubecl::CubeBackend> for CrossEntropyOp {}

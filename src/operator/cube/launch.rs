@@ -4,6 +4,7 @@ use crate::operator::cube::mask::{MaskLaunch, mask_args};
 use crate::operator::cube::row;
 use crate::operator::dropout::Dropout;
 use crate::operator::dtype::computed_in;
+use crate::operator::path::Path;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::calculate_cube_count_elemwise;
@@ -52,6 +53,15 @@ impl RowLaunch {
             address_type: AddressType::from_len(rows * hidden),
             client,
         }
+    }
+
+    /// For kernels that bind `bindings` buffers and whose float inputs all have one dtype; `None` for what they do not take.
+    pub(crate) fn of(path: Path, inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
+        let dtype = inputs[0].dtype;
+        let alike = inputs.iter().all(|input| input.dtype == dtype);
+        let takes = path == Path::Fused && alike && !shape.contains(&0) && is_computed(dtype);
+        let takes = takes && bindings <= inputs[0].client.properties().hardware.max_bindings;
+        takes.then(|| Self::new(inputs[0], shape))
     }
 
     /// A tensor whose values are still to be written.

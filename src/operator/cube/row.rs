@@ -24,6 +24,17 @@ pub(crate) fn column_of(counter: usize, i: usize) -> usize {
     counter / 16 * 64 + i * 16 + counter % 16
 }
 
+/// What a row without dropout is multiplied by.
+#[cube]
+pub(crate) fn ones<W: Float>(#[comptime] slots: usize) -> Array<W> {
+    let mut values = Array::<W>::new(slots);
+    #[unroll(slots <= 16)]
+    for i in 0..slots {
+        values[i] = W::new(1.0);
+    }
+    values
+}
+
 /// What dropout multiplies each of a unit's columns by.
 #[cube]
 pub(crate) fn factors<W: Float, I: Int>(
@@ -32,7 +43,7 @@ pub(crate) fn factors<W: Float, I: Int>(
     #[comptime] slots: usize,
     #[comptime] units: usize,
 ) -> Array<W> {
-    let mut factors = Array::<W>::new(slots);
+    let mut factors = ones::<W>(slots);
     #[comptime]
     match mask {
         ComptimeOption::Some(mask) =>
@@ -46,13 +57,7 @@ pub(crate) fn factors<W: Float, I: Int>(
                 }
             }
         }
-        ComptimeOption::None =>
-        {
-            #[unroll(slots <= 16)]
-            for i in 0..slots {
-                factors[i] = W::new(1.0);
-            }
-        }
+        ComptimeOption::None => {}
     }
     factors
 }
@@ -62,47 +67,51 @@ pub(crate) fn factors<W: Float, I: Int>(
 /// `scratch` has a place for each unit and sixteen more.
 #[cube]
 pub(crate) fn cube_sum<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
+    cube_reduce::<W>(value, scratch, units, false)
+}
+
+/// The largest `value` of the cube's units, for all of them; `scratch` as for [`cube_sum`].
+#[cube]
+pub(crate) fn cube_max<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
+    cube_reduce::<W>(value, scratch, units, true)
+}
+
+#[cube]
+fn cube_reduce<W: Float>(
+    value: W,
+    scratch: &mut Shared<[W]>,
+    #[comptime] units: usize,
+    #[comptime] is_max: bool,
+) -> W {
     let stride = comptime!(units.min(16));
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
     sync_cube();
     if unit < stride {
-        let mut sum = W::new(0.0);
+        let mut found = scratch[unit];
         #[unroll]
-        for i in 0..comptime!(units.div_ceil(stride)) {
+        for i in 1..comptime!(units.div_ceil(stride)) {
             if comptime!((i + 1) * stride <= units) || unit + i * stride < units {
-                sum += scratch[unit + i * stride];
+                found = either::<W>(found, scratch[unit + i * stride], is_max);
             }
         }
-        scratch[units + unit] = sum;
+        scratch[units + unit] = found;
     }
     sync_cube();
-    let mut sum = W::new(0.0);
+    let mut found = scratch[units];
     #[unroll]
-    for i in 0..stride {
-        sum += scratch[units + i];
+    for i in 1..stride {
+        found = either::<W>(found, scratch[units + i], is_max);
     }
-    sum
-}
-
-/// mean and rstd of each row.
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct Statistics<W: Float> {
-    mean: Box<[W]>,
-    rstd: Box<[W]>,
+    found
 }
 
 #[cube]
-impl<W: Float> Statistics<W> {
-    fn store(&mut self, row: usize, mean: W, rstd: W) {
-        if UNIT_POS == 0 {
-            self.mean[row] = mean;
-            self.rstd[row] = rstd;
-        }
-    }
+fn either<W: Float>(a: W, b: W, #[comptime] is_max: bool) -> W {
+    if comptime!(is_max) { max(a, b) } else { a + b }
 }
 
-/// `y = factors · ((x − mean) · rstd · γ + β)` of a row, whose x is 0 past the last column.
+/// `y = factors · ((x − mean) · rstd · γ + β)` of a row, whose x is 0 past the last column; mean and rstd are stored too.
 #[cube]
 pub(crate) fn layer_norm<T: Float, W: Float>(
     x: &mut Array<W>,
@@ -111,7 +120,8 @@ pub(crate) fn layer_norm<T: Float, W: Float>(
     beta: &[T],
     epsilon: W,
     y: &mut [T],
-    statistics: &mut ComptimeOption<Statistics<W>>,
+    means: &mut [W],
+    rstds: &mut [W],
     row: usize,
     #[comptime] hidden: usize,
     #[comptime] units: usize,
@@ -145,10 +155,9 @@ pub(crate) fn layer_norm<T: Float, W: Float>(
             y[row * hidden + column] = T::cast_from(value * factors[i]);
         }
     }
-    #[comptime]
-    match statistics {
-        ComptimeOption::Some(statistics) => statistics.store(row, mean, rstd),
-        ComptimeOption::None => {}
+    if UNIT_POS == 0 {
+        means[row] = mean;
+        rstds[row] = rstd;
     }
 }
 

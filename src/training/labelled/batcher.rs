@@ -58,7 +58,7 @@ impl SequenceBatcher {
                 pairs.len(),
                 items.len()
             );
-            return Err(Error::Config { field: "pair", problem });
+            return Err(Error::data("the second text", problem));
         }
         self.tokenizer.encode_pairs(&pairs)
     }
@@ -67,11 +67,17 @@ impl SequenceBatcher {
     fn marks(&self, ids: &[usize]) -> Result<Vec<f64>> {
         let mut marks = vec![0.0; self.num_labels];
         for &id in ids {
-            let problem = || format!("is class {id}, but the model has {} labels", self.num_labels);
-            *marks.get_mut(id).ok_or_else(|| Error::Config { field: "label", problem: problem() })? = 1.0;
+            let problem = || format!("is out of range: the model has {} labels", self.num_labels);
+            let mark = marks.get_mut(id);
+            *mark.ok_or_else(|| Error::data(format!("label {id}"), problem()))? = 1.0;
         }
         Ok(marks)
     }
+}
+
+/// A number that no model has as a class.
+fn no_class(id: usize) -> Error {
+    Error::data(format!("label {id}"), format!("is above {}", u32::MAX))
 }
 
 /// The labels of all items, which are of one kind.
@@ -79,8 +85,8 @@ fn of_one_kind<'a, T>(
     items: &'a [LabelledText],
     label: impl Fn(&'a Label) -> Option<Result<T>>,
 ) -> Result<Vec<T>> {
-    let problem = || "mixes kinds of labels; use only classes, class lists or numbers".to_string();
-    let mixed = || Err(Error::Config { field: "label", problem: problem() });
+    let problem = || "mix kinds of labels; use only classes, class lists or numbers".to_string();
+    let mixed = || Err(Error::data("the labels of a batch", problem()));
     items.iter().map(|item| label(&item.label).unwrap_or_else(mixed)).collect()
 }
 
@@ -90,8 +96,9 @@ impl TryBatcher for SequenceBatcher {
 
     /// # Errors
     ///
-    /// Those of the tokenizer; [`Error::Empty`] without a text; [`Error::Config`] if a label is not below the number
-    /// of labels, the labels are of several kinds, or only some texts have a second one.
+    /// Those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
+    /// the number of labels, the labels are of several kinds, or only some texts have a second one. One class per text
+    /// is compared with the number of labels by the model.
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
         match items.first().map(|item| &item.label) {
@@ -111,7 +118,7 @@ impl TryBatcher for SequenceBatcher {
             }
             Some(Label::Class(_)) | None => {
                 let ids = of_one_kind(&items, |label| match label {
-                    Label::Class(id) => Some(self.marks(&[*id]).map(|_| *id as u32)),
+                    Label::Class(id) => Some(u32::try_from(*id).map_err(|_| no_class(*id))),
                     _ => None,
                 })?;
                 SequenceClassificationBatch::single_label(input, padding, &ids)
@@ -133,32 +140,25 @@ impl Batcher<LabelledText, SequenceClassificationBatch> for SequenceBatcher {
 #[derive(Clone, Debug)]
 pub struct TokenBatcher {
     tokenizer: Arc<BertTokenizer>,
-    num_labels: usize,
 }
 
 impl TokenBatcher {
-    /// Batches for a model with `num_labels` labels.
-    pub fn new(tokenizer: BertTokenizer, num_labels: usize) -> Self {
-        Self { tokenizer: Arc::new(tokenizer), num_labels }
+    /// Batches for the model that the tokenizer belongs to.
+    pub fn new(tokenizer: BertTokenizer) -> Self {
+        Self { tokenizer: Arc::new(tokenizer) }
     }
+}
 
-    /// The labels of the pieces of one sentence.
-    fn align(&self, item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
-        let mut last = None;
-        let label = |&word: &Option<u32>| {
-            let is_first = word.is_some() && word != last;
-            last = word;
-            let Some(tag) = word.filter(|_| is_first).map(|word| item.tags[word as usize]) else {
-                return Ok(IGNORED_LABEL);
-            };
-            if tag >= self.num_labels {
-                let problem = format!("is class {tag}, but the model has {} labels", self.num_labels);
-                return Err(Error::Config { field: "tags", problem });
-            }
-            Ok(tag as i64)
-        };
-        encoding.word_ids().iter().map(label).collect()
-    }
+/// The labels of the pieces of one sentence.
+fn align(item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
+    let mut last = None;
+    let label = |&word: &Option<u32>| {
+        let is_first = word != last;
+        last = word;
+        let tag = word.filter(|_| is_first).map(|word| item.tags[word as usize]);
+        tag.map_or(Ok(IGNORED_LABEL), |tag| i64::try_from(tag).map_err(|_| no_class(tag)))
+    };
+    encoding.word_ids().iter().map(label).collect()
 }
 
 impl TryBatcher for TokenBatcher {
@@ -167,12 +167,12 @@ impl TryBatcher for TokenBatcher {
 
     /// # Errors
     ///
-    /// Those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Config`] if a tag is not below the number
-    /// of labels, or the numbers of words and tags differ.
+    /// Those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if the numbers of words and tags
+    /// differ. The model compares tags with its number of labels.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
         if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {
-            let problem = format!("are {}, but there are {} tokens", item.tags.len(), item.tokens.len());
-            return Err(Error::Config { field: "tags", problem });
+            let problem = format!("must have one tag each, but the tags are {:?}", item.tags);
+            return Err(Error::data(format!("the words {:?}", item.tokens), problem));
         }
         let encodings = items.iter().map(|item| self.tokenizer.encode_words(&item.tokens));
         let encodings = encodings.collect::<Result<Vec<_>>>()?;
@@ -180,7 +180,7 @@ impl TryBatcher for TokenBatcher {
         let [_, seq] = input.dims();
         let mut labels = Vec::with_capacity(items.len());
         for (item, encoding) in items.iter().zip(&encodings) {
-            let mut row = self.align(item, encoding)?;
+            let mut row = align(item, encoding)?;
             row.resize(seq, IGNORED_LABEL);
             labels.push(row);
         }

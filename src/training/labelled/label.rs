@@ -2,7 +2,7 @@
 
 use super::super::label_names::LabelNames;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The label of a text; [`LabelledTexts`](super::LabelledTexts) reads it.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,113 +28,113 @@ pub enum LabelKind {
     Value,
 }
 
-/// The names that a file has for its classes, collected as it is read.
-#[derive(Debug, Default)]
-pub(super) struct FoundNames {
-    names: BTreeSet<String>,
-}
-
-impl FoundNames {
-    pub(super) fn add(&mut self, names: &[String]) {
-        for name in names {
-            if !self.names.contains(name) {
-                self.names.insert(name.clone());
-            }
-        }
-    }
-
-    /// Sorted names, as transformers' example scripts have them. If all are integers, they are the ids, and the names
-    /// are transformers' default ones: `LABEL_0`, `LABEL_1`, …
-    pub(super) fn finish(self) -> LabelNames {
-        let ids: Option<Vec<usize>> = self.names.iter().map(|name| name.parse().ok()).collect();
-        let largest = ids.and_then(|ids| ids.into_iter().max());
-        // An id far above the number of classes is none.
-        let names = match largest.filter(|&largest| largest <= MAX_ID) {
-            Some(largest) => (0..=largest).map(|id| format!("LABEL_{id}")).collect(),
-            None => self.names.into_iter().collect(),
-        };
-        LabelNames { names }
-    }
-}
-
 /// The largest integer that is taken for the id of a class.
 const MAX_ID: usize = 100_000;
 
-/// The label of one row, not yet looked up.
-#[derive(Debug)]
-pub(super) enum RawLabel {
-    Names(Vec<String>),
-    Value(f32),
+/// The classes of a file: those of given names, or those that it has, collected as it is read.
+pub(super) struct Classes<'a> {
+    given: Option<&'a LabelNames>,
+    /// The id of each name; without given names, in the order in which they were found.
+    ids: BTreeMap<String, usize>,
 }
 
-impl RawLabel {
-    /// From a field of a table.
-    pub(super) fn from_field(field: &str, kind: LabelKind) -> Result<Self, String> {
+impl<'a> Classes<'a> {
+    pub(super) fn new(given: Option<&'a LabelNames>) -> Self {
+        let names = given.map_or(&[] as &[String], LabelNames::names);
+        Self { given, ids: names.iter().cloned().zip(0..).collect() }
+    }
+
+    /// The id of a class that is written as a name, or as an id where the names are transformers' default ones. An
+    /// integer of JSON is always an id.
+    pub(super) fn id(&mut self, label: &str, is_integer: bool) -> Result<usize, String> {
+        if label.trim().is_empty() {
+            return Err("has no label".into());
+        }
+        if let Some(&id) = self.ids.get(label) {
+            return Ok(id);
+        }
+        let Some(names) = self.given else {
+            let id = self.ids.len();
+            self.ids.insert(label.to_string(), id);
+            return Ok(id);
+        };
+        let is_id = |&id: &usize| names.name(id).is_some_and(|name| is_integer || name == numbered(id));
+        let id = label.parse().ok().filter(is_id);
+        id.ok_or_else(|| format!("has the label {label:?}, but the labels are {:?}", names.names()))
+    }
+
+    /// The label in a field of a table.
+    pub(super) fn in_field(&mut self, field: &str, kind: LabelKind) -> Result<Label, String> {
         let field = field.trim();
+        let is_list = field.starts_with('[');
+        if is_list && let Ok(list) = serde_json::from_str(field) {
+            return self.in_json(&list, kind);
+        }
+        let unfit = |wanted| format!("has the label {field:?}, which is not {wanted}");
         match kind {
-            LabelKind::Class if field.is_empty() => Err("has no label".into()),
-            LabelKind::Class => Ok(Self::Names(vec![field.to_string()])),
+            LabelKind::Class => self.id(field, false).map(Label::Class),
+            LabelKind::Classes if is_list => Err(unfit("a JSON list")),
             LabelKind::Classes => {
                 let names = field.split(',').map(str::trim).filter(|name| !name.is_empty());
-                Ok(Self::Names(names.map(String::from).collect()))
+                names.map(|name| self.id(name, false)).collect::<Result<_, _>>().map(Label::Classes)
             }
-            LabelKind::Value => field
-                .parse()
-                .ok()
-                .filter(|value: &f32| value.is_finite())
-                .map(Self::Value)
-                .ok_or_else(|| format!("has the label {field:?}, which is not a finite number")),
+            LabelKind::Value => {
+                let value = field.parse().ok().filter(|value: &f32| value.is_finite());
+                value.map(Label::Value).ok_or_else(|| unfit("a finite number"))
+            }
         }
     }
 
-    /// From a value of a JSON object.
-    pub(super) fn from_json(value: &Value, kind: LabelKind) -> Result<Self, String> {
+    /// The label in a JSON value.
+    pub(super) fn in_json(&mut self, value: &Value, kind: LabelKind) -> Result<Label, String> {
         let unfit = |wanted| format!("has the label {value}, which is not {wanted}");
         match kind {
-            LabelKind::Class => {
-                let name = class_name(value).ok_or_else(|| unfit("a name or an id"))?;
-                Ok(Self::Names(vec![name]))
-            }
+            LabelKind::Class => self.class(value).map(Label::Class),
             LabelKind::Classes => {
                 let list = value.as_array().ok_or_else(|| unfit("a list"))?;
-                let names =
-                    list.iter().map(|value| class_name(value).ok_or_else(|| unfit("a list of names or ids")));
-                names.collect::<Result<_, _>>().map(Self::Names)
+                list.iter().map(|value| self.class(value)).collect::<Result<_, _>>().map(Label::Classes)
             }
             LabelKind::Value => {
                 let number = value.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
-                number.map(Self::Value).ok_or_else(|| unfit("a finite number"))
+                number.map(Label::Value).ok_or_else(|| unfit("a finite number"))
             }
         }
     }
 
-    pub(super) fn names(&self) -> &[String] {
-        match self {
-            Self::Names(names) => names,
-            Self::Value(_) => &[],
-        }
+    /// The class that a JSON value names, or gives the id of.
+    pub(super) fn class(&mut self, value: &Value) -> Result<usize, String> {
+        let id = match value {
+            Value::String(name) => return self.id(name, false),
+            Value::Bool(id) => Some(u64::from(*id)),
+            other => other.as_u64(),
+        };
+        let id = id.ok_or_else(|| format!("has the label {value}, which is not a name or an id"))?;
+        self.id(&id.to_string(), true)
     }
 
-    pub(super) fn look_up(&self, kind: LabelKind, names: &LabelNames) -> Result<Label, String> {
-        match (self, kind) {
-            (Self::Value(value), _) => Ok(Label::Value(*value)),
-            (Self::Names(found), LabelKind::Classes) => {
-                let mut ids = found.iter().map(|name| names.id(name)).collect::<Result<Vec<_>, _>>()?;
-                ids.sort_unstable();
-                ids.dedup();
-                Ok(Label::Classes(ids))
-            }
-            (Self::Names(found), _) => names.id(&found[0]).map(Label::Class),
+    /// The names, and what becomes of the ids that labels were given while the file was read.
+    ///
+    /// Found names are sorted, as in transformers' example scripts. If all are integers, they are the ids, and the
+    /// names are transformers' default ones: `LABEL_0`, `LABEL_1`, …
+    pub(super) fn finish(self) -> (LabelNames, Vec<usize>) {
+        if let Some(names) = self.given {
+            return (names.clone(), (0..names.len()).collect());
         }
+        let mut ids = vec![0; self.ids.len()];
+        let integers = self.ids.keys().map(|name| name.parse().ok().filter(|&id| id <= MAX_ID));
+        let integers: Option<Vec<usize>> = integers.collect();
+        let largest = integers.as_ref().and_then(|integers| integers.iter().max().copied());
+        let final_ids = integers.unwrap_or_else(|| (0..ids.len()).collect());
+        self.ids.values().zip(final_ids).for_each(|(&found, id)| ids[found] = id);
+        let names = match largest {
+            Some(largest) => (0..=largest).map(numbered).collect(),
+            None => self.ids.into_keys().collect(),
+        };
+        (LabelNames { names }, ids)
     }
 }
 
-/// The name of a class, or its id in digits.
-pub(super) fn class_name(value: &Value) -> Option<String> {
-    match value {
-        Value::String(name) => Some(name.clone()),
-        Value::Number(id) => id.as_u64().map(|id| id.to_string()),
-        Value::Bool(id) => Some(u8::from(*id).to_string()),
-        _ => None,
-    }
+/// transformers' name of a class without one.
+fn numbered(id: usize) -> String {
+    format!("LABEL_{id}")
 }

@@ -62,7 +62,7 @@ impl<B: TryBatcher> LabelledLoader<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
+    /// [`Error::Data`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
     pub fn new(
         dataset: impl Dataset<B::Item> + 'static,
         batcher: B,
@@ -70,8 +70,7 @@ impl<B: TryBatcher> LabelledLoader<B> {
         device: &Device,
     ) -> Result<Self> {
         if batch_size == 0 {
-            let problem = "is 0, but must be at least 1".into();
-            return Err(Error::Config { field: "batch_size", problem });
+            return Err(Error::data("batch_size", "is 0, but must be at least 1"));
         }
         if dataset.is_empty() {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
@@ -91,12 +90,12 @@ impl<B: TryBatcher> LabelledLoader<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if there is not one length per item.
+    /// [`Error::Data`] if there is not one length per item.
     pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
         let items = self.loader.source().dataset.len();
         if lengths.len() != items {
-            let problem = format!("are {}, but there are {items} items", lengths.len());
-            return Err(Error::Config { field: "lengths", problem });
+            let problem = format!("number {}, but there must be one per item: {items}", lengths.len());
+            return Err(Error::data("lengths", problem));
         }
         Ok(self.with_source(|source| LabelledSource { lengths: Some(Arc::new(lengths)), ..source }))
     }

@@ -1,11 +1,10 @@
 //! Labelled data: files, batches and their loader.
 
 mod batcher;
+mod file;
 mod label;
 mod loader;
 mod pairs;
-mod rows;
-mod table;
 mod texts;
 mod tokens;
 

@@ -1,14 +1,13 @@
 //! Labelled texts in CSV, TSV and JSON lines.
 
 use super::super::label_names::LabelNames;
-use super::label::{FoundNames, Label, LabelKind, RawLabel};
-use super::rows::{LineFile, RowIndex, START, bad_row};
-use super::table::Table;
+use super::file::{LabelledFile, counted, extension, is_json};
+use super::label::{Classes, Label, LabelKind};
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
-use serde_json::{Map, Value};
-use std::fmt;
-use std::path::{Path, PathBuf};
+use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
+use serde_json::Value;
+use std::path::Path;
 
 /// A text, or a pair of texts, and its label: an item of [`LabelledTexts`].
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +89,8 @@ impl TextColumns {
     }
 }
 
-/// A file of labelled texts, read lazily: 16 bytes per row are kept in memory, whatever its length.
+/// A file of labelled texts, read into memory: the texts themselves and 72 bytes per row; while it is read, the file as
+/// well.
 ///
 /// The extension decides the format:
 ///
@@ -115,15 +115,12 @@ impl TextColumns {
 /// ```
 #[derive(Debug)]
 pub struct LabelledTexts {
-    path: PathBuf,
-    columns: TextColumns,
-    rows: Rows,
-    index: RowIndex,
+    texts: Vec<LabelledText>,
     names: LabelNames,
 }
 
 impl LabelledTexts {
-    /// Opens a file and goes through it once: every row is checked, and the names of its classes are collected.
+    /// Reads a file and the names of its classes.
     ///
     /// Names get their ids in sorted order, as in transformers' example scripts; labels that are all integers are
     /// the ids.
@@ -131,42 +128,57 @@ impl LabelledTexts {
     /// # Errors
     ///
     /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind;
-    /// - [`Error::Config`] if the extension is none of the above, or a column is not in the header;
-    /// - [`Error::Io`], [`Error::NotUtf8`], and [`Error::NoText`] if there is no row.
+    /// - [`Error::Data`] if the extension is none of the above, or a column is not in the header or is there twice;
+    /// - [`Error::File`] if it is a FIFO or a device, or has no row; [`Error::Io`], [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }
 
-    /// Opens a file whose classes are those of another file, or of a model.
+    /// Reads a file whose classes are those of another file, or of a model.
+    ///
+    /// A label is one of `names`. An integer of JSON, and any number where the names are `LABEL_0`, `LABEL_1`, …, is an
+    /// id.
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open), and [`Error::Row`] if a label is none of `names`.
+    /// Those of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
     pub fn open_with_names(
         path: impl AsRef<Path>,
         columns: &TextColumns,
         names: &LabelNames,
     ) -> Result<Self> {
-        Self::read(path.as_ref(), columns, Some(names.clone()))
+        Self::read(path.as_ref(), columns, Some(names))
     }
 
-    fn read(path: &Path, columns: &TextColumns, names: Option<LabelNames>) -> Result<Self> {
-        let rows = Rows::open(path, columns)?;
-        let mut found = FoundNames::default();
-        let index = rows.index(columns.kind, |label, line| match &names {
-            Some(names) => {
-                label.look_up(columns.kind, names).map(drop).map_err(|problem| bad_row(path, line, problem))
+    fn read(path: &Path, columns: &TextColumns, names: Option<&LabelNames>) -> Result<Self> {
+        let mut classes = Classes::new(names);
+        let extension = extension(path);
+        let file = match extension.as_str() {
+            "csv" | "tsv" => LabelledFile::read(path)?,
+            other if is_json(other) => LabelledFile::read(path)?,
+            other => {
+                let problem = format!("is {other:?}, but must be csv, tsv or jsonl");
+                return Err(Error::data(format!("the extension of {}", path.display()), problem));
             }
-            None => {
-                found.add(label.names());
-                Ok(())
+        };
+        let texts = match is_json(&extension) {
+            true => columns.of_json(&file, path, &mut classes),
+            false => columns.of_table(&file, path, extension == "tsv", &mut classes),
+        };
+        let mut texts = file.not_empty(texts?)?;
+        let (names, ids) = classes.finish();
+        for text in &mut texts {
+            match &mut text.label {
+                Label::Class(id) => *id = ids[*id],
+                Label::Classes(classes) => {
+                    classes.iter_mut().for_each(|id| *id = ids[*id]);
+                    classes.sort_unstable();
+                    classes.dedup();
+                }
+                Label::Value(_) => {}
             }
-        })?;
-        if index.starts.is_empty() {
-            return Err(Error::NoText { path: path.to_path_buf() });
         }
-        let names = names.unwrap_or_else(|| found.finish());
-        Ok(Self { path: path.to_path_buf(), columns: columns.clone(), rows, index, names })
+        Ok(Self { texts, names })
     }
 
     /// The names of the classes; empty for regression.
@@ -174,170 +186,117 @@ impl LabelledTexts {
         &self.names
     }
 
-    /// The size of each row in bytes, an estimate of the length of its text for [length
+    /// The size of each text or pair in bytes, an estimate of its length for [length
     /// bucketing](super::LabelledLoader::with_length_bucketing).
     pub fn sizes(&self) -> Vec<usize> {
-        self.index.sizes()
+        let size = |text: &LabelledText| text.text.len() + text.pair.as_ref().map_or(0, String::len);
+        self.texts.iter().map(size).collect()
     }
 }
 
 impl Dataset<LabelledText> for LabelledTexts {
     fn get(&self, index: usize) -> Result<LabelledText, DatasetError> {
-        let start = self.index.starts[index];
-        let text = || -> Result<LabelledText> {
-            let (text, pair, label) = match &self.rows {
-                Rows::Table { table, places } => {
-                    let record = table.record(start)?;
-                    let record: Vec<&str> = record.iter().collect();
-                    places.text(&record, self.columns.kind)
-                }
-                Rows::Json { lines, keys } => {
-                    let mut lines = lines.lines_at(start)?;
-                    let line = lines.next_line()?.map_or("", |(_, line)| line);
-                    keys.text(line, self.columns.kind)
-                }
-            }
-            .map_err(|problem| bad_row(&self.path, start.line, problem))?;
-            let label = label.look_up(self.columns.kind, &self.names);
-            let label = label.map_err(|problem| bad_row(&self.path, start.line, problem))?;
-            Ok(LabelledText { text, pair, label })
-        };
-        text().map_err(DatasetError::new)
+        Ok(self.texts[index].clone())
     }
 
     fn len(&self) -> usize {
-        self.index.starts.len()
+        self.texts.len()
     }
-}
-
-/// What a row holds, or what is wrong with it.
-type Row = Result<(String, Option<String>, RawLabel), String>;
-
-enum Rows {
-    Table { table: Table, places: Columns<usize> },
-    Json { lines: LineFile, keys: Columns<String> },
-}
-
-impl fmt::Debug for Rows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Table { places, .. } => f.debug_tuple("Table").field(places).finish(),
-            Self::Json { keys, .. } => f.debug_tuple("Json").field(keys).finish(),
-        }
-    }
-}
-
-/// Where text, second text and label are.
-#[derive(Debug)]
-struct Columns<T> {
-    text: T,
-    pair: Option<T>,
-    label: T,
 }
 
 impl TextColumns {
-    fn locate<T>(&self, locate: impl Fn(&Column) -> Result<T>) -> Result<Columns<T>> {
-        let pair = self.pair.as_ref().map(&locate).transpose()?;
-        Ok(Columns { text: locate(&self.text)?, pair, label: locate(&self.label)? })
-    }
-}
-
-impl Columns<usize> {
-    fn text(&self, record: &[&str], kind: LabelKind) -> Row {
-        let field = |place: usize| {
-            record
-                .get(place)
-                .copied()
-                .ok_or_else(|| format!("has {} fields, but none at index {place}", record.len()))
-        };
-        let pair = self.pair.map(field).transpose()?;
-        let label = RawLabel::from_field(field(self.label)?, kind)?;
-        Ok((field(self.text)?.to_string(), pair.map(String::from), label))
-    }
-}
-
-impl Columns<String> {
-    fn text(&self, line: &str, kind: LabelKind) -> Row {
-        let object: Map<String, Value> =
-            serde_json::from_str(line).map_err(|error| format!("is not a JSON object: {error}"))?;
-        let field = |key: &String| object.get(key).ok_or_else(|| format!("has no field {key:?}"));
-        let text = |key: &String| match field(key)? {
-            Value::String(text) => Ok(text.clone()),
-            other => Err(format!("has {other} in the field {key:?}, which is not a string")),
-        };
-        let pair = self.pair.as_ref().map(text).transpose()?;
-        Ok((text(&self.text)?, pair, RawLabel::from_json(field(&self.label)?, kind)?))
-    }
-}
-
-impl Rows {
-    fn open(path: &Path, columns: &TextColumns) -> Result<Self> {
-        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        let invalid = |field, problem: String| Error::Config { field, problem };
-        match extension.to_ascii_lowercase().as_str() {
-            "jsonl" | "ndjson" | "json" => {
-                let keys = columns.locate(|column| match column {
-                    Column::Name(name) => Ok(name.clone()),
-                    Column::Index(index) => {
-                        let problem = format!("include index {index}, but JSON fields are selected by name");
-                        Err(invalid("columns", problem))
-                    }
-                })?;
-                Ok(Self::Json { lines: LineFile::open(path)?, keys })
-            }
-            extension @ ("csv" | "tsv") => {
-                let table = Table::open(path, extension == "tsv", columns.has_header)?;
-                let place = |name: &String| match &table.header {
-                    Some(header) => {
-                        let place = header.iter().position(|other| other == name);
-                        place.ok_or_else(|| {
-                            format!("include {name:?}, but {} has only {header:?}", path.display())
-                        })
-                    }
-                    None => {
-                        Err(format!("include {name:?}, but without a header columns are selected by index"))
-                    }
-                };
-                let places = columns.locate(|column| match column {
-                    Column::Index(place) => Ok(*place),
-                    Column::Name(name) => place(name).map_err(|problem| invalid("columns", problem)),
-                })?;
-                Ok(Self::Table { table, places })
-            }
-            other => {
-                let problem = format!("of {} is {other:?}, but must be csv, tsv or jsonl", path.display());
-                Err(invalid("extension", problem))
-            }
-        }
-    }
-
-    /// Goes through all rows; `check` is given each label and its line.
-    fn index(
+    /// The rows of a comma-separated file, or of a tab-separated one, in which quotes mean nothing.
+    fn of_table(
         &self,
-        kind: LabelKind,
-        mut check: impl FnMut(&RawLabel, u64) -> Result<()>,
-    ) -> Result<RowIndex> {
-        match self {
-            Self::Table { table, places } => table.index(|record, line| {
-                let record: Vec<&str> = record.iter().collect();
-                let row = places.text(&record, kind);
-                let (_, _, label) = row.map_err(|problem| bad_row(table.path(), line, problem))?;
-                check(&label, line)
-            }),
-            Self::Json { lines: file, keys } => {
-                let mut lines = file.lines_at(START)?;
-                let mut starts = Vec::new();
-                while let Some((start, line)) = lines.next_line()? {
-                    if line.trim().is_empty() {
-                        continue;
-                    }
-                    let row = keys.text(line, kind);
-                    let (_, _, label) = row.map_err(|problem| bad_row(file.path(), start.line, problem))?;
-                    check(&label, start.line)?;
-                    starts.push(start);
+        file: &LabelledFile,
+        path: &Path,
+        is_tabbed: bool,
+        classes: &mut Classes,
+    ) -> Result<Vec<LabelledText>> {
+        let mut reader = ReaderBuilder::new();
+        reader.has_headers(self.has_header);
+        if is_tabbed {
+            reader.delimiter(b'\t').quoting(false);
+        }
+        let mut reader = reader.from_reader(file.text.as_bytes());
+        // The parser gives where it began to look for a record, which blank lines may precede.
+        let line = |position: Option<&Position>| {
+            let (before, rest) = file.text.split_at(position.map_or(0, |position| position.byte() as usize));
+            let blank = &rest[..rest.len() - rest.trim_start_matches(['\r', '\n']).len()];
+            1 + before.matches('\n').count() as u64 + blank.matches('\n').count() as u64
+        };
+        let refused = |error: csv::Error| {
+            let problem = match error.kind() {
+                ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                    format!("has {}, but the first row has {expected_len}", counted(*len as usize, "field"))
                 }
-                Ok(RowIndex { starts, end: lines.position().byte })
+                _ => format!("cannot be read: {error}"),
+            };
+            file.bad_row(line(error.position()), problem)
+        };
+        let header = if self.has_header { Some(reader.headers().map_err(refused)?.clone()) } else { None };
+        let place = |column: &Column| column.place(header.as_ref(), path);
+        let (text, label) = (place(&self.text)?, place(&self.label)?);
+        let pair = self.pair.as_ref().map(place).transpose()?;
+
+        let mut row = |record: &StringRecord| {
+            let field = |place: usize| {
+                let found = || format!("has {}, but none at index {place}", counted(record.len(), "field"));
+                record.get(place).ok_or_else(found)
+            };
+            let pair = pair.map(field).transpose()?.map(String::from);
+            let label = classes.in_field(field(label)?, self.kind)?;
+            Ok(LabelledText { text: field(text)?.to_string(), pair, label })
+        };
+        let records = reader.records().map(|record| {
+            let record = record.map_err(refused)?;
+            row(&record).map_err(|problem| file.bad_row(line(record.position()), problem))
+        });
+        records.collect()
+    }
+
+    fn of_json(&self, file: &LabelledFile, path: &Path, classes: &mut Classes) -> Result<Vec<LabelledText>> {
+        let (text, label) = (self.text.key(path)?, self.label.key(path)?);
+        let pair = self.pair.as_ref().map(|pair| pair.key(path)).transpose()?;
+        file.json_lines(|object| {
+            let field = |key: &str| object.get(key).ok_or_else(|| format!("has no field {key:?}"));
+            let string = |key: &str| match field(key)? {
+                Value::String(text) => Ok(text.clone()),
+                other => Err(format!("has {other} in the field {key:?}, which is not a string")),
+            };
+            let label = classes.in_json(field(label)?, self.kind)?;
+            Ok(LabelledText { text: string(text)?, pair: pair.map(string).transpose()?, label })
+        })
+    }
+}
+
+impl Column {
+    /// The index of the column in a table.
+    fn place(&self, header: Option<&StringRecord>, path: &Path) -> Result<usize> {
+        let name = match self {
+            Self::Index(place) => return Ok(*place),
+            Self::Name(name) => name,
+        };
+        let mut places = header.into_iter().flatten().zip(0..).filter(|(other, _)| other.trim() == name);
+        let problem = match (header, places.next(), places.next()) {
+            (None, ..) => "is selected by name, but without a header columns are selected by index".into(),
+            (_, Some((_, place)), None) => return Ok(place),
+            (_, Some(_), Some(_)) => "is in the header twice; rename one, or select it by index".into(),
+            (Some(header), None, _) => {
+                format!("is not in the header, which is {:?}", header.iter().collect::<Vec<_>>())
             }
+        };
+        Err(Error::data(format!("column {name:?} of {}", path.display()), problem))
+    }
+
+    /// The field of a JSON object.
+    fn key(&self, path: &Path) -> Result<&str> {
+        match self {
+            Self::Name(name) => Ok(name),
+            Self::Index(index) => Err(Error::data(
+                format!("column {index} of {}", path.display()),
+                "is selected by index, but JSON fields are selected by name",
+            )),
         }
     }
 }

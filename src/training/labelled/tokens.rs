@@ -1,15 +1,15 @@
 //! Labelled tokens in JSON lines and CoNLL's columns.
 
 use super::super::label_names::LabelNames;
-use super::label::{FoundNames, class_name};
-use super::rows::{LineFile, LinesAt, RowIndex, RowStart, START, bad_row};
-use crate::error::{Error, Result};
+use super::file::{LabelledFile, counted, extension, is_json};
+use super::label::Classes;
+use crate::error::Result;
 use burn::data::dataset::{Dataset, DatasetError};
-use serde_json::{Map, Value};
-use std::path::{Path, PathBuf};
+use serde_json::Value;
+use std::path::Path;
 
 /// The words of a sentence, each with its tag: an item of [`LabelledSentences`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelledTokens {
     /// The words.
     pub tokens: Vec<String>,
@@ -17,14 +17,16 @@ pub struct LabelledTokens {
     pub tags: Vec<usize>,
 }
 
-/// A file of sentences whose words are tagged, read lazily: 16 bytes per sentence are kept in memory.
+/// A file of sentences whose words are tagged, read into memory: the words themselves, 32 bytes per word and 48 per
+/// sentence; while it is read, the file as well.
 ///
 /// The extension decides the format:
 ///
 /// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or
 ///   ids;
 /// - any other: CoNLL's columns, one word per line with its tag in the last column, sentences separated by blank lines;
-///   lines that start with `-DOCSTART-` are skipped.
+///   lines that start with `-DOCSTART-` are skipped. Columns are separated by tabs in a line that has one, and else by
+///   spaces.
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
@@ -41,54 +43,44 @@ pub struct LabelledTokens {
 /// ```
 #[derive(Debug)]
 pub struct LabelledSentences {
-    lines: LineFile,
-    is_json: bool,
-    index: RowIndex,
+    sentences: Vec<LabelledTokens>,
     names: LabelNames,
 }
 
 impl LabelledSentences {
-    /// Opens a file and goes through it once: every sentence is checked, and the names of the tags are collected.
+    /// Reads a file and the names of its tags, which get their ids as in
+    /// [`LabelledTexts::open`](super::LabelledTexts::open).
     ///
     /// # Errors
     ///
-    /// [`Error::Row`], with the file and the line, if the numbers of words and tags differ or a line is malformed;
-    /// [`Error::Io`], [`Error::NotUtf8`], and [`Error::NoText`] if there is no sentence.
+    /// [`Error::Row`](crate::Error::Row), with the file and the line, if the numbers of words and tags differ or a line
+    /// is malformed; [`Error::File`](crate::Error::File) if it is a FIFO or a device, or has no sentence;
+    /// [`Error::Io`](crate::Error::Io), [`Error::NotUtf8`](crate::Error::NotUtf8).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)
     }
 
-    /// Opens a file whose tags are those of another file, or of a model.
+    /// Reads a file whose tags are those of another file, or of a model, written as in
+    /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names).
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
+    /// Those of [`open`](Self::open), and [`Error::Row`](crate::Error::Row) if a tag is none of `names`.
     pub fn open_with_names(path: impl AsRef<Path>, names: &LabelNames) -> Result<Self> {
-        Self::read(path.as_ref(), Some(names.clone()))
+        Self::read(path.as_ref(), Some(names))
     }
 
-    fn read(path: &Path, names: Option<LabelNames>) -> Result<Self> {
-        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        let is_json = matches!(extension.to_ascii_lowercase().as_str(), "jsonl" | "ndjson" | "json");
-        let file = LineFile::open(path)?;
-        let mut found = FoundNames::default();
-        let mut starts = Vec::new();
-        let mut lines = file.lines_at(START)?;
-        while let Some((start, sentence)) = next_sentence(&mut lines, is_json, path)? {
-            match &names {
-                Some(names) => {
-                    sentence.look_up(names).map(drop).map_err(|problem| bad_row(path, start.line, problem))?
-                }
-                None => found.add(&sentence.tags),
-            }
-            starts.push(start);
-        }
-        if starts.is_empty() {
-            return Err(Error::NoText { path: path.to_path_buf() });
-        }
-        let index = RowIndex { starts, end: lines.position().byte };
-        drop(lines);
-        Ok(Self { lines: file, is_json, index, names: names.unwrap_or_else(|| found.finish()) })
+    fn read(path: &Path, names: Option<&LabelNames>) -> Result<Self> {
+        let file = LabelledFile::read(path)?;
+        let mut classes = Classes::new(names);
+        let sentences = match is_json(&extension(path)) {
+            true => of_json(&file, &mut classes),
+            false => of_columns(&file, &mut classes),
+        };
+        let mut sentences = file.not_empty(sentences?)?;
+        let (names, ids) = classes.finish();
+        sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = ids[*tag]);
+        Ok(Self { sentences, names })
     }
 
     /// The names of the tags.
@@ -96,98 +88,68 @@ impl LabelledSentences {
         &self.names
     }
 
-    /// The size of each sentence in bytes, an estimate of its length for [length
+    /// The number of words of each sentence, an estimate of its length for [length
     /// bucketing](super::LabelledLoader::with_length_bucketing).
     pub fn sizes(&self) -> Vec<usize> {
-        self.index.sizes()
+        self.sentences.iter().map(|sentence| sentence.tokens.len()).collect()
     }
 }
 
 impl Dataset<LabelledTokens> for LabelledSentences {
     fn get(&self, index: usize) -> Result<LabelledTokens, DatasetError> {
-        let start = self.index.starts[index];
-        let path: PathBuf = self.lines.path().to_path_buf();
-        let sentence = || -> Result<LabelledTokens> {
-            let changed = || bad_row(&path, start.line, "no longer exists; the file changed");
-            let sentence = next_sentence(&mut self.lines.lines_at(start)?, self.is_json, &path)?;
-            let (_, sentence) = sentence.ok_or_else(changed)?;
-            let tags = sentence.look_up(&self.names);
-            let tags = tags.map_err(|problem| bad_row(&path, start.line, problem))?;
-            Ok(LabelledTokens { tokens: sentence.tokens, tags })
-        };
-        sentence().map_err(DatasetError::new)
+        Ok(self.sentences[index].clone())
     }
 
     fn len(&self) -> usize {
-        self.index.starts.len()
+        self.sentences.len()
     }
 }
 
-/// Words, and the names or ids of their tags.
-#[derive(Default)]
-struct Sentence {
-    tokens: Vec<String>,
-    tags: Vec<String>,
-}
-
-impl Sentence {
-    fn from_json(line: &str) -> Result<Self, String> {
-        let object: Map<String, Value> =
-            serde_json::from_str(line).map_err(|error| format!("is not a JSON object: {error}"))?;
+fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
+    file.json_lines(|object| {
         let list = |keys: &[&str]| {
             let list = keys.iter().find_map(|&key| object.get(key)).and_then(Value::as_array);
             list.ok_or_else(|| format!("has no list {:?}", keys[0]))
         };
         let token = |value: &Value| {
-            value
-                .as_str()
-                .map(String::from)
-                .ok_or_else(|| format!("has the token {value}, which is not a string"))
-        };
-        let tag = |value: &Value| {
-            class_name(value).ok_or_else(|| format!("has the tag {value}, which is not a name or an id"))
+            let token = value.as_str().map(String::from);
+            token.ok_or_else(|| format!("has the token {value}, which is not a string"))
         };
         let tokens: Vec<String> = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
-        let tags: Vec<String> = list(&["tags", "ner_tags"])?.iter().map(tag).collect::<Result<_, _>>()?;
+        let tags = list(&["tags", "ner_tags"])?;
+        let tags: Vec<usize> = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
         if tokens.len() != tags.len() {
-            return Err(format!("has {} tokens, but {} tags", tokens.len(), tags.len()));
+            return Err(format!(
+                "has {}, but {}",
+                counted(tokens.len(), "token"),
+                counted(tags.len(), "tag")
+            ));
         }
-        Ok(Self { tokens, tags })
-    }
-
-    fn look_up(&self, names: &LabelNames) -> Result<Vec<usize>, String> {
-        self.tags.iter().map(|tag| names.id(tag)).collect()
-    }
+        Ok(LabelledTokens { tokens, tags })
+    })
 }
 
-/// The next sentence and where it starts; blank lines before it are skipped.
-fn next_sentence(
-    lines: &mut LinesAt<'_>,
-    is_json: bool,
-    path: &Path,
-) -> Result<Option<(RowStart, Sentence)>> {
-    let mut sentence = Sentence::default();
-    let mut first = None;
-    while let Some((start, line)) = lines.next_line()? {
-        let line = line.trim();
-        let is_end = line.is_empty() || (!is_json && line.starts_with("-DOCSTART-"));
-        if is_end && first.is_none() {
+fn of_columns(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
+    let mut sentences = Vec::new();
+    let mut sentence = LabelledTokens::default();
+    for (line, text) in file.lines() {
+        if text.trim_ascii().is_empty() || text.starts_with("-DOCSTART-") {
+            sentences.push(std::mem::take(&mut sentence));
             continue;
         }
-        if is_end {
-            break;
-        }
-        if is_json {
-            let sentence = Sentence::from_json(line).map_err(|problem| bad_row(path, start.line, problem))?;
-            return Ok(Some((start, sentence)));
-        }
-        first.get_or_insert(start);
-        let mut columns = line.split_whitespace();
-        let (Some(token), Some(tag)) = (columns.next(), columns.next_back()) else {
-            return Err(bad_row(path, start.line, format!("has the word {line:?}, but no tag")));
+        // Other white space, such as U+00A0, is part of a word; a space is too where tabs separate the columns.
+        let separator = if text.contains('\t') { '\t' } else { ' ' };
+        let columns = text.split(separator).filter(|column| separator == '\t' || !column.is_empty());
+        let columns: Vec<&str> = columns.collect();
+        let tag = match columns[..] {
+            [_, .., tag] => classes.id(tag, false),
+            _ => Err(format!("has the word {text:?}, but no tag")),
         };
-        sentence.tokens.push(token.to_string());
-        sentence.tags.push(tag.to_string());
+        let tag = tag.and_then(|tag| if columns[0].is_empty() { Err("has no word".into()) } else { Ok(tag) });
+        sentence.tags.push(tag.map_err(|problem| file.bad_row(line, problem))?);
+        sentence.tokens.push(columns[0].to_string());
     }
-    Ok(first.map(|start| (start, sentence)))
+    sentences.push(sentence);
+    sentences.retain(|sentence| !sentence.tokens.is_empty());
+    Ok(sentences)
 }

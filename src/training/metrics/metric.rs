@@ -112,7 +112,8 @@ impl Numeric for ConfusionMetric {
     }
 }
 
-/// The rank correlation of predicted and true numbers, [`spearman`], over the whole epoch.
+/// The rank correlation of predicted and true numbers, [`spearman`], over the whole epoch. It is computed at the end of
+/// the epoch; ranks of a part of it mean nothing.
 ///
 /// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and for
 /// Burn's `RegressionOutput`.
@@ -126,11 +127,6 @@ impl SpearmanMetric {
     /// Creates the metric.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    fn entry(&self) -> NumericEntry {
-        let aggregated_value = spearman(&self.predicted, &self.truth);
-        NumericEntry::Aggregated { aggregated_value, count: self.truth.len() }
     }
 }
 
@@ -167,7 +163,7 @@ impl Metric for SpearmanMetric {
     ) -> Result<SerializedEntry, TensorReadError> {
         self.predicted.extend(input.predicted.clone().try_into_data()?.iter::<f64>());
         self.truth.extend(input.truth.clone().try_into_data()?.iter::<f64>());
-        Ok(serialized(&self.entry()))
+        Ok(SerializedEntry::not_available(None)) // until the epoch ends
     }
 
     fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
@@ -181,15 +177,15 @@ impl Metric for SpearmanMetric {
 
 impl Numeric for SpearmanMetric {
     fn value(&self) -> Option<NumericEntry> {
-        Some(self.entry())
+        None
     }
 
     fn running_value(&self) -> Option<NumericEntry> {
-        Some(self.entry())
+        None
     }
 
     fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final(self.entry().current())
+        NumericEntry::Final(spearman(&self.predicted, &self.truth))
     }
 }
 

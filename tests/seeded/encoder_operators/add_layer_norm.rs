@@ -1,7 +1,7 @@
 //! Dropout, bias, residual and LayerNorm in one.
 
 use super::leaves::{Operator, assert_near};
-use crate::devices::flex;
+use crate::devices::{flex, with_kernels};
 use crate::turn;
 use burn::prelude::*;
 use burn::tensor::DType;
@@ -61,7 +61,9 @@ proptest! {
     ) {
         let _turn = turn();
         let operator = Operator { trained: trained.to_vec(), ..operator(rows, hidden, dropout, seed) };
-        operator.assert_kernel_equals_reference(&flex().autodiff());
+        for device in with_kernels() {
+            operator.assert_kernel_equals_reference(&device.autodiff());
+        }
     }
 }
 
@@ -69,8 +71,18 @@ proptest! {
 fn gradients_pass_central_differences_with_and_without_dropout() {
     let _turn = turn();
     for dropout in [0.0, 0.4] {
-        operator(4, 7, dropout, 5).assert_gradients(&flex().autodiff());
+        for device in with_kernels() {
+            operator(4, 7, dropout, 5).assert_gradients(&device.autodiff());
+        }
     }
+}
+
+#[test]
+fn two_runs_are_equal_bit_for_bit() {
+    let _turn = turn();
+    with_kernels()
+        .into_iter()
+        .for_each(|device| operator(4101, 127, 0.1, 3).assert_runs_are_equal(&device.autodiff()));
 }
 
 #[test]
@@ -91,13 +103,16 @@ fn gradients_are_the_same_under_checkpointing() {
 #[test]
 fn backward_drops_what_the_forward_dropped() {
     let _turn = turn();
+    with_kernels().into_iter().for_each(|device| assert_same_mask(&device.autodiff()));
+}
+
+fn assert_same_mask(device: &Device) {
     let (rows, hidden, dropout) = (64, 512, 0.25);
-    let device = flex().autodiff();
     device.seed(9);
-    let x = Tensor::<2>::ones([rows, hidden], &device).require_grad();
-    let norm = Norm { gamma: Tensor::ones([hidden], &device), beta: None, epsilon: 1.0 };
-    let y = add_layer_norm(x.clone(), None, Tensor::zeros([rows, hidden], &device), norm, dropout);
-    let weights = Tensor::random([rows, hidden], burn::tensor::Distribution::Normal(0.0, 1.0), &device);
+    let x = Tensor::<2>::ones([rows, hidden], device).require_grad();
+    let norm = Norm { gamma: Tensor::ones([hidden], device), beta: None, epsilon: 1.0 };
+    let y = add_layer_norm(x.clone(), None, Tensor::zeros([rows, hidden], device), norm, dropout);
+    let weights = Tensor::random([rows, hidden], burn::tensor::Distribution::Normal(0.0, 1.0), device);
     let gradients = (y.clone() * weights).sum().backward();
     let kept_forward: Vec<bool> = y.into_data().iter::<f64>().map(|y| y > 0.0).collect();
     let gradient = x.grad(&gradients).unwrap();

@@ -1,7 +1,7 @@
 //! Bias and exact GELU in one.
 
 use super::leaves::{Operator, assert_near};
-use crate::devices::flex;
+use crate::devices::{flex, with_kernels};
 use crate::turn;
 use burn::prelude::*;
 use burn::tensor::DType;
@@ -73,7 +73,19 @@ proptest! {
         let _turn = turn();
         let operator = Operator { trained: trained.to_vec(), ..operator(rows, columns, seed) };
         operator.assert_kernel_equals_reference(&flex().autodiff());
+        let expected = operator.run(&flex().autodiff(), DType::F64);
+        for device in with_kernels() {
+            operator.assert_near_on(&device.autodiff(), &expected, &[DType::F32, DType::F16, DType::BF16]);
+        }
     }
+}
+
+#[test]
+fn two_runs_are_equal_bit_for_bit() {
+    let _turn = turn();
+    with_kernels()
+        .into_iter()
+        .for_each(|device| operator(4101, 127, 3).assert_runs_are_equal(&device.autodiff()));
 }
 
 #[test]

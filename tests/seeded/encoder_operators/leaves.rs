@@ -1,5 +1,6 @@
 //! An operator as a function of flat leaves, so that one harness serves all.
 
+use crate::devices::supported;
 use crate::tolerance::values;
 use burn::module::{Module, Param};
 use burn::prelude::*;
@@ -62,12 +63,27 @@ impl<F: Fn(&[Tensor<1>]) -> Tensor<2> + Sync> Operator<F> {
     /// Asserts that the kernel in every dtype is near the reference in f64, and as near as the reference in its own.
     pub fn assert_kernel_equals_reference(&self, device: &Device) {
         let expected = on_reference_path(|| self.run(device, DType::F64));
-        for (dtype, limit) in
-            [(DType::F64, 1e-13), (DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)]
-        {
-            assert_near(&self.run(device, dtype), &expected, limit, dtype);
-            assert_near(&on_reference_path(|| self.run(device, dtype)), &expected, limit, dtype);
+        self.assert_near_on(device, &expected, &[DType::F64, DType::F32, DType::F16, DType::BF16]);
+    }
+
+    /// Asserts that kernel and reference on a device are near `expected`, in those of `dtypes` that it computes in.
+    pub fn assert_near_on(&self, device: &Device, expected: &[Vec<f64>], dtypes: &[DType]) {
+        for dtype in supported(device, dtypes) {
+            let limit = match dtype {
+                DType::F64 => 1e-13,
+                DType::F32 => 1e-5,
+                DType::F16 => 4e-3,
+                _ => 3e-2,
+            };
+            assert_near(&self.run(device, dtype), expected, limit, dtype);
+            assert_near(&on_reference_path(|| self.run(device, dtype)), expected, limit, dtype);
         }
+    }
+
+    /// Asserts that two runs are the same bit for bit.
+    pub fn assert_runs_are_equal(&self, device: &Device) {
+        let first = self.run(device, DType::F32);
+        assert!(self.run(device, DType::F32) == first, "{device:?}");
     }
 
     /// Checks all gradients by central differences in f64, on both paths.

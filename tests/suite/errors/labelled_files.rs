@@ -59,15 +59,33 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "NoText",
+            "File",
             |dir| refused(dir, "a.csv", "text,label\n", &TextColumns::default()),
             "DIR/a.csv has no text: it is empty, or has only blank lines or a header",
             "",
         ),
         row(
-            "Config",
+            "Data",
             |dir| refused(dir, "a.csv", "a,label\nb,c\n", &TextColumns::default()),
-            "invalid config: columns include \"text\", but DIR/a.csv has only [\"a\", \"label\"]",
+            "column \"text\" of DIR/a.csv is not in the header, which is [\"a\", \"label\"]",
+            "",
+        ),
+        row(
+            "Data",
+            |dir| refused(dir, "a.csv", "text,label,text\na,b,c\n", &TextColumns::default()),
+            "column \"text\" of DIR/a.csv is in the header twice; rename one, or select it by index",
+            "",
+        ),
+        row(
+            "Data",
+            |dir| refused(dir, "a.txt", "a\n", &TextColumns::default()),
+            "the extension of DIR/a.txt is \"txt\", but must be csv, tsv or jsonl",
+            "",
+        ),
+        row(
+            "Row",
+            |dir| refused(dir, "a.csv", "text,label\na\n", &TextColumns::default()),
+            "DIR/a.csv, line 2: the row has 1 field, but the first row has 2",
             "",
         ),
     ]

@@ -91,7 +91,7 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "PaddedAtStart",
+            "Data",
             |_| {
                 let padding = PaddingMask::from_rows(&[[false; 3], [true, false, false]]).unwrap();
                 classifier().try_logits(&input(), Some(&padding)).unwrap_err()
@@ -101,7 +101,7 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "InvalidLabel",
+            "Data",
             |_| {
                 let labels = [[0.0, 1.5, 0.0], [0.0, 1.0, 0.0]];
                 SequenceClassificationBatch::multi_label(input(), None, &labels).unwrap_err()
@@ -110,41 +110,41 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "InvalidLabel",
+            "Data",
             |_| SequenceClassificationBatch::regression(input(), None, &[[0.0], [f64::NAN]]).unwrap_err(),
             "labels[1][0] is NaN, but must be finite",
             "",
         ),
         row(
-            "NoSuchToken",
+            "Data",
             |_| masked(&[[2, 0]], &[7]),
             "a label is at [2][0], but the batch has 2 sequences of 3 tokens",
             "",
         ),
         row(
-            "LabelledTwice",
+            "Data",
             |_| masked(&[[0, 1], [0, 1]], &[7, 5]),
             "the token at [0][1] has two labels; keep one of them",
             "",
         ),
         row(
-            "HeadSize",
+            "Data",
             |_| resized_without_its_head(BertForMaskedLmConfig::new(bert())),
             "the head's bias has 10 rows, but the word table has 12; resize both with the model's resize_vocabulary",
             "",
         ),
         row(
-            "HeadSize",
+            "Data",
             |_| resized_without_its_head(BertForMaskedLmConfig::new(bert()).with_tie_word_embeddings(false)),
             "the head's decoder has 10 rows, but the word table has 12; resize both with the model's \
              resize_vocabulary",
             "",
         ),
         row(
-            "MissingWordIds",
+            "Data",
             |_| {
                 let collator =
-                    MaskedLmCollatorConfig::new(10, 3, vec![0]).with_whole_word_masking(true).init();
+                    MaskedLmCollatorConfig::new(10, 3, 0, vec![0]).with_whole_word_masking(true).init();
                 let with = MaskedLmExample::new(vec![1, 7]).with_word_ids(vec![None, Some(0)]);
                 let without = MaskedLmExample::new(vec![1, 7]);
                 collator.collate(&[with, without], 0, &device()).unwrap_err()

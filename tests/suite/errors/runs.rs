@@ -20,7 +20,7 @@ fn begin(dir: &Path) {
 pub fn rows() -> Vec<Row> {
     vec![
         row(
-            "Run",
+            "File",
             |dir| {
                 begin(dir);
                 create(dir).unwrap_err()
@@ -29,13 +29,13 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| Run::resume(dir, &7).unwrap_err(),
             "DIR/training holds no run to resume; start a new one",
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| {
                 file(dir, "config.json", "{}");
                 create(dir).unwrap_err()
@@ -44,7 +44,7 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| {
                 begin(dir);
                 Run::resume(dir, &8).unwrap_err()
@@ -54,13 +54,13 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| create(dir).unwrap().begin(f64::NAN, &DATA).unwrap_err(),
             "DIR/training cannot hold a run that begins at a loss of NaN; check the checkpoint and the data",
             "",
         ),
         row(
-            "Run",
+            "File",
             |dir| {
                 begin(dir);
                 Run::resume(dir, &7).unwrap().begin(3.6, &DATA).unwrap_err()

@@ -30,16 +30,16 @@ fn gradients(module: &BertEmbeddings) -> RowGradients {
 pub fn rows() -> Vec<Row> {
     vec![
         row(
-            "DenseGradient",
+            "NotRowSparse",
             |_| {
                 let module = module(10);
                 let touched = module.touched_rows(&input()).unwrap();
                 let loss = touched.forward().sum() + module.word_embeddings.weight.val().sum();
                 RowGradients::from_grads(&mut loss.backward(), touched, &module).unwrap_err()
             },
-            "the word table got a dense gradient in addition to that of its rows: another part of the model reads \
-             the whole table (as a tied output head does); train the table densely with BertEmbeddings::forward, or \
-             untie the head",
+            "the word table cannot be trained row by row: it got a dense gradient in addition to that of its rows, \
+             since another part of the model reads the whole table (as a tied output head does); train it with \
+             BertEmbeddings::forward, or untie the head",
             "",
         ),
         row(
@@ -61,14 +61,14 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "RowsOfOtherTable",
+            "Data",
             |_| adam().step(0.1, &mut module(10), gradients(&module(11))).unwrap_err(),
             "the row gradient is for a word table of shape [11, 4], but this one has shape [10, 4]; was the model \
              resized or another one passed?",
             "",
         ),
         row(
-            "RowsOfOtherTable",
+            "Data",
             |_| {
                 let (mut small, mut large) = (module(10), module(11));
                 let mut stepped = adam();
@@ -83,7 +83,7 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "RowState",
+            "Data",
             |_| {
                 let saved = adam().to_bytes().unwrap();
                 LazyAdamWConfig::new().init().from_bytes(saved, &device()).unwrap_err()
@@ -92,7 +92,7 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "RowState",
+            "Data",
             |_| {
                 let dense = AdamWConfig::new().init().into_bytes().unwrap();
                 adam().from_bytes(dense, &device()).unwrap_err()

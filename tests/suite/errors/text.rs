@@ -17,7 +17,7 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "NoText",
+            "File",
             |dir| Lines::open(file(dir, "a.txt", "\n \n")).unwrap_err(),
             "DIR/a.txt has no text: it is empty, or has only blank lines or a header",
             "",

@@ -19,7 +19,7 @@ fn refused(dir: &Path, name: &str, content: &str) -> Error {
 pub fn rows() -> Vec<Row> {
     vec![
         row(
-            "NoTokenizer",
+            "File",
             |dir| BertTokenizer::from_pretrained(dir).unwrap_err(),
             "DIR has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
              AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files",
@@ -32,14 +32,14 @@ pub fn rows() -> Vec<Row> {
             "EOF while parsing",
         ),
         row(
-            "MissingToken",
+            "File",
             |dir| refused(dir, "vocab.txt", &SPECIAL.replace("[MASK]", "the")),
             "DIR/vocab.txt has no mask_token: its vocabulary lacks [MASK] and <mask>; if the token has another \
              name, set mask_token in tokenizer_config.json",
             "",
         ),
         row(
-            "MissingToken",
+            "File",
             |dir| {
                 file(dir, "tokenizer_config.json", r#"{"pad_token": "<none>"}"#);
                 refused(dir, "vocab.txt", SPECIAL)
@@ -49,20 +49,20 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
-            "VocabularyTooLarge",
+            "Data",
             |dir| tokenizer(dir).for_model(&embeddings().with_vocab_size(5)).unwrap_err(),
             "the tokenizer's vocabulary has 6 tokens, but the model's word table has 5 rows; is this the \
              tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows",
             "",
         ),
         row(
-            "MaxLengthTooSmall",
+            "Data",
             |dir| tokenizer(dir).with_model_max_length(2).encode_pair("the", "the").unwrap_err(),
             "sequences of at most 2 tokens have no room for the 3 special tokens; set a larger model_max_length",
             "",
         ),
         row(
-            "StrideTooLarge",
+            "Data",
             |dir| tokenizer(dir).with_model_max_length(8).encode_windows("the", 7).unwrap_err(),
             "windows that overlap by 7 tokens must hold more than that, but have room for only 6 beside the \
              special tokens; set a smaller stride or a larger model_max_length",

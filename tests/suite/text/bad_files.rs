@@ -10,7 +10,7 @@ use std::fs;
 fn a_directory_without_a_tokenizer_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::NoTokenizer { .. }), "{error:?}");
+    assert!(matches!(&error, Error::File { .. }), "{error:?}");
     assert!(error.to_string().contains(&dir.path().display().to_string()), "{error}");
     for name in ["missing/tokenizer.json", "missing"] {
         let error = BertTokenizer::from_pretrained(dir.path().join(name)).unwrap_err();

@@ -4,6 +4,7 @@ mod bad_files;
 mod lengths;
 mod special_tokens;
 mod transformers;
+mod words;
 
 use burn_bert::text::BertTokenizer;
 use serde_json::Value;

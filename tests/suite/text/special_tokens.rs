@@ -15,7 +15,10 @@ fn special_tokens_are_found_by_the_names_that_the_files_give_them() {
     let dir = vocabulary_with(&[]);
     fs::write(dir.path().join("vocab.txt"), renamed("[MASK]", "<hide>").replace("[PAD]", "<fill>")).unwrap();
     let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::MissingToken { token: "pad_token", .. }), "{error:?}");
+    assert!(
+        matches!(&error, Error::File { problem, .. } if problem.starts_with("has no pad_token:")),
+        "{error:?}"
+    );
 
     let as_text = json!({"mask_token": "<hide>", "pad_token": "<fill>"});
     let in_full =
@@ -73,7 +76,10 @@ fn tokens_added_to_a_vocabulary_keep_their_ids() {
 fn a_tokenizer_of_another_model_is_refused() {
     let config = BertEmbeddingsConfig::new().with_vocab_size(485);
     let error = bert().for_model(&config).unwrap_err();
-    assert!(matches!(error, Error::VocabularyTooLarge { tokenizer: 486, model: 485 }), "{error:?}");
+    assert!(
+        matches!(&error, Error::Data { problem, .. } if problem.starts_with("has 486 tokens")),
+        "{error:?}"
+    );
     let message = error.to_string();
     assert!(message.contains("486 tokens") && message.contains("485 rows"), "{message}");
     assert!(bert().check_vocabulary(486).is_ok());
@@ -104,22 +110,25 @@ fn every_special_token_that_is_missing_is_named() {
         let text = fs::read_to_string(&path).unwrap().replace(name, "[other]");
         fs::write(&path, text).unwrap();
         let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-        let Error::MissingToken { token: found, looked_for, .. } = &error else { panic!("{error:?}") };
-        assert_eq!(*found, token);
-        assert!(looked_for.contains(&name.to_string()));
-        let message = error.to_string();
-        assert!(message.contains(token) && message.contains("tokenizer_config.json"), "{message}");
+        let Error::File { problem, .. } = &error else { panic!("{error:?}") };
+        assert!(problem.starts_with(&format!("has no {token}: its vocabulary lacks {name}")), "{problem}");
     }
 
     // The unknown token of a tokenizer.json is the model's own.
     let dir = changed("tokenizer", |tokenizer| tokenizer["model"]["unk_token"] = json!("[NEW]"));
     let error = BertTokenizer::from_pretrained(dir).unwrap_err();
-    assert!(matches!(&error, Error::MissingToken { token: "unk_token", .. }), "{error:?}");
+    assert!(
+        matches!(&error, Error::File { problem, .. } if problem.starts_with("has no unk_token:")),
+        "{error:?}"
+    );
 
     // A name that the vocabulary does not have is an error although the usual one is there.
     let dir = vocabulary_with(&[("tokenizer_config.json", json!({"mask_token": "<mask>"}))]);
     let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::MissingToken { token: "mask_token", .. }), "{error:?}");
+    assert!(
+        matches!(&error, Error::File { problem, .. } if problem.starts_with("has no mask_token:")),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -127,7 +136,7 @@ fn texts_become_examples_of_which_whole_words_are_masked() {
     let tokenizer = bert().with_pad_to_multiple_of(8).unwrap();
     let config = MaskedLmCollatorConfig::for_tokenizer(&tokenizer);
     assert_eq!((config.vocab_size, config.mask_token_id), (486, 8));
-    assert_eq!(config.special_token_ids, [0, 5, 6, 7, 8]);
+    assert_eq!((config.pad_token_id, &config.special_token_ids[..]), (0, &[0, 5, 6, 7, 8][..]));
     assert_eq!(config.pad_to_multiple_of, Some(8));
 
     let encoding = tokenizer.encode_pair("unthinkable playing", "catless [MASK] dogs. \u{1F389}").unwrap();

@@ -51,10 +51,7 @@ fn assert_equals_transformers(tokenizer: &BertTokenizer, cases: &Value) {
     ];
     ids.iter().for_each(|&(name, id)| assert_eq!(special[name], id, "{name}"));
     assert_eq!(special["length"], tokenizer.vocab_size());
-    assert_eq!(tokenizer.special_token_ids()[0], tokenizer.pad_token_id());
-    let mut all = tokenizer.special_token_ids().to_vec();
-    all.sort();
-    assert_eq!(special["all_special_ids"], json!(all));
+    assert_eq!(special["all_special_ids"], json!(tokenizer.special_token_ids()));
 
     let limited = |case: &Value| match number(&case["max_length"]) {
         Some(max_length) => tokenizer.clone().with_model_max_length(max_length),
@@ -233,9 +230,7 @@ fn the_tokenizer_of_a_real_checkpoint_equals_transformers_on_every_character() {
     files.extend([model.join("vocab.txt")].into_iter().filter(|path| path.is_file()));
     for path in files {
         let tokenizer = BertTokenizer::from_pretrained(&path).unwrap().with_model_max_length(usize::MAX);
-        let mut special = tokenizer.special_token_ids().to_vec();
-        special.sort();
-        assert_eq!(json!(special), expected["special"]);
+        assert_eq!(json!(tokenizer.special_token_ids()), expected["special"]);
         let short = tokenizer.clone().with_model_max_length(32);
         let mut tokens = 0;
         for (i, (text, case)) in texts.iter().zip(expected["texts"].as_array().unwrap()).enumerate() {

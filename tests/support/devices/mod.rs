@@ -83,6 +83,15 @@ pub fn others(device: &Device) -> Vec<Device> {
     found
 }
 
+/// The devices that the operators have kernels for.
+pub fn with_kernels() -> Vec<Device> {
+    #[cfg_attr(not(feature = "ndarray"), allow(unused_mut))]
+    let mut devices = all();
+    #[cfg(feature = "ndarray")]
+    devices.retain(|device| *device != ndarray());
+    devices
+}
+
 pub fn all() -> Vec<Device> {
     vec![
         #[cfg(feature = "flex")]

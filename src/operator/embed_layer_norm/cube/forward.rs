@@ -2,7 +2,7 @@
 
 use super::source::Sources;
 use crate::operator::cube::mask::Mask;
-use crate::operator::cube::row::{Statistics, column, factors, layer_norm, zeros};
+use crate::operator::cube::row::{column, factors, layer_norm, zeros};
 use burn_cubecl::cubecl::{self, prelude::*};
 
 #[cube(launch, address_type = "dynamic")]
@@ -13,7 +13,8 @@ pub(super) fn forward<T: Float, W: Float, I: Int>(
     epsilon: InputScalar,
     mask: &ComptimeOption<Mask<I>>,
     y: &mut [T],
-    mut statistics: ComptimeOption<Statistics<W>>,
+    mean: &mut [W],
+    rstd: &mut [W],
     tokens: usize,
     #[comptime] hidden: usize,
     #[comptime] units: usize,
@@ -35,17 +36,5 @@ pub(super) fn forward<T: Float, W: Float, I: Int>(
     }
     let factors = factors::<W, I>(mask, token, slots, units);
     let epsilon = epsilon.get::<W>();
-    layer_norm::<T, W>(
-        &mut x,
-        &factors,
-        gamma,
-        beta,
-        epsilon,
-        y,
-        &mut statistics,
-        token,
-        hidden,
-        units,
-        slots,
-    );
+    layer_norm::<T, W>(&mut x, &factors, gamma, beta, epsilon, y, mean, rstd, token, hidden, units, slots);
 }

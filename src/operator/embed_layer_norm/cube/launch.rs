@@ -3,7 +3,6 @@
 use super::setup::{Input, Setup};
 use super::{backward, forward};
 use crate::operator::cube::launch::buffer;
-use crate::operator::cube::row::StatisticsLaunch;
 use crate::operator::embed_layer_norm::EmbedLayerNormOp;
 use crate::operator::embed_layer_norm::rows::Rows;
 use crate::operator::kernels::Output;
@@ -17,8 +16,6 @@ impl Setup {
         let on = &self.on;
         let y = on.empty([self.batch, self.seq, on.hidden], on.float);
         let [mean, rstd] = [(); 2].map(|()| on.empty([self.batch, self.seq, 1], on.wide));
-        let statistics =
-            StatisticsLaunch::new(mean.clone().into_buffer_arg(), rstd.clone().into_buffer_arg());
         forward::forward::launch(
             &on.client,
             on.cubes(on.rows),
@@ -30,7 +27,8 @@ impl Setup {
             on.scalar(input.epsilon),
             on.mask(&input.dropout, self.ids).into(),
             y.clone().into_buffer_arg(),
-            Some(statistics).into(),
+            mean.clone().into_buffer_arg(),
+            rstd.clone().into_buffer_arg(),
             on.rows,
             on.hidden,
             on.units,

@@ -5,7 +5,7 @@
 //! keep the order of their tokens. 1,024 tokens are one launch, 65,536 are three.
 
 use super::setup::Setup;
-use super::source::nearest_row;
+use crate::operator::cube::ids::nearest_row;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
 use burn_cubecl::cubecl::{self, prelude::*};

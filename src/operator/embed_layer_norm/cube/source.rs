@@ -1,5 +1,6 @@
 //! The summands as the kernels read them.
 
+use crate::operator::cube::ids::nearest_row;
 use burn_cubecl::cubecl::{self, prelude::*};
 
 /// A summand: a table, and which of its rows a token reads.
@@ -26,19 +27,6 @@ impl<T: Float, I: Int> Source<T, I> {
         };
         row * self.table.stride(0)
     }
-}
-
-/// The id of `token`, moved to the nearest row that the table has.
-#[cube]
-pub(super) fn nearest_row<I: Int>(ids: &OwnedTensor<I>, token: usize, last: u32) -> u32 {
-    let mut id = ids[token % ids.len()];
-    if id < I::cast_from(0u32) {
-        id = I::cast_from(0u32);
-    }
-    if id > I::cast_from(last) {
-        id = I::cast_from(last);
-    }
-    u32::cast_from(id)
 }
 
 /// words, token_types and positions.
