@@ -1,33 +1,11 @@
 //! Configuration of `BertEmbeddings`.
 
-use super::family::Family;
+use super::family::{Family, PositionEmbeddingType};
 use super::initializer::EmbeddingInitializer;
 use super::layer_norm::check_epsilon;
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::tensor::DType;
-
-/// How positions enter the sum; a field of [`BertEmbeddingsConfig`].
-#[derive(Config, Debug, Copy, PartialEq, Eq)]
-pub enum PositionEmbeddingType {
-    /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
-    Absolute,
-    /// Relative positions in the attention (Shaw et al. 2018); this layer adds nothing and has no position table.
-    RelativeKey,
-    /// Relative positions in the attention (Huang et al. 2020, method 4); this layer adds nothing and has no position
-    /// table.
-    RelativeKeyQuery,
-    /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding has position
-    /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
-    AfterPadding,
-}
-
-impl PositionEmbeddingType {
-    /// Whether the layer has a position table.
-    pub fn has_table(self) -> bool {
-        matches!(self, Self::Absolute | Self::AfterPadding)
-    }
-}
 
 /// Configuration of [`BertEmbeddings`](crate::BertEmbeddings).
 ///

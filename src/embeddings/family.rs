@@ -1,7 +1,7 @@
 //! The model families, and what each of them means.
 #![cfg_attr(not(feature = "checkpoint"), allow(dead_code))]
 
-use super::config::PositionEmbeddingType::{self, Absolute, AfterPadding};
+use PositionEmbeddingType::{Absolute, AfterPadding};
 use burn::config::Config;
 
 /// The family of a model: Hugging Face's `model_type`.
@@ -35,6 +35,29 @@ pub enum Family {
     Longformer,
     /// `luke`; the input layer only
     Luke,
+}
+
+/// How positions enter the sum; a field of
+/// [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig).
+#[derive(Config, Debug, Copy, PartialEq, Eq)]
+pub enum PositionEmbeddingType {
+    /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
+    Absolute,
+    /// Relative positions in the attention (Shaw et al. 2018); this layer adds nothing and has no position table.
+    RelativeKey,
+    /// Relative positions in the attention (Huang et al. 2020, method 4); this layer adds nothing and has no position
+    /// table.
+    RelativeKeyQuery,
+    /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding has position
+    /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
+    AfterPadding,
+}
+
+impl PositionEmbeddingType {
+    /// Whether the layer has a position table.
+    pub fn has_table(self) -> bool {
+        matches!(self, Self::Absolute | Self::AfterPadding)
+    }
 }
 
 /// What a family means. Defaults are those of its config class in transformers 5.23.0.

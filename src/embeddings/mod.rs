@@ -14,9 +14,9 @@ mod resize;
 mod token_embedding;
 
 pub(crate) use check::dtype;
+pub use config::BertEmbeddingsConfig;
 pub(crate) use config::check_dropout;
-pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
-pub use family::Family;
+pub use family::{Family, PositionEmbeddingType};
 #[cfg(feature = "checkpoint")]
 pub(crate) use family::{FamilyKeys, FamilySpec, Unsupported};
 pub(crate) use ids::Ids;

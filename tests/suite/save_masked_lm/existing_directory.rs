@@ -3,8 +3,8 @@
 use super::{config_json, copy_of, fixture, keys, load, with_fields, with_tensors};
 use crate::checkpoint_files::Stored;
 use crate::tolerance::all_values;
-use burn_bert::model::{LoadReport, PretrainedModel};
 use burn_bert::Error;
+use burn_bert::model::{LoadReport, PretrainedModel};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
