@@ -48,7 +48,7 @@
 //!
 //! let encodings = tokenizer.encode_batch(&["A first sentence.", "And a second one."])?;
 //! let batch = tokenizer.batch(&encodings, &device)?;
-//! let vectors = model.try_embed(&batch.input, batch.padding.as_ref())?; // [2, H]
+//! let vectors = model.embed(&batch.input, batch.padding.as_ref())?; // [2, H]
 //! # let _ = vectors;
 //! # Ok::<(), burn_bert::Error>(())
 //! ```

@@ -165,8 +165,8 @@ fn sentences_come_from_conll_and_from_json_lines() {
 
 /// Where the labelled pieces are, and their labels.
 fn tagged(batch: &TokenClassificationBatch) -> Vec<(i64, i64)> {
-    let labels = batch.labels().unwrap().into_data();
-    let places = batch.positions().iter().map(|&place| place as i64);
+    let (labels, [_, seq]) = (batch.labels().unwrap().into_data(), batch.input.dims());
+    let places = batch.positions().iter().map(|[row, column]| (row * seq + column) as i64);
     places.zip(labels.iter::<i64>()).collect()
 }
 
