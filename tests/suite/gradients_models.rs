@@ -2,13 +2,13 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
-use burn_bert::gradcheck::{GradCheck, Probe};
 use burn_bert::model::{
     BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig,
     BertForTokenClassificationConfig, BertModelConfig, MaskedLmBatch, MultipleNegativesRankingLoss, Pooling,
     SentencePairBatch, SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask, PositionEmbeddingType};
+use burn_gradcheck::{GradCheck, Probe};
 
 fn device() -> Device {
     Device::default().autodiff()

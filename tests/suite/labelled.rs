@@ -464,3 +464,15 @@ fn an_empty_part_of_a_loader_has_no_batch_and_ends() {
     std::thread::spawn(move || sender.send((part.iter().count(), part.iter().count())));
     assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(20)), Ok((0, 0)));
 }
+
+#[test]
+fn a_file_that_does_not_fit_into_memory_is_refused() {
+    let (dir, path) = file("a.csv", "text,label\n");
+    let is_refused =
+        |error: &Error| matches!(error, Error::File { problem, .. } if problem.contains("4 GiB"));
+    fs::File::options().write(true).open(&path).unwrap().set_len((4 << 30) + 1).unwrap();
+    assert!(is_refused(&LabelledTexts::open(&path, &TextColumns::default()).unwrap_err()));
+    assert!(is_refused(&LabelledSentences::open(&path).unwrap_err()));
+    fs::rename(&path, dir.path().join("vocab.txt")).unwrap();
+    assert!(is_refused(&BertTokenizer::from_pretrained(dir.path()).unwrap_err()));
+}
