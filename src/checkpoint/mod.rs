@@ -24,5 +24,5 @@ pub(crate) use hf_config::Fields;
 pub(crate) use json::read_json;
 pub(crate) use keys::Keys;
 pub(crate) use load::agree;
-pub(crate) use params::{StoredParam, filled, tensors, torch_name};
+pub(crate) use params::{StoredParam, check_stored, filled, tensors, torch_name};
 pub(crate) use write::JsonFile;

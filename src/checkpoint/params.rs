@@ -17,6 +17,8 @@ use std::path::Path;
 pub(crate) struct StoredParam<'a> {
     pub(crate) key: String,
     param: Source<'a>,
+    /// ε of the LayerNorm that the parameter is γ of.
+    epsilon: Option<f64>,
 }
 
 enum Source<'a> {
@@ -30,24 +32,25 @@ enum Source<'a> {
 
 impl<'a> StoredParam<'a> {
     pub(crate) fn table(key: impl Into<String>, weight: &'a Param<Tensor<2>>) -> Self {
-        Self { key: key.into(), param: Source::Table(weight) }
+        Self { key: key.into(), param: Source::Table(weight), epsilon: None }
     }
 
     pub(crate) fn vector(key: impl Into<String>, vector: &'a Param<Tensor<1>>) -> Self {
-        Self { key: key.into(), param: Source::Vector(vector) }
+        Self { key: key.into(), param: Source::Vector(vector), epsilon: None }
     }
 
     /// γ and β, under the two names given.
     pub(crate) fn norm([gamma, beta]: [String; 2], norm: &'a LayerNorm) -> [Self; 2] {
         let width = norm.gamma.lazy_shape()[0];
-        [Self::vector(gamma, &norm.gamma), Self::bias(beta, norm.beta.as_ref(), width, &norm.gamma)]
+        let gamma = Self { epsilon: Some(norm.epsilon()), ..Self::vector(gamma, &norm.gamma) };
+        [gamma, Self::bias(beta, norm.beta.as_ref(), width, &norm.gamma)]
     }
 
     /// Weight and bias of a linear layer called `name`.
     pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
         let [_, outputs] = linear.weight.lazy_shape().dims();
         [
-            Self { key: format!("{name}.weight"), param: Source::Linear(&linear.weight) },
+            Self { key: format!("{name}.weight"), param: Source::Linear(&linear.weight), epsilon: None },
             Self::bias(format!("{name}.bias"), linear.bias.as_ref(), outputs, &linear.weight),
         ]
     }
@@ -60,7 +63,7 @@ impl<'a> StoredParam<'a> {
     ) -> Self {
         match bias {
             Some(bias) => Self::vector(key, bias),
-            None => Self { key, param: Source::NoBias(width, beside.lazy_device()) },
+            None => Self { key, param: Source::NoBias(width, beside.lazy_device()), epsilon: None },
         }
     }
 
@@ -86,6 +89,14 @@ impl<'a> StoredParam<'a> {
         match &self.param {
             Source::Vector(param) => is_quantized(param),
             Source::Table(param) | Source::Linear(param) => is_quantized(param),
+            Source::NoBias(..) => false,
+        }
+    }
+
+    fn has_adapter(&self) -> bool {
+        match &self.param {
+            Source::Vector(param) => param.adapter().is_some(),
+            Source::Table(param) | Source::Linear(param) => param.adapter().is_some(),
             Source::NoBias(..) => false,
         }
     }
@@ -133,6 +144,14 @@ pub(crate) fn filled<M: Module>(
             let problem = "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards";
             return Err(Error::data(key, problem));
         }
+        if param.has_adapter() {
+            return Err(Error::Data {
+                what: key,
+                problem: "has a LoRA adapter, which would be added to the loaded values; load before it is added, or \
+                          into the materialised module"
+                    .into(),
+            });
+        }
         names.push(key);
         slots.push((id, matches!(param.param, Source::Linear(_))));
     }
@@ -142,6 +161,43 @@ pub(crate) fn filled<M: Module>(
         .zip(values)
         .map(|((id, is_linear), values)| (id, if is_linear { transposed(values) } else { values }));
     Ok(module.clone().map(&mut Replace { values: values.collect() }))
+}
+
+/// Refuses to store parameters that a model built from the stored config would not read back as they are.
+pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result<()> {
+    let problem = |key: &str, problem: String| Err(Error::Data { what: key.into(), problem });
+    for param in own {
+        let Some(expected) = built.iter().find(|built| built.key == param.key) else {
+            return problem(
+                &param.key,
+                "is no parameter of the model that the module's config builds".into(),
+            );
+        };
+        if param.shape() != expected.shape() {
+            let (found, expected) = (param.shape(), expected.shape());
+            return problem(
+                &param.key,
+                format!(
+                    "has shape {found:?}, but the model that the module's config builds has {expected:?}"
+                ),
+            );
+        }
+        if let (Some(own), Some(stored)) = (param.epsilon, expected.epsilon)
+            && own != stored
+        {
+            let says = "a config.json states one ε of all, that of the embeddings";
+            return problem(
+                &param.key,
+                format!("belongs to a LayerNorm with ε {own:e} and not {stored:e}; {says}"),
+            );
+        }
+    }
+    match built.iter().find(|built| own.iter().all(|param| param.key != built.key)) {
+        Some(missing) => {
+            problem(&missing.key, "is missing, but the model that the module's config builds has it".into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// The parameters as tensors of the file `path`.

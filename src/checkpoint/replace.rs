@@ -49,7 +49,9 @@ impl Replacement {
         let written = || {
             let name = path.strip_prefix(&self.dir).map_err(io::Error::other)?;
             // What cannot be moved to its place is found out here, while nothing has changed.
-            fs::create_dir_all(directory_of(path))?;
+            if directory_of(path) != self.dir {
+                create_inside(directory_of(path))?;
+            }
             if path.is_dir() {
                 return Err(io::ErrorKind::IsADirectory.into());
             }
@@ -88,7 +90,7 @@ impl Replacement {
 /// [`Error::Io`] if they cannot be moved; they stay where they are.
 pub(super) fn finish(dir: &Path) -> Result<()> {
     let saved = dir.join(SAVED);
-    if !regular_file::exists(&saved) {
+    if !is_folder(&saved) {
         return Ok(());
     }
     move_all(&saved, dir).map_err(|source| Error::Io {
@@ -108,7 +110,7 @@ fn move_all(from: &Path, to: &Path) -> io::Result<()> {
     for entry in entries {
         let (old, new) = (entry.path(), to.join(entry.file_name()));
         if entry.file_type()?.is_dir() {
-            fs::create_dir_all(&new)?;
+            create_inside(&new)?;
             move_all(&old, &new)?;
             continue;
         }
@@ -121,6 +123,19 @@ fn move_all(from: &Path, to: &Path) -> io::Result<()> {
     // Not with what is in it: another save may have been completed meanwhile, under the same name.
     let _ = fs::remove_dir(from);
     Ok(())
+}
+
+/// Creates a folder inside the directory. A link in its place could lead out of the directory.
+fn create_inside(folder: &Path) -> io::Result<()> {
+    if regular_file::exists(folder) && !is_folder(folder) {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    fs::create_dir_all(folder)
+}
+
+/// Whether there is a folder, and no link to one, of this name.
+fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
 /// Removes incomplete saves of processes that have ended.
@@ -278,5 +293,22 @@ mod tests {
         // A directory that does not exist, and one that cannot be written to disk, are failures.
         sync(Path::new("/proc/nowhere")).unwrap_err();
         assert!(!is_without_sync(&io::Error::from_raw_os_error(5)), "EIO");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_directory_from_elsewhere_moves_no_file_out_of_itself_or_into_itself() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let saved = dir.path().join(SAVED);
+        fs::create_dir_all(saved.join("link")).unwrap();
+        fs::write(saved.join("link/file"), "").unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("link")).unwrap();
+        finish(dir.path()).unwrap_err();
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+        fs::remove_dir_all(&saved).unwrap();
+        fs::write(outside.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink(outside.path(), &saved).unwrap();
+        finish(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     }
 }

@@ -4,7 +4,7 @@ use super::directory::Directory;
 use super::hf_config::Fields;
 use super::keys::Keys;
 use super::names::MODEL_PREFIX;
-use super::params::tensors;
+use super::params::{check_stored, tensors};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, PositionEmbeddingType};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -42,11 +42,18 @@ impl BertEmbeddings {
     ///   scheme;
     /// - [`Error::NotACheckpoint`](crate::Error::NotACheckpoint) if the directory holds its weights in another form (shards, `.bin`), which a
     ///   new `model.safetensors` would hide;
-    /// - [`Error::CheckpointDType`](crate::Error::CheckpointDType) if a parameter is quantised.
+    /// - [`Error::CheckpointDType`](crate::Error::CheckpointDType) if a parameter is quantised;
+    /// - those of [`BertEmbeddingsConfig::try_init`] and [`Error::Data`](crate::Error::Data) if the module's config does
+    ///   not build a module of the same parameters, because its fields were changed.
+    ///
+    /// Nothing is written then.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         let directory = Directory::open(dir.as_ref())?;
         let fields = self.merged_fields(directory.fields()?)?;
         let keys = directory.keys()?.unwrap_or_else(|| Keys::under(MODEL_PREFIX));
+        let device = self.word_embeddings.weight.lazy_device();
+        let built = self.config().try_init(&device)?;
+        check_stored(&self.stored_params(&keys), &built.stored_params(&keys))?;
         let tensors = tensors(self.stored_params(&keys), directory.model_path())?;
         let has_positions = self.position_embeddings.is_some();
         directory.replace(fields, Vec::new(), tensors, |key| {

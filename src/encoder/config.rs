@@ -49,7 +49,7 @@ impl BertEncoderConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], naming the field, if a size is 0, the heads do not divide the hidden size, a dropout
+    /// [`Error::Config`], naming the field, if a size is 0 or too large for a matrix, the heads do not divide the hidden size, a dropout
     /// probability is not in [0, 1), `initializer_range` is not finite or negative, or `layer_norm_eps` is not finite
     /// and above 0. `max_position_embeddings` matters with relative positions only.
     pub fn validate(&self) -> Result<()> {
@@ -64,6 +64,10 @@ impl BertEncoderConfig {
             let is_used = field != "max_position_embeddings" || !self.position_embedding_type.has_table();
             if size == 0 && is_used {
                 return invalid(field, "is 0, but must be at least 1".into());
+            }
+            let values = size.checked_mul(self.hidden_size);
+            if field == "intermediate_size" && values.is_none_or(|values| values > isize::MAX as usize) {
+                return invalid(field, format!("is {size}, too many for a matrix in memory"));
             }
         }
         let is_relative = !self.position_embedding_type.has_table();

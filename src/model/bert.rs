@@ -97,7 +97,9 @@ impl BertModel {
     /// The config that builds a model of this shape.
     pub fn config(&self) -> BertModelConfig {
         let defaults = BertModelConfig::new(self.embeddings.config());
-        let Some(layer) = self.encoder.layers.first() else { return defaults };
+        let Some(layer) = self.encoder.layers.first() else {
+            return BertModelConfig { num_hidden_layers: 0, ..defaults };
+        };
         BertModelConfig {
             num_hidden_layers: self.encoder.layers.len(),
             num_attention_heads: layer.attention.num_attention_heads,

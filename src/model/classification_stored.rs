@@ -13,6 +13,9 @@ use crate::error::Result;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
+/// More labels than this would take gigabytes of names.
+const MAX_LABELS: usize = 1 << 20;
+
 /// What the keys of a classifier start with.
 const NAMESPACE: &str = "classifier.";
 
@@ -76,7 +79,13 @@ impl BertForTokenClassificationConfig {
 /// The names of a `config.json`: of `id2label`, or `num_labels` names without one, or two.
 fn names_of(fields: &Fields) -> Result<Vec<String>> {
     let Some(names) = fields.object("id2label")? else {
-        return Ok(numbered(fields.size("num_labels", 2)?));
+        let count = fields.size("num_labels", 2)?;
+        if count > MAX_LABELS {
+            let problem =
+                format!("is {count}, but at most {MAX_LABELS} labels can be without names in id2label");
+            return Err(fields.invalid("num_labels", problem));
+        }
+        return Ok(numbered(count));
     };
     let name = |id: usize| match names.get(&id.to_string()) {
         Some(Value::String(name)) => Ok(name.clone()),

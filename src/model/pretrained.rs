@@ -1,10 +1,11 @@
 //! Whole models from Hugging Face directories, and back.
 
+use super::bert::BertModel;
 use super::config::BertModelConfig;
 use super::keys::{ModelKeys, family_keys};
 use super::report::LoadReport;
 use super::stored::{Part, Stored};
-use crate::checkpoint::{Checkpoint, Directory, Fields, agree, filled, tensors, torch_name};
+use crate::checkpoint::{Checkpoint, Directory, Fields, agree, check_stored, filled, tensors, torch_name};
 use crate::embeddings::{PositionFill, VocabularyResize};
 use crate::error::{Error, Result};
 use burn::prelude::*;
@@ -138,7 +139,10 @@ pub trait PretrainedModel: Stored {
     /// # Errors
     ///
     /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained), and
-    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the directory holds a model of another kind.
+    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the family's encoder is not BERT's,
+    /// and [`Error::Config`](crate::Error::Config) or [`Error::Data`](crate::Error::Data) if the module's config does not
+    /// build the module, because its fields were changed: no layers, a head of another size, or a layer with ε, dropout
+    /// or attention heads of its own. Nothing is written then.
     fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         write(self, dir.as_ref())
     }
@@ -215,6 +219,26 @@ fn read<M: Stored>(model: &M, fields: &Fields, mut checkpoint: Checkpoint) -> Re
     Ok((model, LoadReport { missing, unused }))
 }
 
+/// Refuses layers with settings of their own, which a `config.json` cannot state.
+fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
+    let hidden = config.embeddings.hidden_dropout_prob;
+    for (i, layer) in bert.encoder.layers.iter().enumerate() {
+        let attention = &layer.attention;
+        for (field, found, stated) in [
+            ("hidden_dropout_prob", layer.dropout.prob, hidden),
+            ("attention_probs_dropout_prob", attention.dropout.prob, config.attention_probs_dropout_prob),
+            ("num_attention_heads", attention.num_attention_heads as f64, config.num_attention_heads as f64),
+        ] {
+            if found != stated {
+                let problem =
+                    format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
+                return Err(Error::Config { field, problem });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Saves a model into a directory.
 fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let directory = Directory::open(dir)?;
@@ -244,7 +268,17 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
     }
 
+    let config = model.stored_config();
+    let built = M::build(&config, &bert.embeddings.word_embeddings.weight.lazy_device())?;
+    check_layers(bert, M::bert_config(&config))?;
+    check_stored(&bert.body_params(&keys), &built.bert().body_params(&keys))?;
     let parts = model.parts(&keys);
+    for part in &parts {
+        // A part that a model lacks is missing when it is loaded.
+        let built: Vec<Part> = built.parts(&keys);
+        let expected = built.iter().find(|built| built.namespace == part.namespace);
+        check_stored(&part.params, expected.map_or(&[], |built| &built.params))?;
+    }
     let mut params = bert.body_params(&keys);
     let (mut namespaces, mut copies) = (Vec::new(), Vec::new());
     for Part { namespace, params: own, copies: of_own, .. } in parts {

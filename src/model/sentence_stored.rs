@@ -7,6 +7,7 @@ use super::sentence_embedding::{BertForSentenceEmbedding, BertForSentenceEmbeddi
 use super::stored::{Part, Stored, in_file, stored_head};
 use crate::checkpoint::{Fields, JsonFile, read_json};
 use crate::error::{Error, Result};
+use crate::regular_file;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -48,14 +49,14 @@ impl BertForSentenceEmbeddingConfig {
         let config = Self::new(BertModelConfig::from_fields(fields)?);
         let dir = fields.path().parent().unwrap_or(Path::new(""));
         let modules = dir.join(MODULES);
-        let config = if modules.is_file() {
+        let config = if regular_file::exists(&modules) {
             let (pooling, normalize) = modules_of(&modules, dir, config.bert.embeddings.hidden_size)?;
             config.with_pooling(pooling).with_normalize(normalize)
         } else {
             config.with_normalize(false)
         };
         let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
-        let transformer = names.map(|name| dir.join(name)).find(|path| path.is_file());
+        let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
         let config = match transformer {
             Some(path) => {
                 let fields = read_json(&path)?;
@@ -122,8 +123,19 @@ fn pooling_of(path: &Path, hidden_size: usize) -> Result<Pooling> {
         Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
         Some(mode) => vec![mode.as_str().unwrap_or("?")],
         None => {
-            let flags = config.iter().filter(|(name, _)| name.starts_with("pooling_mode_"));
-            flags.filter(|(_, value)| **value == Value::Bool(true)).map(|(name, _)| name.as_str()).collect()
+            let flags: Vec<_> = config.iter().filter(|(name, _)| name.starts_with("pooling_mode_")).collect();
+            if let Some((name, value)) = flags.iter().find(|(_, value)| !value.is_boolean()) {
+                return Err(invalid(
+                    "pooling_mode",
+                    format!("has {name} {value}, but it must be true or false"),
+                ));
+            }
+            let is_true = |(_, value): &&(&String, &Value)| **value == Value::Bool(true);
+            let names: Vec<&str> = flags.iter().filter(is_true).map(|(name, _)| name.as_str()).collect();
+            if names.is_empty() && !flags.is_empty() {
+                return Err(invalid("pooling_mode", "has no flag that is true; set one".into()));
+            }
+            names
         }
     };
     let supported = MODES.map(|(_, name, _)| name).join(", ");
@@ -143,7 +155,7 @@ fn pooling_of(path: &Path, hidden_size: usize) -> Result<Pooling> {
 
 /// Whether what is normalised are the sentences' vectors; without a config, they are.
 fn check_normalize(path: &Path) -> Result<()> {
-    if !path.is_file() {
+    if !regular_file::exists(path) {
         return Ok(());
     }
     let config: Map<String, Value> = read_json(path)?;
@@ -214,14 +226,14 @@ impl Stored for BertForSentenceEmbedding {
             files.push(file(Path::new(NORMALIZE).join("config.json"), normalize));
         }
         let transformer = dir.join(TRANSFORMER);
-        let mut fields: Map<String, Value> =
-            if transformer.is_file() { read_json(&transformer)? } else { Map::new() };
+        let is_there = regular_file::exists(&transformer);
+        let mut fields: Map<String, Value> = if is_there { read_json(&transformer)? } else { Map::new() };
         fields.remove("max_seq_length");
         fields.extend(config.max_seq_length.map(|length| ("max_seq_length".to_string(), json!(length))));
         if config.do_lower_case || fields.contains_key("do_lower_case") {
             fields.insert("do_lower_case".into(), json!(config.do_lower_case));
         }
-        if transformer.is_file() || !fields.is_empty() {
+        if is_there || !fields.is_empty() {
             files.push(file(TRANSFORMER.into(), fields.into()));
         }
         files.push(file(MODULES.into(), modules.into()));

@@ -60,6 +60,7 @@ mod resize_model;
 #[cfg(feature = "train")]
 mod run;
 #[cfg(feature = "checkpoint")]
+mod savable;
 mod save_masked_lm;
 #[cfg(feature = "checkpoint")]
 mod save_pretrained;

@@ -1,0 +1,192 @@
+//! What a `config.json` cannot state is not saved, and what cannot be built is not read.
+
+use crate::checkpoint_files::*;
+use burn::module::{Lora, Module, ParamGroup};
+use burn::prelude::*;
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
+    BertForSequenceClassificationConfig, BertModel, BertModelConfig, PretrainedModel,
+};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error, VocabularyResize};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn bert() -> BertModelConfig {
+    BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+        .with_num_hidden_layers(2)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(12)
+}
+
+fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap_or_default()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_model_that_its_config_does_not_build_is_not_saved_over_a_good_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = BertForMaskedLmConfig::new(bert()).init(&device());
+    model.save_pretrained(dir.path()).unwrap();
+    let before = files(dir.path());
+    let other = |config: BertModelConfig| config.init(&device());
+    let changes: [(&str, &dyn Fn(&mut BertForMaskedLm)); 9] = [
+        ("num_hidden_layers is 0", &|model| model.bert.encoder.layers.clear()),
+        ("position_embeddings", &|model| model.bert.embeddings.position_embeddings = None),
+        ("cls.predictions.bias has shape [20]", &|model| {
+            model.bert.embeddings.resize_vocabulary(&VocabularyResize::new(23)).unwrap();
+        }),
+        ("num_attention_heads is 4 in layer 1", &|model| {
+            let four = other(bert().with_num_attention_heads(4));
+            model.bert.encoder.layers[1].attention = four.encoder.layers[1].attention.clone();
+        }),
+        ("hidden_dropout_prob is 0.5 in layer 0", &|model| model.bert.encoder.layers[0].dropout.prob = 0.5),
+        ("attention_probs_dropout_prob is 0.25 in layer 1", &|model| {
+            model.bert.encoder.layers[1].attention.dropout.prob = 0.25;
+        }),
+        ("bert.encoder.layer.1.output.LayerNorm.weight belongs to a LayerNorm with ε 1e-5", &|model| {
+            let mut config = bert();
+            config.embeddings.layer_norm_eps = 1e-5;
+            model.bert.encoder.layers[1].output_layer_norm =
+                other(config).encoder.layers[1].output_layer_norm.clone();
+        }),
+        ("cls.predictions.transform.LayerNorm.weight belongs", &|model| {
+            let mut config = bert();
+            config.embeddings.layer_norm_eps = 1e-5;
+            model.head.layer_norm = other(config).embeddings.layer_norm;
+        }),
+        ("bert.encoder.layer.1.intermediate.dense.weight has shape [6, 8]", &|model| {
+            let narrow = other(bert().with_intermediate_size(6));
+            model.bert.encoder.layers[1] = narrow.encoder.layers[1].clone();
+        }),
+    ];
+    for (says, change) in changes {
+        let mut changed = model.clone();
+        change(&mut changed);
+        let error = changed.save_pretrained(dir.path()).unwrap_err();
+        assert!(error.to_string().contains(says), "{says}: {error}");
+        assert!(files(dir.path()) == before, "{says}");
+    }
+    // Layers may be removed: what is left is stated.
+    let mut shorter = model.clone();
+    shorter.bert.encoder.layers.pop();
+    shorter.save_pretrained(dir.path()).unwrap();
+    let (read, report) = BertForMaskedLm::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!((read.bert.config().num_hidden_layers, report.unused.len()), (1, 0));
+}
+
+#[test]
+fn an_input_layer_without_its_position_table_is_not_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut module = tiny().init(&device());
+    module.position_embeddings = None;
+    let error = module.save_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(&error, Error::Data { .. }), "{error}");
+    assert!(files(dir.path()).is_empty());
+}
+
+#[test]
+fn a_model_without_its_pooler_is_saved_and_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = BertModel { pooler: None, ..bert().init(&device()) };
+    model.save_pretrained(dir.path()).unwrap();
+    assert_eq!(BertModel::from_pretrained(dir.path(), &device()).unwrap().1.missing.len(), 2);
+}
+
+#[test]
+fn a_checkpoint_is_not_loaded_under_an_adapter() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = bert();
+    let model = config.init(&device());
+    model.save_pretrained(dir.path()).unwrap();
+    for parameter in ["word_embeddings.weight", "intermediate.weight"] {
+        let mut adapted = model
+            .clone()
+            .apply_lora(Lora::new(2, 4.0).set_param_group(ParamGroup::from_predicate(parameter)));
+        let error = adapted.load(dir.path()).unwrap_err();
+        assert!(matches!(&error, Error::Data { .. }), "{error}");
+        assert!(error.to_string().contains("has a LoRA adapter"), "{error}");
+    }
+}
+
+#[test]
+fn sizes_that_cannot_be_and_a_million_labels_without_names_are_errors() {
+    let of = |field: &str, value: Value| {
+        let mut fields = json!({
+            "model_type": "bert", "vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "intermediate_size": 12,
+        });
+        fields[field] = value;
+        folder(&[("config.json", fields.to_string().as_bytes())])
+    };
+    for (field, value) in [
+        ("num_labels", json!(1_000_000_000_000_u64)),
+        ("num_labels", json!(u64::MAX)),
+        ("num_labels", json!(0)),
+        ("intermediate_size", json!(u64::MAX)),
+        ("intermediate_size", json!(u64::MAX / 8)),
+        ("num_attention_heads", json!(0)),
+        ("num_attention_heads", json!(u64::MAX)),
+    ] {
+        let dir = of(field, value.clone());
+        let error = BertForSequenceClassificationConfig::from_pretrained(dir.path()).unwrap_err();
+        assert!(matches!(&error, Error::ConfigFile { .. }), "{field} {value}: {error}");
+    }
+    // As many layers as that are refused by the weights, before one is built.
+    let dir = of("num_hidden_layers", json!(u64::MAX));
+    bert().init(&device()).save_pretrained(dir.path().join("model")).unwrap();
+    fs::copy(dir.path().join("config.json"), dir.path().join("model/config.json")).unwrap();
+    assert!(BertModel::from_pretrained(dir.path().join("model"), &device()).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_called_modules_json_and_is_no_file_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = BertForSentenceEmbeddingConfig::new(bert()).with_normalize(true);
+    config.init(&device()).save_pretrained(dir.path()).unwrap();
+    for name in ["modules.json", "2_Normalize/config.json", "sentence_bert_config.json"] {
+        let path = dir.path().join(name);
+        let old = fs::read(&path).ok();
+        let _ = fs::remove_file(&path);
+        std::os::unix::fs::symlink("/nowhere/at/all", &path).unwrap();
+        BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err();
+        fs::remove_dir(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err();
+        assert!(error.to_string().contains("FIFO"), "{error}");
+        fs::remove_file(&path).unwrap();
+        old.map(|old| fs::write(&path, old).unwrap());
+    }
+    BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+}
+
+#[test]
+fn flags_of_a_pooling_are_true_or_false_and_one_is_true() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = BertForSentenceEmbeddingConfig::new(bert());
+    config.init(&device()).save_pretrained(dir.path()).unwrap();
+    let path = dir.path().join("1_Pooling/config.json");
+    for (flags, says) in [
+        (json!({"pooling_mode_cls_token": 1}), "pooling_mode_cls_token 1, but it must be true or false"),
+        (json!({"pooling_mode_cls_token": false, "pooling_mode_mean_tokens": false}), "no flag that is true"),
+    ] {
+        fs::write(&path, flags.to_string()).unwrap();
+        let error = BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let _ = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+}
