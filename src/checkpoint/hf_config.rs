@@ -194,7 +194,12 @@ impl Fields {
         }
     }
 
-    pub(crate) fn size(&self, field: &'static str, default: usize) -> Result<usize> {
+    /// A whole number, or `default` if the field is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ConfigFile`] if it is none.
+    pub fn size(&self, field: &'static str, default: usize) -> Result<usize> {
         match self.fields.get(field) {
             None => Ok(default),
             Some(value) => whole(value).ok_or_else(|| {
@@ -203,7 +208,12 @@ impl Fields {
         }
     }
 
-    pub(crate) fn number(&self, field: &'static str, default: f64) -> Result<f64> {
+    /// A number, or `default` if the field is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ConfigFile`] if it is none.
+    pub fn number(&self, field: &'static str, default: f64) -> Result<f64> {
         match self.fields.get(field) {
             None => Ok(default),
             Some(value) => value
@@ -236,7 +246,12 @@ impl Fields {
         self.fields.get(field).is_none_or(Value::is_null)
     }
 
-    pub(crate) fn text(&self, field: &'static str) -> Result<Option<&str>> {
+    /// A text; `None` if the field is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ConfigFile`] if it is none.
+    pub fn text(&self, field: &'static str) -> Result<Option<&str>> {
         match self.fields.get(field) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),

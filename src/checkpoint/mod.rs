@@ -20,7 +20,7 @@ mod write;
 
 pub(crate) use directory::Directory;
 pub(crate) use files::Checkpoint;
-pub(crate) use hf_config::Fields;
+pub use hf_config::Fields;
 pub(crate) use json::read_json;
 pub(crate) use keys::Keys;
 pub(crate) use load::agree;

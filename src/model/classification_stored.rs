@@ -166,7 +166,7 @@ impl Stored for BertForTokenClassification {
     const CLASS: Option<&'static str> = Some("ForTokenClassification");
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-        vec![Part::new(NAMESPACE, StoredParam::linear("classifier", &self.classifier))]
+        vec![Part::linear("classifier", &self.classifier)]
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The keys of embeddings, encoder, pooler and head.
+/// The keys of a checkpoint that is read or written: its model's prefix and its family's names.
 pub struct ModelKeys {
     pub(super) embeddings: Keys,
     /// What the keys of all but the head start with: `bert.`, or nothing.

@@ -91,9 +91,13 @@ mod sequence_classification;
 mod stored;
 mod token_classification;
 
+#[cfg(feature = "checkpoint")]
+pub use crate::checkpoint::Fields;
 pub use bert::{BertModel, BertModelOutput, BertPooler};
 pub use classification_batch::{SequenceClassificationBatch, TokenClassificationBatch};
 pub use config::BertModelConfig;
+#[cfg(feature = "checkpoint")]
+pub use keys::ModelKeys;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput};
 pub use masked_lm_batch::MaskedLmBatch;
 pub use masked_lm_head::MaskedLmHead;
@@ -111,6 +115,8 @@ pub use sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
     SequenceClassificationHead, SequenceClassifierOutput,
 };
+#[cfg(feature = "checkpoint")]
+pub use stored::{Part, Stored};
 pub use token_classification::{
     BertForTokenClassification, BertForTokenClassificationConfig, TokenClassifierOutput,
 };

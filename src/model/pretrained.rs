@@ -277,7 +277,7 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         // A part that a model lacks is missing when it is loaded.
         let built: Vec<Part> = built.parts(&keys);
         let expected = built.iter().find(|built| built.namespace == part.namespace);
-        check_stored(&part.params, expected.map_or(&[], |built| &built.params))?;
+        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
     }
     let mut params = bert.body_params(&keys);
     let (mut namespaces, mut copies) = (Vec::new(), Vec::new());

@@ -6,12 +6,108 @@ use super::keys::{ModelKeys, family_keys};
 use crate::checkpoint::{Fields, JsonFile, StoredParam};
 use crate::embeddings::VocabularyResize;
 use crate::error::{Error, Result};
-use burn::module::Module;
+use burn::module::{Module, Param};
+use burn::nn::Linear;
 use burn::prelude::*;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A model of this crate that transformers has a class for.
+/// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
+///
+/// A head of one's own, here two tasks on one [`BertModel`]:
+///
+/// ```
+/// use burn::module::Module;
+/// use burn::nn::{Linear, LinearConfig};
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertModel, BertModelConfig, Fields, ModelKeys, Part, PretrainedModel, Stored};
+/// use burn_bert::{BertEmbeddingsConfig, Result};
+///
+/// #[derive(Module, Debug)]
+/// struct IntentAndSlots {
+///     bert: BertModel,
+///     intent: Linear, // of the pooler's output
+///     slots: Linear,  // of each token
+/// }
+///
+/// struct IntentAndSlotsConfig {
+///     bert: BertModelConfig,
+///     num_intents: usize,
+///     num_slots: usize,
+/// }
+///
+/// impl Stored for IntentAndSlots {
+///     type Config = IntentAndSlotsConfig;
+///     const CLASS: Option<&'static str> = Some("ForIntentAndSlots");
+///
+///     fn config_of(fields: &Fields) -> Result<IntentAndSlotsConfig> {
+///         Ok(IntentAndSlotsConfig {
+///             bert: BertModelConfig::from_fields(fields)?,
+///             num_intents: fields.size("num_intents", 2)?,
+///             num_slots: fields.size("num_slots", 2)?,
+///         })
+///     }
+///
+///     fn bert_config(config: &IntentAndSlotsConfig) -> &BertModelConfig {
+///         &config.bert
+///     }
+///
+///     fn build(config: &IntentAndSlotsConfig, device: &Device) -> Result<Self> {
+///         let linear = |outputs| LinearConfig::new(config.bert.embeddings.hidden_size, outputs).init(device);
+///         Ok(Self {
+///             bert: config.bert.try_init(device)?,
+///             intent: linear(config.num_intents),
+///             slots: linear(config.num_slots),
+///         })
+///     }
+///
+///     fn stored_config(&self) -> IntentAndSlotsConfig {
+///         let outputs = |linear: &Linear| linear.weight.lazy_shape()[1];
+///         IntentAndSlotsConfig {
+///             bert: self.bert.config(),
+///             num_intents: outputs(&self.intent),
+///             num_slots: outputs(&self.slots),
+///         }
+///     }
+///
+///     fn bert(&self) -> &BertModel {
+///         &self.bert
+///     }
+///
+///     fn bert_mut(&mut self) -> &mut BertModel {
+///         &mut self.bert
+///     }
+///
+///     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+///         let heads = [Part::linear("intent", &self.intent), Part::linear("slots", &self.slots)];
+///         self.bert.pooler_part(keys).into_iter().chain(heads).collect()
+///     }
+///
+///     fn head_fields(&self) -> Vec<(&'static str, serde_json::Value)> {
+///         let config = self.stored_config();
+///         vec![("num_intents", config.num_intents.into()), ("num_slots", config.num_slots.into())]
+///     }
+/// }
+///
+/// let device = Device::default();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let dir = tempfile::tempdir()?;
+/// bert.init(&device).save_pretrained(dir.path())?;
+///
+/// // The heads are new, and reported; what is saved then is complete.
+/// let config = IntentAndSlotsConfig { bert, num_intents: 3, num_slots: 5 };
+/// let (model, report) = IntentAndSlots::from_pretrained_with(&config, dir.path(), &device)?;
+/// assert_eq!(report.missing, ["intent.weight", "intent.bias", "slots.weight", "slots.bias"]);
+/// model.save_pretrained(dir.path())?;
+/// let (loaded, report) = IntentAndSlots::from_pretrained(dir.path(), &device)?;
+/// assert!(report.is_complete() && report.unused.is_empty());
+/// let values = |model: &IntentAndSlots| model.slots.weight.val().into_data();
+/// assert_eq!(values(&loaded), values(&model));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Stored: Module {
     /// The model's config.
     type Config;
@@ -100,13 +196,28 @@ pub struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
+    /// A linear layer: `name.weight`, stored as [outputs, inputs], and `name.bias`.
+    pub fn linear(name: &str, linear: &'a Linear) -> Self {
+        Self::new(format!("{name}."), StoredParam::linear(name, linear))
+    }
+
+    /// A table under a key of its own.
+    pub fn table(key: &str, table: &'a Param<Tensor<2>>) -> Self {
+        Self::new(key, [StoredParam::table(key, table)])
+    }
+
     pub(super) fn new(namespace: impl Into<String>, params: impl Into<Vec<StoredParam<'a>>>) -> Self {
         Self { namespace: namespace.into(), params: params.into(), equal: Vec::new(), copies: Vec::new() }
     }
 }
 
 impl BertModelConfig {
-    pub(super) fn from_fields(fields: &Fields) -> Result<Self> {
+    /// The config in a `config.json`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_pretrained`](Self::from_pretrained).
+    pub fn from_fields(fields: &Fields) -> Result<Self> {
         family_keys(fields.family()?, fields.path())?;
         if let Some(activation) = fields.text("hidden_act")?.filter(|&activation| activation != "gelu") {
             let problem = format!("is {activation:?}, but the model's activation is \"gelu\", the exact one");
@@ -181,7 +292,8 @@ impl BertModel {
         params
     }
 
-    pub(super) fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
+    /// The pooler, if there is one, for the [parts](Stored::parts) of a head that reads its output.
+    pub fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
         let pooler = self.pooler.as_ref()?;
         let namespace = keys.pooler();
         let params = StoredParam::linear(&format!("{namespace}dense"), &pooler.dense);
