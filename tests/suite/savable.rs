@@ -171,7 +171,8 @@ fn what_is_called_modules_json_and_is_no_file_is_an_error() {
         fs::remove_file(&path).unwrap();
         old.map(|old| fs::write(&path, old).unwrap());
     }
-    BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    let (_, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    assert!(report.is_complete(), "{report}");
 }
 
 #[test]
