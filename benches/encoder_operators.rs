@@ -7,7 +7,7 @@ use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::module::layer_norm;
-use burn_bert::functional::{Norm, add_layer_norm, attention, bias_gelu};
+use burn_bert::functional::{Norm, Sequences, add_layer_norm, attention, bias_gelu};
 use divan::Bencher;
 
 fn main() {
@@ -74,7 +74,10 @@ fn activation(path: Path, [x]: [Tensor<2>; 1], [bias]: [Tensor<1>; 1]) -> Tensor
 
 fn attend(path: Path, rows: [Tensor<2>; 3]) -> Tensor<2> {
     match path {
-        Path::Fused => attention(rows, &[SEQ; BATCH], HEADS, None, DROPOUT),
+        Path::Fused => {
+            let sequences = Sequences::new(vec![SEQ; BATCH], &rows[0].device());
+            attention(rows, &sequences, HEADS, None, DROPOUT)
+        }
         Path::Composed => {
             let split = |rows: Tensor<2>| rows.reshape([BATCH, SEQ, HEADS, HIDDEN / HEADS]).swap_dims(1, 2);
             let [query, key, value] = rows.map(split);

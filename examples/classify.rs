@@ -48,7 +48,7 @@ fn main() -> Result<()> {
             return Ok(());
         }
         let TextBatch { input, padding } = tokenizer.batch(&tokenizer.encode_batch(&texts)?, &device)?;
-        let logits = model.try_logits(&input, padding.as_ref())?; // [B, labels]
+        let logits = model.logits(&input, padding.as_ref())?; // [B, labels]
         let logits: Vec<f64> = logits.into_data().iter().collect();
         let mut output = stdout().lock();
         for (logits, text) in logits.chunks(model.id2label().len()).zip(&texts) {

@@ -47,7 +47,7 @@ impl Embedder {
     fn embed(&self, sentences: &[String]) -> Result<Vec<Vec<f32>>> {
         let encodings = self.tokenizer.encode_batch(sentences)?;
         let TextBatch { input, padding } = self.tokenizer.batch(&encodings, &self.device)?;
-        let vectors = self.model.try_embed(&input, padding.as_ref())?; // [B, H]
+        let vectors = self.model.embed(&input, padding.as_ref())?; // [B, H]
         let [_, hidden_size] = vectors.dims();
         let values: Vec<f32> = vectors.into_data().iter().collect();
         Ok(values.chunks(hidden_size).map(<[f32]>::to_vec).collect())

@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     let output = model.bert.try_forward(&batch.input, batch.padding.as_ref())?;
     let hidden = output.last_hidden_state.squeeze_dim::<2>(0); // [S, H]
     let places = Tensor::<1, Int>::from_data(places.as_slice(), &device);
-    let probabilities = softmax(model.logits(hidden.select(0, places)), 1); // [N, V]
+    let probabilities = softmax(model.scores(hidden.select(0, places))?, 1); // [N, V]
     let [masks, vocab_size] = probabilities.dims();
     let (best, words) = probabilities.topk_with_indices(args.top.min(vocab_size), 1);
     let best: Vec<f32> = best.into_data().iter().collect();

@@ -48,7 +48,7 @@
 //!
 //! let encodings = tokenizer.encode_batch(&["A first sentence.", "And a second one."])?;
 //! let batch = tokenizer.batch(&encodings, &device)?;
-//! let vectors = model.try_embed(&batch.input, batch.padding.as_ref())?; // [2, H]
+//! let vectors = model.embed(&batch.input, batch.padding.as_ref())?; // [2, H]
 //! # let _ = vectors;
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
@@ -66,7 +66,7 @@
 //! | [`sparse`] | training steps whose cost follows the batch, not the vocabulary |
 //! | [`functional`] | the fused operators on tensors |
 //! | `remote` | workers: the devices of other machines |
-//! | [`gradcheck`] | the gradient of any Burn module against central differences |
+//! | `gradcheck` | the gradient of any Burn module against central differences |
 //!
 //! # Features
 //!
@@ -74,6 +74,7 @@
 //! |---|---|
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
 //! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
+//! | `gradcheck` (default) | the checker of gradients, [burn-gradcheck](https://docs.rs/burn-gradcheck) |
 //! | `tokenizers` | text to batches, as transformers' tokenizers |
 //! | `train` | Burn's trainer |
 //! | `remote` | training on several machines, through Burn's remote devices |
@@ -91,6 +92,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod cast;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
 mod embeddings;
@@ -106,8 +108,9 @@ pub mod sparse;
 pub mod text;
 pub mod training;
 
+#[cfg(feature = "gradcheck")]
 pub use burn_gradcheck as gradcheck;
-pub use burn_gradcheck::cast_module;
+pub use cast::cast_module;
 pub use embeddings::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, IntoIds, LayerNorm,
     NewRows, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig,

@@ -41,14 +41,30 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A file of a tokenizer or of labelled texts.
+///
+/// # Errors
+///
+/// Those of [`read`], and [`Error::File`] if it has more than 4 GiB.
+#[cfg(feature = "tokenizers")]
+pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>> {
+    const MAX: u64 = 4 << 30;
+    let size = open(path)?.metadata().map_err(|source| Error::reading(path, source))?.len();
+    if size > MAX {
+        let problem = format!("has {size} bytes, but at most 4 GiB are read into memory; split it");
+        return Err(Error::file(path, problem));
+    }
+    read(path, MAX)
+}
+
 /// The text of a file, without a byte order mark.
 ///
 /// # Errors
 ///
-/// Those of [`read`], and [`Error::NotUtf8`].
+/// Those of [`read_whole`], and [`Error::NotUtf8`].
 #[cfg(feature = "tokenizers")]
 pub(crate) fn read_text(path: &Path) -> Result<String> {
-    let mut text = String::from_utf8(read(path, u64::MAX)?).map_err(|error| {
+    let mut text = String::from_utf8(read_whole(path)?).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
         Error::NotUtf8 { path: path.to_path_buf(), line, offset: offset as u64 }

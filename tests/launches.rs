@@ -157,4 +157,4 @@ fn a_layer_takes_fewer_launches_than_the_reference() {
 }
 
 /// With shorter sequences in the batch.
-const LAYER: usize = 80;
+const LAYER: usize = 102;

@@ -11,7 +11,9 @@ use burn::nn::LinearConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn_bert::functional::{Norm, add_layer_norm, attention, bias_gelu, cross_entropy, on_reference_path};
+use burn_bert::functional::{
+    Norm, Sequences, add_layer_norm, attention, bias_gelu, cross_entropy, on_reference_path,
+};
 use burn_bert::optim::{AdamWConfig, ClippedAdamW};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use counting_allocator::{Counting, count};
@@ -109,7 +111,7 @@ fn encoder_operators_hold_less_than_their_references() {
     let operators: [(&str, &dyn Fn() -> Tensor<2>); 3] = [
         ("attention", &|| {
             let all = [rows.clone(), rows.clone(), rows.clone()];
-            attention(all, &[length; 8], 4, None, 0.0)
+            attention(all, &Sequences::new(vec![length; 8], &device), 4, None, 0.0)
         }),
         ("bias_gelu", &|| bias_gelu(rows.clone(), vector.clone())),
         ("add_layer_norm", &|| add_layer_norm(rows.clone(), Some(vector.clone()), rows.clone(), norm(), 0.0)),

@@ -17,6 +17,7 @@ mod trial;
 
 use burn::prelude::*;
 use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use devices::Candidate;
 use std::error::Error;
 use std::process::ExitCode;
@@ -26,23 +27,27 @@ use trial::{Outcome, Size, Workload};
 #[derive(Parser)]
 struct Args {
     /// Rows of the word table [default: 30522, or 2000 on a software adapter].
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one())]
     vocab_size: Option<usize>,
     /// Length of the vectors [default: 768, or 128 on a software adapter].
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one())]
     hidden_size: Option<usize>,
     /// Sequences in the batch.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = at_least_one())]
     batch: usize,
     /// Tokens in a sequence.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = at_least_one())]
     seq: usize,
     /// Timed rounds, of which the median is shown; one round before them is not timed.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     rounds: usize,
     /// Seed of the parameters.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+}
+
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 impl Args {
@@ -91,6 +96,7 @@ fn compare(args: &Args) -> Result<bool, Box<dyn Error>> {
             }
         };
         let size = args.size(candidate.is_software(&device));
+        size.check()?;
         if !references.iter().any(|(known, ..)| *known == size) {
             let device = first.open()?;
             let workload = Workload::build(size, args.seed, &device)?;

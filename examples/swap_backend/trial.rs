@@ -19,6 +19,21 @@ pub struct Size {
     pub seq: usize,
 }
 
+impl Size {
+    /// Values of a table or a batch at most: 8 GiB.
+    const MOST: usize = 1 << 31;
+
+    /// Refuses what does not fit in memory before any of it is made.
+    pub fn check(&self) -> Result<(), Box<dyn Error>> {
+        let rows = self.vocab.max(self.batch.saturating_mul(self.seq));
+        if rows.saturating_mul(self.hidden) <= Self::MOST {
+            return Ok(());
+        }
+        Err(format!("{rows} vectors of length {} are too many; at most {} values", self.hidden, Self::MOST)
+            .into())
+    }
+}
+
 /// The same model and batch for every device.
 pub struct Workload {
     config: BertEmbeddingsConfig,

@@ -4,9 +4,11 @@ use super::config::{PositionEmbeddingType, check_dropout};
 use super::input::{BertEmbeddingsInput, Words};
 use super::layer_norm::{LayerNorm, check_epsilon};
 use super::module::BertEmbeddings;
+use super::token_embedding::TokenEmbedding;
 use crate::error::{Error, Result};
 use crate::operator::dtype::computed_in;
 use burn::module::Param;
+use burn::nn::Linear;
 use burn::prelude::*;
 use burn::tensor::DType;
 
@@ -33,13 +35,9 @@ impl BertEmbeddings {
                 expected: format!("[B, S, {hidden}]"),
             });
         }
-        self.check_params(hidden, &device)?;
+        self.check_params()?;
         let Words::Embeds(embeds) = input.words() else { return Ok(()) };
-        let expected = dtype(&self.token_type_embeddings.weight);
-        match embeds.dtype() {
-            found if found == expected => Ok(()),
-            found => Err(Error::DTypeMismatch { input: "inputs_embeds", found, expected }),
-        }
+        check_beside("inputs_embeds", embeds.dtype(), device, &self.word_embeddings)
     }
 
     /// Whether there is a position table if and only if the scheme needs one, with the padding row that it needs.
@@ -70,62 +68,96 @@ impl BertEmbeddings {
         }
     }
 
-    /// Whether all parameters are on `device`, have vectors of length `hidden`, and matching dtypes.
-    fn check_params(&self, hidden: usize, device: &Device) -> Result<()> {
+    /// Whether the parameters fit the word table.
+    fn check_params(&self) -> Result<()> {
+        let words = &self.word_embeddings;
         let tables = [
-            ("token_type_embeddings.weight", "T", Some(&self.token_type_embeddings)),
-            ("position_embeddings.weight", "P", self.position_embeddings.as_ref()),
+            ("token_type_embeddings.weight", Some(&self.token_type_embeddings)),
+            ("position_embeddings.weight", self.position_embeddings.as_ref()),
         ];
-        let words = dtype(&self.word_embeddings.weight);
-        for (name, rows, table) in tables {
+        for (name, table) in tables {
             let Some(table) = table else { continue };
-            let [_, width] = table.dims();
-            if width != hidden {
-                let expected = format!("[{rows}, {hidden}]");
-                return Err(Error::ShapeMismatch { input: name, found: table.dims().to_vec(), expected });
-            }
-            check_param(name, &table.weight, device, &[words])?;
+            check_param(name, &table.weight, [table.num_embeddings(), words.embedding_dim()], words)?;
         }
-        let statistics = computed_in(words);
-        let LayerNorm { gamma, beta, .. } = &self.layer_norm;
-        for (name, param) in [("layer_norm.gamma", Some(gamma)), ("layer_norm.beta", beta.as_ref())] {
-            let Some(param) = param else { continue };
-            let found = param.lazy_shape();
-            if found[0] != hidden {
-                let expected = format!("[{hidden}]");
-                return Err(Error::ShapeMismatch { input: name, found: found.to_vec(), expected });
-            }
-            check_param(name, param, device, &[words, statistics])?;
-        }
-        check_epsilon(self.layer_norm_eps(), words)
+        self.layer_norm.check(["layer_norm.gamma", "layer_norm.beta"], words)
     }
 }
 
-/// Whether a parameter is on `device` and of one of the dtypes; an error names the first.
-fn check_param<const D: usize>(
+impl LayerNorm {
+    /// Whether γ and β fit the word table, in its dtype or that of its statistics, and ε is above 0 there.
+    pub(crate) fn check(&self, names: [&'static str; 2], words: &TokenEmbedding) -> Result<()> {
+        let wide = computed_in(dtype(&words.weight));
+        for (name, param) in names.into_iter().zip([&self.gamma].into_iter().chain(&self.beta)) {
+            check_shape(name, param, [words.embedding_dim()])?;
+            let found = dtype(param);
+            let found = if found == wide { dtype(&words.weight) } else { found };
+            check_beside(name, found, param.lazy_device(), words)?;
+        }
+        check_epsilon(self.epsilon(), dtype(&words.weight))
+    }
+}
+
+/// Whether a linear layer fits the word table and has as many inputs and outputs.
+pub(crate) fn check_linear(
+    name: &'static str,
+    linear: &Linear,
+    shape: [usize; 2],
+    words: &TokenEmbedding,
+) -> Result<()> {
+    check_param(name, &linear.weight, shape, words)?;
+    linear.bias.iter().try_for_each(|bias| check_param(name, bias, [shape[1]], words))
+}
+
+/// Whether a parameter has this shape, the dtype of the word table, and its device.
+pub(crate) fn check_param<const D: usize>(
     name: &'static str,
     param: &Param<Tensor<D>>,
-    device: &Device,
-    dtypes: &[DType],
+    shape: [usize; D],
+    words: &TokenEmbedding,
 ) -> Result<()> {
-    let (found_device, found) = (param.lazy_device(), dtype(param));
-    if found_device != *device {
-        return Err(Error::device_mismatch(name, found_device, device.clone()));
-    }
-    if !dtypes.contains(&found) {
-        return Err(Error::DTypeMismatch { input: name, found, expected: dtypes[0] });
+    check_shape(name, param, shape)?;
+    check_beside(name, dtype(param), param.lazy_device(), words)
+}
+
+fn check_shape<const D: usize>(
+    input: &'static str,
+    param: &Param<Tensor<D>>,
+    shape: [usize; D],
+) -> Result<()> {
+    let found = param.lazy_shape().to_vec();
+    if found != shape {
+        return Err(Error::ShapeMismatch { input, found, expected: format!("{shape:?}") });
     }
     Ok(())
 }
 
+/// Whether a tensor of this dtype and device can be computed with beside the word table.
+pub(crate) fn check_beside(
+    input: &'static str,
+    found: DType,
+    device: Device,
+    words: &TokenEmbedding,
+) -> Result<()> {
+    let expected = words.weight.lazy_device();
+    if device != expected {
+        return Err(Error::device_mismatch(input, device, expected));
+    }
+    let expected = dtype(&words.weight);
+    if found != expected {
+        return Err(Error::DTypeMismatch { input, found, expected });
+    }
+    Ok(())
+}
+
+/// Whether a parameter holds quantised values. Does not initialise it.
+pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    param.is_initialized() && matches!(param.base().dtype(), DType::QFloat(_))
+}
+
 /// The dtype that a parameter is read in. Does not initialise it.
 pub(crate) fn dtype<const D: usize>(param: &Param<Tensor<D>>) -> DType {
-    let default = || param.lazy_device().settings().float_dtype.into();
-    if !param.is_initialized() {
-        return default();
+    if !param.is_initialized() || is_quantized(param) {
+        return param.lazy_device().settings().float_dtype.into();
     }
-    match param.base().dtype() {
-        DType::QFloat(_) => default(),
-        dtype => dtype,
-    }
+    param.base().dtype()
 }

@@ -30,23 +30,17 @@ mod sealed {
         }
     }
 
-    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>> IntoIds<I> for &[R] {
-        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
-            Ids::from_rows(name, self, device)
-        }
+    macro_rules! rows {
+        ($($rows:ty $(, $length:ident)?;)*) => {$(
+            impl<I: Copy + TryInto<i32>, R: AsRef<[I]> $(, const $length: usize)?> IntoIds<I> for &$rows {
+                fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
+                    Ids::from_rows(name, self, device)
+                }
+            }
+        )*};
     }
 
-    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>, const B: usize> IntoIds<I> for &[R; B] {
-        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
-            Ids::from_rows(name, self, device)
-        }
-    }
-
-    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>> IntoIds<I> for &Vec<R> {
-        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
-            Ids::from_rows(name, self, device)
-        }
-    }
+    rows! { [R]; [R; B], B; Vec<R>; }
 }
 
 /// Ids on a device, [B, S], with a copy on the host from which they are checked.
@@ -58,31 +52,8 @@ mod sealed {
 pub struct Ids {
     name: &'static str,
     tensor: Tensor<2, Int>,
-    host: Host,
-}
-
-#[derive(Clone, Debug)]
-enum Host {
-    /// The values, read back at most once.
-    Copy(Arc<OnceLock<HostIds>>),
-    /// The caller guarantees the range.
-    Unchecked,
-}
-
-/// A row-major copy of the ids, with the extremes that decide whether a table has all of them.
-#[derive(Debug)]
-struct HostIds {
-    values: Vec<i64>,
-    smallest: i64,
-    largest: i64,
-}
-
-impl HostIds {
-    fn new(values: Vec<i64>) -> Self {
-        let smallest = values.iter().copied().min().unwrap_or(0);
-        let largest = values.iter().copied().max().unwrap_or(0);
-        Self { values, smallest, largest }
-    }
+    /// Row-major, read back at most once for all clones; `None` where the caller guarantees the range.
+    host: Option<Arc<OnceLock<Vec<i64>>>>,
 }
 
 impl Ids {
@@ -95,7 +66,7 @@ impl Ids {
             DType::I8 | DType::U8 | DType::I16 | DType::U16 => tensor.cast(IntDType::I32),
             _ => tensor,
         };
-        Self { name, tensor, host: Host::Copy(Arc::default()) }
+        Self { name, tensor, host: Some(Arc::default()) }
     }
 
     /// Ids from the host, one slice per sequence.
@@ -129,8 +100,7 @@ impl Ids {
     ) -> Self {
         let device = device.clone().without_autodiff();
         let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
-        let host = OnceLock::from(HostIds::new(values));
-        Self { name, tensor, host: Host::Copy(Arc::new(host)) }
+        Self { name, tensor, host: Some(Arc::new(values.into())) }
     }
 
     pub(crate) fn tensor(&self) -> Tensor<2, Int> {
@@ -144,20 +114,20 @@ impl Ids {
     /// A copy of the ids on the host, row-major; waits for the device where they came as a tensor.
     pub(crate) fn to_host(&self) -> Result<Vec<i64>> {
         match self.host()? {
-            Some(host) => Ok(host.values.clone()),
+            Some(values) => Ok(values.to_vec()),
             None => self.read_back(),
         }
     }
 
     pub(crate) fn unchecked(self) -> Self {
-        Self { host: Host::Unchecked, ..self }
+        Self { host: None, ..self }
     }
 
     /// The same ids, checked from now on even if they were unchecked: for code that reads them anyway.
     pub(crate) fn checked(&self) -> Self {
         match &self.host {
-            Host::Copy(_) => self.clone(),
-            Host::Unchecked => Self::from_tensor(self.name, self.tensor.clone()),
+            Some(_) => self.clone(),
+            None => Self::from_tensor(self.name, self.tensor.clone()),
         }
     }
 
@@ -167,19 +137,15 @@ impl Ids {
 
     /// Whether `table`, of `rows` rows, has a row for every id.
     pub(crate) fn check(&self, table: EmbeddingTable, rows: usize) -> Result<()> {
-        let Some(host) = self.host()? else { return Ok(()) };
-        let valid = |id: i64| usize::try_from(id).is_ok_and(|id| id < rows);
-        if valid(host.smallest) && valid(host.largest) {
-            return Ok(());
+        let ids = self.host()?.unwrap_or_default();
+        let is_valid = |id: i64| usize::try_from(id).is_ok_and(|id| id < rows);
+        match ids.iter().position(|&id| !is_valid(id)) {
+            Some(at) => {
+                let index = unravel(at, &self.dims());
+                Err(Error::IdOutOfRange { input: self.name, index, id: ids[at], table, rows })
+            }
+            None => Ok(()),
         }
-        let first = host.values.iter().position(|&id| !valid(id)).expect("an extreme is among the ids");
-        Err(Error::IdOutOfRange {
-            input: self.name,
-            index: unravel(first, &self.dims()),
-            id: host.values[first],
-            table,
-            rows,
-        })
     }
 
     /// The largest number of ids in one sequence that are not `id`, and the sequence; `None` where unchecked.
@@ -187,18 +153,17 @@ impl Ids {
         let [_, columns] = self.dims();
         let Some(host) = self.host()? else { return Ok(None) };
         let count = |row: &[i64]| row.iter().filter(|&&found| found != id as i64).count();
-        let lengths = host.values.chunks(columns).map(count).enumerate();
+        let lengths = host.chunks(columns).map(count).enumerate();
         Ok(lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length))
     }
 
     /// The copy on the host; `None` where unchecked.
-    fn host(&self) -> Result<Option<&HostIds>> {
-        let Host::Copy(copy) = &self.host else { return Ok(None) };
-        if let Some(host) = copy.get() {
-            return Ok(Some(host));
+    fn host(&self) -> Result<Option<&[i64]>> {
+        let Some(copy) = &self.host else { return Ok(None) };
+        if copy.get().is_none() {
+            let _ = copy.set(self.read_back()?);
         }
-        let host = HostIds::new(self.read_back()?);
-        Ok(Some(copy.get_or_init(|| host)))
+        Ok(copy.get().map(Vec::as_slice))
     }
 
     fn read_back(&self) -> Result<Vec<i64>> {
@@ -241,7 +206,7 @@ mod tests {
     use super::*;
 
     fn is_read(ids: &Ids) -> bool {
-        matches!(&ids.host, Host::Copy(host) if host.get().is_some())
+        ids.host.as_ref().is_some_and(|host| host.get().is_some())
     }
 
     #[test]

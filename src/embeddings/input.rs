@@ -23,8 +23,8 @@ use burn::prelude::*;
 /// # Checks
 ///
 /// Shapes and devices are checked here. [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward) checks that
-/// its tables have a row for every id: ids from the host by the smallest and largest, which were recorded with them,
-/// without touching the device; ids from tensors by reading them back, once for all clones of this input.
+/// its tables have a row for every id: ids from the host by the copy that was kept, without touching the device; ids
+/// from tensors by reading them back, once for all clones of this input.
 /// [`unchecked_ids`](Self::unchecked_ids) skips the check.
 #[derive(Clone, Debug)]
 pub struct BertEmbeddingsInput {
@@ -113,10 +113,6 @@ impl BertEmbeddingsInput {
     /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
     pub fn with_token_type_ids<I>(self, token_type_ids: impl IntoIds<I>) -> Result<Self> {
         let ids = token_type_ids.into_ids("token_type_ids", &self.device())?;
-        self.with_token_types(ids)
-    }
-
-    fn with_token_types(self, ids: Ids) -> Result<Self> {
         self.check_device("token_type_ids", &ids)?;
         let [batch, seq] = self.dims();
         if ids.dims() != [batch, seq] {
@@ -138,10 +134,6 @@ impl BertEmbeddingsInput {
     /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
     pub fn with_position_ids<I>(self, position_ids: impl IntoIds<I>) -> Result<Self> {
         let ids = position_ids.into_ids("position_ids", &self.device())?;
-        self.with_positions(ids)
-    }
-
-    fn with_positions(self, ids: Ids) -> Result<Self> {
         self.check_device("position_ids", &ids)?;
         let [batch, seq] = self.dims();
         if ids.dims() != [batch, seq] && ids.dims() != [1, seq] {
@@ -175,27 +167,27 @@ impl BertEmbeddingsInput {
     /// and for an `AfterPadding` position past its table, Flex's kernel panics and names the id; everything else takes
     /// the nearest row that exists. No memory outside a table is ever read or written.
     pub fn unchecked_ids(self) -> Self {
+        self.map_ids(Ids::unchecked)
+    }
+
+    fn map_ids(self, map: impl Fn(Ids) -> Ids) -> Self {
         Self {
             words: match self.words {
-                Words::Ids(ids) => Words::Ids(ids.unchecked()),
+                Words::Ids(ids) => Words::Ids(map(ids)),
                 embeds => embeds,
             },
-            token_type_ids: self.token_type_ids.map(Ids::unchecked),
-            position_ids: self.position_ids.map(Ids::unchecked),
+            token_type_ids: self.token_type_ids.map(&map),
+            position_ids: self.position_ids.map(&map),
             ..self
         }
     }
 
     /// Moves the batch to another device. Ids that were read or checked are not read again.
     pub fn to_device(self, device: &Device) -> Self {
-        Self {
-            words: match self.words {
-                Words::Ids(ids) => Words::Ids(ids.to_device(device)),
-                Words::Embeds(embeds) => Words::Embeds(embeds.to_device(device)),
-            },
-            token_type_ids: self.token_type_ids.map(|ids| ids.to_device(device)),
-            position_ids: self.position_ids.map(|ids| ids.to_device(device)),
-            ..self
+        let moved = self.map_ids(|ids| ids.to_device(device));
+        match moved.words {
+            Words::Embeds(embeds) => Self { words: Words::Embeds(embeds.to_device(device)), ..moved },
+            Words::Ids(_) => moved,
         }
     }
 

@@ -146,11 +146,6 @@ impl BertEmbeddings {
         self.config.position_embedding_type
     }
 
-    /// ε under the root of LayerNorm: that of the field [`layer_norm`](Self::layer_norm).
-    pub fn layer_norm_eps(&self) -> f64 {
-        self.layer_norm.epsilon()
-    }
-
     /// The config that builds a module of this shape.
     ///
     /// Sizes, padding index, ε and dropout are those that the module has now; `max_position_embeddings` is the
@@ -174,7 +169,7 @@ impl BertEmbeddings {
             max_position_embeddings: positions.unwrap_or(self.config.max_position_embeddings),
             type_vocab_size: self.token_type_embeddings.num_embeddings(),
             pad_token_id: position_padding.or(self.word_embeddings.padding_idx),
-            layer_norm_eps: self.layer_norm_eps(),
+            layer_norm_eps: self.layer_norm.epsilon(),
             hidden_dropout_prob: self.dropout.prob,
             ..self.config.clone()
         }

@@ -1,8 +1,8 @@
 //! Growing and shrinking the tables of a trained layer, keeping what was learned.
 
+use super::check::is_quantized;
 use super::initializer::EmbeddingInitializer;
 use super::module::BertEmbeddings;
-use super::quantization::is_quantized;
 use super::token_embedding::TokenEmbedding;
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::module::{Param, ParamId};

@@ -60,14 +60,14 @@ impl BertSelfAttention {
         let all = [&self.query, &self.key, &self.value].map(|linear| linear.forward(rows.clone()));
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
         let Some(positions) = &self.relative_positions else {
-            return attention(all, &packing.lengths, heads, None, dropout);
+            return attention(all, &packing.sequences, heads, None, dropout);
         };
         // Distances are those of places, so padding between tokens counts.
         let [query, key, value] = all.map(|rows| packing.unpack(rows)); // [B, S, H]
         let bias = packing.mask_keys(positions.bias(&query, &key, heads));
         let [batch, seq, _] = query.dims();
         let all = [query, key, value].map(|all| all.flatten::<2>(0, 1));
-        let context = attention(all, &vec![seq; batch], heads, Some(bias), dropout); // [B · S, H]
+        let context = attention(all, &packing.places(), heads, Some(bias), dropout); // [B · S, H]
         packing.pack(context.reshape([batch as i32, seq as i32, -1]))
     }
 
@@ -90,6 +90,6 @@ impl BertSelfAttention {
         };
         let bias = packing.mask_keys(bias);
         let both = [query, key].map(|all| all.flatten::<2>(0, 1));
-        packing.mask_queries(attention_weights(both, heads, bias))
+        packing.mask_queries(attention_weights(both, &packing.places(), heads, bias))
     }
 }

@@ -3,12 +3,14 @@
 use super::attention::BertSelfAttention;
 use super::config::BertEncoderConfig;
 use super::packing::Packing;
-use crate::embeddings::{LayerNorm, active_prob};
-use crate::error::Result;
+use crate::embeddings::{LayerNorm, active_prob, check_dropout, dtype, is_quantized};
+use crate::error::{Error, Result};
+use crate::operator::dtype::computed_in;
 use crate::operator::functional::{add_layer_norm, bias_gelu};
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
+use burn::tensor::DType;
 
 /// One post-norm transformer layer:
 ///
@@ -68,12 +70,80 @@ impl BertLayer {
         self.add_norm(&self.output, inner, rows, &self.output_layer_norm)
     }
 
+    /// Whether the fields, which are public, fit each other and vectors of length `hidden` in `input`. `name` is the
+    /// layer's in messages.
+    pub(super) fn check(&self, name: &str, hidden: usize, input: DType) -> Result<()> {
+        let heads = self.attention.num_attention_heads;
+        if heads == 0 || !hidden.is_multiple_of(heads) {
+            let problem =
+                format!("is {heads} in {name}, but must be at least 1 and divide hidden_size {hidden}");
+            return Err(Error::Config { field: "num_attention_heads", problem });
+        }
+        check_dropout("hidden_dropout_prob", self.dropout.prob)?;
+        check_dropout("attention_probs_dropout_prob", self.attention.dropout.prob)?;
+        let [_, inner] = self.intermediate.weight.lazy_shape().dims();
+        let attention = &self.attention;
+        for (part, linear, shape) in [
+            ("attention.query", &attention.query, [hidden, hidden]),
+            ("attention.key", &attention.key, [hidden, hidden]),
+            ("attention.value", &attention.value, [hidden, hidden]),
+            ("attention_output", &self.attention_output, [hidden, hidden]),
+            ("intermediate", &self.intermediate, [hidden, inner]),
+            ("output", &self.output, [inner, hidden]),
+        ] {
+            check_param(|| format!("{name}.{part}.weight"), &linear.weight, &shape, &[input])?;
+            if let Some(bias) = &linear.bias {
+                check_param(|| format!("{name}.{part}.bias"), bias, &shape[1..], &[input])?;
+            }
+        }
+        for (part, norm) in [
+            ("attention_layer_norm", &self.attention_layer_norm),
+            ("output_layer_norm", &self.output_layer_norm),
+        ] {
+            for (vector, param) in [("gamma", Some(&norm.gamma)), ("beta", norm.beta.as_ref())] {
+                let Some(param) = param else { continue };
+                check_param(
+                    || format!("{name}.{part}.{vector}"),
+                    param,
+                    &[hidden],
+                    &[input, computed_in(input)],
+                )?;
+            }
+        }
+        let Some(positions) = &attention.relative_positions else { return Ok(()) };
+        let table = &positions.distance_embedding.weight;
+        let shape = [table.lazy_shape()[0], hidden / heads];
+        let part = "attention.relative_positions.distance_embedding.weight";
+        check_param(|| format!("{name}.{part}"), table, &shape, &[input])
+    }
+
     /// `LayerNorm(residual + Dropout(x·W + b))`.
     fn add_norm(&self, linear: &Linear, x: Tensor<2>, residual: Tensor<2>, norm: &LayerNorm) -> Tensor<2> {
         let bias = linear.bias.as_ref().map(|bias| bias.val());
         let dropout = active_prob(&self.dropout, &linear.weight);
         add_layer_norm(product(linear, x), bias, residual, norm.norm(), dropout)
     }
+}
+
+/// Whether a parameter has `shape` and one of `dtypes`, of which a message names the first. Does not initialise it.
+fn check_param<const D: usize>(
+    name: impl Fn() -> String,
+    param: &Param<Tensor<D>>,
+    shape: &[usize],
+    dtypes: &[DType],
+) -> Result<()> {
+    let found = param.lazy_shape().to_vec();
+    if found != shape {
+        return Err(Error::data(name(), format!("has shape {found:?}, but expected {shape:?}")));
+    }
+    let found = dtype(param);
+    if !is_quantized(param) && !dtypes.contains(&found) {
+        let expected = dtypes[0];
+        let problem =
+            format!("is {found:?}, but hidden is {expected:?}; cast the whole model with cast_module");
+        return Err(Error::data(name(), problem));
+    }
+    Ok(())
 }
 
 /// `GELU(x·W + b)`, exact in value and gradient.

@@ -2,6 +2,7 @@
 
 use crate::embeddings::PaddingMask;
 use crate::error::Result;
+use crate::operator::functional::Sequences;
 use burn::prelude::*;
 use burn::tensor::IndexingUpdateOp;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ pub struct Packing {
     dims: [usize; 2],
     /// `None` if every place holds a token, so that rows and places are the same.
     tokens: Option<Tokens>,
-    /// Tokens of each sequence, N in all.
-    pub(super) lengths: Vec<usize>,
+    /// The tokens of each sequence.
+    pub(super) sequences: Sequences,
 }
 
 /// Between places and rows.
@@ -38,7 +39,11 @@ impl Packing {
         }
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             let [sequences, length] = dims;
-            return Ok(Self { dims, tokens: None, lengths: vec![length; sequences] });
+            return Ok(Self {
+                dims,
+                tokens: None,
+                sequences: Sequences::new(vec![length; sequences], device),
+            });
         };
         let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
         for (place, &is_padding) in mask.rows().flatten().enumerate() {
@@ -49,12 +54,13 @@ impl Packing {
         }
         let tokens = Tokens { places: indices(&places, device), rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
-        Ok(Self { dims, lengths: mask.rows().map(length).collect(), tokens: Some(tokens) })
+        let sequences = Sequences::new(mask.rows().map(length).collect(), device);
+        Ok(Self { dims, tokens: Some(tokens), sequences })
     }
 
     /// Number of tokens, N.
     pub fn num_tokens(&self) -> usize {
-        self.lengths.iter().sum()
+        self.sequences.num_tokens()
     }
 
     /// The vectors of the tokens: [B, S, C] → [N, C].
@@ -98,6 +104,14 @@ impl Packing {
             rows
         };
         rows.select(0, indices(&found, &device))
+    }
+
+    /// The places of each sequence, padding included.
+    pub(super) fn places(&self) -> Sequences {
+        match &self.tokens {
+            Some(tokens) => Sequences::new(vec![self.dims[1]; self.dims[0]], &tokens.places.device()),
+            None => self.sequences.clone(),
+        }
     }
 
     /// Scores [B, A, S, S], the lowest finite value where a key is padding.

@@ -146,7 +146,11 @@ impl BertEncoder {
     ///
     /// # Errors
     ///
+    /// - [`Error::Empty`](crate::Error::Empty) if B or S is 0;
     /// - [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if `hidden` is not [B, S, H] or `padding` not [B, S];
+    /// - [`Error::Config`](crate::Error::Config) if a layer's heads do not divide H or its dropout is not in [0, 1);
+    /// - [`Error::Data`](crate::Error::Data) if a parameter has another shape than its layer, or another dtype than
+    ///   `hidden`;
     /// - [`Error::SequenceTooLong`](crate::Error::SequenceTooLong) if positions are relative and S exceeds
     ///   `max_position_embeddings`.
     pub fn try_forward_packed(
@@ -210,8 +214,11 @@ impl BertEncoder {
 
     fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
         let [batch, seq, width] = hidden.dims();
+        if batch == 0 || seq == 0 {
+            return Err(Error::Empty { input: "hidden", shape: vec![batch, seq, width] });
+        }
         if let Some(layer) = self.layers.first() {
-            let [hidden_size, _] = layer.intermediate.weight.lazy_shape().dims();
+            let [hidden_size, _] = layer.attention.query.weight.lazy_shape().dims();
             if width != hidden_size {
                 return Err(Error::ShapeMismatch {
                     input: "hidden",
@@ -221,7 +228,8 @@ impl BertEncoder {
             }
         }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
-        for layer in &self.layers {
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.check(&format!("layers[{i}]"), width, hidden.dtype())?;
             if let Some(positions) = &layer.attention.relative_positions {
                 positions.check(seq)?;
             }

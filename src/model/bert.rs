@@ -1,7 +1,7 @@
 //! `BertModel`: BERT without a head.
 
 use super::config::BertModelConfig;
-use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput, PaddingMask};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, check_linear};
 use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::Result;
 use burn::module::Module;
@@ -125,7 +125,10 @@ impl BertModel {
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::try_forward_packed`].
+    /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::try_forward_packed`];
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) or
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if the pooler is not [H, H], or not of the word table's
+    /// dtype and on its device.
     pub fn try_forward(
         &self,
         input: &BertEmbeddingsInput,
@@ -133,7 +136,7 @@ impl BertModel {
     ) -> Result<BertModelOutput> {
         let last_hidden_state = self.encoder.try_forward(self.embeddings.try_forward(input)?, padding)?;
         Ok(BertModelOutput {
-            pooler_output: self.pooler_output(&last_hidden_state),
+            pooler_output: self.pooler_output(&last_hidden_state)?,
             last_hidden_state,
             hidden_states: None,
             attentions: None,
@@ -176,21 +179,18 @@ impl BertModel {
         let all = self.encoder.try_forward_all(self.embeddings.try_forward(input)?, padding)?;
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
         Ok(BertModelOutput {
-            pooler_output: self.pooler_output(&last_hidden_state),
+            pooler_output: self.pooler_output(&last_hidden_state)?,
             last_hidden_state,
             hidden_states: Some(all.hidden_states),
             attentions: Some(all.attentions),
         })
     }
 
-    fn pooler_output(&self, last_hidden_state: &Tensor<3>) -> Option<Tensor<2>> {
-        self.pooler.as_ref().map(|pooler| pooler.forward(last_hidden_state.clone()))
-    }
-}
-
-impl BertPooler {
-    /// `tanh(x₀·P + p)`: [B, S, H] → [B, H].
-    pub fn forward(&self, last_hidden_state: Tensor<3>) -> Tensor<2> {
-        self.dense.forward(last_hidden_state.narrow(1, 0, 1).squeeze_dim(1)).tanh()
+    fn pooler_output(&self, last_hidden_state: &Tensor<3>) -> Result<Option<Tensor<2>>> {
+        let Some(BertPooler { dense }) = &self.pooler else { return Ok(None) };
+        let words = &self.embeddings.word_embeddings;
+        check_linear("pooler.dense", dense, [words.embedding_dim(); 2], words)?;
+        let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
+        Ok(Some(dense.forward(first).tanh()))
     }
 }

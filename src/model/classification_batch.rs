@@ -1,7 +1,7 @@
 //! Batches with labels.
 
-use super::labels::TokenLabels;
-use crate::embeddings::{BertEmbeddingsInput, Ids, PaddingMask};
+use super::labels::{Labels, mismatch};
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
@@ -32,8 +32,8 @@ pub struct SequenceClassificationBatch {
 /// What is known of each sequence of a batch.
 #[derive(Clone, Debug)]
 pub(super) enum SequenceLabels {
-    /// One class each, [1, B].
-    Classes(Ids),
+    /// One class each, or none; `None` if no sequence has one.
+    Classes(Option<Labels>),
     /// The probability of each class, [B, C].
     Targets(Tensor<2>),
     /// Numbers, [B, C].
@@ -41,22 +41,19 @@ pub(super) enum SequenceLabels {
 }
 
 impl SequenceClassificationBatch {
-    /// One class per sequence, for [`ProblemType::SingleLabelClassification`](super::ProblemType).
+    /// One class per sequence, for [`ProblemType::SingleLabelClassification`](super::ProblemType). Sequences with the
+    /// label −100 are ignored, as in transformers.
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one label per sequence, or `padding` is not [B, S].
+    /// [`Error::ShapeMismatch`] if there is not one label per sequence, or `padding` is not [B, S]; [`Error::Data`] if
+    /// a label does not fit an `i32`.
     pub fn single_label(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
-        labels: &[u32],
+        labels: &[i64],
     ) -> Result<Self> {
-        let [batch, _] = input.dims();
-        if labels.len() != batch {
-            return Err(one_a_sequence(vec![labels.len()], format!("[{batch}], one label per sequence")));
-        }
-        let values = labels.iter().map(|&label| label.into()).collect();
-        let labels = Ids::from_values("labels", values, [1, batch], &input.device());
+        let labels = Labels::of_sequences(&input, labels)?;
         Self::new(input, padding, SequenceLabels::Classes(labels))
     }
 
@@ -98,10 +95,19 @@ impl SequenceClassificationBatch {
         Ok(Self { input, padding, labels })
     }
 
-    /// The class of each sequence, `[B]`; `None` if the labels are not one class each.
+    /// The classes of the N sequences that have one, `[N]`; `None` if there are none.
     pub fn classes(&self) -> Option<Tensor<1, Int>> {
+        self.labels().map(Labels::tensor)
+    }
+
+    /// The scores of the N sequences that have a class, [B, C] → [N, C], and their classes; `None` if there are none.
+    pub fn labelled(&self, logits: Tensor<2>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
+        self.labels().map(|labels| (labels.select(logits), labels.tensor()))
+    }
+
+    fn labels(&self) -> Option<&Labels> {
         match &self.labels {
-            SequenceLabels::Classes(labels) => Some(labels.tensor().squeeze_dim(0)),
+            SequenceLabels::Classes(labels) => labels.as_ref(),
             SequenceLabels::Targets(_) | SequenceLabels::Values(_) => None,
         }
     }
@@ -127,7 +133,7 @@ fn matrix(
     let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != columns);
     if rows.len() != batch || columns == 0 || other.is_some() {
         let expected = format!("[{batch}, C], one row per sequence, all of one length C > 0");
-        return Err(one_a_sequence(vec![rows.len(), other.unwrap_or(columns)], expected));
+        return Err(mismatch(vec![rows.len(), other.unwrap_or(columns)], expected));
     }
     let mut values = Vec::with_capacity(batch * columns);
     for (row, labels) in rows.iter().enumerate() {
@@ -144,10 +150,6 @@ fn matrix(
     let device = input.device();
     let dtype = if device.supports_dtype(DType::F64) { FloatDType::F64 } else { FloatDType::F32 };
     Ok(Tensor::from_data(TensorData::new(values, [batch, columns]), (&device, dtype.into())))
-}
-
-fn one_a_sequence(found: Vec<usize>, expected: String) -> Error {
-    Error::ShapeMismatch { input: "labels", found, expected }
 }
 
 /// A batch for [`BertForTokenClassification`](super::BertForTokenClassification).
@@ -169,7 +171,7 @@ pub struct TokenClassificationBatch {
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    pub(super) labels: Option<TokenLabels>,
+    pub(super) labels: Option<Labels>,
 }
 
 impl TokenClassificationBatch {
@@ -177,7 +179,8 @@ impl TokenClassificationBatch {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one label per token, or `padding` is not [B, S].
+    /// [`Error::ShapeMismatch`] if there is not one label per token, or `padding` is not [B, S]; [`Error::Data`] if a
+    /// label does not fit an `i32`.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -186,22 +189,27 @@ impl TokenClassificationBatch {
         if let Some(padding) = &padding {
             padding.check(input.dims())?;
         }
-        let labels = TokenLabels::from_rows(input.dims(), labels, &input.device())?;
+        let labels = Labels::of_tokens(&input, labels)?;
         Ok(Self { input, padding, labels })
     }
 
     /// Number of tokens that have a label, N.
     pub fn num_labelled(&self) -> usize {
-        self.labels.as_ref().map_or(0, TokenLabels::len)
+        self.positions().len()
     }
 
-    /// Where they are, row · S + column; empty if there are none.
-    pub fn positions(&self) -> &[usize] {
-        self.labels.as_ref().map_or(&[], TokenLabels::places)
+    /// Row and column of the tokens that have a label; empty if there are none.
+    pub fn positions(&self) -> &[[usize; 2]] {
+        self.labels.as_ref().map_or(&[], Labels::places)
     }
 
-    /// Their labels, `[N]`; `None` if there are none.
+    /// The labels of the N tokens that have one, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.labels.as_ref().map(TokenLabels::labels)
+        self.labels.as_ref().map(Labels::tensor)
+    }
+
+    /// The scores of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
+    pub fn labelled(&self, logits: Tensor<3>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
+        self.labels.as_ref().map(|labels| (labels.select(logits), labels.tensor()))
     }
 }

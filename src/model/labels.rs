@@ -1,6 +1,6 @@
-//! Labels: what classes are called, and which token or text has which.
+//! Labels: what classes are called, and which token or sequence has which.
 
-use crate::embeddings::Ids;
+use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use std::collections::BTreeSet;
@@ -23,50 +23,46 @@ pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     }
 }
 
-/// Whether there is one weight of at least 0 a class.
+/// Whether there is one weight a class, which is 0 or can be summed in f32.
 pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) -> Result<()> {
     let invalid = |problem| Err(Error::Config { field: "class_weights", problem });
     let Some(weights) = class_weights else { return Ok(()) };
     if weights.len() != num_labels {
         return invalid(format!("has {} weights, but there are {num_labels} labels", weights.len()));
     }
-    match weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
-        Some(weight) => invalid(format!("has {weight}, but a weight must be finite and at least 0")),
+    match weights.iter().find(|&&weight| weight != 0.0 && !(1e-30..=1e30).contains(&weight)) {
+        Some(weight) => invalid(format!("has {weight:e}, but a weight must be 0 or lie in [1e-30, 1e30]")),
         None => Ok(()),
     }
 }
 
-/// The N > 0 tokens of a batch that have a label.
+/// The N > 0 places of a batch that have a label: tokens, or sequences.
 #[derive(Clone, Debug)]
-pub(super) struct TokenLabels {
-    /// Where they are, row · S + column.
-    places: Vec<usize>,
-    /// What they are, [1, N].
-    labels: Ids,
-    seq: usize,
+pub(super) struct Labels {
+    /// The axes that have labels: [B, S] or `[B]`.
+    shape: Vec<usize>,
+    /// Where the labels are, row and column; the column of a sequence is 0.
+    places: Vec<[usize; 2]>,
+    values: Vec<i64>,
+    /// The values, `[N]`.
+    tensor: Tensor<1, Int>,
 }
 
-impl TokenLabels {
-    /// `None` if no token has a label.
-    ///
-    /// `places` are rows and columns in a batch of shape `dims`.
-    pub(super) fn new(
-        dims: [usize; 2],
+impl Labels {
+    /// Labels of tokens, each at a row and column of `input`; `None` if there are none.
+    pub(super) fn at(
+        input: &BertEmbeddingsInput,
         places: &[[usize; 2]],
-        labels: Vec<i64>,
-        device: &Device,
+        labels: &[u32],
     ) -> Result<Option<Self>> {
         if places.len() != labels.len() {
-            return Err(Error::ShapeMismatch {
-                input: "labels",
-                found: vec![labels.len()],
-                expected: format!("[{}], one per position", places.len()),
-            });
+            let expected = format!("[{}], one per position", places.len());
+            return Err(mismatch(vec![labels.len()], expected));
         }
-        let [batch, seq] = dims;
+        let [batch, seq] = input.dims();
         let mut seen = BTreeSet::new();
-        for place @ [row, column] in places {
-            if *row >= batch || *column >= seq {
+        for &place @ [row, column] in places {
+            if row >= batch || column >= seq {
                 let problem =
                     format!("is at [{row}][{column}], but the batch has {batch} sequences of {seq} tokens");
                 return Err(Error::data("a label", problem));
@@ -76,76 +72,126 @@ impl TokenLabels {
                 return Err(Error::data(what, "has two labels; keep one of them"));
             }
         }
-        if labels.is_empty() {
-            return Ok(None);
-        }
-        let dims = [1, labels.len()];
-        Ok(Some(Self {
-            places: places.iter().map(|[row, column]| row * seq + column).collect(),
-            labels: Ids::from_values("labels", labels, dims, device),
-            seq,
-        }))
+        let labels = labels.iter().map(|&label| label.into());
+        Self::new(input, vec![batch, seq], places.iter().copied().zip(labels))
     }
 
-    /// Of rows of labels, one per token, where −100 means none.
-    pub(super) fn from_rows(
-        dims: [usize; 2],
-        rows: &[impl AsRef<[i64]>],
-        device: &Device,
-    ) -> Result<Option<Self>> {
-        let [batch, seq] = dims;
+    /// One label per token, where −100 is none; `None` if no token has one.
+    pub(super) fn of_tokens(input: &BertEmbeddingsInput, rows: &[impl AsRef<[i64]>]) -> Result<Option<Self>> {
+        let [batch, seq] = input.dims();
         let columns = |row: usize| rows.get(row).map_or(0, |row| row.as_ref().len());
         if let Some(row) =
             (0..rows.len()).find(|&row| columns(row) != seq).or((rows.len() != batch).then_some(0))
         {
-            return Err(Error::ShapeMismatch {
-                input: "labels",
-                found: vec![rows.len(), columns(row)],
-                expected: format!("[{batch}, {seq}], one label per token"),
-            });
+            let expected = format!("[{batch}, {seq}], one label per token");
+            return Err(mismatch(vec![rows.len(), columns(row)], expected));
         }
-        let (mut places, mut labels) = (Vec::new(), Vec::new());
-        for (row, values) in rows.iter().enumerate() {
-            for (column, &label) in values.as_ref().iter().enumerate() {
-                if label != IGNORED {
-                    places.push([row, column]);
-                    labels.push(label);
-                }
-            }
-        }
-        Self::new(dims, &places, labels, device)
+        let labels = rows.iter().enumerate().flat_map(|(row, labels)| {
+            labels.as_ref().iter().enumerate().map(move |(column, &label)| ([row, column], label))
+        });
+        Self::new(input, vec![batch, seq], labels.filter(|&(_, label)| label != IGNORED))
     }
 
-    /// Number of tokens that have a label, N.
-    pub(super) fn len(&self) -> usize {
-        self.labels.dims()[1]
+    /// One label per sequence, where −100 is none; `None` if no sequence has one.
+    pub(super) fn of_sequences(input: &BertEmbeddingsInput, labels: &[i64]) -> Result<Option<Self>> {
+        let [batch, _] = input.dims();
+        if labels.len() != batch {
+            return Err(mismatch(vec![labels.len()], format!("[{batch}], one label per sequence")));
+        }
+        let labels = labels.iter().enumerate().map(|(row, &label)| ([row, 0], label));
+        Self::new(input, vec![batch], labels.filter(|&(_, label)| label != IGNORED))
     }
 
-    /// Where they are, row · S + column.
-    pub(super) fn places(&self) -> &[usize] {
+    fn new(
+        input: &BertEmbeddingsInput,
+        shape: Vec<usize>,
+        labels: impl Iterator<Item = ([usize; 2], i64)>,
+    ) -> Result<Option<Self>> {
+        let (places, values): (Vec<_>, Vec<_>) = labels.unzip();
+        if values.is_empty() {
+            return Ok(None);
+        }
+        if let Some(at) = values.iter().position(|&label| i32::try_from(label).is_err()) {
+            let index: String = places[at][..shape.len()].iter().map(|i| format!("[{i}]")).collect();
+            let problem = format!("is {}, which is not an id: ids are 32-bit signed integers", values[at]);
+            return Err(Error::data(format!("labels{index}"), problem));
+        }
+        let tensor = TensorData::new(values.clone(), [values.len()]);
+        let tensor = Tensor::from_data(tensor, &input.device().without_autodiff());
+        Ok(Some(Self { shape, places, values, tensor }))
+    }
+
+    /// Where the labels are, row and column.
+    pub(super) fn places(&self) -> &[[usize; 2]] {
         &self.places
     }
 
-    /// What they are, `[N]`.
-    pub(super) fn labels(&self) -> Tensor<1, Int> {
-        self.labels.tensor().squeeze_dim(0)
+    /// Where the labels are in rows of the batch's places, row · S + column.
+    pub(super) fn rows(&self) -> Vec<usize> {
+        let seq = self.shape.get(1).copied().unwrap_or(1);
+        self.places.iter().map(|[row, column]| row * seq + column).collect()
     }
 
-    /// The first label that is not below `count`, and where it is: row and column.
-    pub(super) fn first_not_below(&self, count: usize) -> Result<Option<(Vec<usize>, i64)>> {
-        let invalid = first_not_below(&self.labels, count)?;
-        Ok(invalid.map(|(index, label)| {
-            let place = self.places[index];
-            (vec![place / self.seq, place % self.seq], label)
-        }))
+    /// The labels, `[N]`.
+    pub(super) fn tensor(&self) -> Tensor<1, Int> {
+        self.tensor.clone()
+    }
+
+    /// The scores of the places that have a label: [B, S, C] or [B, C] → [N, C].
+    pub(super) fn select<const D: usize>(&self, logits: Tensor<D>) -> Tensor<2> {
+        let device = logits.device();
+        let logits = logits.clone().reshape([-1, logits.dims()[D - 1] as i32]);
+        if logits.dims()[0] == self.places.len() {
+            return logits;
+        }
+        let rows: Vec<i64> = self.rows().into_iter().map(|row| row as i64).collect();
+        logits.select(0, Tensor::from_data(rows.as_slice(), &device))
+    }
+
+    /// Whether these are labels of `input`, a public field of the batch that may have been replaced.
+    pub(super) fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
+        let expected = &input.dims()[..self.shape.len()];
+        check_batch(input, &self.shape, expected, "the shape of the batch", self.tensor.device())
+    }
+
+    /// Whether these are labels of `input`, and classes below `num_labels`.
+    pub(super) fn check_classes(&self, input: &BertEmbeddingsInput, num_labels: usize) -> Result<()> {
+        self.check(input)?;
+        match self.first_not_below(num_labels) {
+            Some((index, label)) => Err(Error::LabelOutOfRange { index, label, num_labels }),
+            None => Ok(()),
+        }
+    }
+
+    /// The first label that is not in 0..count, and where it is.
+    pub(super) fn first_not_below(&self, count: usize) -> Option<(Vec<usize>, i64)> {
+        let is_valid = |label: i64| usize::try_from(label).is_ok_and(|label| label < count);
+        let at = self.values.iter().position(|&label| !is_valid(label))?;
+        Some((self.places[at][..self.shape.len()].to_vec(), self.values[at]))
     }
 }
 
-/// The label of a token that has none, as in PyTorch and transformers.
+/// Whether labels of the shape `found` on `device` are those of the batch `input`.
+pub(super) fn check_batch(
+    input: &BertEmbeddingsInput,
+    found: &[usize],
+    expected: &[usize],
+    what: &str,
+    device: Device,
+) -> Result<()> {
+    if found != expected {
+        return Err(mismatch(found.into(), format!("{expected:?}, {what}")));
+    }
+    if device != input.device() {
+        return Err(Error::device_mismatch("labels", device, input.device()));
+    }
+    Ok(())
+}
+
+/// Labels of another shape than the batch.
+pub(super) fn mismatch(found: Vec<usize>, expected: String) -> Error {
+    Error::ShapeMismatch { input: "labels", found, expected }
+}
+
+/// The label of a token or sequence that has none, as in PyTorch and transformers.
 const IGNORED: i64 = -100;
-
-/// The first label that is not below `count`, and where in the labels it is.
-pub(super) fn first_not_below(labels: &Ids, count: usize) -> Result<Option<(usize, i64)>> {
-    let valid = |label: i64| usize::try_from(label).is_ok_and(|label| label < count);
-    Ok(labels.to_host()?.into_iter().enumerate().find(|&(_, label)| !valid(label)))
-}

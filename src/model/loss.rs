@@ -1,9 +1,34 @@
 //! The losses of the heads.
 
-use super::precision::{narrowed, widened};
+use super::labels::Labels;
+use crate::operator::dtype::computed_in;
 use crate::operator::functional;
 use burn::prelude::*;
+use burn::tensor::DType;
 use burn::tensor::activation::{log_sigmoid, log_softmax};
+
+/// 16-bit numbers as f32.
+pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    let dtype = computed_in(tensor.dtype());
+    narrowed(tensor, dtype)
+}
+
+/// `tensor` in `dtype`.
+pub(super) fn narrowed<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
+    if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
+}
+
+/// The [`cross_entropy`] of the places that have a label; 0 without any, where PyTorch gives NaN.
+pub(super) fn labelled_cross_entropy<const D: usize>(
+    logits: Tensor<D>,
+    labels: Option<&Labels>,
+    class_weights: Option<&[f64]>,
+) -> Tensor<1> {
+    match labels {
+        Some(labels) => cross_entropy(labels.select(logits), labels.tensor(), class_weights),
+        None => zero_loss(logits),
+    }
+}
 
 /// Mean cross-entropy of the rows: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1; 0 if all
 /// weights are 0, where PyTorch gives NaN. As in all losses here, f16 and bf16 are computed in f32.

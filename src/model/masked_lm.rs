@@ -5,6 +5,7 @@ use super::config::BertModelConfig;
 use super::loss::{cross_entropy, zero_loss};
 use super::masked_lm_batch::MaskedLmBatch;
 use super::masked_lm_head::MaskedLmHead;
+use crate::embeddings::check_beside;
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -25,26 +26,6 @@ pub struct BertForMaskedLmConfig {
 }
 
 impl BertForMaskedLmConfig {
-    /// `bert-base-uncased`: 109,514,298 parameters, the head's included.
-    pub fn bert_base_uncased() -> Self {
-        Self::new(BertModelConfig::bert_base_uncased())
-    }
-
-    /// `bert-base-chinese`: 102,290,312 parameters, the head's included.
-    pub fn bert_base_chinese() -> Self {
-        Self::new(BertModelConfig::bert_base_chinese())
-    }
-
-    /// `bert-large-uncased`: 335,174,458 parameters, the head's included.
-    pub fn bert_large_uncased() -> Self {
-        Self::new(BertModelConfig::bert_large_uncased())
-    }
-
-    /// `roberta-base`: 124,697,433 parameters, the head's included.
-    pub fn roberta_base() -> Self {
-        Self::new(BertModelConfig::roberta_base())
-    }
-
     /// Checks that a model can be built from this config.
     ///
     /// # Errors
@@ -52,15 +33,6 @@ impl BertForMaskedLmConfig {
     /// Those of [`BertModelConfig::validate`].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()
-    }
-
-    /// Builds the model on `device`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
-    pub fn init(&self, device: &Device) -> BertForMaskedLm {
-        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Builds the model on `device`, or says what is wrong with the config.
@@ -80,6 +52,8 @@ impl BertForMaskedLmConfig {
         })
     }
 }
+
+init_and_forward!(BertForMaskedLmConfig, BertForMaskedLm, MaskedLmBatch, MaskedLmOutput);
 
 /// BERT with a masked-language-model head, which is tied to the word table by reading it.
 ///
@@ -116,7 +90,7 @@ pub struct BertForMaskedLm {
 pub struct MaskedLmOutput {
     /// Mean cross-entropy over the masked tokens in nats, `[1]`; 0 for a batch without any.
     pub loss: Tensor<1>,
-    /// Scores of every word for the N masked tokens, [N, V]; `None` for a batch without any.
+    /// Scores of every word for the N masked tokens, [N, V], in the order of the batch; `None` for a batch without any.
     pub logits: Option<Tensor<2>>,
 }
 
@@ -132,24 +106,18 @@ impl BertForMaskedLm {
 
     /// Scores of every word for every vector: [N, H] → [N, V].
     ///
-    /// # Panics
-    ///
-    /// Where [`try_logits`](Self::try_logits) returns an error, with the same message.
-    pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        self.try_logits(hidden).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`logits`](Self::logits), with bad input as an error.
-    ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if the vectors are not of length H, [`Error::Data`] if the word table was resized
-    /// without the head: [`resize_vocabulary`](super::PretrainedModel::resize_vocabulary) resizes both.
-    pub fn try_logits(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {
+    /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the vectors, or a parameter
+    ///   of the head, are not of length H, of the word table's dtype and on its device;
+    /// - [`Error::Data`] if the word table was resized without the head:
+    ///   [`resize_vocabulary`](super::PretrainedModel::resize_vocabulary) resizes both;
+    /// - [`Error::Config`] if a table's `padding_idx` was set to a row that it does not have.
+    pub fn scores(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {
         let words = &self.bert.embeddings.word_embeddings;
         self.head.check(words)?;
         let [rows, found] = hidden.dims();
-        let hidden_size = self.bert.embeddings.hidden_size();
+        let hidden_size = words.embedding_dim();
         if found != hidden_size {
             return Err(Error::ShapeMismatch {
                 input: "hidden",
@@ -157,35 +125,31 @@ impl BertForMaskedLm {
                 expected: format!("[N, {hidden_size}]"),
             });
         }
+        check_beside("hidden", hidden.dtype(), hidden.device(), words)?;
         Ok(self.head.forward(hidden, words))
     }
 
     /// Predicts the masked tokens of a batch and returns the loss.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
-    pub fn forward(&self, batch: &MaskedLmBatch) -> MaskedLmOutput {
-        self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward`](Self::forward), with bad input as an error.
     ///
     /// The head runs on the N masked tokens alone. Without any, the loss is a zero that depends on the model, so that
     /// its gradients are zeros and not missing.
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`] and [`try_logits`](Self::try_logits), and [`Error::IdOutOfRange`] if a
-    /// label is not in the vocabulary.
+    /// Those of [`BertModel::try_forward`] and [`scores`](Self::scores); [`Error::IdOutOfRange`] if a label is not in
+    /// the vocabulary; [`Error::ShapeMismatch`] or [`Error::DeviceMismatch`] if `batch.input` was replaced by one of
+    /// another shape or device than the labels.
     pub fn try_forward(&self, batch: &MaskedLmBatch) -> Result<MaskedLmOutput> {
+        if let Some(masked) = &batch.masked {
+            masked.check(&batch.input)?;
+        }
         let hidden = self.bert.try_forward_packed(&batch.input, batch.padding.as_ref())?;
         let Some(masked) = &batch.masked else {
             let first = hidden.select(&[0]);
-            return Ok(MaskedLmOutput { loss: zero_loss(self.try_logits(first)?), logits: None });
+            return Ok(MaskedLmOutput { loss: zero_loss(self.scores(first)?), logits: None });
         };
         let rows = self.bert.embeddings.word_embeddings.num_embeddings();
-        if let Some((index, id)) = masked.first_not_below(rows)? {
+        if let Some((index, id)) = masked.first_not_below(rows) {
             return Err(Error::IdOutOfRange {
                 input: "labels",
                 index,
@@ -194,8 +158,8 @@ impl BertForMaskedLm {
                 rows,
             });
         }
-        let logits = self.try_logits(hidden.select(masked.places()))?; // [N, V]
-        let loss = cross_entropy(logits.clone(), masked.labels(), None);
+        let logits = self.scores(hidden.select(&masked.rows()))?; // [N, V]
+        let loss = cross_entropy(logits.clone(), masked.tensor(), None);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })
     }
 }

@@ -1,6 +1,6 @@
 //! A batch with some of its tokens masked.
 
-use super::labels::TokenLabels;
+use super::labels::Labels;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 use crate::error::Result;
 use burn::prelude::*;
@@ -26,7 +26,7 @@ pub struct MaskedLmBatch {
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    pub(super) masked: Option<TokenLabels>,
+    pub(super) masked: Option<Labels>,
 }
 
 impl MaskedLmBatch {
@@ -35,8 +35,8 @@ impl MaskedLmBatch {
     /// # Errors
     ///
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per position, or `padding` is
-    /// not [B, S]; [`Error::Data`](crate::Error::Data) if a position is outside the batch,
-    /// or occurs twice.
+    /// not [B, S]; [`Error::Data`](crate::Error::Data) if a position is outside the batch or occurs twice, or a label
+    /// does not fit an `i32`.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -46,23 +46,22 @@ impl MaskedLmBatch {
         if let Some(padding) = &padding {
             padding.check(input.dims())?;
         }
-        let labels = labels.iter().map(|&label| label.into()).collect();
-        let masked = TokenLabels::new(input.dims(), positions, labels, &input.device())?;
+        let masked = Labels::at(&input, positions, labels)?;
         Ok(Self { input, padding, masked })
     }
 
     /// Number of masked tokens, N.
     pub fn num_masked(&self) -> usize {
-        self.masked.as_ref().map_or(0, TokenLabels::len)
+        self.positions().len()
     }
 
-    /// Where they are, row · S + column; empty if there are none.
-    pub fn positions(&self) -> &[usize] {
-        self.masked.as_ref().map_or(&[], TokenLabels::places)
+    /// Row and column of the masked tokens; empty if there are none.
+    pub fn positions(&self) -> &[[usize; 2]] {
+        self.masked.as_ref().map_or(&[], Labels::places)
     }
 
-    /// What the masked tokens were, `[N]`; `None` if there are none.
+    /// The original ids of the masked tokens, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.masked.as_ref().map(TokenLabels::labels)
+        self.masked.as_ref().map(Labels::tensor)
     }
 }

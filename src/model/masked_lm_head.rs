@@ -1,7 +1,9 @@
 //! The output head, tied to the word table.
 
 use super::config::BertModelConfig;
-use crate::embeddings::{BertEmbeddingsConfig, LayerNorm, TokenEmbedding, TokenEmbeddingConfig};
+use crate::embeddings::{
+    BertEmbeddingsConfig, LayerNorm, TokenEmbedding, TokenEmbeddingConfig, check_linear, check_param,
+};
 use crate::encoder::linear_gelu;
 use crate::error::{Error, Result};
 use burn::module::{Module, Param};
@@ -48,7 +50,7 @@ impl MaskedLmHead {
         Ok(Self { decoder: Some(table.try_init(device)?), ..self })
     }
 
-    /// Whether the head scores as many words as the table has.
+    /// Whether the head scores as many words as the table has, and its parameters fit the table.
     pub(super) fn check(&self, words: &TokenEmbedding) -> Result<()> {
         let rows = words.num_embeddings();
         let decoder = self.decoder.as_ref().map(|table| ("decoder", table.num_embeddings()));
@@ -60,7 +62,16 @@ impl MaskedLmHead {
                 return Err(Error::data(format!("the head's {part}"), problem));
             }
         }
-        Ok(())
+        let hidden = words.embedding_dim();
+        check_linear("head.transform", &self.transform, [hidden, hidden], words)?;
+        self.layer_norm.check(["head.layer_norm.gamma", "head.layer_norm.beta"], words)?;
+        check_param("head.bias", &self.bias, [rows], words)?;
+        for table in self.decoder.iter().chain([words]) {
+            table.check_padding_idx()?;
+        }
+        self.decoder
+            .iter()
+            .try_for_each(|table| check_param("head.decoder", &table.weight, [rows, hidden], words))
     }
 
     /// Scores every word of the vocabulary for every vector.

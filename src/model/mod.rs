@@ -1,5 +1,67 @@
 //! BERT and its heads, from Hugging Face checkpoints and back.
 
+/// `init` and `forward` of a model with a head: its `try_init` and `try_forward` with an error as a panic.
+macro_rules! init_and_forward {
+    ($config:ident, $model:ident, $batch:ident, $output:ident) => {
+        impl $config {
+            /// Builds the model on `device`.
+            ///
+            /// # Panics
+            ///
+            /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+            pub fn init(&self, device: &Device) -> $model {
+                self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+            }
+        }
+
+        impl $model {
+            /// The loss of a batch, and the scores that it is computed from.
+            ///
+            /// # Panics
+            ///
+            /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+            pub fn forward(&self, batch: &$batch) -> $output {
+                self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
+            }
+        }
+    };
+}
+
+/// What the classifiers of sequences and of tokens have in common.
+macro_rules! classifier {
+    ($config:ident, $model:ident, $batch:ident, $output:ident) => {
+        init_and_forward!($config, $model, $batch, $output);
+
+        impl $config {
+            /// `count` labels called `LABEL_0`, `LABEL_1`, ….
+            pub fn with_num_labels(self, count: usize) -> Self {
+                Self { id2label: numbered(count), ..self }
+            }
+
+            /// Number of labels, C.
+            pub fn num_labels(&self) -> usize {
+                self.id2label.len()
+            }
+
+            fn dropout_prob(&self) -> f64 {
+                self.classifier_dropout.unwrap_or(self.bert.embeddings.hidden_dropout_prob)
+            }
+        }
+
+        impl $model {
+            /// The name of each label, by id.
+            pub fn id2label(&self) -> &[String] {
+                &self.id2label
+            }
+
+            /// The id of a label.
+            pub fn label2id(&self, label: &str) -> Option<usize> {
+                self.id2label.iter().position(|name| name == label)
+            }
+        }
+    };
+}
+
 mod bert;
 mod classification_batch;
 #[cfg(feature = "checkpoint")]
@@ -15,7 +77,6 @@ mod masked_lm_head;
 #[cfg(feature = "checkpoint")]
 mod masked_lm_stored;
 mod pooling;
-mod precision;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
 mod ranking_loss;
@@ -36,7 +97,7 @@ pub use config::BertModelConfig;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput};
 pub use masked_lm_batch::MaskedLmBatch;
 pub use masked_lm_head::MaskedLmHead;
-pub use pooling::{Pooling, mean_pooled};
+pub use pooling::Pooling;
 #[cfg(feature = "checkpoint")]
 pub use pretrained::PretrainedModel;
 pub use ranking_loss::MultipleNegativesRankingLoss;

@@ -1,8 +1,8 @@
 //! One vector a sequence.
 
-use super::precision::{narrowed, widened};
+use super::loss::{narrowed, widened};
 use crate::embeddings::PaddingMask;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -67,9 +67,12 @@ impl Pooling {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if `padding` is not [B, S].
+    /// [`Error::Empty`] if B or S is 0, [`Error::ShapeMismatch`] if `padding` is not [B, S].
     pub fn try_forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let [batch, seq, _] = hidden.dims();
+        if batch == 0 || seq == 0 {
+            return Err(Error::Empty { input: "hidden", shape: hidden.dims().into() });
+        }
         if let Some(mask) = padding {
             mask.check([batch, seq])?;
         }
@@ -150,30 +153,4 @@ pub(super) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
     // The square is clamped and not the root, whose gradient at 0 is infinite.
     let length = vectors.clone().square().sum_dim(1).clamp_min(1e-24).sqrt(); // [B, 1]
     narrowed(vectors / length, dtype)
-}
-
-/// One vector per sequence: the mean of its tokens' vectors, without padding; [`Pooling::Mean`] as a function.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::PaddingMask;
-/// use burn_bert::model::mean_pooled;
-///
-/// let hidden = Tensor::from_floats([[[1.0], [3.0], [0.0]], [[1.0], [3.0], [5.0]]], &Device::default());
-/// let padding = PaddingMask::from_lengths(&[2, 3], 3);
-/// let pooled: Vec<f32> = mean_pooled(hidden, Some(&padding)).into_data().try_into_vec().unwrap();
-/// assert_eq!(pooled, [2.0, 3.0]);
-/// ```
-///
-/// # Shapes
-///
-/// - `hidden`: [B, S, H]
-/// - `padding`: [B, S]; `None` if every place holds a token
-/// - output: [B, H]
-///
-/// # Panics
-///
-/// Panics if `padding` is not [B, S].
-pub fn mean_pooled(hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<2> {
-    Pooling::Mean.forward(hidden, padding)
 }

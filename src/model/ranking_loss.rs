@@ -75,20 +75,24 @@ impl MultipleNegativesRankingLoss {
     ///
     /// # Errors
     ///
-    /// Those of [`validate`](Self::validate) and [`try_scores`](Self::try_scores).
+    /// Those of [`scores`](Self::scores).
     pub fn try_forward(&self, anchors: Tensor<2>, candidates: Tensor<2>) -> Result<Tensor<1>> {
-        Ok(self.of_scores(self.try_scores(anchors, candidates)?))
+        Ok(self.of_scores(self.scores(anchors, candidates)?))
     }
 
     /// The scores of each anchor and candidate, `scale · cos(aᵢ, cⱼ)`: [B, C].
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if the candidates are fewer than the anchors or of another width; those of
-    /// [`validate`](Self::validate).
-    pub fn try_scores(&self, anchors: Tensor<2>, candidates: Tensor<2>) -> Result<Tensor<2>> {
+    /// Those of [`validate`](Self::validate); [`Error::Empty`] without anchors or if H is 0; [`Error::ShapeMismatch`],
+    /// [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the candidates are fewer than the anchors, or of
+    /// another width or dtype or on another device.
+    pub fn scores(&self, anchors: Tensor<2>, candidates: Tensor<2>) -> Result<Tensor<2>> {
         self.validate()?;
         let ([batch, width], [count, other]) = (anchors.dims(), candidates.dims());
+        if batch == 0 || width == 0 {
+            return Err(Error::Empty { input: "anchors", shape: vec![batch, width] });
+        }
         if other != width || count < batch {
             return Err(Error::ShapeMismatch {
                 input: "candidates",
@@ -96,10 +100,17 @@ impl MultipleNegativesRankingLoss {
                 expected: format!("[{batch} or more, {width}] for {batch} anchors"),
             });
         }
+        let (found, expected) = (candidates.dtype(), anchors.dtype());
+        if found != expected {
+            return Err(Error::DTypeMismatch { input: "candidates", found, expected });
+        }
+        if candidates.device() != anchors.device() {
+            return Err(Error::device_mismatch("candidates", candidates.device(), anchors.device()));
+        }
         Ok(normalized(anchors).matmul(normalized(candidates).transpose()).mul_scalar(self.scale))
     }
 
-    /// The loss of scores from [`try_scores`](Self::try_scores), [B, C] → `[1]`.
+    /// The loss of scores from [`scores`](Self::scores), [B, C] → `[1]`.
     pub(super) fn of_scores(&self, scores: Tensor<2>) -> Tensor<1> {
         let [batch, _] = scores.dims();
         let own = Tensor::<1, Int>::arange(0..batch as i64, &scores.device());

@@ -53,15 +53,6 @@ impl BertForSentenceEmbeddingConfig {
         }
     }
 
-    /// Builds the model on `device`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
-    pub fn init(&self, device: &Device) -> BertForSentenceEmbedding {
-        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
-    }
-
     /// Builds the model on `device`, or says what is wrong with the config.
     ///
     /// # Errors
@@ -79,6 +70,13 @@ impl BertForSentenceEmbeddingConfig {
         })
     }
 }
+
+init_and_forward!(
+    BertForSentenceEmbeddingConfig,
+    BertForSentenceEmbedding,
+    SentencePairBatch,
+    SentenceEmbeddingOutput
+);
 
 /// BERT or RoBERTa with one vector per sentence: the vectors of its tokens, pooled and optionally normalised.
 ///
@@ -98,7 +96,7 @@ impl BertForSentenceEmbeddingConfig {
 ///     .with_intermediate_size(16);
 /// let model = BertForSentenceEmbeddingConfig::new(bert).init(&device);
 /// let sentences = |rows| BertEmbeddingsInput::from_rows(rows, &device);
-/// let vectors = model.embed(&sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?, None);
+/// let vectors = model.embed(&sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?, None)?;
 /// assert_eq!(vectors.dims(), [2, 8]);
 ///
 /// let questions = sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?;
@@ -180,19 +178,10 @@ impl BertForSentenceEmbedding {
 
     /// One vector per sentence, [B, H].
     ///
-    /// # Panics
-    ///
-    /// Where [`try_embed`](Self::try_embed) returns an error, with the same message.
-    pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Tensor<2> {
-        self.try_embed(input, padding).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`embed`](Self::embed), with bad input as an error.
-    ///
     /// # Errors
     ///
     /// Those of [`BertModel::try_forward`].
-    pub fn try_embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+    pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let pooled = self.pooling.try_forward(hidden, padding)?;
         Ok(if self.normalize { normalized(pooled) } else { pooled })
@@ -200,22 +189,13 @@ impl BertForSentenceEmbedding {
 
     /// Embeds anchors and candidates and returns the loss.
     ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
-    pub fn forward(&self, batch: &SentencePairBatch) -> SentenceEmbeddingOutput {
-        self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward`](Self::forward), with bad input as an error.
-    ///
     /// # Errors
     ///
-    /// Those of [`try_embed`](Self::try_embed) and [`MultipleNegativesRankingLoss::try_forward`].
+    /// Those of [`embed`](Self::embed) and [`MultipleNegativesRankingLoss::try_forward`].
     pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
-        let anchors = self.try_embed(&batch.anchors, batch.anchor_padding.as_ref())?;
-        let candidates = self.try_embed(&batch.candidates, batch.candidate_padding.as_ref())?;
-        let scores = self.loss.try_scores(anchors, candidates)?;
+        let anchors = self.embed(&batch.anchors, batch.anchor_padding.as_ref())?;
+        let candidates = self.embed(&batch.candidates, batch.candidate_padding.as_ref())?;
+        let scores = self.loss.scores(anchors, candidates)?;
         Ok(SentenceEmbeddingOutput { loss: self.loss.of_scores(scores.clone()), scores })
     }
 }

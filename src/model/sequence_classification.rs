@@ -3,9 +3,12 @@
 use super::bert::{BertModel, BertModelOutput};
 use super::classification_batch::{SequenceClassificationBatch, SequenceLabels};
 use super::config::BertModelConfig;
-use super::labels::{check_names, check_weights, first_not_below, numbered};
-use super::loss::{binary_cross_entropy, cross_entropy, mean_squared_error};
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask, PositionEmbeddingType, check_dropout, drop_out};
+use super::labels::{check_batch, check_names, check_weights, numbered};
+use super::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
+use crate::embeddings::{
+    BertEmbeddingsInput, PaddingMask, PositionEmbeddingType, TokenEmbedding, check_dropout, check_linear,
+    drop_out,
+};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -42,23 +45,14 @@ pub struct BertForSequenceClassificationConfig {
 }
 
 impl BertForSequenceClassificationConfig {
-    /// `count` labels called `LABEL_0`, `LABEL_1`, ….
-    pub fn with_num_labels(self, count: usize) -> Self {
-        Self { id2label: numbered(count), ..self }
-    }
-
-    /// Number of labels, C.
-    pub fn num_labels(&self) -> usize {
-        self.id2label.len()
-    }
-
     /// Checks that a model can be built from this config.
     ///
     /// # Errors
     ///
     /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if there is no label, a name occurs twice,
     /// `problem_type` is `SingleLabelClassification` with only one label, the dropout is not in [0, 1), or
-    /// `class_weights` are given for a regression or are not one finite number of at least 0 per class.
+    /// `class_weights` are given for a regression or are not one number per class that is 0
+    /// or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
@@ -76,15 +70,6 @@ impl BertForSequenceClassificationConfig {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Builds the model on `device`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
-    pub fn init(&self, device: &Device) -> BertForSequenceClassification {
-        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Builds the model on `device`, or says what is wrong with the config.
@@ -114,10 +99,6 @@ impl BertForSequenceClassificationConfig {
             class_weights: self.class_weights.clone(),
         })
     }
-
-    fn dropout_prob(&self) -> f64 {
-        self.classifier_dropout.unwrap_or(self.bert.embeddings.hidden_dropout_prob)
-    }
 }
 
 /// The head of [`BertForSequenceClassification`]: class scores of sequences.
@@ -139,12 +120,16 @@ pub struct SequenceClassificationHead {
 }
 
 impl SequenceClassificationHead {
+    /// Whether the parameters fit `words`, and the dropout is a probability.
+    fn check(&self, num_labels: usize, words: &TokenEmbedding) -> Result<()> {
+        let hidden = words.embedding_dim();
+        check_dropout("classifier_dropout", self.dropout.prob)?;
+        check_linear("classifier.out_proj", &self.out_proj, [hidden, num_labels], words)?;
+        self.dense.iter().try_for_each(|dense| check_linear("classifier.dense", dense, [hidden; 2], words))
+    }
+
     /// Scores of each class: [B, C].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if there is no [`dense`](Self::dense) and no `pooler_output`.
-    pub fn try_forward(&self, output: BertModelOutput) -> Result<Tensor<2>> {
+    fn logits(&self, output: BertModelOutput) -> Result<Tensor<2>> {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
@@ -159,6 +144,13 @@ impl SequenceClassificationHead {
         Ok(self.out_proj.forward(drop_out(&self.dropout, &self.out_proj.weight, pooled)))
     }
 }
+
+classifier!(
+    BertForSequenceClassificationConfig,
+    BertForSequenceClassification,
+    SequenceClassificationBatch,
+    SequenceClassifierOutput
+);
 
 /// BERT or RoBERTa with a classifier of sequences.
 ///
@@ -223,92 +215,51 @@ impl BertForSequenceClassification {
         }
     }
 
-    /// The name of each label, by id.
-    pub fn id2label(&self) -> &[String] {
-        &self.id2label
-    }
-
-    /// The id of a label.
-    pub fn label2id(&self, label: &str) -> Option<usize> {
-        self.id2label.iter().position(|name| name == label)
-    }
-
     /// Scores of each class for every sequence, [B, C].
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_logits`](Self::try_logits) returns an error, with the same message.
-    pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Tensor<2> {
-        self.try_logits(input, padding).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`logits`](Self::logits), with bad input as an error.
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`] and [`SequenceClassificationHead::try_forward`];
-    /// [`Error::Data`] if a sequence is padded at its start.
-    pub fn try_logits(
-        &self,
-        input: &BertEmbeddingsInput,
-        padding: Option<&PaddingMask>,
-    ) -> Result<Tensor<2>> {
+    /// - Those of [`BertModel::try_forward`], and [`Error::Data`] if a sequence is padded at its start;
+    /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if a parameter of the head is
+    ///   not of the shape that H and C give, of the word table's dtype and on its device;
+    /// - [`Error::Config`] if the head's dropout is not in [0, 1), or it reads a pooler and there is none.
+    pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         padding.map_or(Ok(()), PaddingMask::check_first)?;
-        self.classifier.try_forward(self.bert.try_forward(input, padding)?)
+        self.classifier.check(self.id2label.len(), &self.bert.embeddings.word_embeddings)?;
+        self.classifier.logits(self.bert.try_forward(input, padding)?)
     }
 
     /// Classifies the sequences of a batch and returns the loss.
     ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
-    pub fn forward(&self, batch: &SequenceClassificationBatch) -> SequenceClassifierOutput {
-        self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward`](Self::forward), with bad input as an error.
-    ///
     /// The loss is that of the labels: cross-entropy for one class per sequence, binary cross-entropy for any number of
-    /// classes, mean squared error for numbers.
+    /// classes, mean squared error for numbers. If no sequence has a class, it is 0, and its gradients are zeros.
     ///
     /// # Errors
     ///
-    /// Those of [`try_logits`](Self::try_logits); [`Error::LabelOutOfRange`] if a class is not below C,
-    /// [`Error::ShapeMismatch`] if a sequence does not have C numbers, and [`Error::Config`] if the labels are not of
-    /// the model's `problem_type`, or are classes although there is only one label.
+    /// - Those of [`logits`](Self::logits);
+    /// - [`Error::LabelOutOfRange`] if a class is not in 0..C;
+    /// - [`Error::ShapeMismatch`] if a sequence does not have C numbers, or `batch.input` was replaced by one of
+    ///   another length; [`Error::DeviceMismatch`] if it was by one on another device;
+    /// - [`Error::Config`] if the labels are not of the model's `problem_type`, or are classes although there is only
+    ///   one label.
     pub fn try_forward(&self, batch: &SequenceClassificationBatch) -> Result<SequenceClassifierOutput> {
-        let num_labels = self.id2label.len();
+        let (input, num_labels) = (&batch.input, self.id2label.len());
         self.check_problem_type(&batch.labels)?;
         match &batch.labels {
-            SequenceLabels::Classes(labels) => {
-                if let Some((row, label)) = first_not_below(labels, num_labels)? {
-                    return Err(Error::LabelOutOfRange { index: vec![row], label, num_labels });
-                }
-            }
+            SequenceLabels::Classes(Some(labels)) => labels.check_classes(input, num_labels)?,
+            SequenceLabels::Classes(None) => {}
             SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => {
-                let [rows, columns] = labels.dims();
-                if columns != num_labels {
-                    return Err(Error::ShapeMismatch {
-                        input: "labels",
-                        found: vec![rows, columns],
-                        expected: format!("[{rows}, {num_labels}], one number per label"),
-                    });
-                }
+                let expected = [input.dims()[0], num_labels];
+                check_batch(input, &labels.dims(), &expected, "one number per label", labels.device())?;
             }
         }
-        let logits = self.try_logits(&batch.input, batch.padding.as_ref())?;
-        let weights = self.class_weights.as_deref();
-        let scores = logits.clone();
+        let logits = self.logits(input, batch.padding.as_ref())?;
+        let (scores, weights) = (logits.clone(), self.class_weights.as_deref());
+        let in_dtype = |labels: &Tensor<2>| labels.clone().cast(logits.dtype());
         let loss = match &batch.labels {
-            SequenceLabels::Classes(labels) => cross_entropy(scores, labels.tensor().squeeze_dim(0), weights),
-            SequenceLabels::Targets(labels) => {
-                let labels = labels.clone().cast(scores.dtype());
-                binary_cross_entropy(scores, labels, weights)
-            }
-            SequenceLabels::Values(labels) => {
-                let labels = labels.clone().cast(scores.dtype());
-                mean_squared_error(scores, labels)
-            }
+            SequenceLabels::Classes(labels) => labelled_cross_entropy(scores, labels.as_ref(), weights),
+            SequenceLabels::Targets(labels) => binary_cross_entropy(scores, in_dtype(labels), weights),
+            SequenceLabels::Values(labels) => mean_squared_error(scores, in_dtype(labels)),
         };
         Ok(SequenceClassifierOutput { loss, logits })
     }

@@ -4,9 +4,9 @@ use super::bert::BertModel;
 use super::classification_batch::TokenClassificationBatch;
 use super::config::BertModelConfig;
 use super::labels::{check_names, check_weights, numbered};
-use super::loss::{cross_entropy, zero_loss};
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout, drop_out};
-use crate::error::{Error, Result};
+use super::loss::labelled_cross_entropy;
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout, check_linear, drop_out};
+use crate::error::Result;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -27,36 +27,18 @@ pub struct BertForTokenClassificationConfig {
 }
 
 impl BertForTokenClassificationConfig {
-    /// `count` labels called `LABEL_0`, `LABEL_1`, ….
-    pub fn with_num_labels(self, count: usize) -> Self {
-        Self { id2label: numbered(count), ..self }
-    }
-
-    /// Number of labels, C.
-    pub fn num_labels(&self) -> usize {
-        self.id2label.len()
-    }
-
     /// Checks that a model can be built from this config.
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if there is no label, two have
-    /// one name, the dropout is not in [0, 1), or the weights are not one finite number of at least 0 a class.
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config) if there is no label, two have
+    /// one name, the dropout is not in [0, 1), or the weights are not one number per class that is 0 or in
+    /// [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
         check_dropout("classifier_dropout", self.dropout_prob())?;
         check_weights(self.class_weights.as_deref(), self.num_labels())
-    }
-
-    /// Builds the model on `device`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
-    pub fn init(&self, device: &Device) -> BertForTokenClassification {
-        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Builds the model on `device`, or says what is wrong with the config.
@@ -74,11 +56,14 @@ impl BertForTokenClassificationConfig {
             class_weights: self.class_weights.clone(),
         })
     }
-
-    fn dropout_prob(&self) -> f64 {
-        self.classifier_dropout.unwrap_or(self.bert.embeddings.hidden_dropout_prob)
-    }
 }
+
+classifier!(
+    BertForTokenClassificationConfig,
+    BertForTokenClassification,
+    TokenClassificationBatch,
+    TokenClassifierOutput
+);
 
 /// BERT or RoBERTa with a classifier of tokens: `logits = Dropout(last_hidden_state)·W + b`.
 ///
@@ -142,73 +127,35 @@ impl BertForTokenClassification {
         }
     }
 
-    /// The name of each label, by id.
-    pub fn id2label(&self) -> &[String] {
-        &self.id2label
-    }
-
-    /// The id of a label.
-    pub fn label2id(&self, label: &str) -> Option<usize> {
-        self.id2label.iter().position(|name| name == label)
-    }
-
     /// Scores of each class for every token, [B, S, C].
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_logits`](Self::try_logits) returns an error, with the same message.
-    pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Tensor<3> {
-        self.try_logits(input, padding).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`logits`](Self::logits), with bad input as an error.
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`].
-    pub fn try_logits(
-        &self,
-        input: &BertEmbeddingsInput,
-        padding: Option<&PaddingMask>,
-    ) -> Result<Tensor<3>> {
+    /// Those of [`BertModel::try_forward`]; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) or
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if the classifier is not [H, C], of the word table's dtype and on its device;
+    /// [`Error::Config`](crate::Error::Config) if its dropout is not in [0, 1).
+    pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
+        let words = &self.bert.embeddings.word_embeddings;
+        check_dropout("classifier_dropout", self.dropout.prob)?;
+        check_linear("classifier", &self.classifier, [words.embedding_dim(), self.id2label.len()], words)?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         Ok(self.classifier.forward(drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }
 
     /// Classifies the tokens of a batch and returns the loss.
     ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
-    pub fn forward(&self, batch: &TokenClassificationBatch) -> TokenClassifierOutput {
-        self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward`](Self::forward), with bad input as an error.
-    ///
     /// The loss of a batch without labels is 0, and its gradients are zeros.
     ///
     /// # Errors
     ///
-    /// Those of [`try_logits`](Self::try_logits), and [`Error::LabelOutOfRange`] if a
-    /// label is neither one of C nor −100.
+    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not in 0..C or −100;
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if `batch.input` was replaced by one of another shape or
+    /// device than the labels.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
-        let num_labels = self.id2label.len();
-        if let Some(labels) = &batch.labels
-            && let Some((index, label)) = labels.first_not_below(num_labels)?
-        {
-            return Err(Error::LabelOutOfRange { index, label, num_labels });
-        }
-        let logits = self.try_logits(&batch.input, batch.padding.as_ref())?;
-        let loss = match &batch.labels {
-            Some(labels) => {
-                let places: Vec<i64> = labels.places().iter().map(|&place| place as i64).collect();
-                let places = Tensor::<1, Int>::from_data(places.as_slice(), &logits.device());
-                let scores = logits.clone().flatten::<2>(0, 1).select(0, places); // [N, C]
-                cross_entropy(scores, labels.labels(), self.class_weights.as_deref())
-            }
-            None => zero_loss(logits.clone()),
-        };
+        let labels = batch.labels.as_ref();
+        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, self.id2label.len()))?;
+        let logits = self.logits(&batch.input, batch.padding.as_ref())?;
+        let loss = labelled_cross_entropy(logits.clone(), labels, self.class_weights.as_deref());
         Ok(TokenClassifierOutput { loss, logits })
     }
 }

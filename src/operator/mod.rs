@@ -33,10 +33,18 @@ mod run;
 mod wire;
 
 /// The fused operators on tensors, without a module.
+///
+/// # Devices
+///
+/// Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the reference, made
+/// of Burn's own operations, with a backward that saves as little; so does a CubeCL device if dtypes are mixed or it has too
+/// few buffer bindings. A remote device runs what its worker's device does. Every other device runs the reference with Burn's
+/// backward, and dropout's mask is Burn's own there. [`on_reference_path`](functional::on_reference_path) runs the reference
+/// everywhere.
 pub mod functional {
     pub use super::add_layer_norm::functional::add_layer_norm;
-    pub use super::attention::functional::attention;
     pub(crate) use super::attention::functional::attention_weights;
+    pub use super::attention::functional::{Sequences, attention};
     pub use super::bias_gelu::functional::bias_gelu;
     pub use super::cross_entropy::functional::cross_entropy;
     pub(crate) use super::embed_layer_norm::functional::lookup;

@@ -40,10 +40,21 @@ pub(crate) struct Step {
     pub(crate) time: u64,
 }
 
+/// # Errors
+///
+/// [`Error::Data`] for a learning rate that is negative or not finite.
+pub(crate) fn check_learning_rate(rate: f64) -> Result<()> {
+    if rate.is_finite() && rate >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::data("the learning rate", format!("is {rate}, but must be finite and not negative")))
+}
+
 impl Adam {
     /// # Errors
     ///
-    /// [`Error::Config`] for a β outside [0, 1), an ε that is not above 0 and a decay below 0.
+    /// [`Error::Config`] for a β outside [0, 1), an ε below the smallest normal f32, which would be 0 in a step, and a
+    /// decay below 0.
     pub(crate) fn new(beta_1: f64, beta_2: f64, epsilon: f64, kind: AdamKind) -> Result<Self> {
         if let AdamKind::W { weight_decay } = kind
             && !(weight_decay.is_finite() && weight_decay >= 0.0)
@@ -56,8 +67,10 @@ impl Adam {
                 return Err(Error::Config { field, problem: format!("is {beta}, but must lie in [0, 1)") });
             }
         }
-        if !(epsilon.is_finite() && epsilon > 0.0) {
-            let problem = format!("is {epsilon}, but must be finite and above 0");
+        let least = f32::MIN_POSITIVE;
+        if !(epsilon.is_finite() && epsilon >= f64::from(least)) {
+            let problem =
+                format!("is {epsilon:e}, but must be finite and at least {least:e}, the smallest normal f32");
             return Err(Error::Config { field: "epsilon", problem });
         }
         Ok(Self { beta_1, beta_2, epsilon, kind })

@@ -1,6 +1,6 @@
 //! AdamW, in one pass over each parameter.
 
-use super::adam::{Adam, AdamKind, Moments, Step};
+use super::adam::{Adam, AdamKind, Moments, Step, check_learning_rate};
 use super::clip::Factor;
 #[cfg(feature = "flex")]
 use super::host::{self, Operands};
@@ -41,7 +41,7 @@ pub struct AdamWConfig {
     /// β₂, decay of the mean of squared gradients, in [0, 1).
     #[config(default = 0.999)]
     pub beta_2: f64,
-    /// ε, added to the root; above 0.
+    /// ε, added to the root; at least `f32::MIN_POSITIVE`.
     #[config(default = 1e-8)]
     pub epsilon: f64,
     /// λ, at least 0.
@@ -131,7 +131,8 @@ pub(super) fn without_decay() -> ParamGroup {
 ///
 /// # Panics
 ///
-/// Loading a record panics if it has the state of an AMSGrad, which this optimiser does not implement.
+/// A step panics if the learning rate is negative or not finite, or if a loaded state has another shape than its
+/// parameter. Loading a record panics if it has the state of an AMSGrad, which this optimiser does not implement.
 #[derive(Clone, Debug)]
 pub struct AdamW {
     rule: Adam,
@@ -213,9 +214,18 @@ impl Optimizer for AdamW {
         gradient: Tensor<D>,
         state: Option<AdamWState<D>>,
     ) -> (Tensor<D>, Option<AdamWState<D>>) {
+        check_learning_rate(learning_rate).unwrap_or_else(|error| panic!("{error}"));
         let dtype = computed_in(tensor.dtype());
         let (time, moments) = match state {
             Some(AdamWState { time, moments: Moments { mean, square } }) => {
+                let shape = tensor.dims();
+                for found in [mean.dims(), square.dims()] {
+                    assert!(
+                        found == shape,
+                        "the state of AdamW has shape {found:?}, but the parameter has shape {shape:?}; was the record \
+                         saved with another model?"
+                    );
+                }
                 let [mean, square] = [mean, square]
                     .map(|moment| if moment.dtype() == dtype { moment } else { moment.cast(dtype) });
                 (time + 1, Moments { mean, square })

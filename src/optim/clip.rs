@@ -47,7 +47,6 @@ pub fn clip_by_global_norm<M: Module>(
     gradients: &mut GradientsParams,
     max_norm: f64,
 ) -> Option<Tensor<1>> {
-    assert_max_norm(max_norm);
     let mut squares = SumOfSquares::default();
     squares.add_all(model, gradients);
     let clip = Clip::new(squares, max_norm)?;
@@ -163,8 +162,9 @@ pub(crate) struct Clip {
 }
 
 impl Clip {
-    /// `None` without any gradient.
+    /// `None` without any gradient. Panics if `max_norm` is not above 0.
     pub(crate) fn new(squares: SumOfSquares, max_norm: f64) -> Option<Self> {
+        assert_max_norm(max_norm);
         if let SumOfSquares { host: Some(HostSum { sum, device, dtype }), devices: None } = &squares {
             let norm = Tensor::from_data(TensorData::from([sum.sqrt()]), (device, *dtype));
             return Some(Self { norm, factor: Factor::Host(clip(sum.sqrt(), max_norm)) });
@@ -204,6 +204,7 @@ impl Factor {
     /// those of the sum; without any nothing is clipped.
     #[cfg(feature = "train")]
     fn of_mean(squares: SumOfSquares, batches: Tensor<1>, max_norm: f64) -> Self {
+        assert_max_norm(max_norm);
         #[cfg(feature = "flex")]
         if squares.devices.is_none() && host::is_on_host(&batches) {
             let share = 1.0 / batches.into_scalar::<f64>();

@@ -17,7 +17,7 @@ mod host;
 mod layer_decay;
 mod schedule;
 
-pub(crate) use adam::{Adam, AdamKind, Moments, Step};
+pub(crate) use adam::{Adam, AdamKind, Moments, Step, check_learning_rate};
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 pub(crate) use clip::{Clip, SumOfSquares};

@@ -42,7 +42,7 @@ pub struct SparseAdamConfig {
     /// Decay of the mean of squared gradients, in [0, 1).
     #[config(default = 0.999)]
     pub beta_2: f64,
-    /// ε, added to the root; above 0.
+    /// ε, added to the root; at least `f32::MIN_POSITIVE`.
     #[config(default = 1e-8)]
     pub epsilon: f64,
 }
@@ -101,7 +101,7 @@ pub struct LazyAdamWConfig {
     /// Decay of the mean of squared gradients, in [0, 1).
     #[config(default = 0.999)]
     pub beta_2: f64,
-    /// ε, added to the root; above 0.
+    /// ε, added to the root; at least `f32::MIN_POSITIVE`.
     #[config(default = 1e-8)]
     pub epsilon: f64,
     /// λ, at least 0. PyTorch's default; Burn's `AdamWConfig` has 1e-4.

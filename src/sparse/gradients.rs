@@ -87,6 +87,10 @@ impl RowGradients {
     /// dense training. Nothing is read back from the device.
     ///
     /// This is [`clip_by_global_norm`](crate::optim::clip_by_global_norm) with the rows among the gradients.
+    ///
+    /// # Panics
+    ///
+    /// If `max_norm` is not above 0.
     pub fn clip_by_global_norm<M: Module>(
         &mut self,
         model: &M,

@@ -9,7 +9,7 @@ use crate::embeddings::BertEmbeddings;
 use crate::embeddings::TokenEmbedding;
 use crate::error::{EmbeddingTable, Result};
 use crate::operator::dtype::computed_in;
-use crate::optim::{Moments, Step};
+use crate::optim::{Moments, Step, check_learning_rate};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::ParamId;
 use burn::prelude::*;
@@ -96,7 +96,8 @@ impl SparseOptimizer {
     ///
     /// # Errors
     ///
-    /// [`Error::Data`](crate::Error::Data) if the gradients, or a state that was loaded, are of tables of another shape;
+    /// [`Error::Data`](crate::Error::Data) if the gradients, or a state that was loaded, are of tables of another shape,
+    /// or a learning rate is negative or not finite;
     /// [`Error::NotRowSparse`](crate::Error::NotRowSparse) if a table was quantised, or given an adapter, since its rows were taken. Nothing is
     /// changed then.
     pub fn step(
@@ -118,12 +119,13 @@ impl SparseOptimizer {
                 positions,
             ),
         ];
-        for (table, _, embedding, state, gradient) in &tables {
+        for (table, path, embedding, state, gradient) in &tables {
             let Some(gradient) = gradient else { continue };
             let found = embedding.as_ref().map_or([0, 0], |table| table.dims());
             check_shape("row gradient", *table, gradient.shape, found)?;
             if let Some(embedding) = embedding {
                 table::check(*table, &embedding.weight)?;
+                check_learning_rate(learning_rate.lr_from_param(embedding.weight.id, Some(path)))?;
             }
             if let (Some(embedding), Some(kept)) = (embedding, &state.moments)
                 && state.is_of(embedding)

@@ -1,6 +1,6 @@
 //! The files that a tokenizer is read from.
 
-use super::settings::{Settings, Token, corrupt, read};
+use super::settings::{Settings, Token, corrupt};
 use super::special::{SpecialTokens, missing_token};
 use crate::error::{Error, Result};
 use crate::regular_file;
@@ -70,7 +70,8 @@ fn tokenizer_path(path: &Path) -> Result<PathBuf> {
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:
 /// transformers' tokenizers of these families let that overrule the file.
 fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
-    let mut tokenizer = Tokenizer::from_bytes(read(path)?).map_err(|source| corrupt(path, source))?;
+    let mut tokenizer =
+        Tokenizer::from_bytes(regular_file::read_whole(path)?).map_err(|source| corrupt(path, source))?;
     if let Some(NormalizerWrapper::BertNormalizer(normalizer)) = tokenizer.get_normalizer() {
         let normalizer = settings.normalizer(*normalizer);
         tokenizer.with_normalizer(Some(normalizer));

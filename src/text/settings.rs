@@ -139,13 +139,9 @@ fn parse_beside<T: for<'de> Deserialize<'de>>(path: &Path, name: &str) -> Result
         return Ok(None);
     }
     // A list would be taken for the fields in their order.
-    let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&read(&path)?);
+    let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&regular_file::read_whole(&path)?);
     let value = fields.and_then(|fields| T::deserialize(Value::Object(fields)));
     value.map(Some).map_err(|source| corrupt(&path, source.into()))
-}
-
-pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
-    regular_file::read(path, u64::MAX)
 }
 
 pub(super) fn corrupt(path: &Path, source: Box<dyn std::error::Error + Send + Sync>) -> Error {

@@ -22,7 +22,7 @@ use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, TrainOutput, Tr
 pub struct SequenceClassificationItem {
     /// The mean loss, `[1]`.
     pub loss: Tensor<1>,
-    /// Scores of each class, [B, C].
+    /// Scores of each class, [B, C]; of sequences without a label there is no row here and below.
     pub logits: Tensor<2>,
     /// The class of each sequence, `[B]`; `None` without one class per sequence.
     pub classes: Option<Tensor<1, Int>>,
@@ -32,7 +32,13 @@ pub struct SequenceClassificationItem {
 
 impl SequenceClassificationItem {
     fn new(loss: Tensor<1>, logits: Tensor<2>, batch: &SequenceClassificationBatch) -> Self {
-        Self { loss, logits, classes: batch.classes(), targets: batch.targets() }
+        let (device, [_, columns]) = (logits.device(), logits.dims());
+        let (logits, classes, targets) = match (batch.targets(), batch.labelled(logits.clone())) {
+            (Some(targets), _) => (logits, None, Some(targets)),
+            (None, Some((logits, classes))) => (logits, Some(classes), None),
+            (None, None) => (Tensor::zeros([0, columns], &device), None, None),
+        };
+        Self { loss, logits, classes, targets }
     }
 
     /// Scores and the class of each row; no rows without one class a sequence.
@@ -65,8 +71,10 @@ impl ItemLazy for SequenceClassificationItem {
 
 impl Adaptor<LossInput> for SequenceClassificationItem {
     fn adapt(&self) -> LossInput {
-        let [batch, _] = self.logits.dims();
-        LossInput::new(self.loss.clone().expand([batch]))
+        LossInput::new(match self.logits.dims() {
+            [0, _] => Tensor::zeros([0], &self.loss.device()),
+            [rows, _] => self.loss.clone().expand([rows]),
+        })
     }
 }
 
@@ -161,16 +169,10 @@ impl BertForTokenClassification {
     /// The loss, and what the metrics are computed from.
     fn classify(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
         let output = self.forward(batch);
-        let [batch_size, seq, classes] = output.logits.dims();
+        let [_, _, classes] = output.logits.dims();
         let device = output.loss.device();
-        let metrics = match batch.labels() {
-            Some(labels) => {
-                let positions: Vec<i64> = batch.positions().iter().map(|&position| position as i64).collect();
-                let count = positions.len();
-                let positions = Tensor::from_data(TensorData::new(positions, [count]), &device);
-                let logits = output.logits.reshape([batch_size * seq, classes]).select(0, positions);
-                ClassificationOutput::new(output.loss.clone(), logits, labels)
-            }
+        let metrics = match batch.labelled(output.logits) {
+            Some((logits, labels)) => ClassificationOutput::new(output.loss.clone(), logits, labels),
             None => ClassificationOutput::new(
                 Tensor::zeros([0], &device),
                 Tensor::zeros([0, classes], &device),

@@ -5,8 +5,8 @@ use crate::reference::{Batch, host};
 use crate::tolerance;
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn_bert::gradcheck::GradCheck;
 use burn_bert::{BertEmbeddingsInput, PositionEmbeddingType, TokenEmbeddingConfig, cast_module};
+use burn_gradcheck::GradCheck;
 
 const SCHEMES: [PositionEmbeddingType; 4] = [
     PositionEmbeddingType::Absolute,

@@ -91,8 +91,8 @@ fn accuracy(model: &BertForSentenceEmbedding) -> f64 {
     let unseen = pairs(30..40, false);
     for pairs in unseen.chunks(BATCH) {
         let batch = batcher.try_batch(pairs.to_vec(), &Device::default()).unwrap();
-        let anchors = model.embed(&batch.anchors, batch.anchor_padding.as_ref());
-        let candidates = model.embed(&batch.candidates, batch.candidate_padding.as_ref());
+        let anchors = model.embed(&batch.anchors, batch.anchor_padding.as_ref()).unwrap();
+        let candidates = model.embed(&batch.candidates, batch.candidate_padding.as_ref()).unwrap();
         let nearest = anchors.matmul(candidates.transpose()).argmax(1).into_data();
         right += nearest.iter::<i64>().zip(0..).filter(|(found, own)| found == own).count();
     }
@@ -142,8 +142,9 @@ fn frozen_embeddings_stay_and_adapters_are_merged_and_saved() {
     assert!(report.is_complete(), "{report}");
     let batcher = SentencePairBatcher::new(tokenizer(dir.path()));
     let batch = batcher.try_batch(pairs(3..4, false), &Device::default()).unwrap();
-    let embed =
-        |model: &BertForSentenceEmbedding| values(model.embed(&batch.anchors, batch.anchor_padding.as_ref()));
+    let embed = |model: &BertForSentenceEmbedding| {
+        values(model.embed(&batch.anchors, batch.anchor_padding.as_ref()).unwrap())
+    };
     assert_eq!(embed(&read), embed(&merged.clone().valid()));
     assert_close(&embed(&read), &embed(&adapted.valid()), F32);
 }

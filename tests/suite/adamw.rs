@@ -353,6 +353,11 @@ fn settings_out_of_range_are_errors_that_name_the_field() {
     assert_eq!(field(AdamWConfig::new().with_beta_1(1.0)), "beta_1");
     assert_eq!(field(AdamWConfig::new().with_beta_2(f64::NAN)), "beta_2");
     assert_eq!(field(AdamWConfig::new().with_epsilon(0.0)), "epsilon");
+    assert_eq!(
+        field(AdamWConfig::new().with_epsilon(1e-300)),
+        "epsilon",
+        "0 in f32: 0/0 where a gradient is 0"
+    );
     assert_eq!(field(AdamWConfig::new().with_weight_decay(-0.1)), "weight_decay");
 }
 
@@ -367,4 +372,33 @@ fn a_negative_norm_is_refused_before_it_turns_the_gradients_around() {
 #[should_panic(expected = "max_norm is NaN, but must be above 0")]
 fn a_norm_that_is_not_a_number_is_refused() {
     ClippedAdamW::new(&AdamWConfig::new(), f64::NAN);
+}
+
+/// A parameter of ones with a gradient of ones, always under the same id.
+fn ones(size: usize) -> (Param<Tensor<1>>, GradientsParams) {
+    let ones = Tensor::ones([size], &Device::default().autodiff());
+    let module = Param::initialized(7.into(), ones.require_grad());
+    let gradients = GradientsParams::from_grads(module.val().sum().backward(), &module);
+    (module, gradients)
+}
+
+#[test]
+fn a_learning_rate_that_is_negative_or_no_number_is_refused() {
+    for rate in [f64::NAN, -1e-3, f64::INFINITY] {
+        let (module, gradients) = ones(3);
+        let step = || AdamWConfig::new().init().step(rate, module, gradients);
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        assert_eq!(*message, format!("the learning rate is {rate}, but must be finite and not negative"));
+    }
+}
+
+#[test]
+#[should_panic(expected = "the state of AdamW has shape [4], but the parameter has shape [3]")]
+fn a_state_of_another_shape_is_refused() {
+    let mut optimizer = AdamWConfig::new().init();
+    for size in [4, 3] {
+        let (module, gradients) = ones(size);
+        optimizer.step(0.1, module, gradients);
+    }
 }

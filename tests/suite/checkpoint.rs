@@ -22,7 +22,7 @@ fn a_directory_that_transformers_wrote_is_read() {
     assert!(holds_pattern(&roberta));
     assert_eq!(roberta.position_embedding_type(), PositionEmbeddingType::AfterPadding);
     assert_eq!(roberta.position_embeddings.as_ref().unwrap().padding_idx, Some(1));
-    assert_eq!(roberta.layer_norm_eps(), 1e-5);
+    assert_eq!(roberta.layer_norm.epsilon(), 1e-5);
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn the_last_of_two_equal_keys_counts_as_in_python() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replacen('{', "{\"layer_norm_eps\": 0.5,", 1)).unwrap();
     let module = BertEmbeddings::from_pretrained(dir.path(), &Device::default()).unwrap();
-    assert_eq!(module.layer_norm_eps(), 1e-12);
+    assert_eq!(module.layer_norm.epsilon(), 1e-12);
 }
 
 #[test]

@@ -2,9 +2,15 @@
 
 use crate::tolerance::values;
 use burn::module::{Module, Param, Quantizer};
+use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, FloatDType};
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
+    BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
+    BertModelConfig, BertPooler, MaskedLmBatch, SequenceClassificationBatch, TokenClassificationBatch,
+};
 use burn_bert::sparse::{RowGradients, RowSgdConfig};
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingTable, Error, PositionEmbeddingType,
@@ -55,11 +61,11 @@ fn a_table_or_layer_norm_of_another_width_is_named_with_both_shapes() {
     let changes: [(Change, &str); 5] = [
         (
             |module| module.token_type_embeddings = TokenEmbeddingConfig::new(2, 5).init(&device()),
-            "token_type_embeddings.weight has shape [2, 5], but expected [T, 4]",
+            "token_type_embeddings.weight has shape [2, 5], but expected [2, 4]",
         ),
         (
             |module| module.position_embeddings = Some(TokenEmbeddingConfig::new(6, 5).init(&device())),
-            "position_embeddings.weight has shape [6, 5], but expected [P, 4]",
+            "position_embeddings.weight has shape [6, 5], but expected [6, 4]",
         ),
         (
             |module| module.layer_norm = config().with_hidden_size(5).init(&device()).layer_norm,
@@ -123,6 +129,114 @@ fn a_parameter_of_another_dtype_is_named_with_both_dtypes() {
         );
         assert!(matches!(module.touched_rows(&input()).unwrap_err(), Error::DTypeMismatch { .. }));
     }
+}
+
+fn model() -> BertModelConfig {
+    BertModelConfig::new(config())
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(4)
+        .with_attention_probs_dropout_prob(0.0)
+}
+
+fn linear(inputs: usize, outputs: usize) -> Linear {
+    LinearConfig::new(inputs, outputs).init(&device())
+}
+
+#[test]
+fn a_head_that_does_not_fit_its_model_is_named() {
+    let classes = SequenceClassificationBatch::single_label(input(), None, &[1]).unwrap();
+    let tags = TokenClassificationBatch::new(input(), None, &[[0, -100, 1]]).unwrap();
+    let words = MaskedLmBatch::new(input(), None, &[[0, 1]], &[7]).unwrap();
+    let sequences = |change: fn(&mut BertForSequenceClassification)| {
+        let mut config = BertForSequenceClassificationConfig::new(model());
+        config.bert.embeddings.position_embedding_type = PositionEmbeddingType::AfterPadding;
+        let mut model = config.init(&device());
+        change(&mut model);
+        model.try_forward(&classes).unwrap_err().to_string()
+    };
+    let pooler = |change: fn(&mut BertPooler)| {
+        let mut model = BertForSequenceClassificationConfig::new(model()).init(&device());
+        change(model.bert.pooler.as_mut().unwrap());
+        model.try_forward(&classes).unwrap_err().to_string()
+    };
+    let tokens = |change: fn(&mut BertForTokenClassification)| {
+        let mut model = BertForTokenClassificationConfig::new(model()).init(&device());
+        change(&mut model);
+        model.try_forward(&tags).unwrap_err().to_string()
+    };
+    let masked = |change: fn(&mut BertForMaskedLm)| {
+        let config = BertForMaskedLmConfig::new(model()).with_tie_word_embeddings(false);
+        let mut model = config.init(&device());
+        change(&mut model);
+        model.try_forward(&words).unwrap_err().to_string()
+    };
+    let f64 = "is F64, but the module's tables are F32; cast one of them";
+    let dropout = "invalid config: classifier_dropout is NaN, but must lie in [0, 1)";
+    let beta = |length| Some(Param::from_tensor(Tensor::ones([length], &device())));
+    for (found, expected) in [
+        (
+            sequences(|model| model.classifier.out_proj = linear(4, 3)),
+            "classifier.out_proj has shape [4, 3], but expected [4, 2]".to_owned(),
+        ),
+        (
+            sequences(|model| model.classifier.dense = Some(linear(5, 4))),
+            "classifier.dense has shape [5, 4], but expected [4, 4]".to_owned(),
+        ),
+        (
+            sequences(|model| {
+                model.classifier.out_proj = cast_module(model.classifier.out_proj.clone(), FloatDType::F64)
+            }),
+            format!("classifier.out_proj {f64}"),
+        ),
+        (sequences(|model| model.classifier.dropout.prob = f64::NAN), dropout.to_owned()),
+        (
+            pooler(|pooler| pooler.dense = linear(4, 5)),
+            "pooler.dense has shape [4, 5], but expected [4, 4]".to_owned(),
+        ),
+        (
+            pooler(|pooler| pooler.dense.bias = linear(4, 5).bias),
+            "pooler.dense has shape [5], but expected [4]".to_owned(),
+        ),
+        (
+            tokens(|model| model.classifier = linear(5, 2)),
+            "classifier has shape [5, 2], but expected [4, 2]".to_owned(),
+        ),
+        (tokens(|model| model.dropout.prob = f64::NAN), dropout.to_owned()),
+        (
+            masked(|model| model.head.transform = linear(4, 3)),
+            "head.transform has shape [4, 3], but expected [4, 4]".to_owned(),
+        ),
+        (
+            masked(|model| model.head.layer_norm = config().with_hidden_size(5).init(&device()).layer_norm),
+            "head.layer_norm.gamma has shape [5], but expected [4]".to_owned(),
+        ),
+        (
+            masked(|model| model.head.bias = cast_module(model.head.bias.clone(), FloatDType::F64)),
+            format!("head.bias {f64}"),
+        ),
+        (
+            masked(|model| model.head.decoder = Some(TokenEmbeddingConfig::new(10, 5).init(&device()))),
+            "head.decoder has shape [10, 5], but expected [10, 4]".to_owned(),
+        ),
+        (
+            masked(|model| model.head.decoder.as_mut().unwrap().padding_idx = Some(10)),
+            "invalid config: padding_idx is 10, but num_embeddings is 10".to_owned(),
+        ),
+    ] {
+        assert_eq!(found, expected);
+    }
+    let mut short = BertForMaskedLmConfig::new(model()).init(&device());
+    short.head.layer_norm.beta = beta(5);
+    let error = short.scores(Tensor::ones([1, 4], &device())).unwrap_err();
+    assert_eq!(error.to_string(), "head.layer_norm.beta has shape [5], but expected [4]");
+}
+
+#[test]
+fn vectors_of_another_dtype_are_refused_by_a_masked_lm_head() {
+    let model = BertForMaskedLmConfig::new(model()).init(&device());
+    let error = model.scores(Tensor::ones([1, 4], (&device(), DType::F64))).unwrap_err();
+    assert_eq!(error.to_string(), "hidden is F64, but the module's tables are F32; cast one of them");
 }
 
 #[test]
@@ -204,7 +318,7 @@ fn the_epsilon_of_the_layer_norm_field_counts() {
     for epsilon in [1e-12, 1e-5, 0.25, 3.0, 1.0 / 3.0] {
         let mut module = config().init(&device());
         module.layer_norm = config().with_layer_norm_eps(epsilon).init(&device()).layer_norm;
-        assert_eq!(module.layer_norm_eps(), epsilon);
+        assert_eq!(module.layer_norm.epsilon(), epsilon);
         assert_eq!(module.config().layer_norm_eps, epsilon);
         let input =
             BertEmbeddingsInput::from_embeds(Tensor::from_floats([[[1.0, 2.0, 4.0, 8.0]]], &device()))

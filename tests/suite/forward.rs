@@ -48,7 +48,7 @@ fn token(module: &BertEmbeddings, word: usize, kind: usize, position: Option<usi
     let gamma = values(module.layer_norm.gamma.val());
     let beta = values(module.layer_norm.beta.as_ref().unwrap().val());
     (0..hidden)
-        .map(|i| (x[i] - mean) / (variance + module.layer_norm_eps()).sqrt() * gamma[i] + beta[i])
+        .map(|i| (x[i] - mean) / (variance + module.layer_norm.epsilon()).sqrt() * gamma[i] + beta[i])
         .collect()
 }
 

@@ -3,10 +3,10 @@
 use PositionEmbeddingType::{Absolute, AfterPadding, RelativeKey, RelativeKeyQuery};
 use burn::prelude::*;
 use burn::tensor::{Distribution, FloatDType};
-use burn_bert::gradcheck::{Coverage, GradCheck, Probe};
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, PositionEmbeddingType,
 };
+use burn_gradcheck::{Coverage, GradCheck, Probe};
 
 fn device() -> Device {
     Device::default().autodiff()

@@ -144,7 +144,7 @@ impl Classifier for BertForSequenceClassification {
                 SequenceClassificationBatch::multi_label(input, Some(padding), &rows)
             }
             _ => {
-                let labels: Vec<u32> = labels.iter().map(|&label| label as u32).collect();
+                let labels: Vec<i64> = labels.iter().map(|&label| label as i64).collect();
                 SequenceClassificationBatch::single_label(input, Some(padding), &labels)
             }
         }

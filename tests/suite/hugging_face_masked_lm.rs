@@ -8,7 +8,7 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertModel, LoadReport, PretrainedModel, mean_pooled,
+    BertForMaskedLm, BertForMaskedLmConfig, BertModel, LoadReport, Pooling, PretrainedModel,
 };
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
@@ -125,10 +125,10 @@ impl Family {
                 let expected = expect(&format!("hidden_states.{i}"), &tokens);
                 assert_close(&values(pick(state, &tokens)), &expected, tolerance);
             }
-            let pooled = mean_pooled(hidden.clone().reshape([batch, seq, 12]), Some(&padding));
+            let pooled = Pooling::Mean.forward(hidden.clone().reshape([batch, seq, 12]), Some(&padding));
             assert_close(&values(pooled), &case.values("mean_pooled"), tolerance);
         }
-        let logits = model.logits(pick(hidden, &labelled));
+        let logits = model.scores(pick(hidden, &labelled)).unwrap();
         assert_close(&values(logits.clone()), &expect("logits", &labelled), tolerance);
 
         let loss = CrossEntropyLossConfig::new().init(&device).forward(logits, case.labels(&device).1);
@@ -217,7 +217,7 @@ fn ten_steps_of_adamw_without_decay_on_biases_and_norms_equal_pytorchs() {
             let mut losses = Vec::new();
             for _ in 0..10 {
                 let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state.flatten::<2>(0, 1);
-                let logits = model.logits(hidden.select(0, places.clone()));
+                let logits = model.scores(hidden.select(0, places.clone())).unwrap();
                 let loss = CrossEntropyLossConfig::new().init(&device).forward(logits, labels.clone());
                 losses.extend(values(loss.clone()));
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
@@ -268,7 +268,7 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_new_head() {
             assert_close(&found[row.clone()], &expected[row], tolerance);
         }
         let expected = case.values("encoder_only.mean_pooled");
-        let found = mean_pooled(output.last_hidden_state, Some(&padding));
+        let found = Pooling::Mean.forward(output.last_hidden_state, Some(&padding));
         assert_close(&values(found), &expected, tolerance);
     }
 }
@@ -327,7 +327,7 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
     let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state.flatten::<2>(0, 1);
     let tokens = places(&case, "attention_mask", |mask| mask == 1);
     let rows = Tensor::<1, Int>::from_data(tokens.as_slice(), &device);
-    let found = values(model.logits(hidden.select(0, rows)));
+    let found = values(model.scores(hidden.select(0, rows)).unwrap());
     let expected = case.values("logits");
     let width = vocab_size as usize;
     let expected: Vec<f64> =

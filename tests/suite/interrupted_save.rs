@@ -48,7 +48,7 @@ fn a_save_that_was_killed_when_it_was_complete_is_finished_by_whoever_comes_next
     let expected = BertEmbeddings::from_pretrained(new.path(), &device()).unwrap();
     let assert_new = |dir: &Path| {
         let module = BertEmbeddings::from_pretrained(dir, &device()).unwrap();
-        assert_eq!(module.layer_norm_eps(), 1e-5);
+        assert_eq!(module.layer_norm.epsilon(), 1e-5);
         assert_eq!(all_values(&module), all_values(&expected));
         assert_eq!(fs::read_dir(dir).unwrap().count(), 2, "nothing hidden is left");
     };
@@ -80,7 +80,7 @@ fn a_save_into_a_directory_whose_save_was_interrupted_replaces_both() {
     let last = tiny().with_layer_norm_eps(1e-3).init(&device());
     last.save_pretrained(dir.path()).unwrap();
     let read = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
-    assert_eq!(read.layer_norm_eps(), 1e-3);
+    assert_eq!(read.layer_norm.epsilon(), 1e-3);
     assert_eq!(all_values(&read), all_values(&last));
 }
 
@@ -99,7 +99,7 @@ fn a_saved_config_may_be_edited() {
     set(dir.path(), "transformers_version", serde_json::json!("5.23.0"));
     let read = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
     assert_eq!(read.config().hidden_dropout_prob, 0.5);
-    assert_eq!(read.layer_norm_eps(), 1e-7);
+    assert_eq!(read.layer_norm.epsilon(), 1e-7);
     read.save_pretrained(dir.path()).unwrap();
     set(dir.path(), "layer_norm_eps", serde_json::json!(1e-12));
     // The same number in another notation, and a default that is left out, as transformers leaves it out.
@@ -118,7 +118,7 @@ fn what_transformers_wrote_is_read_however_its_config_was_edited() {
         fs::copy(fixture("bert").join(name), dir.path().join(name)).unwrap();
     }
     set(dir.path(), "layer_norm_eps", serde_json::json!(1e-3));
-    assert_eq!(BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap().layer_norm_eps(), 1e-3);
+    assert_eq!(BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap().layer_norm.epsilon(), 1e-3);
 }
 
 fn bert() -> BertModelConfig {

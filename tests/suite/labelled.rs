@@ -165,8 +165,8 @@ fn sentences_come_from_conll_and_from_json_lines() {
 
 /// Where the labelled pieces are, and their labels.
 fn tagged(batch: &TokenClassificationBatch) -> Vec<(i64, i64)> {
-    let labels = batch.labels().unwrap().into_data();
-    let places = batch.positions().iter().map(|&place| place as i64);
+    let (labels, [_, seq]) = (batch.labels().unwrap().into_data(), batch.input.dims());
+    let places = batch.positions().iter().map(|[row, column]| (row * seq + column) as i64);
     places.zip(labels.iter::<i64>()).collect()
 }
 
@@ -463,4 +463,16 @@ fn an_empty_part_of_a_loader_has_no_batch_and_ends() {
     let (sender, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send((part.iter().count(), part.iter().count())));
     assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(20)), Ok((0, 0)));
+}
+
+#[test]
+fn a_file_that_does_not_fit_into_memory_is_refused() {
+    let (dir, path) = file("a.csv", "text,label\n");
+    let is_refused =
+        |error: &Error| matches!(error, Error::File { problem, .. } if problem.contains("4 GiB"));
+    fs::File::options().write(true).open(&path).unwrap().set_len((4 << 30) + 1).unwrap();
+    assert!(is_refused(&LabelledTexts::open(&path, &TextColumns::default()).unwrap_err()));
+    assert!(is_refused(&LabelledSentences::open(&path).unwrap_err()));
+    fs::rename(&path, dir.path().join("vocab.txt")).unwrap();
+    assert!(is_refused(&BertTokenizer::from_pretrained(dir.path()).unwrap_err()));
 }

@@ -14,7 +14,7 @@ const LADDER: [&[&str]; 10] = [
     &["optim"],
     &["remote"],
     &["operator"],
-    &["regular_file"],
+    &["regular_file", "cast"],
     &["error"],
 ];
 

@@ -156,7 +156,7 @@ fn the_loss_is_the_mean_cross_entropy_of_the_masked_tokens() {
     assert_eq!(batch.num_masked(), masked.len());
     let input = BertEmbeddingsInput::from_rows(&[ids], &device).unwrap();
     let hidden = model.bert.forward(&input, None).last_hidden_state.squeeze_dim::<2>(0);
-    let scores = values(model.logits(hidden));
+    let scores = values(model.scores(hidden).unwrap());
     let cost = |&(place, label): &(usize, u32)| {
         let scores = &scores[place * WORDS..][..WORDS];
         scores.iter().map(|score| score.exp()).sum::<f64>().ln() - scores[label as usize]
@@ -202,7 +202,7 @@ fn the_head_reads_the_word_table_and_holds_no_copy() {
 
     // A change of the table changes both ends at once.
     let vectors = Tensor::<2>::ones([1, hidden], &device);
-    let before = values(model.logits(vectors.clone()));
+    let before = values(model.scores(vectors.clone()).unwrap());
     let mut changed = model;
     changed.bert.embeddings.word_embeddings.weight = changed
         .bert
@@ -211,7 +211,7 @@ fn the_head_reads_the_word_table_and_holds_no_copy() {
         .weight
         .map(|table| table.mul_scalar(2.0).detach().require_grad());
     let doubled: Vec<f64> = before.iter().map(|score| 2.0 * score).collect();
-    assert_close(&values(changed.logits(vectors)), &doubled, F32);
+    assert_close(&values(changed.scores(vectors).unwrap()), &doubled, F32);
 }
 
 #[test]

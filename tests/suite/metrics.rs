@@ -1,10 +1,13 @@
 //! Scores against scikit-learn's and SciPy's (tests/fixtures/make_metrics.py).
 
+use crate::tolerance::values;
 use burn::data::dataloader::Progress;
 use burn::prelude::*;
-use burn::train::metric::{Adaptor, Metric, MetricMetadata, Numeric};
-use burn::train::{ClassificationOutput, RegressionOutput};
+use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
+use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput};
+use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig, SequenceClassificationBatch};
 use burn_bert::training::{ConfusionMatrix, ConfusionMetric, LabelNames, SpearmanMetric, spearman};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use serde_json::Value;
 
 fn fixture() -> Value {
@@ -94,6 +97,36 @@ fn a_confusion_matrix_prints_as_a_table() {
                     no |         1         1 | 0.6667\n      \
                     yes |         0         2 | 0.8000\n";
     assert_eq!(matrix.to_text(&names), expected);
+}
+
+#[test]
+fn sequences_without_a_label_count_in_no_metric() {
+    let device = Device::default();
+    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
+    let bert = BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(4);
+    let model = BertForSequenceClassificationConfig::new(bert).init(&device);
+    let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3], [2, 8, 3], [2, 5, 3]], &device).unwrap();
+    let (mut accuracy, mut loss) = (AccuracyMetric::new(), LossMetric::new());
+    let mut step = |labels: &[i64]| {
+        let batch = SequenceClassificationBatch::single_label(input.clone(), None, labels).unwrap();
+        let expected = values(model.forward(&batch).loss)[0];
+        let item = InferenceStep::step(&model, batch).sync().unwrap();
+        accuracy.update(&item.adapt(), &metadata()).unwrap();
+        loss.update(&item.adapt(), &metadata()).unwrap();
+        (expected, item.logits.dims())
+    };
+    let predicted = {
+        let batch = SequenceClassificationBatch::single_label(input.clone(), None, &[0; 3]).unwrap();
+        model.forward(&batch).logits.argmax(1).into_data().iter::<i64>().collect::<Vec<_>>()
+    };
+    let (expected, dims) = step(&[predicted[0], -100, predicted[2]]);
+    assert_eq!(dims, [2, 2]);
+    assert_eq!(step(&[-100; 3]).1, [0, 2]);
+    assert_eq!(accuracy.final_value().current(), 100.0);
+    assert!((loss.final_value().current() - expected).abs() < 1e-6, "an empty batch has no loss");
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn row_step(optimizer: &mut SparseOptimizer, model: &mut BertForTokenClassificat
     let touched = model.bert.embeddings.touched_rows(&input).unwrap();
     let mut small = model.clone();
     small.bert.embeddings = touched.embeddings().clone();
-    let mut gradients = small.logits(touched.input(), None).powi_scalar(2).mean().backward();
+    let mut gradients = small.logits(touched.input(), None).unwrap().powi_scalar(2).mean().backward();
     drop(small);
     let rows = RowGradients::from_grads(&mut gradients, touched, &model.bert.embeddings).unwrap();
     optimizer.step(1e-2, &mut model.bert.embeddings, rows).unwrap();
@@ -198,8 +198,8 @@ fn positions_of_a_whole_model_are_extended() {
     let device = Device::default();
     let mut model = BertForTokenClassificationConfig::new(config().bert).init(&device);
     let long = BertEmbeddingsInput::from_rows(&[[5; 10]], &device).unwrap();
-    assert!(matches!(model.try_logits(&long, None), Err(Error::SequenceTooLong { .. })));
+    assert!(matches!(model.logits(&long, None), Err(Error::SequenceTooLong { .. })));
     model.extend_positions(12, PositionFill::Tile).unwrap();
-    assert_eq!(model.logits(&long, None).dims(), [1, 10, 2]);
+    assert_eq!(model.logits(&long, None).unwrap().dims(), [1, 10, 2]);
     assert_eq!(model.config().bert.embeddings.max_position_embeddings, 12);
 }

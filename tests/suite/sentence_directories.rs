@@ -70,7 +70,8 @@ fn a_saved_model_is_read_back_with_its_pooling() {
             let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
             assert_eq!((read.config(), report), (config, LoadReport::default()));
             assert_eq!(read.max_seq_length(), max_seq_length);
-            let embed = |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)));
+            let embed =
+                |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)).unwrap());
             assert_eq!(embed(&read), embed(&model));
         }
     }
@@ -291,7 +292,7 @@ mod against_sentence_transformers {
         let tokenizer = tokenizer.for_model(&model.bert.config().embeddings).unwrap();
         let encodings = tokenizer.encode_batch(texts).unwrap();
         let TextBatch { input, padding } = tokenizer.batch(&encodings, &device()).unwrap();
-        values(model.embed(&input, padding.as_ref()))
+        values(model.embed(&input, padding.as_ref()).unwrap())
     }
 
     #[test]

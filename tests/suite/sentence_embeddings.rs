@@ -7,7 +7,7 @@ use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use burn_bert::model::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, MultipleNegativesRankingLoss, Pooling,
-    PretrainedModel, SentencePairBatch, mean_pooled,
+    PretrainedModel, SentencePairBatch,
 };
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, cast_module};
@@ -74,7 +74,7 @@ fn every_pooling_equals_sentence_transformers() {
                 [(false, expected), (true, case.values(&format!("normalized.{name}")))]
             {
                 let model = model(dtype, &device, pooling, normalize);
-                assert_close(&values(model.embed(&input, padding.as_ref())), &expected, tolerance);
+                assert_close(&values(model.embed(&input, padding.as_ref()).unwrap()), &expected, tolerance);
             }
         }
     }
@@ -103,7 +103,26 @@ fn what_lies_in_padding_changes_nothing_and_gets_no_gradient() {
     let hidden = Tensor::<3>::zeros([2, 4, 2], &device);
     let error = Pooling::Max.try_forward(hidden.clone(), Some(&padding)).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }));
-    assert_eq!(values(mean_pooled(hidden, None)), [0.0; 4]);
+    assert_eq!(values(Pooling::Mean.forward(hidden, None)), [0.0; 4]);
+}
+
+#[test]
+fn nothing_to_pool_and_no_anchors_are_errors() {
+    let device = Device::default();
+    for (pooling, _) in MODES {
+        for dims in [[2, 0, 4], [0, 3, 4]] {
+            let error = pooling.try_forward(Tensor::zeros(dims, &device), None).unwrap_err();
+            assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{pooling:?}: {error}");
+        }
+    }
+    let loss = MultipleNegativesRankingLoss::new();
+    let vectors = |rows: usize| Tensor::<2>::ones([rows, 4], &device);
+    for candidates in [0, 2] {
+        let error = loss.try_forward(vectors(0), vectors(candidates)).unwrap_err();
+        assert!(matches!(error, Error::Empty { input: "anchors", .. }), "{error}");
+    }
+    let error = loss.try_forward(vectors(2), vectors(2).cast(FloatDType::F64)).unwrap_err();
+    assert!(matches!(error, Error::DTypeMismatch { input: "candidates", .. }), "{error}");
 }
 
 #[test]
@@ -112,7 +131,7 @@ fn a_zero_vector_is_normalised_to_zero_with_a_finite_gradient() {
     let model = model(FloatDType::F32, &device, Pooling::Mean, true);
     let nothing = PaddingMask::from_lengths(&[0], 2);
     let input = BertEmbeddingsInput::from_rows(&[[5, 6]], &device).unwrap();
-    let vector = model.embed(&input, Some(&nothing));
+    let vector = model.embed(&input, Some(&nothing)).unwrap();
     assert_eq!(values(vector.clone()), [0.0; 12]);
     let gradients = vector.sum().backward();
     let words = model.bert.embeddings.word_embeddings.weight.grad(&gradients).unwrap();
@@ -142,7 +161,7 @@ fn f16_is_added_up_and_normalised_in_f32() {
     }
     // 400² is past the largest f16, 65504.
     let vectors = Tensor::<2>::from_data([[300.0, 400.0]], (&device, DType::F16));
-    let scores = MultipleNegativesRankingLoss::new().try_scores(vectors.clone(), vectors).unwrap();
+    let scores = MultipleNegativesRankingLoss::new().scores(vectors.clone(), vectors).unwrap();
     assert_eq!(scores.dtype(), DType::F16);
     assert_close(&values(scores), &[20.0], F16);
 }

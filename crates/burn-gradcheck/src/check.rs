@@ -1,6 +1,5 @@
 //! The check: its settings, and how it runs.
 
-use super::cast::cast_module;
 use super::compare::{Comparison, Sampling, scale};
 use super::error::GradCheckError;
 use super::excluded::Excluded;
@@ -109,20 +108,24 @@ impl GradCheck {
         loss: impl Fn(&M, &Probe) -> Tensor<1>,
         name: fn(&str) -> &str,
     ) -> Result<GradCheckReport, GradCheckError> {
-        let first = walk::slots(module, name).into_iter().next().ok_or(GradCheckError::NothingTrained)?;
+        let slots = walk::slots(module, name);
+        let first = slots.first().ok_or(GradCheckError::NothingTrained)?;
         if !first.device.is_autodiff() {
             return Err(GradCheckError::NoAutodiff { path: first.path().to_owned() });
         }
         let dtype = self.dtype_on(&first.device)?;
         let (tolerance, step) = self.tolerance_and_step(dtype)?;
-        let module = cast_module(module.clone(), dtype.into());
+        let device = first.device.clone();
+        let module = slots
+            .into_iter()
+            .fold(module.clone(), |module, Slot { id, values, .. }| walk::replace(module, id, values, dtype));
         let slots = walk::slots(&module, name);
         self.excluded.iter().try_for_each(|row| row.check(&slots))?;
         if !slots.iter().any(|slot| slot.trained) {
             return Err(GradCheckError::NothingTrained);
         }
 
-        let probe = Probe { device: first.device, dtype, seed: self.sampling.seed };
+        let probe = Probe { device, dtype, seed: self.sampling.seed };
         let objective = Objective { loss, probe };
         let (value, gradients) = objective.value_and_gradients(&module)?;
         let epsilon = objective.epsilon();
@@ -151,9 +154,10 @@ impl GradCheck {
                 slot,
                 analytic,
                 h,
+                dtype,
                 skipped,
                 loss_at: |values: Vec<f64>| {
-                    objective.value(&walk::replace(untracked.clone(), slot.id, values))
+                    objective.value(&walk::replace(untracked.clone(), slot.id, values, dtype))
                 },
                 tolerance: Tolerance {
                     absolute: tolerance.absolute + 4.0 * epsilon * value.abs() / h,

@@ -5,6 +5,7 @@ use super::probe::SplitMix;
 use super::report::{Coverage, ParameterReport, Place, Worst};
 use super::tolerance::Tolerance;
 use super::walk::Slot;
+use burn::tensor::DType;
 
 /// How many comparisons a parameter gets.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,8 @@ pub(super) struct Comparison<'a, L> {
     pub skipped: Vec<bool>,
     /// The step.
     pub h: f64,
+    /// The dtype of the parameter's values.
+    pub dtype: DType,
     /// The loss with other values in this parameter.
     pub loss_at: L,
     /// What decides, the rounding of the loss included.
@@ -110,9 +113,21 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
 
     /// Both derivatives along a direction that is given by its entries other than 0.
     fn along(&self, direction: &[(usize, f64)]) -> Result<Compared, GradCheckError> {
+        let moved = |entry: usize, distance: f64| {
+            let value = self.slot.values[entry] + distance;
+            if self.dtype == DType::F32 { f64::from(value as f32) } else { value }
+        };
+        // Rounding may make nothing of a step.
+        if direction.iter().any(|&(entry, _)| moved(entry, self.h) == moved(entry, -self.h)) {
+            return Err(GradCheckError::Setting {
+                name: "the step, times the parameter's root mean square,",
+                value: self.h,
+                allowed: "large enough to change every value",
+            });
+        }
         let loss = |sign: f64| {
             let mut values = self.slot.values.clone();
-            direction.iter().for_each(|&(entry, d)| values[entry] += sign * self.h * d);
+            direction.iter().for_each(|&(entry, d)| values[entry] = moved(entry, sign * self.h * d));
             let value = (self.loss_at)(values)?;
             if !value.is_finite() {
                 let entry = direction.first().map(|&(entry, _)| self.slot.index(entry)).unwrap_or_default();

@@ -29,7 +29,7 @@ pub enum GradCheckError {
     },
 
     /// A tolerance or step that no check can be made with.
-    #[error("{name} is {value}, which must be finite and {allowed}")]
+    #[error("{name} is {value:e}, which must be finite and {allowed}")]
     Setting {
         /// The setting.
         name: &'static str,
@@ -75,8 +75,8 @@ pub enum GradCheckError {
 
     /// The same parameters gave two losses.
     #[error(
-        "the loss is {first} and then {second} at the same parameters; turn dropout and other \
-         randomness off, or seed the device inside the loss"
+        "the loss is {first} and then {second} at the same parameters; set the probability of \
+         dropout to 0 and turn other randomness off, or seed the device inside the loss"
     )]
     NotRepeatable {
         /// The first value.

@@ -103,14 +103,15 @@ impl ModuleVisitor for Read<'_> {
     }
 }
 
-/// `module` with other values in the parameter `id`.
-pub(super) fn replace<M: Module>(module: M, id: ParamId, values: Vec<f64>) -> M {
-    module.map(&mut Replace { id, values })
+/// `module` with other values in the parameter `id`, in `dtype`.
+pub(super) fn replace<M: Module>(module: M, id: ParamId, values: Vec<f64>, dtype: DType) -> M {
+    module.map(&mut Replace { id, values, dtype })
 }
 
 struct Replace {
     id: ParamId,
     values: Vec<f64>,
+    dtype: DType,
 }
 
 impl ModuleMapper for Replace {
@@ -120,7 +121,7 @@ impl ModuleMapper for Replace {
         }
         param.map(|old| {
             let data = TensorData::new(self.values.clone(), old.shape());
-            Tensor::from_data(data, (&old.device(), old.dtype())).set_require_grad(old.is_require_grad())
+            Tensor::from_data(data, (&old.device(), self.dtype)).set_require_grad(old.is_require_grad())
         })
     }
 }

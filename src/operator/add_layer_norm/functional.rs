@@ -7,7 +7,6 @@ use crate::operator::inputs::Fields;
 use crate::operator::path::Path;
 use crate::operator::run::run;
 use burn::backend::Dispatch;
-use burn::nn::DropoutConfig;
 use burn::prelude::*;
 
 /// `LayerNorm(residual + Dropout(x + bias))` in one pass, with a backward of its own: the end of a transformer
@@ -59,14 +58,6 @@ use burn::prelude::*;
 ///
 /// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of x; y is rounded to it once.
 ///
-/// # Devices
-///
-/// A remote device runs what its worker's device does.
-///
-/// Flex and the CubeCL devices have kernels. NdArray runs the reference with a backward that saves as little, and so does
-/// a CubeCL device if dtypes are mixed or it has too few buffer bindings; every other device runs it with Burn's
-/// backward. On devices that are not named here, dropout's mask is Burn's own. [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
-///
 /// # Panics
 ///
 /// If shapes do not fit, or `dropout` is not in [0, 1).
@@ -87,7 +78,7 @@ pub fn add_layer_norm(
     for (name, vector) in [("bias", &bias), ("gamma", &gamma), ("beta", &beta)] {
         assert_eq!(vector.dims(), [hidden], "{name} must be as long as a row of x");
     }
-    let input = AddLayerNorm {
+    let mut input = AddLayerNorm {
         dropout: Dropout::Inactive,
         x: x.into_dispatch(),
         bias: bias.into_dispatch(),
@@ -97,14 +88,6 @@ pub fn add_layer_norm(
         epsilon,
         path: Path::current(),
     };
-    let operands = AddLayerNormOp::operands::<Dispatch>(&input);
-    let input = match Dropout::choose(dropout, operands.into_iter().flatten()) {
-        Some(dropout) => AddLayerNorm { dropout, ..input },
-        None => {
-            let x = Tensor::<2>::from_dispatch(input.x) + Tensor::<1>::from_dispatch(input.bias).unsqueeze();
-            let bias = Tensor::<1>::zeros([hidden], (&x.device(), x.dtype())).into_dispatch();
-            AddLayerNorm { x: DropoutConfig::new(dropout).init().forward(x).into_dispatch(), bias, ..input }
-        }
-    };
+    input.dropout = Dropout::choose(dropout, AddLayerNormOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AddLayerNormOp, _>(input))
 }

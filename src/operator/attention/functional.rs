@@ -7,8 +7,39 @@ use crate::operator::inputs::Fields;
 use crate::operator::path::Path;
 use crate::operator::run::run;
 use burn::backend::Dispatch;
-use burn::nn::DropoutConfig;
 use burn::prelude::*;
+
+/// The lengths of packed sequences, on the host and on a device: made once for a batch, read by every
+/// [`attention`](crate::functional::attention) to it.
+#[derive(Clone, Debug)]
+pub struct Sequences {
+    lengths: Vec<usize>,
+    /// The first row of each sequence, and N, [B + 1].
+    starts: Tensor<1, Int>,
+}
+
+impl Sequences {
+    /// Sequences of these lengths, one after the other; 0 is allowed.
+    pub fn new(lengths: Vec<usize>, device: &Device) -> Self {
+        let mut starts = vec![0];
+        starts.extend(lengths.iter().scan(0, |end, &length| {
+            *end += length as i32;
+            Some(*end)
+        }));
+        let device = device.clone().without_autodiff();
+        Self { lengths, starts: Tensor::from_data(starts.as_slice(), &device) }
+    }
+
+    /// Tokens of each sequence.
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
+    }
+
+    /// Tokens of all sequences, N.
+    pub fn num_tokens(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+}
 
 /// Multi-head attention of each sequence to itself, `Dropout(softmax(Q·Kᵀ / √d + bias)) · V` for each of A heads of
 /// d = H / A columns, with a backward of its own.
@@ -34,12 +65,13 @@ use burn::prelude::*;
 ///
 /// ```
 /// use burn::prelude::*;
-/// use burn_bert::functional::attention;
+/// use burn_bert::functional::{Sequences, attention};
 ///
 /// let device = Device::default();
 /// let zeros = Tensor::zeros([3, 2], &device); // all scores are 0: weights are uniform
 /// let value = Tensor::from_floats([[1.0, 2.0], [3.0, 6.0], [5.0, 7.0]], &device);
-/// let y = attention([zeros.clone(), zeros, value], &[2, 1], 1, None, 0.0); // two tokens, and one
+/// let sequences = Sequences::new(vec![2, 1], &device);
+/// let y = attention([zeros.clone(), zeros, value], &sequences, 1, None, 0.0);
 /// let y: Vec<f32> = y.into_data().try_into_vec().unwrap();
 /// assert_eq!(y, [2.0, 4.0, 2.0, 4.0, 5.0, 7.0]);
 /// ```
@@ -47,7 +79,7 @@ use burn::prelude::*;
 /// # Shapes
 ///
 /// - `[query, key, value]`: each [N, H]; views, such as columns of a joint product, cost no copy on Flex
-/// - `lengths`: tokens of each sequence, N in all; 0 is allowed
+/// - `sequences`: B, of N tokens in all
 /// - `bias`: [B, A, L, L] for B sequences, the longest of L; of a shorter one, the first rows and columns are read
 /// - output: [N, H]
 ///
@@ -55,30 +87,22 @@ use burn::prelude::*;
 ///
 /// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once.
 ///
-/// # Devices
-///
-/// A remote device runs what its worker's device does.
-///
-/// Flex has a kernel, which computes a block of rows of one head at a time. NdArray and the CubeCL devices run the
-/// reference with a backward that saves as little; every other device runs it with Burn's backward. On
-/// devices that are not named here, dropout's mask is Burn's own.
-/// [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
-///
 /// # Panics
 ///
 /// If shapes do not fit, `heads` does not divide H, or `dropout` is not in [0, 1).
 pub fn attention(
     [query, key, value]: [Tensor<2>; 3],
-    lengths: &[usize],
+    sequences: &Sequences,
     heads: usize,
     bias: Option<Tensor<4>>,
     dropout: f64,
 ) -> Tensor<2> {
     let [tokens, hidden] = query.dims();
+    let lengths = sequences.lengths();
     let longest = lengths.iter().copied().max().unwrap_or(0);
     assert_eq!(key.dims(), [tokens, hidden], "key must have the shape of query");
     assert_eq!(value.dims(), [tokens, hidden], "value must have the shape of query");
-    assert_eq!(lengths.iter().sum::<usize>(), tokens, "lengths must add up to the number of rows");
+    assert_eq!(sequences.num_tokens(), tokens, "lengths must add up to the number of rows");
     assert!(
         heads > 0 && hidden.is_multiple_of(heads),
         "heads: {heads} do not divide rows of length {hidden}"
@@ -90,28 +114,27 @@ pub fn attention(
     if tokens == 0 || hidden == 0 {
         return value;
     }
-    let input = input([query, key, value], lengths, heads, bias);
-    let operands = AttentionOp::operands::<Dispatch>(&input);
-    let Some(chosen) = Dropout::choose(dropout, operands.into_iter().flatten()) else {
-        let weights = Tensor::<4>::from_dispatch(reference::weights::<Dispatch>(&input).0);
-        let weights = DropoutConfig::new(dropout).init().forward(weights);
-        return Tensor::from_dispatch(reference::context::<Dispatch>(&input, weights.into_dispatch()));
-    };
-    Tensor::from_dispatch(run::<AttentionOp, _>(Attention { dropout: chosen, ..input }))
+    let mut input = input([query, key, value], sequences, heads, bias);
+    input.dropout = Dropout::choose(dropout, AttentionOp::operands::<Dispatch>(&input));
+    Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
 
-/// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L], of B sequences of length L one after the other.
-pub(crate) fn attention_weights([query, key]: [Tensor<2>; 2], heads: usize, bias: Tensor<4>) -> Tensor<4> {
-    let [batch, _, length, _] = bias.dims();
+/// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L].
+pub(crate) fn attention_weights(
+    [query, key]: [Tensor<2>; 2],
+    sequences: &Sequences,
+    heads: usize,
+    bias: Tensor<4>,
+) -> Tensor<4> {
     let dtype = query.dtype();
-    let input = input([query.clone(), key, query], &vec![length; batch], heads, Some(bias));
+    let input = input([query.clone(), key, query], sequences, heads, Some(bias));
     Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(&input).0, dtype))
 }
 
 /// Without dropout.
 fn input(
     rows: [Tensor<2>; 3],
-    lengths: &[usize],
+    sequences: &Sequences,
     heads: usize,
     bias: Option<Tensor<4>>,
 ) -> Attention<Dispatch> {
@@ -123,7 +146,8 @@ fn input(
         key,
         value,
         bias: bias.map(|bias| bias.dequantize().into_dispatch()),
-        lengths: lengths.to_vec(),
+        starts: sequences.starts.clone().into_dispatch(),
+        lengths: sequences.lengths.clone(),
         heads,
         scale: 1.0 / ((hidden / heads) as f64).sqrt(),
         path: Path::current(),

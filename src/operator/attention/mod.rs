@@ -1,5 +1,7 @@
 //! Scaled dot-product attention of packed sequences to themselves: one operator with its own backward.
 
+#[cfg(feature = "_cubecl")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 pub(crate) mod functional;
@@ -8,8 +10,6 @@ mod reference;
 
 use crate::operator::dropout::Dropout;
 use crate::operator::inputs::{Tensors, inputs};
-#[cfg(feature = "_cubecl")]
-use crate::operator::kernels::Kernels;
 use crate::operator::path::Path;
 
 inputs! {
@@ -32,6 +32,10 @@ inputs! {
             /// read.
             bias,
         }
+        ints {
+            /// The first row of each sequence, and N, [B + 1]: `lengths` on the device.
+            starts,
+        }
         plain {
             /// Tokens of each sequence, N in all.
             lengths: Vec<usize>,
@@ -50,6 +54,3 @@ impl<T: Tensors> Attention<T> {
         self.lengths.iter().copied().max().unwrap_or(0)
     }
 }
-
-#[cfg(feature = "_cubecl")]
-impl Kernels<burn_cubecl::CubeBackend> for AttentionOp {}

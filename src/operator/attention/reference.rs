@@ -71,7 +71,7 @@ pub(super) fn weights<B: Backend>(inputs: &Attention<B>) -> (FloatTensor<B>, Flo
 }
 
 /// O [N, H] for the weights that are left after dropout.
-pub(super) fn context<B: Backend>(inputs: &Attention<B>, weights: FloatTensor<B>) -> FloatTensor<B> {
+fn context<B: Backend>(inputs: &Attention<B>, weights: FloatTensor<B>) -> FloatTensor<B> {
     let rectangle = Rectangle::new(inputs);
     let context = B::float_matmul(weights, rectangle.fill(&inputs.value));
     narrow::<B>(rectangle.empty(context), inputs.query.dtype())

@@ -5,7 +5,6 @@ use crate::operator::cube::launch::{RowLaunch, buffer};
 use crate::operator::cube::row::{column, zeros};
 use crate::operator::cube::totals::store_share;
 use crate::operator::kernels::{Kernels, Operator, Output};
-use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
@@ -33,7 +32,7 @@ impl Kernels<CubeBackend> for BiasGeluOp {
             y.clone().into_buffer_arg(),
             on.scalar(FRAC_1_SQRT_2),
             on.hidden,
-            on.dtypes(DType::I32),
+            on.floats(),
         );
         (y, [])
     }
@@ -64,7 +63,7 @@ impl Kernels<CubeBackend> for BiasGeluOp {
             on.hidden,
             on.units,
             on.slots(),
-            on.dtypes(DType::I32),
+            on.floats(),
         );
         vec![dx, partials.map(|partials| on.totals(&partials, 1).remove(0))]
     }
@@ -77,13 +76,13 @@ fn cumulative<W: Float>(z: W, inverse_root: W) -> W {
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn forward_kernel<T: Float, W: Float, I: Int>(
+fn forward_kernel<T: Float, W: Float>(
     x: &[T],
     bias: &[T],
     y: &mut [T],
     inverse_root: InputScalar,
     #[comptime] hidden: usize,
-    #[define(T, W, I)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     if ABSOLUTE_POS >= y.len() {
         terminate!();
@@ -94,7 +93,7 @@ fn forward_kernel<T: Float, W: Float, I: Int>(
 
 /// Each cube takes `rows_per_cube` rows in turn, and stores its share of the total.
 #[cube(launch, address_type = "dynamic")]
-fn backward_kernel<T: Float, W: Float, I: Int>(
+fn backward_kernel<T: Float, W: Float>(
     x: &[T],
     bias: &[T],
     grad: &[T],
@@ -107,7 +106,7 @@ fn backward_kernel<T: Float, W: Float, I: Int>(
     #[comptime] hidden: usize,
     #[comptime] units: usize,
     #[comptime] slots: usize,
-    #[define(T, W, I)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let first = CUBE_POS * rows_per_cube;
     if first >= rows {

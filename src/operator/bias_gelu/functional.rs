@@ -41,14 +41,6 @@ use burn::prelude::*;
 ///
 /// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of x; y is rounded to it once. Flex's f32 kernel is within 3e-7 of the exact value, relative to it, for every z.
 ///
-/// # Devices
-///
-/// A remote device runs what its worker's device does.
-///
-/// Flex and the CubeCL devices have kernels. NdArray runs the reference with a backward that saves as little, and so does
-/// a CubeCL device if dtypes are mixed; every other device runs it with Burn's backward. [`on_reference_path`](crate::functional::on_reference_path) runs the
-/// reference everywhere.
-///
 /// # Panics
 ///
 /// If `bias` is not of length I.

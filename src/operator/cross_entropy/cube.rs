@@ -57,7 +57,7 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
             on.scalar(1.0 / on.rows as f64),
             on.rows,
             on.max_units,
-            on.dtypes(DType::I32),
+            on.floats(),
         );
         (loss, [largest, log_sums])
     }
@@ -145,13 +145,13 @@ fn forward_kernel<T: Float, W: Float, I: Int>(
 
 /// `loss[0] = share · Σ losses`, by one cube.
 #[cube(launch, address_type = "dynamic")]
-fn mean_kernel<T: Float, W: Float, I: Int>(
+fn mean_kernel<T: Float, W: Float>(
     losses: &[W],
     loss: &mut [T],
     share: InputScalar,
     rows: usize,
     #[comptime] units: usize,
-    #[define(T, W, I)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
     let mut sum = W::new(0.0);

@@ -98,6 +98,11 @@ impl RowLaunch {
         Some(mask_args(seed.clone(), *prob, ints, self.wide))
     }
 
+    /// `float` and `wide` as kernels take them.
+    pub(crate) fn floats(&self) -> [ElemType; 2] {
+        [self.float, self.wide].map(dtype_to_elem_type)
+    }
+
     /// `float`, `wide` and `ints` as kernels take them.
     pub(crate) fn dtypes(&self, ints: DType) -> [ElemType; 3] {
         [self.float, self.wide, ints].map(dtype_to_elem_type)

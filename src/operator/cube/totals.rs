@@ -2,7 +2,6 @@
 
 use crate::operator::cube::launch::{RowLaunch, UNITS, address_type};
 use crate::operator::cube::row::column;
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::Shape;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
@@ -71,7 +70,7 @@ impl RowLaunch {
             self.hidden,
             units,
             lanes,
-            [self.float, self.wide].map(dtype_to_elem_type),
+            self.floats(),
         );
     }
 }

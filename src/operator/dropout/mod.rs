@@ -4,7 +4,6 @@
 mod cube;
 pub(crate) mod ops;
 
-use super::device::is_listed;
 use super::inputs::Tensors;
 #[cfg(feature = "flex")]
 use super::philox::Mask;
@@ -32,28 +31,20 @@ pub(crate) enum Dropout<T: Tensors> {
 }
 
 impl Dropout<Dispatch> {
-    /// The dropout of an operator with these float inputs: active on an autodiff device, if `prob` > 0.
-    ///
-    /// `None` if it is active, but on a device that the operators do not know: its mask has to be Burn's own.
+    /// The dropout of an operator with these operands: active on an autodiff device, if `prob` > 0.
     ///
     /// # Panics
     ///
     /// If `prob` is not in [0, 1).
-    pub(crate) fn choose<'a>(
-        prob: f64,
-        inputs: impl IntoIterator<Item = &'a FloatTensor<Dispatch>>,
-    ) -> Option<Self> {
+    pub(crate) fn choose(prob: f64, operands: Vec<Option<&FloatTensor<Dispatch>>>) -> Self {
         assert!((0.0..1.0).contains(&prob), "dropout: the probability is {prob}, but must lie in [0, 1)");
         let is_active = |tensor: &&FloatTensor<Dispatch>| {
             prob > 0.0 && tensor.autodiff != DispatchAutodiffContext::Disabled
         };
-        let Some(tensor) = inputs.into_iter().find(is_active) else { return Some(Self::Inactive) };
-        if !is_listed(&tensor.kind) {
-            return None;
-        }
+        let Some(tensor) = operands.into_iter().flatten().find(is_active) else { return Self::Inactive };
         let device = Tensor::<1>::from_dispatch(tensor.clone()).device();
         let seed = Tensor::<1, Int>::random([4], Distribution::Uniform(0.0, 65536.0), &device);
-        Some(Self::Philox { seed: seed.into_dispatch(), prob })
+        Self::Philox { seed: seed.into_dispatch(), prob }
     }
 }
 

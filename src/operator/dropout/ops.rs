@@ -1,28 +1,17 @@
-//! The operator, as an extension of Burn's backends.
-
-#![cfg_attr(feature = "ndarray", allow(deprecated))] // what the macro generates names Burn's NdArray
+//! Dropout for the references, which compute in single steps.
 
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::philox::{GROUP, Mask};
-use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{AutodiffBackend, Backend, TensorMetadata, backend_extension, try_read_sync};
-use burn::tensor::TensorData;
+use burn::backend::{Backend, Dispatch, TensorMetadata, try_read_sync};
+use burn::tensor::{Distribution, TensorData};
 
 /// Dropout with a mask that is a function of its seed, see [`Dropout`](super::Dropout).
 ///
 /// The default body draws the mask on the host: right for devices whose memory is the host's. A kernel must give the
 /// same bits.
-#[backend_extension(
-    Flex: cfg(feature = "flex"),
-    NdArray: cfg(feature = "ndarray"),
-    Cube: cfg(feature = "_cubecl"),
-    Remote: cfg(feature = "remote"),
-    Fusion: cfg(feature = "_cubecl"),
-    Autodiff,
-)]
-pub trait DropoutOps: Backend {
+pub(crate) trait DropoutOps: Backend {
     /// `tensor` [.., H] times its mask.
     ///
     /// A token is an index into all axes but the last, row-major; a column is an index into the last. f16 and bf16 are
@@ -31,7 +20,6 @@ pub trait DropoutOps: Backend {
     /// # Panics
     ///
     /// The default body panics on a device that cannot be read without waiting for a browser's event loop.
-    #[fusion(dtype = tensor, shape = tensor)]
     fn dropout(tensor: FloatTensor<Self>, seed: IntTensor<Self>, prob: f64) -> FloatTensor<Self> {
         let mask = read_mask::<Self>(seed, prob);
         let shape = tensor.shape();
@@ -67,15 +55,22 @@ pub(super) fn read_mask<B: Backend>(seed: IntTensor<B>, prob: f64) -> Mask {
 impl DropoutOps for burn::backend::Flex {}
 
 #[cfg(feature = "ndarray")]
+#[allow(deprecated)] // Burn deprecates NdArray; it is supported as long as Burn ships it.
 impl DropoutOps for burn::backend::NdArray {}
 
-/// A worker runs dropout as part of its operators.
+/// Fusion's queue runs operators as a whole.
+#[cfg(feature = "_cubecl")]
+impl DropoutOps for burn::backend::Cube {}
+
+/// A worker runs operators as a whole.
 #[cfg(feature = "remote")]
 impl DropoutOps for burn::backend::Remote {}
 
-impl<B: DropoutOps, C: CheckpointStrategy> DropoutOps for Autodiff<B, C> {
-    fn dropout(tensor: FloatTensor<Self>, seed: IntTensor<Self>, prob: f64) -> FloatTensor<Self> {
-        let ones = B::float_ones(tensor.shape(), &tensor.device(), tensor.dtype().into());
-        Self::float_mul(tensor, Self::from_inner(B::dropout(ones, seed, prob)))
+/// On a device that the operators do not know, the mask is Burn's own.
+impl DropoutOps for Dispatch {
+    fn dropout(tensor: FloatTensor<Self>, _seed: IntTensor<Self>, prob: f64) -> FloatTensor<Self> {
+        let (shape, device, dtype) = (tensor.shape(), tensor.device(), tensor.dtype());
+        let mask = Self::float_random(shape, Distribution::Bernoulli(1.0 - prob), &device, dtype.into());
+        Self::float_mul_scalar(Self::float_mul(tensor, mask), (1.0 / (1.0 - prob)).into())
     }
 }

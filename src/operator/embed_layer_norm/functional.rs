@@ -7,7 +7,6 @@ use crate::operator::inputs::Fields;
 use crate::operator::path::Path;
 use crate::operator::run::run;
 use burn::backend::Dispatch;
-use burn::nn::DropoutConfig;
 use burn::prelude::*;
 
 /// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
@@ -105,15 +104,6 @@ pub struct Norm {
 /// Statistics and everything after them are computed in f32 for f16 and bf16 tables, otherwise in the tables' dtype; y is
 /// rounded to it once.
 ///
-/// # Devices
-///
-/// A remote device runs what its worker's device does.
-///
-/// Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the
-/// reference with a backward that saves as little, and so does a CubeCL device if dtypes are mixed or it has too
-/// few buffer bindings; every other device runs it with Burn's backward. On devices that are not
-/// named here, dropout's mask is Burn's own. [`on_reference_path`](crate::functional::on_reference_path) runs the reference everywhere.
-///
 /// # Panics
 ///
 /// If shapes do not fit, a padding index has no row in its table, or `dropout` is not in [0, 1). Flex's kernel also
@@ -125,16 +115,12 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
     let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
     let (gamma, beta) = (gamma.into_dispatch(), beta.into_dispatch());
     let [words, token_types, positions] = rows.map(primitive);
-    let (dropped, path) = (Dropout::Inactive, Path::current());
-    let input =
-        EmbedLayerNorm { words, token_types, positions, dropout: dropped, gamma, beta, shape, epsilon, path };
+    let (mask, path) = (Dropout::Inactive, Path::current());
+    let mut input =
+        EmbedLayerNorm { words, token_types, positions, dropout: mask, gamma, beta, shape, epsilon, path };
     assert_fits(&input);
-    let operands = EmbedLayerNormOp::operands::<Dispatch>(&input);
-    let run = |input| Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input));
-    match Dropout::choose(dropout, operands.into_iter().flatten()) {
-        Some(dropout) => run(EmbedLayerNorm { dropout, ..input }),
-        None => DropoutConfig::new(dropout).init().forward(run(input)),
-    }
+    input.dropout = Dropout::choose(dropout, EmbedLayerNormOp::operands::<Dispatch>(&input));
+    Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input))
 }
 
 /// A summand as the backends take it: dequantised.

@@ -118,7 +118,7 @@ impl TryBatcher for SequenceBatcher {
             }
             Some(Label::Class(_)) | None => {
                 let ids = of_one_kind(&items, |label| match label {
-                    Label::Class(id) => Some(u32::try_from(*id).map_err(|_| no_class(*id))),
+                    Label::Class(id) => Some(i64::try_from(*id).map_err(|_| no_class(*id))),
                     _ => None,
                 })?;
                 SequenceClassificationBatch::single_label(input, padding, &ids)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The text of a file, and what is read of its rows.
 pub(super) struct LabelledFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) text: String,
 }
 

@@ -129,7 +129,7 @@ impl LabelledTexts {
     ///
     /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind;
     /// - [`Error::Data`] if the extension is none of the above, or a column is not in the header or is there twice;
-    /// - [`Error::File`] if it is a FIFO or a device, or has no row; [`Error::Io`], [`Error::NotUtf8`].
+    /// - [`Error::File`] if it is a FIFO or a device, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }
@@ -152,18 +152,19 @@ impl LabelledTexts {
 
     fn read(path: &Path, columns: &TextColumns, names: Option<&LabelNames>) -> Result<Self> {
         let mut classes = Classes::new(names);
-        let extension = extension(path);
-        let file = match extension.as_str() {
-            "csv" | "tsv" => LabelledFile::read(path)?,
-            other if is_json(other) => LabelledFile::read(path)?,
+        let delimiter = match extension(path).as_str() {
+            "csv" => Some(b','),
+            "tsv" => Some(b'\t'),
+            other if is_json(other) => None,
             other => {
                 let problem = format!("is {other:?}, but must be csv, tsv or jsonl");
                 return Err(Error::data(format!("the extension of {}", path.display()), problem));
             }
         };
-        let texts = match is_json(&extension) {
-            true => columns.of_json(&file, path, &mut classes),
-            false => columns.of_table(&file, path, extension == "tsv", &mut classes),
+        let file = LabelledFile::read(path)?;
+        let texts = match delimiter {
+            Some(delimiter) => columns.of_table(&file, delimiter, &mut classes),
+            None => columns.of_json(&file, &mut classes),
         };
         let mut texts = file.not_empty(texts?)?;
         let (names, ids) = classes.finish();
@@ -209,16 +210,14 @@ impl TextColumns {
     fn of_table(
         &self,
         file: &LabelledFile,
-        path: &Path,
-        is_tabbed: bool,
+        delimiter: u8,
         classes: &mut Classes,
     ) -> Result<Vec<LabelledText>> {
-        let mut reader = ReaderBuilder::new();
-        reader.has_headers(self.has_header);
-        if is_tabbed {
-            reader.delimiter(b'\t').quoting(false);
-        }
-        let mut reader = reader.from_reader(file.text.as_bytes());
+        let mut reader = ReaderBuilder::new()
+            .has_headers(self.has_header)
+            .delimiter(delimiter)
+            .quoting(delimiter == b',')
+            .from_reader(file.text.as_bytes());
         // The parser gives where it began to look for a record, which blank lines may precede.
         let line = |position: Option<&Position>| {
             let (before, rest) = file.text.split_at(position.map_or(0, |position| position.byte() as usize));
@@ -235,7 +234,7 @@ impl TextColumns {
             file.bad_row(line(error.position()), problem)
         };
         let header = if self.has_header { Some(reader.headers().map_err(refused)?.clone()) } else { None };
-        let place = |column: &Column| column.place(header.as_ref(), path);
+        let place = |column: &Column| column.place(header.as_ref(), &file.path);
         let (text, label) = (place(&self.text)?, place(&self.label)?);
         let pair = self.pair.as_ref().map(place).transpose()?;
 
@@ -255,9 +254,9 @@ impl TextColumns {
         records.collect()
     }
 
-    fn of_json(&self, file: &LabelledFile, path: &Path, classes: &mut Classes) -> Result<Vec<LabelledText>> {
-        let (text, label) = (self.text.key(path)?, self.label.key(path)?);
-        let pair = self.pair.as_ref().map(|pair| pair.key(path)).transpose()?;
+    fn of_json(&self, file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledText>> {
+        let (text, label) = (self.text.key(&file.path)?, self.label.key(&file.path)?);
+        let pair = self.pair.as_ref().map(|pair| pair.key(&file.path)).transpose()?;
         file.json_lines(|object| {
             let field = |key: &str| object.get(key).ok_or_else(|| format!("has no field {key:?}"));
             let string = |key: &str| match field(key)? {

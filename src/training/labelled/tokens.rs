@@ -54,7 +54,7 @@ impl LabelledSentences {
     /// # Errors
     ///
     /// [`Error::Row`](crate::Error::Row), with the file and the line, if the numbers of words and tags differ or a line
-    /// is malformed; [`Error::File`](crate::Error::File) if it is a FIFO or a device, or has no sentence;
+    /// is malformed; [`Error::File`](crate::Error::File) if it is a FIFO or a device, has no sentence or more than 4 GiB;
     /// [`Error::Io`](crate::Error::Io), [`Error::NotUtf8`](crate::Error::NotUtf8).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)

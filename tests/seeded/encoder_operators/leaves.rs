@@ -6,7 +6,7 @@ use burn::module::{Module, Param};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use burn_bert::functional::on_reference_path;
-use burn_bert::gradcheck::GradCheck;
+use burn_gradcheck::GradCheck;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

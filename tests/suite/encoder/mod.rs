@@ -184,3 +184,73 @@ fn the_epsilon_of_each_layer_norm_counts() {
     let expected = rectangle(&encoder, hidden([2, 3]), &no_padding);
     assert_close(&values(encoder.forward(hidden([2, 3]), None)), &values(expected), F64);
 }
+
+#[test]
+fn a_field_that_was_changed_after_init_is_named() {
+    type Change = fn(&mut BertLayer);
+    let changes: [(Change, &str); 9] = [
+        (
+            |layer| layer.attention.num_attention_heads = 0,
+            "invalid config: num_attention_heads is 0 in layers[1], but must be at least 1 and divide hidden_size 6",
+        ),
+        (
+            |layer| layer.attention.num_attention_heads = 4,
+            "invalid config: num_attention_heads is 4 in layers[1], but must be at least 1 and divide hidden_size 6",
+        ),
+        (
+            |layer| layer.dropout.prob = f64::NAN,
+            "invalid config: hidden_dropout_prob is NaN, but must lie in [0, 1)",
+        ),
+        (
+            |layer| layer.attention.dropout.prob = 1.0,
+            "invalid config: attention_probs_dropout_prob is 1, but must lie in [0, 1)",
+        ),
+        (
+            |layer| {
+                *layer = config(PositionEmbeddingType::Absolute)
+                    .with_hidden_size(4)
+                    .init(&device())
+                    .layers
+                    .remove(0)
+            },
+            "layers[1].attention.query.weight has shape [4, 4], but expected [6, 6]",
+        ),
+        (
+            |layer| layer.output.bias = Some(Param::from_tensor(Tensor::zeros([5], &device()))),
+            "layers[1].output.bias has shape [5], but expected [6]",
+        ),
+        (
+            |layer| layer.output_layer_norm.gamma = Param::from_tensor(Tensor::ones([1], &device())),
+            "layers[1].output_layer_norm.gamma has shape [1], but expected [6]",
+        ),
+        (
+            |layer| layer.attention.num_attention_heads = 3,
+            "layers[1].attention.relative_positions.distance_embedding.weight has shape [23, 3], but expected [23, 2]",
+        ),
+        (
+            |layer| *layer = config(PositionEmbeddingType::RelativeKey).init(&device()).layers.remove(0),
+            "layers[1].attention.query.weight is F32, but hidden is F64; cast the whole model with cast_module",
+        ),
+    ];
+    for (change, message) in changes {
+        let mut encoder = encoder(PositionEmbeddingType::RelativeKey);
+        change(&mut encoder.layers[1]);
+        assert_eq!(encoder.try_forward(hidden([2, 3]), None).unwrap_err().to_string(), message);
+        assert_eq!(encoder.try_forward_all(hidden([2, 3]), None).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn a_batch_of_no_sequence_or_no_token_is_an_error() {
+    let encoder = encoder(PositionEmbeddingType::Absolute);
+    for dims in [[0, 3], [2, 0], [0, 0]] {
+        let empty = || Tensor::zeros([dims[0], dims[1], H], (&device(), burn::tensor::DType::F64));
+        for error in [
+            encoder.try_forward(empty(), None).unwrap_err(),
+            encoder.try_forward_packed(empty(), None).map(|_| ()).unwrap_err(),
+            encoder.try_forward_all(empty(), None).map(|_| ()).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{error}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use super::{H, SCHEMES, device, encoder, every_kind, gradients, hidden, rectangle, weights};
 use crate::tolerance::{F64, Tolerance, assert_close, values};
 use burn::prelude::*;
-use burn_bert::model::mean_pooled;
+use burn_bert::model::Pooling;
 use burn_bert::{PaddingMask, PositionEmbeddingType};
 use proptest::prelude::*;
 
@@ -192,6 +192,6 @@ fn attention_weights_of_a_token_sum_to_one_over_the_tokens_of_its_sequence() {
 fn a_row_of_nothing_but_padding_has_a_mean_of_zero() {
     let hidden = Tensor::<3>::from_data([[[1.0, 2.0], [3.0, 6.0]], [[5.0, 5.0], [7.0, f32::NAN]]], &device());
     let padding = Tensor::<2, Bool>::from_data([[false, true], [true, true]], &device());
-    let mean: Vec<f32> = mean_pooled(hidden, Some(&padding.into())).into_data().iter().collect();
+    let mean: Vec<f32> = Pooling::Mean.forward(hidden, Some(&padding.into())).into_data().iter().collect();
     assert_eq!(mean, [1.0, 2.0, 0.0, 0.0]);
 }

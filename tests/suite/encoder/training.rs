@@ -7,8 +7,8 @@ use burn::optim::{GradientsParams, SgdConfig};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::encoder::{BertEncoder, BertLayer};
-use burn_bert::gradcheck::GradCheck;
 use burn_bert::{PaddingMask, PositionEmbeddingType};
+use burn_gradcheck::GradCheck;
 
 #[test]
 fn the_gradient_passes_the_finite_difference_check_in_every_scheme() {

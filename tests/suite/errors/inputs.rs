@@ -145,7 +145,7 @@ pub fn rows() -> Vec<Row> {
             "ShapeMismatch",
             |_| {
                 let model = BertForMaskedLmConfig::new(bert()).init(&device());
-                model.try_logits(Tensor::zeros([1, 5], &device())).unwrap_err()
+                model.scores(Tensor::zeros([1, 5], &device())).unwrap_err()
             },
             "hidden has shape [1, 5], but expected [N, 4]",
             "",

@@ -94,7 +94,7 @@ pub fn rows() -> Vec<Row> {
             "Data",
             |_| {
                 let padding = PaddingMask::from_rows(&[[false; 3], [true, false, false]]).unwrap();
-                classifier().try_logits(&input(), Some(&padding)).unwrap_err()
+                classifier().logits(&input(), Some(&padding)).unwrap_err()
             },
             "padding[1] has padding before its first token, but the head reads the vector at position 0; pad at the \
              end",

@@ -62,7 +62,30 @@ fn values_outside_their_range_are_config_errors() {
     };
     assert_eq!(field(SparseAdamConfig::new().with_beta_1(1.0).try_init().unwrap_err()), "beta_1");
     assert_eq!(field(SparseAdamConfig::new().with_beta_2(-0.1).try_init().unwrap_err()), "beta_2");
-    assert_eq!(field(SparseAdamConfig::new().with_epsilon(0.0).try_init().unwrap_err()), "epsilon");
+    for epsilon in [0.0, 1e-300] {
+        assert_eq!(field(SparseAdamConfig::new().with_epsilon(epsilon).try_init().unwrap_err()), "epsilon");
+    }
     assert_eq!(field(LazyAdamWConfig::new().with_beta_2(f64::NAN).try_init().unwrap_err()), "beta_2");
     assert_eq!(field(LazyAdamWConfig::new().with_weight_decay(-1.0).try_init().unwrap_err()), "weight_decay");
+}
+
+#[test]
+fn a_learning_rate_that_is_negative_or_no_number_is_an_error_that_changes_nothing() {
+    let (mut module, mut optimizer) = (module(), LazyAdamWConfig::new().init());
+    let before = parameters(&module);
+    for rate in [f64::NAN, -1e-3, f64::INFINITY] {
+        let (_, rows, _) = gradients(&module, &inputs()[0], &loss_weights());
+        let error = optimizer.step(rate, &mut module, rows).unwrap_err();
+        let expected = format!("the learning rate is {rate}, but must be finite and not negative");
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(parameters(&module), before);
+    }
+}
+
+#[test]
+#[should_panic(expected = "max_norm is -1, but must be above 0")]
+fn a_negative_norm_is_refused_before_it_turns_the_gradients_of_rows_around() {
+    let module = module();
+    let (_, mut rows, mut rest) = gradients(&module, &inputs()[0], &loss_weights());
+    rows.clip_by_global_norm(&module, &mut rest, -1.0);
 }

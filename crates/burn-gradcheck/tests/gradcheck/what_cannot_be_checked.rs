@@ -126,3 +126,14 @@ fn a_step_or_tolerance_of_no_meaning_is_an_error() {
         assert!(matches!(found, GradCheckError::Setting { .. }), "{found}");
     }
 }
+
+#[test]
+fn a_step_that_rounding_makes_nothing_of_is_an_error() {
+    let x = Param::from_tensor(random([4]));
+    for step in [1e-18, 1e-300] {
+        let wrong = |x: &Param<Tensor<1>>, _: &Probe| (x.val() + x.val().detach()).sum();
+        let found = GradCheck::new().step(step).run(&x, wrong).unwrap_err();
+        assert!(matches!(found, GradCheckError::Setting { .. }), "{found}");
+        assert!(found.to_string().contains("large enough to change"), "{found}");
+    }
+}

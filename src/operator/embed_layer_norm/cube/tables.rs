@@ -3,7 +3,6 @@
 use super::scatter;
 use super::setup::Setup;
 use crate::operator::cube::launch::address_type;
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::tensor::CubeTensor;
 
@@ -33,7 +32,7 @@ impl Setup {
         let units = COLUMNS.min(self.on.max_units).min(self.on.hidden);
         let cubes = segments * self.on.hidden.div_ceil(units);
         let addresses = address_type([&places, &sum, &partials, &gradient]);
-        let dtypes = [self.on.float, self.on.wide].map(dtype_to_elem_type);
+        let dtypes = self.on.floats();
         scatter::add_runs::launch(
             &self.on.client,
             self.on.cubes(cubes),
@@ -85,7 +84,7 @@ impl Setup {
             self.batch,
             self.seq,
             self.on.hidden,
-            [self.on.float, self.on.wide].map(dtype_to_elem_type),
+            self.on.floats(),
         );
         gradient
     }

@@ -14,7 +14,7 @@ use burn::tensor::FloatDType;
 /// use burn::nn::LinearConfig;
 /// use burn::prelude::*;
 /// use burn::tensor::{DType, FloatDType};
-/// use burn_gradcheck::cast_module;
+/// use burn_bert::cast_module;
 ///
 /// let linear = LinearConfig::new(10, 4).init(&Device::default());
 /// let linear = cast_module(linear, FloatDType::F64);
