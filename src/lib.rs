@@ -112,9 +112,9 @@ pub mod training;
 pub use burn_gradcheck as gradcheck;
 pub use cast::cast_module;
 pub use embeddings::{
-    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, IntoIds, LayerNorm,
-    NewRows, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig,
-    VocabularyResize,
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Family, IntoIds,
+    LayerNorm, NewRows, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding,
+    TokenEmbeddingConfig, VocabularyResize,
 };
 pub use error::{EmbeddingTable, Error, Result};
 #[cfg(feature = "flex")]

@@ -109,13 +109,13 @@ impl Checkpoint {
     }
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
-    pub(crate) fn are_equal(&mut self, keys: [&str; 2]) -> Result<bool> {
+    pub(crate) fn are_equal(&mut self, keys: &[String; 2]) -> Result<bool> {
         for key in keys {
             if let (Entry { dtype: StoredDType::Other(found), .. }, path) = self.entry(key)? {
-                return Err(Error::CheckpointDType { path, key: key.into(), found });
+                return Err(Error::CheckpointDType { path, key: key.clone(), found });
             }
         }
-        let values = self.read(&keys.map(String::from))?;
+        let values = self.read(keys)?;
         let (left, right) = (&values[0], &values[1]);
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }

@@ -1,10 +1,10 @@
 //! `config.json`, read tolerantly.
 
-use super::family::{BERT, Family};
 use super::json::read_json;
 use super::replace::{directory_of, finish};
-use crate::embeddings::EmbeddingInitializer;
-use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::embeddings::{
+    BertEmbeddingsConfig, EmbeddingInitializer, Family, FamilySpec, PositionEmbeddingType, Unsupported,
+};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use serde_json::{Map, Value};
@@ -97,7 +97,7 @@ impl Fields {
     }
 
     /// The model family, whose defaults replace missing fields.
-    pub(crate) fn family(&self) -> Result<&'static Family> {
+    pub(crate) fn family(&self) -> Result<Family> {
         let unsupported = |model_type: &str, problem: String| {
             Err(Error::UnsupportedModel { path: self.path.clone(), model_type: model_type.into(), problem })
         };
@@ -114,7 +114,7 @@ impl Fields {
             };
         }
         match self.fields.get("architectures").and_then(|names| names.get(0)).and_then(Value::as_str) {
-            None => Ok(&BERT),
+            None => Ok(Family::Bert),
             Some(class) => match Family::of_class(class) {
                 Some(family) => Ok(family),
                 None => unsupported(
@@ -130,10 +130,11 @@ impl Fields {
     }
 
     pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
-        let family = self.family()?;
+        let family = self.family()?.spec();
         let hidden_size = self.size("hidden_size", family.hidden_size)?;
         self.refuse_variants(family, hidden_size)?;
         let config = BertEmbeddingsConfig {
+            family: family.family,
             vocab_size: self.size("vocab_size", family.vocab_size)?,
             hidden_size,
             max_position_embeddings: self.size("max_position_embeddings", 512)?,
@@ -153,26 +154,25 @@ impl Fields {
     }
 
     /// Refuses models whose input layer differs from their family's.
-    fn refuse_variants(&self, family: &Family, hidden_size: usize) -> Result<()> {
-        let embedding_size = match family.model_type {
-            "electra" => self.size("embedding_size", 128)?,
-            _ => hidden_size,
-        };
-        let problem = if embedding_size != hidden_size {
-            format!(
-                "its tables are {embedding_size} wide, but hidden_size is {hidden_size}; embedding projections \
-                 are not supported"
-            )
-        } else if family.model_type == "ernie" && self.fields.get("use_task_id") == Some(&Value::Bool(true)) {
-            "it adds task embeddings (use_task_id is true), which are not supported".to_string()
-        } else {
-            return Ok(());
+    fn refuse_variants(&self, family: &FamilySpec, hidden_size: usize) -> Result<()> {
+        let problem = match &family.unsupported {
+            Some(Unsupported::Width(field, default)) => match self.size(field, *default)? {
+                width if width == hidden_size => return Ok(()),
+                width => format!(
+                    "its tables are {width} wide, but hidden_size is {hidden_size}; embedding projections are not \
+                     supported"
+                ),
+            },
+            Some(Unsupported::Flag(field, does)) if self.flag(field)? == Some(true) => {
+                format!("it {does} ({field} is true), which is not supported")
+            }
+            _ => return Ok(()),
         };
         let model_type = family.model_type.to_string();
         Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem })
     }
 
-    fn positions(&self, family: &Family) -> Result<PositionEmbeddingType> {
+    fn positions(&self, family: &FamilySpec) -> Result<PositionEmbeddingType> {
         match self.text("position_embedding_type")? {
             None | Some("absolute") => Ok(family.positions),
             Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),

@@ -1,9 +1,8 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::family::FAMILIES;
 use super::files::Checkpoint;
 use super::names::{BUFFERS, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, is_known};
-use crate::embeddings::PositionEmbeddingType;
+use crate::embeddings::Family;
 use crate::error::{Error, Result};
 
 /// The keys of the layer's parameters in one checkpoint.
@@ -90,10 +89,9 @@ impl Keys {
         if self.gamma.ends_with(".gamma") { ["gamma", "beta"] } else { ["weight", "bias"] }
     }
 
-    /// The position scheme of the families that use this prefix; `None` for an empty one.
-    pub(crate) fn positions(&self) -> Option<PositionEmbeddingType> {
-        let base = self.prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?;
-        FAMILIES.iter().find(|family| family.base == base).map(|family| family.positions)
+    /// The first family that uses this prefix; `None` for an empty one.
+    pub(crate) fn family(&self) -> Option<Family> {
+        Family::of_base(self.prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?)
     }
 }
 

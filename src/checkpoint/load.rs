@@ -4,7 +4,7 @@ use super::files::Checkpoint;
 use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
 use super::params::{StoredParam, filled};
-use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, PositionEmbeddingType};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, Family};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use burn::prelude::*;
@@ -50,7 +50,7 @@ impl BertEmbeddings {
         let config = if path.is_dir() || regular_file::exists(&config_path) {
             let fields = Fields::read(config_path)?;
             let config = fields.config()?;
-            agree(&keys, &config, &fields)?;
+            agree(&keys, config.family, &fields)?;
             config
         } else {
             config_of_shapes(&mut checkpoint, &keys)?
@@ -121,28 +121,30 @@ impl BertEmbeddings {
     }
 }
 
-/// Refuses keys of a family with another position scheme than the config.
-pub(crate) fn agree(keys: &Keys, config: &BertEmbeddingsConfig, fields: &Fields) -> Result<()> {
-    match keys.positions() {
-        Some(positions)
-            if config.position_embedding_type.has_table() && positions != config.position_embedding_type =>
-        {
-            Err(fields.invalid(
-                "model_type",
-                format!(
-                    "gives {:?} positions, but the weights' keys start with {}, whose family has {positions:?} \
-                     ones; correct it, or give a config to from_pretrained_with",
-                    config.position_embedding_type, keys.prefix
-                ),
-            ))
-        }
-        _ => Ok(()),
-    }
+/// Refuses a file or keys of a family whose positions and heads are not those of `family`.
+pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> {
+    let positions = |family: Family| family.spec().positions;
+    let problem = match (fields.family()?, keys.family()) {
+        (stated, _) if positions(stated) != positions(family) => format!(
+            "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
+            positions(stated),
+            positions(family)
+        ),
+        (_, Some(found)) if positions(found) != positions(family) => format!(
+            "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
+            positions(family),
+            keys.prefix,
+            positions(found)
+        ),
+        _ => return Ok(()),
+    };
+    Err(fields.invalid("model_type", problem))
 }
 
 /// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
 fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbeddingsConfig> {
-    if keys.positions().is_some_and(|positions| positions != PositionEmbeddingType::Absolute) {
+    let family = keys.family().unwrap_or(Family::Bert);
+    if family.spec().positions != Family::Bert.spec().positions {
         return Err(Error::NotACheckpoint {
             path: checkpoint.path().to_path_buf(),
             problem: format!(
@@ -164,6 +166,7 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
     };
     let (vocab_size, hidden_size) = size_of(&keys.word)?;
     Ok(BertEmbeddingsConfig::new()
+        .with_family(family)
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(&keys.position)?.0)

@@ -5,7 +5,6 @@
 //! (`params`). So a load that fails has changed nothing.
 
 mod directory;
-mod family;
 mod files;
 mod formats;
 mod hf_config;
@@ -20,7 +19,6 @@ mod wrapper;
 mod write;
 
 pub(crate) use directory::Directory;
-pub(crate) use family::{Family, HeadKeys};
 pub(crate) use files::Checkpoint;
 pub(crate) use hf_config::Fields;
 pub(crate) use json::read_json;

@@ -1,6 +1,6 @@
 //! The names of the layer's tensors, and their prefixes.
 
-use super::family::FAMILIES;
+use crate::embeddings::Family;
 
 pub(super) const WORD: &str = "word_embeddings.weight";
 pub(super) const POSITION: &str = "position_embeddings.weight";
@@ -20,5 +20,5 @@ pub(super) fn is_known(prefix: &str) -> bool {
         || prefix == MODEL_PREFIX
         || prefix
             .strip_suffix(&format!(".{MODEL_PREFIX}"))
-            .is_some_and(|base| FAMILIES.iter().any(|family| family.base == base))
+            .is_some_and(|base| Family::of_base(base).is_some())
 }

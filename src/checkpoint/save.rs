@@ -1,21 +1,20 @@
 //! An embedding layer to a Hugging Face directory.
 
 use super::directory::Directory;
-use super::family::Family;
 use super::hf_config::Fields;
 use super::keys::Keys;
 use super::names::MODEL_PREFIX;
 use super::params::tensors;
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, PositionEmbeddingType};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
 impl BertEmbeddings {
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names.
     ///
-    /// Python reads them back with `BertModel.from_pretrained(dir)` (`RobertaModel` for
-    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding)), with a class that has a head, such as
+    /// Python reads them back with `BertModel.from_pretrained(dir)` (or with the class of another
+    /// [`Family`](crate::Family)), with a class that has a head, such as
     /// `BertForMaskedLM`, or with plain `safetensors`. Values are stored in the module's dtype.
     ///
     /// **Into an empty or new directory** the layer's five tensors and a config with the layer's fields are written;
@@ -38,7 +37,9 @@ impl BertEmbeddings {
     /// - [`Error::Io`](crate::Error::Io) if a file cannot be read or written;
     /// - the errors of [`load`](Self::load) if there is a `model.safetensors` that is not a checkpoint of this layer,
     ///   and of [`BertEmbeddingsConfig::from_pretrained`] if there is an invalid `config.json`;
-    /// - [`Error::ConfigFile`](crate::Error::ConfigFile) if that config is of another position scheme or hidden size;
+    /// - [`Error::ConfigFile`](crate::Error::ConfigFile) if that config is of another family, position scheme or
+    ///   hidden size; [`Error::Config`](crate::Error::Config) if the family's `config.json` cannot state the position
+    ///   scheme;
     /// - [`Error::NotACheckpoint`](crate::Error::NotACheckpoint) if the directory holds its weights in another form (shards, `.bin`), which a
     ///   new `model.safetensors` would hide;
     /// - [`Error::CheckpointDType`](crate::Error::CheckpointDType) if a parameter is quantised.
@@ -57,41 +58,42 @@ impl BertEmbeddings {
     /// The fields of `config.json`: those of the layer, and the others of the old file.
     pub(crate) fn merged_fields(&self, old: Option<Fields>) -> Result<Map<String, Value>> {
         let config = self.config();
-        let Some(old) = old else { return Ok(self.new_fields(&config)) };
-        let was = old.config()?;
+        let spec = config.family.spec();
         let scheme = config.position_embedding_type;
-        if was.position_embedding_type != scheme {
-            let problem = format!(
-                "gives {:?} positions, but the module's are {scheme:?}; save into another directory",
-                was.position_embedding_type
-            );
-            return Err(old.invalid("model_type", problem));
-        }
-        if was.hidden_size != config.hidden_size {
-            let problem = format!(
-                "is {}, but the module's is {}; save into another directory",
-                was.hidden_size, config.hidden_size
-            );
-            return Err(old.invalid("hidden_size", problem));
+        let stated = match scheme {
+            PositionEmbeddingType::RelativeKey => Some("relative_key"),
+            PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
+            absolute if absolute == spec.positions => None,
+            other => {
+                return Err(Error::Config {
+                    field: "position_embedding_type",
+                    problem: format!(
+                        "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
+                        spec.model_type
+                    ),
+                });
+            }
+        };
+        let Some(old) = old else {
+            let mut fields = layer_fields(&config);
+            fields.extend(model_fields(&config));
+            fields.extend(stated.map(|word| ("position_embedding_type".into(), word.into())));
+            return Ok(fields);
+        };
+        let was = old.config()?;
+        for (field, was, is) in [
+            ("model_type", was.family.model_type().into(), spec.model_type.into()),
+            ("position_embedding_type", format!("{:?}", was.position_embedding_type), format!("{scheme:?}")),
+            ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
+        ] {
+            if was != is {
+                let problem = format!("is {was}, but the module's is {is}; save into another directory");
+                return Err(old.invalid(field, problem));
+            }
         }
         let mut fields = old.into_map();
         fields.extend(layer_fields(&config));
         Ok(fields)
-    }
-
-    fn new_fields(&self, config: &BertEmbeddingsConfig) -> Map<String, Value> {
-        let family = Family::by_positions(config.position_embedding_type);
-        let mut fields = layer_fields(config);
-        fields.extend(model_fields(family, config.hidden_size));
-        let word = match config.position_embedding_type {
-            PositionEmbeddingType::Absolute | PositionEmbeddingType::AfterPadding => None,
-            PositionEmbeddingType::RelativeKey => Some("relative_key"),
-            PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
-        };
-        if let Some(word) = word {
-            fields.insert("position_embedding_type".into(), word.into());
-        }
-        fields
     }
 }
 
@@ -116,7 +118,8 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
 
 /// The fields that a model around the layer needs: attention heads of size 64, as in every published BERT, if 64
 /// divides the hidden size.
-fn model_fields(family: &Family, hidden_size: usize) -> [(String, Value); 4] {
+fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
+    let (family, hidden_size) = (config.family.spec(), config.hidden_size);
     let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
     [
         ("model_type", json!(family.model_type)),

@@ -1,6 +1,7 @@
 //! Checks that the public fields of a `BertEmbeddings` are consistent, and that a batch fits them.
 
-use super::config::{PositionEmbeddingType, check_dropout};
+use super::config::check_dropout;
+use super::family::PositionEmbeddingType;
 use super::input::{BertEmbeddingsInput, Words};
 use super::layer_norm::{LayerNorm, check_epsilon};
 use super::module::BertEmbeddings;

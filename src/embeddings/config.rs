@@ -1,32 +1,11 @@
 //! Configuration of `BertEmbeddings`.
 
+use super::family::{Family, PositionEmbeddingType};
 use super::initializer::EmbeddingInitializer;
 use super::layer_norm::check_epsilon;
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::tensor::DType;
-
-/// How positions enter the sum; a field of [`BertEmbeddingsConfig`].
-#[derive(Config, Debug, Copy, PartialEq, Eq)]
-pub enum PositionEmbeddingType {
-    /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
-    Absolute,
-    /// Relative positions in the attention (Shaw et al. 2018); this layer adds nothing and has no position table.
-    RelativeKey,
-    /// Relative positions in the attention (Huang et al. 2020, method 4); this layer adds nothing and has no position
-    /// table.
-    RelativeKeyQuery,
-    /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding has position
-    /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
-    AfterPadding,
-}
-
-impl PositionEmbeddingType {
-    /// Whether the layer has a position table.
-    pub fn has_table(self) -> bool {
-        matches!(self, Self::Absolute | Self::AfterPadding)
-    }
-}
 
 /// Configuration of [`BertEmbeddings`](crate::BertEmbeddings).
 ///
@@ -40,6 +19,9 @@ impl PositionEmbeddingType {
 /// ```
 #[derive(Config, Debug, PartialEq)]
 pub struct BertEmbeddingsConfig {
+    /// Under which keys and class the model is stored, and the layout of its heads.
+    #[config(default = "Family::Bert")]
+    pub family: Family,
     /// Rows of the word table.
     #[config(default = 30522)]
     pub vocab_size: usize,
@@ -94,6 +76,7 @@ impl BertEmbeddingsConfig {
     /// `roberta-base`: 39,000,576 parameters.
     pub fn roberta_base() -> Self {
         Self::new()
+            .with_family(Family::Roberta)
             .with_vocab_size(50265)
             .with_max_position_embeddings(514)
             .with_type_vocab_size(1)

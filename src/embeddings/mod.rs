@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod family;
 mod ids;
 mod initializer;
 mod input;
@@ -12,8 +13,11 @@ mod resize;
 mod token_embedding;
 
 pub(crate) use check::{check_beside, check_linear, check_param, dtype, is_quantized};
+pub use config::BertEmbeddingsConfig;
 pub(crate) use config::check_dropout;
-pub use config::{BertEmbeddingsConfig, PositionEmbeddingType};
+pub use family::{Family, PositionEmbeddingType};
+#[cfg(feature = "checkpoint")]
+pub(crate) use family::{FamilyKeys, FamilySpec, Unsupported};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;

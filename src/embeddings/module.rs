@@ -1,6 +1,7 @@
 //! `BertEmbeddings`: the module.
 
-use super::config::{BertEmbeddingsConfig, PositionEmbeddingType};
+use super::config::BertEmbeddingsConfig;
+use super::family::PositionEmbeddingType;
 use super::ids::Ids;
 use super::input::{BertEmbeddingsInput, Words};
 use super::layer_norm::{LayerNorm, check_epsilon};

@@ -133,15 +133,14 @@ impl Stored for BertForSequenceClassification {
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
         let out_proj = &self.classifier.out_proj;
-        let params = match &self.classifier.dense {
+        let params: Vec<_> = match &self.classifier.dense {
             Some(dense) => StoredParam::linear("classifier.dense", dense)
                 .into_iter()
                 .chain(StoredParam::linear("classifier.out_proj", out_proj))
                 .collect(),
             None => StoredParam::linear("classifier", out_proj).into(),
         };
-        let head = Part { namespace: NAMESPACE.into(), params };
-        self.bert.pooler_part(keys).into_iter().chain([head]).collect()
+        self.bert.pooler_part(keys).into_iter().chain([Part::new(NAMESPACE, params)]).collect()
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
@@ -158,8 +157,7 @@ impl Stored for BertForTokenClassification {
     const CLASS: Option<&'static str> = Some("ForTokenClassification");
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-        let params = StoredParam::linear("classifier", &self.classifier).into();
-        vec![Part { namespace: NAMESPACE.into(), params }]
+        vec![Part::new(NAMESPACE, StoredParam::linear("classifier", &self.classifier))]
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {

@@ -5,9 +5,9 @@ use super::keys::ModelKeys;
 use super::masked_lm::{BertForMaskedLm, BertForMaskedLmConfig};
 use super::masked_lm_head::MaskedLmHead;
 use super::stored::{Part, Stored, stored_head};
-use crate::checkpoint::{Checkpoint, Fields, StoredParam};
+use crate::checkpoint::{Fields, StoredParam};
 use crate::embeddings::{EmbeddingInitializer, NewRows, VocabularyResize};
-use crate::error::{EmbeddingTable, Error, Result};
+use crate::error::{EmbeddingTable, Result};
 use burn::module::ParamId;
 use burn::prelude::*;
 use serde_json::{Value, json};
@@ -65,19 +65,32 @@ impl Stored for BertForMaskedLm {
     const CLASS: Option<&'static str> = Some("ForMaskedLM");
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-        let names = keys.masked_lm;
+        let names = &keys.family.masked_lm;
         let mut params = Vec::from(StoredParam::linear(names.transform, &self.head.transform));
         params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
         let decoder = self.head.decoder.as_ref();
         params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
         // transformers has two biases, which are one where the head is tied.
-        let biases = match keys.masked_lm_biases {
-            Some([bias, decoder_bias]) => vec![if decoder.is_some() { decoder_bias } else { bias }],
-            None if decoder.is_some() => names.bias.into(),
-            None => vec![names.bias[0]],
+        let [bias, decoder_bias] = names.bias;
+        let biases = match &keys.stored {
+            Some(stored)
+                if stored.contains(decoder_bias) && (decoder.is_some() || !stored.contains(bias)) =>
+            {
+                vec![decoder_bias]
+            }
+            None if decoder.is_some() => vec![bias, decoder_bias],
+            _ => vec![bias],
         };
         params.extend(biases.into_iter().map(|name| StoredParam::vector(name, &self.head.bias)));
-        vec![Part { namespace: names.prefix.into(), params }]
+        // A tied head has one table and one bias, so what a file has under two names must be the same twice.
+        let equal = match decoder {
+            None => {
+                vec![[keys.embeddings.word(), names.decoder].map(String::from), names.bias.map(String::from)]
+            }
+            Some(_) => Vec::new(),
+        };
+        let copies = [names.decoder, bias, decoder_bias].map(String::from).into();
+        vec![Part { equal, copies, ..Part::new(names.prefix, params) }]
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
@@ -87,33 +100,5 @@ impl Stored for BertForMaskedLm {
     fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {
         let initializer = self.bert.embeddings.config().initializer;
         self.head.resize(resize, &initializer, self.bert.embeddings.word_embeddings.num_embeddings())
-    }
-
-    /// A tied head has one table and one bias, so what a file has under two names must be the same twice.
-    fn check_checkpoint(
-        config: &BertForMaskedLmConfig,
-        keys: &ModelKeys,
-        checkpoint: &mut Checkpoint,
-    ) -> Result<()> {
-        if !config.tie_word_embeddings {
-            return Ok(());
-        }
-        let [bias, decoder_bias] = keys.masked_lm.bias;
-        for names in [[keys.embeddings.word(), keys.masked_lm.decoder], [bias, decoder_bias]] {
-            let has = |name: &str| checkpoint.keys().any(|key| key == name);
-            if names.iter().all(|name| has(name)) && !checkpoint.are_equal(names)? {
-                let problem = format!(
-                    "has {} and {} that differ, but the config ties the head to the word table; set tie_word_embeddings \
-                     to false in config.json to give the head its own decoder and bias",
-                    names[0], names[1]
-                );
-                return Err(Error::file(checkpoint.path(), problem));
-            }
-        }
-        Ok(())
-    }
-
-    fn is_copy(keys: &ModelKeys, key: &str) -> bool {
-        key == keys.masked_lm.decoder || keys.masked_lm.bias.contains(&key)
     }
 }

@@ -1,12 +1,12 @@
 //! Whole models from Hugging Face directories, and back.
 
 use super::config::BertModelConfig;
-use super::keys::{ModelKeys, masked_lm_head_of};
+use super::keys::{ModelKeys, family_keys};
 use super::report::LoadReport;
-use super::stored::Stored;
-use crate::checkpoint::{Checkpoint, Directory, Family, Fields, agree, filled, tensors, torch_name};
+use super::stored::{Part, Stored};
+use crate::checkpoint::{Checkpoint, Directory, Fields, agree, filled, tensors, torch_name};
 use crate::embeddings::{PositionFill, VocabularyResize};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use burn::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -62,11 +62,12 @@ pub trait PretrainedModel: Stored {
 
     /// Reads a checkpoint with another config, for example with other dropout.
     ///
-    /// `config.json` determines the family only.
+    /// The family is the config's too; `config.json` is only compared with it.
     ///
     /// # Errors
     ///
-    /// Those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained).
+    /// Those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained);
+    /// [`Error::ConfigFile`](crate::Error::ConfigFile) if the positions of the file's family are others.
     fn from_pretrained_with(
         config: &Self::Config,
         path: impl AsRef<Path>,
@@ -86,10 +87,9 @@ pub trait PretrainedModel: Stored {
     /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         let path = path.as_ref();
-        let config = self.stored_config();
         let fields = Fields::beside(path)?;
         let checkpoint = Checkpoint::open(path)?;
-        let (model, report) = read(self, &config, &fields, checkpoint)?;
+        let (model, report) = read(self, &fields, checkpoint)?;
         *self = model;
         Ok(report)
     }
@@ -129,9 +129,8 @@ pub trait PretrainedModel: Stored {
     /// transformers' class, such as `AutoModelForMaskedLM`.
     ///
     /// **In a directory that already holds a model**, the model's tensors and fields are replaced and everything else
-    /// is kept: other heads, `tokenizer.json`. A new directory gets the `model_type` `bert` or, with positions after
-    /// padding, `roberta`; to keep another one (camembert, xlm-roberta, …), copy the `config.json` there first. Tied
-    /// tensors are stored once, as transformers does. Values are stored in the model's dtype, which the config names.
+    /// is kept: other heads, `tokenizer.json`. Keys, class and `model_type` are those of the model's
+    /// [`family`](crate::BertEmbeddingsConfig::family). Tied tensors are stored once, as transformers does. Values are stored in the model's dtype, which the config names.
     ///
     /// The files are replaced as by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained):
     /// a save that fails leaves the old ones.
@@ -171,27 +170,34 @@ fn build<M: Stored>(
     checkpoint: Checkpoint,
     device: &Device,
 ) -> Result<(M, LoadReport)> {
-    let head = masked_lm_head_of(fields.family()?, fields.path())?;
-    let depth = M::bert_config(config).num_hidden_layers;
-    ModelKeys::locate(&checkpoint, head)?.check_depth(&checkpoint, depth)?;
-    read(&M::build(config, device)?, config, fields, checkpoint)
+    let bert = M::bert_config(config);
+    let family = family_keys(bert.embeddings.family, fields.path())?;
+    ModelKeys::locate(&checkpoint, family)?.check_depth(&checkpoint, bert.num_hidden_layers)?;
+    read(&M::build(config, device)?, fields, checkpoint)
 }
 
 /// `model` with the values of a checkpoint.
-fn read<M: Stored>(
-    model: &M,
-    config: &M::Config,
-    fields: &Fields,
-    mut checkpoint: Checkpoint,
-) -> Result<(M, LoadReport)> {
-    let head = masked_lm_head_of(fields.family()?, fields.path())?;
-    let keys = ModelKeys::locate(&checkpoint, head)?;
-    M::check_checkpoint(config, &keys, &mut checkpoint)?;
-    agree(&keys.embeddings, &M::bert_config(config).embeddings, fields)?;
-    let stored: BTreeSet<&str> = checkpoint.keys().collect();
+fn read<M: Stored>(model: &M, fields: &Fields, mut checkpoint: Checkpoint) -> Result<(M, LoadReport)> {
+    let embeddings = &model.bert().embeddings.config();
+    let family = family_keys(embeddings.family, fields.path())?;
+    let keys = ModelKeys::locate(&checkpoint, family)?;
+    agree(&keys.embeddings, embeddings.family, fields)?;
+    let stored = keys.stored.iter().flatten().map(String::as_str).collect::<BTreeSet<_>>();
     let mut params = model.bert().body_params(&keys);
     let mut missing = Vec::new();
+    let mut copies = Vec::new();
     for part in model.parts(&keys) {
+        for names in part.equal {
+            if names.iter().all(|name| stored.contains(name.as_str())) && !checkpoint.are_equal(&names)? {
+                let problem = format!(
+                    "has {} and {} that differ, but the config ties the head to the word table; set tie_word_embeddings \
+                     to false in config.json to give the head its own decoder and bias",
+                    names[0], names[1]
+                );
+                return Err(Error::file(checkpoint.path(), problem));
+            }
+        }
+        copies.extend(part.copies);
         if part.params.iter().any(|param| stored.contains(param.key.as_str())) {
             params.extend(part.params);
         } else {
@@ -200,7 +206,9 @@ fn read<M: Stored>(
     }
     let used: BTreeSet<&str> = params.iter().map(|param| param.key.as_str()).collect();
     let is_unused = |key: &&&str| {
-        !used.contains(**key) && !keys.embeddings.is_of_layer(key, true) && !M::is_copy(&keys, key)
+        !used.contains(**key)
+            && !keys.embeddings.is_of_layer(key, true)
+            && !copies.iter().any(|copy| copy == **key)
     };
     let unused = stored.iter().filter(is_unused).map(|key| key.to_string()).collect();
     let model = filled(model, checkpoint, params)?;
@@ -212,11 +220,9 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let directory = Directory::open(dir)?;
     let old_fields = directory.fields()?;
     let bert = model.bert();
-    let family = match &old_fields {
-        Some(fields) => fields.family()?,
-        None => Family::by_positions(bert.embeddings.position_embedding_type()),
-    };
-    let head = masked_lm_head_of(family, directory.config_path())?;
+    let family = bert.embeddings.config().family;
+    let family_keys = family_keys(family, directory.config_path())?;
+    let family = family.spec();
     let old_keys = directory.keys()?;
     let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
     // Beside a head the model's keys need a prefix.
@@ -224,7 +230,7 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         Some(_) => format!("{}.", family.base),
         None => old_prefix.unwrap_or_default().to_string(),
     };
-    let keys = ModelKeys::written(prefix, head);
+    let keys = ModelKeys::written(prefix, family_keys);
 
     let mut fields = bert.embeddings.merged_fields(old_fields)?;
     let own = bert.config().encoder_fields().into_iter().chain(model.head_fields());
@@ -239,9 +245,13 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     }
 
     let parts = model.parts(&keys);
-    let namespaces: Vec<String> = parts.iter().map(|part| part.namespace.clone()).collect();
     let mut params = bert.body_params(&keys);
-    params.extend(parts.into_iter().flat_map(|part| part.params));
+    let (mut namespaces, mut copies) = (Vec::new(), Vec::new());
+    for Part { namespace, params: own, copies: of_own, .. } in parts {
+        namespaces.push(namespace);
+        params.extend(own);
+        copies.extend(of_own);
+    }
     let tensors = tensors(params, directory.model_path())?;
     let is_unprefixed = old_prefix == Some("");
     directory.replace(fields, model.files_beside(dir)?, tensors, |key| {
@@ -252,7 +262,7 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
             || keys.embeddings.is_of_layer(&name, true)
             || name.starts_with(&keys.encoder())
             || namespaces.iter().any(|namespace| name.starts_with(namespace))
-            || M::is_copy(&keys, &name);
+            || copies.contains(&name);
         (!is_replaced).then_some(name)
     })
 }

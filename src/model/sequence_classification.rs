@@ -6,8 +6,7 @@ use super::config::BertModelConfig;
 use super::labels::{check_batch, check_names, check_weights, numbered};
 use super::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::embeddings::{
-    BertEmbeddingsInput, PaddingMask, PositionEmbeddingType, TokenEmbedding, check_dropout, check_linear,
-    drop_out,
+    BertEmbeddingsInput, PaddingMask, TokenEmbedding, check_dropout, check_linear, drop_out,
 };
 use crate::error::{Error, Result};
 use burn::config::Config;
@@ -81,11 +80,9 @@ impl BertForSequenceClassificationConfig {
         self.validate()?;
         let linear = |outputs| self.bert.linear(outputs, device);
         let hidden_size = self.bert.embeddings.hidden_size;
-        let (bert, dense) = match self.bert.embeddings.position_embedding_type {
-            PositionEmbeddingType::AfterPadding => {
-                (self.bert.try_init_without_pooler(device)?, Some(linear(hidden_size)))
-            }
-            _ => (self.bert.try_init(device)?, None),
+        let (bert, dense) = match self.bert.embeddings.family.spec().has_dense_classifier {
+            true => (self.bert.try_init_without_pooler(device)?, Some(linear(hidden_size))),
+            false => (self.bert.try_init(device)?, None),
         };
         Ok(BertForSequenceClassification {
             bert,

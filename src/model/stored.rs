@@ -2,8 +2,8 @@
 
 use super::bert::BertModel;
 use super::config::BertModelConfig;
-use super::keys::{ModelKeys, masked_lm_head_of};
-use crate::checkpoint::{Checkpoint, Fields, JsonFile, StoredParam};
+use super::keys::{ModelKeys, family_keys};
+use crate::checkpoint::{Fields, JsonFile, StoredParam};
 use crate::embeddings::VocabularyResize;
 use crate::error::{Error, Result};
 use burn::module::Module;
@@ -54,20 +54,6 @@ pub trait Stored: Module {
     fn resize_head(&mut self, _resize: &VocabularyResize) -> Result<()> {
         Ok(())
     }
-
-    /// Refuses a checkpoint that contradicts itself or the config.
-    fn check_checkpoint(
-        _config: &Self::Config,
-        _keys: &ModelKeys,
-        _checkpoint: &mut Checkpoint,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    /// Whether a key that is not read holds nothing but a copy of a parameter.
-    fn is_copy(_keys: &ModelKeys, _key: &str) -> bool {
-        false
-    }
 }
 
 /// What [`Stored`] asks of a head whose module and config each have the model below it in their field `bert`.
@@ -107,11 +93,21 @@ pub struct Part<'a> {
     /// What their keys, and those of what they replace, start with.
     pub(super) namespace: String,
     pub(super) params: Vec<StoredParam<'a>>,
+    /// Keys whose values must be equal where a checkpoint has both.
+    pub(super) equal: Vec<[String; 2]>,
+    /// Keys that hold nothing but copies of parameters where they are not read.
+    pub(super) copies: Vec<String>,
+}
+
+impl<'a> Part<'a> {
+    pub(super) fn new(namespace: impl Into<String>, params: impl Into<Vec<StoredParam<'a>>>) -> Self {
+        Self { namespace: namespace.into(), params: params.into(), equal: Vec::new(), copies: Vec::new() }
+    }
 }
 
 impl BertModelConfig {
     pub(super) fn from_fields(fields: &Fields) -> Result<Self> {
-        masked_lm_head_of(fields.family()?, fields.path())?;
+        family_keys(fields.family()?, fields.path())?;
         if let Some(activation) = fields.text("hidden_act")?.filter(|&activation| activation != "gelu") {
             let problem = format!("is {activation:?}, but the model's activation is \"gelu\", the exact one");
             return Err(fields.invalid("hidden_act", problem));
@@ -161,25 +157,26 @@ impl BertModel {
     /// Embeddings and encoder.
     pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
         let mut params = self.embeddings.stored_params(&keys.embeddings);
+        let names = &keys.family.layer;
         for (i, layer) in self.encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
-            params.extend(StoredParam::linear(&name("attention.self.query"), &layer.attention.query));
-            params.extend(StoredParam::linear(&name("attention.self.key"), &layer.attention.key));
-            params.extend(StoredParam::linear(&name("attention.self.value"), &layer.attention.value));
+            params.extend(StoredParam::linear(&name(names.query), &layer.attention.query));
+            params.extend(StoredParam::linear(&name(names.key), &layer.attention.key));
+            params.extend(StoredParam::linear(&name(names.value), &layer.attention.value));
             params.extend(layer.attention.relative_positions.iter().map(|positions| {
-                StoredParam::table(
-                    name("attention.self.distance_embedding.weight"),
-                    &positions.distance_embedding.weight,
-                )
+                StoredParam::table(name(names.distances), &positions.distance_embedding.weight)
             }));
-            params.extend(StoredParam::linear(&name("attention.output.dense"), &layer.attention_output));
+            params.extend(StoredParam::linear(&name(names.attention_output), &layer.attention_output));
             params.extend(StoredParam::norm(
-                keys.norm(&name("attention.output.LayerNorm")),
+                keys.norm(&name(names.attention_layer_norm)),
                 &layer.attention_layer_norm,
             ));
-            params.extend(StoredParam::linear(&name("intermediate.dense"), &layer.intermediate));
-            params.extend(StoredParam::linear(&name("output.dense"), &layer.output));
-            params.extend(StoredParam::norm(keys.norm(&name("output.LayerNorm")), &layer.output_layer_norm));
+            params.extend(StoredParam::linear(&name(names.intermediate), &layer.intermediate));
+            params.extend(StoredParam::linear(&name(names.output), &layer.output));
+            params.extend(StoredParam::norm(
+                keys.norm(&name(names.output_layer_norm)),
+                &layer.output_layer_norm,
+            ));
         }
         params
     }
@@ -187,8 +184,8 @@ impl BertModel {
     pub(super) fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
         let pooler = self.pooler.as_ref()?;
         let namespace = keys.pooler();
-        let params = StoredParam::linear(&format!("{namespace}dense"), &pooler.dense).into();
-        Some(Part { namespace, params })
+        let params = StoredParam::linear(&format!("{namespace}dense"), &pooler.dense);
+        Some(Part::new(namespace, params))
     }
 }
 

@@ -7,15 +7,20 @@ use burn_bert::model::{
     BertForTokenClassificationConfig, BertModelConfig, MaskedLmBatch, MultipleNegativesRankingLoss, Pooling,
     SentencePairBatch, SequenceClassificationBatch, TokenClassificationBatch,
 };
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask, PositionEmbeddingType};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Family, PaddingMask, PositionEmbeddingType};
 use burn_gradcheck::{GradCheck, Probe};
 
 fn device() -> Device {
     Device::default().autodiff()
 }
 
-fn bert(positions: PositionEmbeddingType) -> BertModelConfig {
+fn bert(family: Family) -> BertModelConfig {
+    let positions = match family {
+        Family::Roberta => PositionEmbeddingType::AfterPadding,
+        _ => PositionEmbeddingType::Absolute,
+    };
     let embeddings = BertEmbeddingsConfig::new()
+        .with_family(family)
         .with_vocab_size(9)
         .with_hidden_size(4)
         .with_max_position_embeddings(8)
@@ -54,8 +59,7 @@ fn assert_passes<M: Module>(model: M, loss: impl Fn(&M, &Probe) -> Tensor<1>) {
     GradCheck::new().run(&model, loss).unwrap().assert_passes();
 }
 
-const FAMILIES: [PositionEmbeddingType; 2] =
-    [PositionEmbeddingType::Absolute, PositionEmbeddingType::AfterPadding];
+const FAMILIES: [Family; 2] = [Family::Bert, Family::Roberta];
 
 #[test]
 fn the_model_without_a_head_passes() {

@@ -5,7 +5,8 @@ use crate::transformers::{Python, real_checkpoint};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use burn_bert::{
-    BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType, cast_module,
+    BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, Error, Family, PositionEmbeddingType,
+    cast_module,
 };
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ fn device() -> Device {
 
 fn roberta() -> BertEmbeddingsConfig {
     tiny()
+        .with_family(Family::Roberta)
         .with_max_position_embeddings(8)
         .with_type_vocab_size(1)
         .with_pad_token_id(Some(1))

@@ -152,6 +152,7 @@ fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
 #[test]
 fn a_roberta_is_saved_and_read() {
     let mut config = config();
+    config.bert.embeddings.family = burn_bert::Family::Roberta;
     config.bert.embeddings.position_embedding_type = PositionEmbeddingType::AfterPadding;
     config.bert.embeddings.pad_token_id = Some(1);
     let (_, dir) = saved(&config);

@@ -41,6 +41,7 @@ fn extended(mut module: BertEmbeddings, rows: usize, fill: PositionFill) -> Bert
 
 fn roberta(rows: usize) -> BertEmbeddings {
     tiny()
+        .with_family(burn_bert::Family::Roberta)
         .with_max_position_embeddings(rows)
         .with_pad_token_id(Some(1))
         .with_position_embedding_type(PositionEmbeddingType::AfterPadding)

@@ -1,0 +1,114 @@
+//! The family of a model: stated by `model_type`, kept by a save.
+
+use crate::checkpoint_files::*;
+use burn::prelude::*;
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
+    BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
+};
+use burn_bert::{BertEmbeddingsConfig, Error, Family, PositionEmbeddingType};
+use serde_json::{Value, json};
+use std::fs;
+
+fn config_of(model_type: &str, positions: &str) -> BertModelConfig {
+    let fields = json!({
+        "model_type": model_type, "position_embedding_type": positions, "vocab_size": 20, "hidden_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12, "max_position_embeddings": 9,
+    });
+    let dir = folder(&[("config.json", fields.to_string().as_bytes())]);
+    BertModelConfig::from_pretrained(dir.path()).unwrap()
+}
+
+fn json_of(dir: &std::path::Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join("config.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_roberta_with_relative_positions_keeps_its_head_and_its_name() {
+    let device = Device::default();
+    for positions in ["relative_key", "relative_key_query"] {
+        let config = BertForSequenceClassificationConfig::new(config_of("roberta", positions));
+        let model = config.init(&device);
+        assert!(model.bert.pooler.is_none() && model.classifier.dense.is_some(), "RoBERTa's head");
+        let dir = tempfile::tempdir().unwrap();
+        model.save_pretrained(dir.path()).unwrap();
+        let fields = json_of(dir.path());
+        assert_eq!(
+            [&fields["model_type"], &fields["architectures"][0], &fields["position_embedding_type"]],
+            ["roberta", "RobertaForSequenceClassification", positions]
+        );
+        let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device).unwrap();
+        assert!(report.is_complete() && report.unused.is_empty(), "{report}");
+        assert_eq!(read.config(), model.config());
+        assert_eq!(values(&read.classifier.out_proj.weight), values(&model.classifier.out_proj.weight));
+        // Its masked-language-model head is RoBERTa's as well.
+        let model = BertForMaskedLmConfig::new(config.bert).init(&device);
+        let dir = tempfile::tempdir().unwrap();
+        model.save_pretrained(dir.path()).unwrap();
+        let bytes = fs::read(dir.path().join("model.safetensors")).unwrap();
+        let names = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert!(
+            names.names().iter().all(|name| name.starts_with("roberta.") || name.starts_with("lm_head."))
+        );
+        assert!(BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap().1.is_complete());
+    }
+}
+
+#[test]
+fn every_family_is_saved_as_itself_into_a_new_directory() {
+    let device = Device::default();
+    for (model_type, class) in [
+        ("bert", "BertForMaskedLM"),
+        ("ernie", "ErnieForMaskedLM"),
+        ("roberta", "RobertaForMaskedLM"),
+        ("xlm-roberta", "XLMRobertaForMaskedLM"),
+        ("camembert", "CamembertForMaskedLM"),
+        ("data2vec-text", "Data2VecTextForMaskedLM"),
+    ] {
+        let config = config_of(model_type, "absolute");
+        let dir = tempfile::tempdir().unwrap();
+        BertForMaskedLmConfig::new(config.clone()).init(&device).save_pretrained(dir.path()).unwrap();
+        let fields = json_of(dir.path());
+        assert_eq!([&fields["model_type"], &fields["architectures"][0]], [model_type, class]);
+        let (read, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
+        assert!(report.is_complete() && report.unused.is_empty(), "{report}");
+        assert_eq!(read.bert.config(), config);
+        assert_eq!(config.embeddings.family.model_type(), model_type);
+    }
+}
+
+#[test]
+fn positions_that_a_familys_config_cannot_say_are_not_saved() {
+    for (family, positions) in [
+        (Family::Bert, PositionEmbeddingType::AfterPadding),
+        (Family::Camembert, PositionEmbeddingType::Absolute),
+    ] {
+        let config =
+            tiny().with_pad_token_id(Some(1)).with_family(family).with_position_embedding_type(positions);
+        let dir = tempfile::tempdir().unwrap();
+        let error = config.init(&Device::default()).save_pretrained(dir.path()).unwrap_err();
+        assert!(matches!(&error, Error::Config { field: "position_embedding_type", .. }), "{error}");
+        assert!(error.to_string().contains(family.model_type()), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_directory_of_another_family_is_neither_read_nor_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Device::default();
+    let config = config_of("camembert", "absolute");
+    config.init(&device).save_pretrained(dir.path()).unwrap();
+    let mut roberta = config.clone();
+    roberta.embeddings.family = Family::Roberta;
+    let error = roberta.init(&device).save_pretrained(dir.path()).unwrap_err();
+    assert!(error.to_string().contains("is camembert, but the module's is roberta"), "{error}");
+    // Equal in keys and computation: what is read is saved as the config says.
+    assert!(roberta.init(&device).load(dir.path()).unwrap().is_complete());
+    let bert = BertModelConfig {
+        embeddings: BertEmbeddingsConfig { family: Family::Bert, ..config.embeddings },
+        ..config
+    };
+    let error = bert.init(&device).load(dir.path()).unwrap_err();
+    assert!(matches!(&error, Error::ConfigFile { field: "model_type", .. }), "{error}");
+}
