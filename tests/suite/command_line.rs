@@ -2,10 +2,10 @@
 
 #[path = "../../examples/command_line/mod.rs"]
 #[expect(dead_code, reason = "it prints, too")]
-mod command_line;
+mod values;
 
 use clap::{Arg, Command, Error};
-use command_line::{count, not_negative};
+use values::{count, not_negative};
 
 fn parse<T: Clone + Send + Sync + 'static>(arg: Arg, value: &str) -> Result<T, Error> {
     let command = Command::new("program").arg(arg.long("value"));
