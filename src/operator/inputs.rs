@@ -61,6 +61,7 @@ impl Tensors for Places {
 /// The fields of an operator's inputs, as [`inputs`] declares them.
 pub(crate) trait Fields: Held {
     /// The operator's ids, by which a worker knows its forward and its backward.
+    #[cfg_attr(not(any(feature = "remote", feature = "_cubecl")), allow(dead_code))]
     const IDS: [&'static str; 2];
 
     /// The inputs.
