@@ -143,7 +143,6 @@ macro_rules! inputs {
                 }
             }
 
-            #[allow(clippy::vec_init_then_push)] // operators without nested inputs
             fn operands<T: $crate::operator::inputs::Tensors>(inputs: &$name<T>) -> Vec<Option<&T::Float>> {
                 let mut operands = Vec::new();
                 $($(operands.extend(inputs.$nested.operands());)*)?
