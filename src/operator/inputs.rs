@@ -61,7 +61,7 @@ impl Tensors for Places {
 /// The fields of an operator's inputs, as [`inputs`] declares them.
 pub(crate) trait Fields: Held {
     /// The operator's ids, by which a worker knows its forward and its backward.
-    #[cfg_attr(not(any(feature = "remote", feature = "_cubecl")), allow(dead_code))]
+    #[cfg(any(feature = "remote", feature = "_cubecl"))]
     const IDS: [&'static str; 2];
 
     /// The inputs.
@@ -122,6 +122,7 @@ macro_rules! inputs {
 
         #[allow(unused_variables)] // operators without ints or nested inputs
         impl $crate::operator::inputs::Fields for $operator {
+            #[cfg(any(feature = "remote", feature = "_cubecl"))]
             const IDS: [&'static str; 2] = [
                 concat!("burn_bert::", stringify!($name)),
                 concat!("burn_bert::", stringify!($name), "::backward"),
