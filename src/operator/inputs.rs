@@ -144,12 +144,11 @@ macro_rules! inputs {
                 }
             }
 
-            #[allow(clippy::vec_init_then_push)] // operators without nested inputs
             fn operands<T: $crate::operator::inputs::Tensors>(inputs: &$name<T>) -> Vec<Option<&T::Float>> {
                 let mut operands = Vec::new();
                 $($(operands.extend(inputs.$nested.operands());)*)?
-                $($(operands.push(Some(&inputs.$float));)*)?
-                $($(operands.push(inputs.$optional.as_ref());)*)?
+                $($(operands.extend([Some(&inputs.$float)]);)*)?
+                $($(operands.extend([inputs.$optional.as_ref()]);)*)?
                 operands
             }
 
