@@ -1,7 +1,7 @@
 //! The operators on fusion's lazy devices, which queue an operator and run it later.
 
-use super::kernels::{Kernels, Operator, Output, array};
-use super::later::{Call, Names, gradients, output};
+use super::kernels::{Kernels, Operator, Output};
+use super::later::{Call, Names, array, gradients, output};
 use burn::backend::fusion::client::GlobalFusionClient;
 use burn::backend::fusion::custom::{
     CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId, TensorIr,

@@ -61,6 +61,7 @@ impl Tensors for Places {
 /// The fields of an operator's inputs, as [`inputs`] declares them.
 pub(crate) trait Fields: Held {
     /// The operator's ids, by which a worker knows its forward and its backward.
+    #[cfg(any(feature = "remote", feature = "_cubecl"))]
     const IDS: [&'static str; 2];
 
     /// The inputs.
@@ -121,6 +122,7 @@ macro_rules! inputs {
 
         #[allow(unused_variables)] // operators without ints or nested inputs
         impl $crate::operator::inputs::Fields for $operator {
+            #[cfg(any(feature = "remote", feature = "_cubecl"))]
             const IDS: [&'static str; 2] = [
                 concat!("burn_bert::", stringify!($name)),
                 concat!("burn_bert::", stringify!($name), "::backward"),
@@ -142,12 +144,11 @@ macro_rules! inputs {
                 }
             }
 
-            #[allow(clippy::vec_init_then_push)] // operators without nested inputs
             fn operands<T: $crate::operator::inputs::Tensors>(inputs: &$name<T>) -> Vec<Option<&T::Float>> {
                 let mut operands = Vec::new();
                 $($(operands.extend(inputs.$nested.operands());)*)?
-                $($(operands.push(Some(&inputs.$float));)*)?
-                $($(operands.push(inputs.$optional.as_ref());)*)?
+                $($(operands.extend([Some(&inputs.$float)]);)*)?
+                $($(operands.extend([inputs.$optional.as_ref()]);)*)?
                 operands
             }
 

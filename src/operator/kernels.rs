@@ -53,9 +53,3 @@ pub(crate) trait Kernels<B: DropoutOps>: Operator {
 #[cfg(feature = "ndarray")]
 #[allow(deprecated)] // Burn deprecates NdArray; it is supported as long as Burn ships it.
 impl<O: Operator> Kernels<burn::backend::NdArray> for O {}
-
-/// An array of what `items` gives.
-pub(crate) fn array<X, A: TryFrom<Vec<X>>>(items: impl IntoIterator<Item = X>) -> A {
-    let array = A::try_from(items.into_iter().collect());
-    array.ok().expect("as many items as the operator declares")
-}

@@ -1,7 +1,7 @@
 //! The operators on devices that are asked now and compute later: fusion's queue, and workers.
 
 use super::inputs::{Spec, Specs, Tensors};
-use super::kernels::{Operator, Output, array};
+use super::kernels::{Operator, Output};
 use burn::backend::Backend;
 use burn::backend::ir::{TensorId, TensorIr};
 use burn::backend::tensor::{FloatTensor, IntTensor};
@@ -95,4 +95,10 @@ pub(crate) fn output<O: Operator, B: Backend>(results: Vec<FloatTensor<B>>) -> O
 pub(crate) fn gradients<X>(asked: Vec<bool>, results: Vec<X>) -> Vec<Option<X>> {
     let mut results = results.into_iter();
     asked.into_iter().map(|asked| if asked { results.next() } else { None }).collect()
+}
+
+/// An array of what `items` gives.
+pub(crate) fn array<X, A: TryFrom<Vec<X>>>(items: impl IntoIterator<Item = X>) -> A {
+    let array = A::try_from(items.into_iter().collect());
+    array.ok().expect("as many items as the operator declares")
 }

@@ -83,6 +83,8 @@ pub fn train(
         .with_training_strategy(TrainingStrategy::Default(strategy))
         .num_epochs(epochs);
     let training = run.checkpointed(training, &model)?;
+    // A training that lost a worker is abandoned in its thread, which would hold the run.
+    drop(run);
     let schedule = ModuleLrScheduler::from(ConstantLr::new(rate));
     let result = training.launch(Learner::new(model, optimizer, schedule));
     if let Some(error) = result.error {
