@@ -61,7 +61,7 @@ pub(super) fn config_path(path: &Path) -> PathBuf {
     directory.join(CONFIG_NAME)
 }
 
-/// The fields of one `config.json`.
+/// The fields of one `config.json`. [`Stored`](crate::model::Stored) has an example.
 pub struct Fields {
     path: PathBuf,
     fields: Map<String, Value>,

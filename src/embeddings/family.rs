@@ -8,6 +8,14 @@ use burn::config::Config;
 ///
 /// It determines the keys and the class under which a model is stored, the defaults of a `config.json`, the layout of
 /// the classifier of sequences, and what absolute positions are (see [`PositionEmbeddingType`]).
+///
+/// ```
+/// use burn_bert::{BertEmbeddingsConfig, Family, PositionEmbeddingType};
+///
+/// let config = BertEmbeddingsConfig::roberta_base();
+/// assert_eq!(config.family, Family::Roberta);
+/// assert_eq!(config.position_embedding_type, PositionEmbeddingType::AfterPadding);
+/// ```
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Family {

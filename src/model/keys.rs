@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The keys of a checkpoint that is read or written: its model's prefix and its family's names.
+/// [`Stored`](crate::model::Stored) has an example.
 pub struct ModelKeys {
     pub(super) embeddings: Keys,
     /// What the keys of all but the head start with: `bert.`, or nothing.

@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(300);
 /// Burn 0.22.1 reads a message of up to 1 GiB before it looks at the token, and waits for silent clients without end.
 /// Here a client that has no session may send messages of at most 64 KiB, a request or a handshake must arrive within
 /// ten seconds, and one address may have at most 64 connections without a session; a connection beyond that is closed.
-/// The server sees all clients at a loopback address.
+/// The server sees all clients at a loopback address. [`server`](super::server()) has an example.
 ///
 /// # Errors
 ///
