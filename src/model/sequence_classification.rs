@@ -94,6 +94,7 @@ impl BertForSequenceClassificationConfig {
             id2label: self.id2label.clone(),
             problem_type: self.problem_type,
             class_weights: self.class_weights.clone(),
+            states_dropout: self.classifier_dropout.is_some(),
         })
     }
 }
@@ -187,6 +188,8 @@ pub struct BertForSequenceClassification {
     problem_type: Option<ProblemType>,
     #[module(skip)]
     class_weights: Option<Vec<f64>>,
+    /// Whether the config had a `classifier_dropout`, and not that of the other layers.
+    states_dropout: bool,
 }
 
 /// What [`BertForSequenceClassification::forward`] returns.
@@ -203,8 +206,9 @@ impl BertForSequenceClassification {
     pub fn config(&self) -> BertForSequenceClassificationConfig {
         let bert = self.bert.config();
         let prob = self.classifier.dropout.prob;
+        let is_stated = self.states_dropout || prob != bert.embeddings.hidden_dropout_prob;
         BertForSequenceClassificationConfig {
-            classifier_dropout: (prob != bert.embeddings.hidden_dropout_prob).then_some(prob),
+            classifier_dropout: is_stated.then_some(prob),
             bert,
             id2label: self.id2label.clone(),
             problem_type: self.problem_type,

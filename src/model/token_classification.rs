@@ -54,6 +54,7 @@ impl BertForTokenClassificationConfig {
             classifier: self.bert.linear(self.num_labels(), device),
             id2label: self.id2label.clone(),
             class_weights: self.class_weights.clone(),
+            states_dropout: self.classifier_dropout.is_some(),
         })
     }
 }
@@ -103,6 +104,8 @@ pub struct BertForTokenClassification {
     id2label: Vec<String>,
     #[module(skip)]
     class_weights: Option<Vec<f64>>,
+    /// Whether the config had a `classifier_dropout`, and not that of the other layers.
+    states_dropout: bool,
 }
 
 /// What [`BertForTokenClassification::forward`] returns.
@@ -119,8 +122,9 @@ impl BertForTokenClassification {
     pub fn config(&self) -> BertForTokenClassificationConfig {
         let bert = self.bert.config();
         let prob = self.dropout.prob;
+        let is_stated = self.states_dropout || prob != bert.embeddings.hidden_dropout_prob;
         BertForTokenClassificationConfig {
-            classifier_dropout: (prob != bert.embeddings.hidden_dropout_prob).then_some(prob),
+            classifier_dropout: is_stated.then_some(prob),
             bert,
             id2label: self.id2label.clone(),
             class_weights: self.class_weights.clone(),

@@ -117,13 +117,13 @@ impl BertTokenizer {
     }
 
     /// For texts that are cut elsewhere.
+    #[cfg(feature = "train")]
     pub(crate) fn without_limit(self) -> Self {
         Self { stated_max_length: None, readable_length: None, ..self }
     }
 
     /// Converts texts to lower case, but for special tokens, before anything else: `do_lower_case` of
     /// sentence-transformers.
-    #[cfg(feature = "checkpoint")]
     pub(crate) fn with_lower_case(mut self) -> Self {
         let own = self.tokenizer.get_normalizer().cloned();
         let lower_case = NormalizerWrapper::Lowercase(Lowercase);

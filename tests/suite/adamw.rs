@@ -374,6 +374,23 @@ fn a_norm_that_is_not_a_number_is_refused() {
     ClippedAdamW::new(&AdamWConfig::new(), f64::NAN);
 }
 
+#[test]
+#[cfg(feature = "ndarray")]
+fn a_model_that_was_moved_is_not_clipped_by_the_factor_of_the_device_before() {
+    let step = |optimizer: &mut ClippedAdamW, device: Device, scale: f64| {
+        let weight = Tensor::<1>::ones([3], &device.autodiff());
+        let module = Param::initialized(7.into(), weight.require_grad());
+        let gradients = GradientsParams::from_grads(module.val().sum().mul_scalar(scale).backward(), &module);
+        values(optimizer.step(1e-2, module, gradients).0.val())
+    };
+    let config = AdamWConfig::new().with_beta_1(0.0).with_beta_2(0.0).with_epsilon(1.0); // the size of a gradient counts
+    let mut moved = ClippedAdamW::new(&config, 1.0);
+    step(&mut moved, crate::devices::flex(), 1e6);
+    let after = step(&mut moved, crate::devices::ndarray(), 0.1);
+    let fresh = step(&mut ClippedAdamW::new(&config, 1.0), crate::devices::ndarray(), 0.1);
+    assert_close(&after, &fresh, F32);
+}
+
 /// A parameter of ones with a gradient of ones, always under the same id.
 fn ones(size: usize) -> (Param<Tensor<1>>, GradientsParams) {
     let ones = Tensor::ones([size], &Device::default().autodiff());

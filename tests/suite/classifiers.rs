@@ -327,7 +327,10 @@ fn a_saved_classifier_is_read_back_with_its_labels() {
         assert_eq!(written["label2id"], json!({"negative": 0, "neutral": 1, "positive": 2}));
         assert_eq!(written["problem_type"], "multi_label_classification");
 
-        let config = BertForTokenClassificationConfig::new(bert).with_num_labels(5);
+        // A dropout of its own that equals that of the other layers is still its own.
+        let own = Some(bert.embeddings.hidden_dropout_prob);
+        let config =
+            BertForTokenClassificationConfig::new(bert).with_num_labels(5).with_classifier_dropout(own);
         let dir = tempfile::tempdir().unwrap();
         config.init(&device()).save_pretrained(dir.path()).unwrap();
         let (read, report) = BertForTokenClassification::from_pretrained(dir.path(), &device()).unwrap();
