@@ -40,7 +40,8 @@ fn a_model_that_its_config_does_not_build_is_not_saved_over_a_good_one() {
     model.save_pretrained(dir.path()).unwrap();
     let before = files(dir.path());
     let other = |config: BertModelConfig| config.init(&device());
-    let changes: [(&str, &dyn Fn(&mut BertForMaskedLm)); 9] = [
+    type Change<'a> = &'a dyn Fn(&mut BertForMaskedLm);
+    let changes: [(&str, Change); 9] = [
         ("num_hidden_layers is 0", &|model| model.bert.encoder.layers.clear()),
         ("position_embeddings", &|model| model.bert.embeddings.position_embeddings = None),
         ("cls.predictions.bias has shape [20]", &|model| {
@@ -169,7 +170,9 @@ fn what_is_called_modules_json_and_is_no_file_is_an_error() {
         let error = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err();
         assert!(error.to_string().contains("FIFO"), "{error}");
         fs::remove_file(&path).unwrap();
-        old.map(|old| fs::write(&path, old).unwrap());
+        if let Some(old) = old {
+            fs::write(&path, old).unwrap();
+        }
     }
     let (_, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
     assert!(report.is_complete(), "{report}");
