@@ -66,6 +66,37 @@ fn a_worker_that_dies_is_named_and_the_other_one_goes_on() {
 }
 
 #[test]
+fn a_client_that_lost_a_worker_prints_nothing_but_the_error() {
+    let _turn = turn();
+    let workers = [Worker::start(), Worker::start()];
+    let addresses = workers.each_ref().map(|worker| worker.address.clone());
+    let dir = tempfile::tempdir().unwrap();
+    let client = client_of(&addresses, dir.path(), 100_000);
+    wait_for_epoch(dir.path(), 2);
+    workers[1].signal("KILL");
+    let output = within(LIMIT, move || client.wait_with_output().unwrap());
+    let printed = String::from_utf8(output.stderr).unwrap();
+    let error = format!("worker {} was lost during the training", addresses[1]);
+    assert!(printed.starts_with(&error) && printed.lines().count() == 1, "{printed}");
+}
+
+#[test]
+fn a_panic_of_a_training_is_printed_where_no_worker_is_lost() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let client = process("panicking_client").env("WORKERS", &worker.address).stderr(Stdio::piped()).output();
+    let printed = String::from_utf8(client.unwrap().stderr).unwrap();
+    assert!(printed.contains("panicked at") && printed.contains("a defect"), "{printed}");
+}
+
+#[test]
+#[ignore = "needs a test that starts it: it is the client's process"]
+fn panicking_client() {
+    let workers = WorkersConfig::new([std::env::var("WORKERS").unwrap()]).connect().unwrap();
+    let _ = workers.watch(|| -> Result<()> { panic!("a defect") });
+}
+
+#[test]
 fn a_worker_that_hangs_is_named_and_the_other_one_goes_on() {
     let _turn = turn();
     for lost in [0, 1] {
@@ -147,6 +178,7 @@ fn client_of(addresses: &[String], dir: &Path, epochs: usize) -> Child {
         .env("DIR", dir)
         .env("EPOCHS", epochs.to_string())
         .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap()
 }
@@ -163,7 +195,11 @@ fn process(test: &str) -> Command {
 fn client() {
     end_with_the_test();
     let [addresses, dir, epochs] = ["WORKERS", "DIR", "EPOCHS"].map(|name| std::env::var(name).unwrap());
-    train_on(addresses.split(',').map(String::from).collect(), dir.into(), epochs.parse().unwrap()).unwrap();
+    let addresses = addresses.split(',').map(String::from).collect();
+    if let Err(error) = train_on(addresses, dir.into(), epochs.parse().unwrap()) {
+        eprintln!("{error:#}");
+        std::process::exit(1); // its thread is abandoned
+    }
 }
 
 /// What the transferring client prints when the workers have been told of the transfer.
