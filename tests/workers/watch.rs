@@ -71,7 +71,8 @@ fn a_client_that_lost_a_worker_prints_nothing_but_the_error() {
     let workers = [Worker::start(), Worker::start()];
     let addresses = workers.each_ref().map(|worker| worker.address.clone());
     let dir = tempfile::tempdir().unwrap();
-    let client = client_of(&addresses, dir.path(), 100_000);
+    let mut client = client_of(&addresses, dir.path(), 100_000, Stdio::piped());
+    let _input = client.stdin.take(); // it ends with it
     wait_for_epoch(dir.path(), 2);
     workers[1].signal("KILL");
     let output = within(LIMIT, move || client.wait_with_output().unwrap());
@@ -125,7 +126,7 @@ fn a_client_that_dies_leaves_its_workers_for_the_next_one() {
     let workers = [Worker::start(), Worker::start()];
     let addresses = workers.each_ref().map(|worker| worker.address.clone());
     let dir = tempfile::tempdir().unwrap();
-    let mut client = client_of(&addresses, dir.path(), 100_000);
+    let mut client = client_of(&addresses, dir.path(), 100_000, Stdio::inherit());
     wait_for_epoch(dir.path(), 2);
     signal_to(client.id(), "KILL");
     client.wait().unwrap();
@@ -172,13 +173,13 @@ fn a_worker_that_came_back_serves_the_next_client() {
 }
 
 /// A process that trains, to be killed.
-fn client_of(addresses: &[String], dir: &Path, epochs: usize) -> Child {
+fn client_of(addresses: &[String], dir: &Path, epochs: usize, stderr: Stdio) -> Child {
     process("client")
         .env("WORKERS", addresses.join(","))
         .env("DIR", dir)
         .env("EPOCHS", epochs.to_string())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stderr(stderr)
         .spawn()
         .unwrap()
 }
