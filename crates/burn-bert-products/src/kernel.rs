@@ -2,7 +2,10 @@
 
 use crate::float;
 use crate::matrix::Matrix;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles;
 use std::fmt;
+use std::sync::OnceLock;
 
 /// What multiplies two matrices. Only a kernel that this CPU can run exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +13,11 @@ pub struct Kernel(Instructions);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Instructions {
-    Float { rounded: bool },
+    Float {
+        rounded: bool,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Tiles(tiles::Instructions),
 }
 
 impl Kernel {
@@ -19,12 +26,22 @@ impl Kernel {
 
     /// Products of operands rounded to bf16, with f32 sums: the fastest kernel for them on this CPU.
     pub fn bf16() -> Self {
-        Self::all_bf16()[0]
+        static BEST: OnceLock<Kernel> = OnceLock::new();
+        *BEST.get_or_init(|| Self::all_bf16()[0])
     }
 
     /// Every kernel for operands rounded to bf16 that this CPU has, the fastest first: to compare them.
     pub fn all_bf16() -> Vec<Self> {
-        vec![Self(Instructions::Float { rounded: true })]
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        for (instructions, available) in [
+            (tiles::Instructions::Amx, tiles::amx::is_available()),
+            (tiles::Instructions::Avx512, tiles::avx512::is_available()),
+        ] {
+            all.extend(available.then_some(Self(Instructions::Tiles(instructions))));
+        }
+        all.push(Self(Instructions::Float { rounded: true }));
+        all
     }
 
     /// The instructions that it runs on.
@@ -32,6 +49,10 @@ impl Kernel {
         match self.0 {
             Instructions::Float { rounded: false } => float::name(),
             Instructions::Float { rounded: true } => "f32 on rounded operands",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Tiles(tiles::Instructions::Amx) => "AMX",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Tiles(tiles::Instructions::Avx512) => "AVX512-BF16",
         }
     }
 
@@ -57,6 +78,9 @@ impl Kernel {
         match self.0 {
             // SAFETY: the caller's promise.
             Instructions::Float { rounded } => unsafe { float::multiply(a, b, c, add, rounded) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promise; a kernel exists only where its instructions do.
+            Instructions::Tiles(instructions) => unsafe { tiles::multiply(a, b, c, add, instructions) },
         }
     }
 }

@@ -35,6 +35,8 @@
 mod float;
 mod kernel;
 mod matrix;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 pub use kernel::Kernel;
 pub use matrix::{Matrix, Values};
