@@ -1,5 +1,6 @@
 //! What multiplies, and its choice when the program runs.
 
+use crate::Output;
 use crate::float;
 use crate::matrix::Matrix;
 #[cfg(target_arch = "x86_64")]
@@ -56,31 +57,29 @@ impl Kernel {
         }
     }
 
-    /// C = A · B, or C += A · B if `add`.
+    /// Multiplies, with as many columns in A as rows in B.
     ///
     /// # Safety
     ///
-    /// `c` must be valid for writes of M · N values, and if `add`, for reads of as many that are initialised. They are
-    /// initialised when this returns.
-    pub(crate) unsafe fn run(self, a: Matrix, b: Matrix, c: *mut f32, add: bool) {
+    /// The output must be valid for writes of M · N values, and if it is added to, for reads of as many that are initialised.
+    /// They are initialised when this returns. A bias must have N values.
+    pub(crate) unsafe fn run(self, a: Matrix, b: Matrix, output: Output) {
         let [m, k] = a.shape();
         let [_, n] = b.shape();
         if m == 0 || n == 0 {
             return;
         }
-        if k == 0 {
-            if !add {
-                // SAFETY: the caller's promise. All bits 0 are the f32 0.
-                unsafe { c.write_bytes(0, m * n) };
-            }
-            return;
-        }
         match self.0 {
-            // SAFETY: the caller's promise.
-            Instructions::Float { rounded } => unsafe { float::multiply(a, b, c, add, rounded) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the caller's promise; a kernel exists only where its instructions do.
-            Instructions::Tiles(instructions) => unsafe { tiles::multiply(a, b, c, add, instructions) },
+            Instructions::Tiles(instructions) if k > 0 => unsafe {
+                tiles::multiply(a, b, output, instructions)
+            },
+            // SAFETY: the caller's promise.
+            instructions => unsafe {
+                let is_rounded = instructions != Instructions::Float { rounded: false };
+                float::multiply(a, b, output, is_rounded);
+            },
         }
     }
 }

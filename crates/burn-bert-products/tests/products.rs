@@ -1,6 +1,6 @@
 //! Every kernel of this CPU against a plain loop in f64.
 
-use burn_bert_products::{Kernel, Matrix, Values, add_product, product};
+use burn_bert_products::{Kernel, Matrix, Values, add_product, product, product_bf16};
 use half::bf16;
 use proptest::prelude::*;
 
@@ -116,6 +116,22 @@ proptest! {
     }
 
     #[test]
+    fn a_product_in_bf16_is_that_of_a_plain_loop_plus_the_bias_rounded_once(
+        [m, n, k] in [size(), size(), size()],
+        orders in [order(), order()],
+        is_biased in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let a = Operand::new([m, k], orders[0], true, seed);
+        let b = Operand::new([k, n], orders[1], false, !seed);
+        let bias = is_biased.then(|| Operand::new([1, n], Order::Rows, false, seed ^ 1).values);
+        for kernel in kernels() {
+            let c = a.with(|a| b.with(|b| product_bf16(a, b, bias.as_deref(), kernel)));
+            check_bf16(&a, &b, bias.as_deref(), &c, kernel, 1);
+        }
+    }
+
+    #[test]
     fn a_product_is_added_to_c_and_to_nothing_beside_it(
         [m, n, k] in [size(), size(), size()],
         orders in [order(), order()],
@@ -132,6 +148,27 @@ proptest! {
             c.drain(middle);
             prop_assert_eq!(c, vec![7.0; 128]);
         }
+    }
+}
+
+/// In bf16, one unit of the last place off by rounding an f32 sum that is off itself.
+fn check_bf16(a: &Operand, b: &Operand, bias: Option<&[f32]>, c: &[bf16], kernel: Kernel, step: usize) {
+    let ([m, k], [_, n]) = (a.shape, b.shape);
+    assert_eq!(c.len(), m * n);
+    for place in (0..m * n).step_by(step) {
+        let (i, j) = (place / n, place % n);
+        let terms = (0..k).map(|l| a.at(i, l, kernel) * b.at(l, j, kernel));
+        let bias = bias.map_or(0.0, |bias| f64::from(bias[j]));
+        let (sum, size) = terms.fold((bias, bias.abs()), |(sum, size), term| (sum + term, size + term.abs()));
+        let allowed = (k + 2) as f64 * size * f64::from(f32::EPSILON);
+        let found = c[place];
+        let [low, high] = [sum - allowed, sum + allowed].map(|sum| bf16::from_f64(sum));
+        assert!(
+            low <= found && found <= high,
+            "{kernel}: C[{i}, {j}] is {found}, not {sum}: {:?} {:?}",
+            a.shape,
+            b.shape
+        );
     }
 }
 
@@ -152,7 +189,10 @@ fn large_products_are_those_of_a_plain_loop() {
         let a = Operand::new([m, k], orders[0], false, 1);
         let b = Operand::new([k, n], orders[1], false, 2);
         for kernel in kernels() {
-            check(&a, &b, None, &multiply(&a, &b, kernel), kernel, (m * n / 2000).max(1) | 1);
+            let step = (m * n / 2000).max(1) | 1;
+            check(&a, &b, None, &multiply(&a, &b, kernel), kernel, step);
+            let c = a.with(|a| b.with(|b| product_bf16(a, b, None, kernel)));
+            check_bf16(&a, &b, None, &c, kernel, step);
         }
     }
 }
@@ -255,6 +295,13 @@ fn strides_that_overflow_are_refused() {
 fn operands_that_do_not_fit_are_refused() {
     let a = Matrix::rows(&[0.0_f32; 6][..], [2, 3]);
     let _ = product(a, a, Kernel::bf16());
+}
+
+#[test]
+#[should_panic(expected = "the bias must have as many values as B has columns")]
+fn a_bias_of_another_length_is_refused() {
+    let a = Matrix::rows(&[0.0_f32; 6][..], [2, 3]);
+    let _ = product_bf16(a, a.transpose(), Some(&[0.0]), Kernel::bf16());
 }
 
 #[test]

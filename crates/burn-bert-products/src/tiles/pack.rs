@@ -1,5 +1,6 @@
 //! Operands to tiles: rounded, in words of two values, and transposed where their order in memory asks for it.
 
+use super::avx512::bits;
 use super::{DEPTH, Tile};
 use crate::matrix::{Matrix, Values};
 use std::arch::x86_64::*;
@@ -54,6 +55,9 @@ impl<'a> Lines<'a> {
                 for (pair, words) in words.iter_mut().enumerate().take(depth.div_ceil(2)) {
                     let first = start + 2 * pair * self.step;
                     let second = (2 * pair + 1 < depth).then_some(first + self.step);
+                    // The same lines are read 32 values further on: far apart in memory, they are not foreseen.
+                    prefetch(self.values, first + DEPTH * self.step);
+                    prefetch(self.values, first + (DEPTH + 1) * self.step);
                     *words = across(self.values, first, second, lines);
                 }
                 true
@@ -141,18 +145,23 @@ fn gathered(values: Values, first: usize, step: usize, depth: usize) -> __m512i 
     along(Values::F32(&line), 0, DEPTH)
 }
 
+/// Fetches a value's line into the second cache, if there is such a value.
+#[inline]
+fn prefetch(values: Values, place: usize) {
+    let address: *const i8 = match values {
+        Values::F32(values) => values.as_ptr().wrapping_add(place).cast(),
+        Values::Bf16(values) => values.as_ptr().wrapping_add(place).cast(),
+    };
+    // SAFETY: every address may be prefetched.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(address) };
+}
+
 /// Up to 16 values, then zeros.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn some(values: &[f32]) -> __m512 {
     // SAFETY: the mask has as many bits as there are values; others are not read.
     unsafe { _mm512_maskz_loadu_ps(bits(values.len()) as __mmask16, values.as_ptr()) }
-}
-
-/// The lowest `count` ≤ 32 bits.
-#[inline]
-fn bits(count: usize) -> u32 {
-    ((1_u64 << count) - 1) as u32
 }
 
 /// 16 values and 16 more, rounded to nearest, ties to even.

@@ -7,6 +7,7 @@
 use super::amx::Registers;
 use super::pack::Lines;
 use super::{DEPTH, Instructions, PANEL, Panels, Tile, avx512};
+use crate::Output;
 use crate::matrix::Matrix;
 use std::cell::Cell;
 use std::ops::Range;
@@ -36,18 +37,20 @@ thread_local! {
     static BUFFER: Cell<Vec<Tile>> = const { Cell::new(Vec::new()) };
 }
 
-/// C = A · B, or C += A · B if `add`.
+/// Multiplies.
 ///
 /// # Safety
 ///
 /// That of [`Kernel::run`](crate::Kernel::run), no dimension is 0, and the instructions are available.
-pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, c: *mut f32, add: bool, instructions: Instructions) {
+pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions: Instructions) {
     let [m, k] = a.shape();
     let [_, n] = b.shape();
     let parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
     let threads = if parallel { rayon::current_num_threads() } else { 1 };
     let [rows, columns, depth] = [m.div_ceil(PANEL), n.div_ceil(PANEL), k.div_ceil(DEPTH)];
-    let depth_step = even(depth, PHASE_DEPTH);
+    // A sum that is rounded is complete first.
+    let is_whole = matches!(output, Output::Bf16 { .. });
+    let depth_step = if is_whole { depth } else { even(depth, PHASE_DEPTH) };
     let row_step = even(rows, PHASE_A / (2 * depth_step));
     let column_step = even(columns, PHASE_B / (2 * depth_step));
     let mut phases = Vec::new();
@@ -68,8 +71,7 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, c: *mut f32, add: bool, inst
     let product = Product {
         a: Lines::of_a(&a),
         b: Lines::of_b(&b),
-        c,
-        add,
+        output,
         instructions,
         shape: [m, n],
         packed_a,
@@ -179,8 +181,7 @@ impl Phase {
 struct Product<'a> {
     a: Lines<'a>,
     b: Lines<'a>,
-    c: *mut f32,
-    add: bool,
+    output: Output<'a>,
     instructions: Instructions,
     /// M and N.
     shape: [usize; 2],
@@ -236,53 +237,82 @@ impl Product<'_> {
     /// # Safety
     ///
     /// That of [`work`](Self::work); the phase's panels are packed, and nobody else uses the block.
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     unsafe fn compute(&self, phase: &Phase, block: usize, registers: Option<&Registers>) {
         let [m, n] = self.shape;
         let depth = phase.depth.len();
         let down = phase.rows.len().div_ceil(phase.block[0]);
         let rows = part(&phase.rows, block % down, phase.block[0]);
         let columns = part(&phase.columns, block / down, phase.block[1]);
-        for chunk in steps(0..depth, even(depth, DEPTH_IN_REGISTERS)) {
-            let add = self.add || phase.depth.start + chunk.start > 0;
+        let step = match self.output {
+            Output::F32 { .. } => even(depth, DEPTH_IN_REGISTERS),
+            Output::Bf16 { .. } => depth,
+        };
+        // 32 × 32 sums that are not C's, or not all.
+        let mut sums = [0.0; PANEL * PANEL];
+        for chunk in steps(0..depth, step) {
             for row in rows.clone() {
                 for column in columns.clone() {
                     let halves = |packed: *const Tile, panel: usize| {
                         [0, 1].map(|half| packed.wrapping_add((2 * panel + half) * depth + chunk.start))
                     };
-                    let panels = |c, row_length, add| Panels {
-                        a: halves(self.packed_a, row - phase.rows.start),
-                        b: halves(self.packed_b, column - phase.columns.start),
-                        depth: chunk.len(),
-                        c,
-                        row: row_length,
-                        add,
-                    };
-                    let (first_row, first_column) = (PANEL * row, PANEL * column);
-                    let c = self.c.wrapping_add(first_row * n + first_column);
-                    let (height, width) = (PANEL.min(m - first_row), PANEL.min(n - first_column));
-                    // SAFETY: the panels are packed, and 32 rows of 32 values are those of C or of `whole`.
-                    let multiply = |panels| unsafe {
+                    let a = halves(self.packed_a, row - phase.rows.start);
+                    let b = halves(self.packed_b, column - phase.columns.start);
+                    // SAFETY: the panels are packed, and 32 rows of 32 values are those of C or of `sums`.
+                    let multiply = |c, row, add| unsafe {
+                        let panels = Panels { a, b, depth: chunk.len(), c, row, add };
                         match registers {
                             Some(registers) => registers.multiply(panels),
                             None => avx512::multiply(panels),
                         }
                     };
-                    if (height, width) == (PANEL, PANEL) {
-                        multiply(panels(c, n, add));
-                        continue;
-                    }
-                    // At the edge: `height` rows of `width` values are C's.
-                    let mut whole = [0.0; PANEL * PANEL];
-                    multiply(panels(whole.as_mut_ptr(), PANEL, false));
-                    for (i, values) in whole.chunks_exact(PANEL).enumerate().take(height) {
-                        // SAFETY: these values of C are this block's, and initialised where they are read.
-                        for (j, value) in values.iter().enumerate().take(width) {
-                            let to = c.wrapping_add(i * n + j);
-                            unsafe { to.write(if add { to.read() + value } else { *value }) };
+                    let (first_row, first_column) = (PANEL * row, PANEL * column);
+                    let (height, width) = (PANEL.min(m - first_row), PANEL.min(n - first_column));
+                    let place = first_row * n + first_column;
+                    match self.output {
+                        Output::F32 { c, add } => {
+                            let add = add || phase.depth.start + chunk.start > 0;
+                            let c = c.wrapping_add(place);
+                            if (height, width) == (PANEL, PANEL) {
+                                prefetch(c.wrapping_add(PANEL), n);
+                                multiply(c, n, add);
+                                continue;
+                            }
+                            multiply(sums.as_mut_ptr(), PANEL, false);
+                            for (i, sums) in sums.chunks_exact(PANEL).enumerate().take(height) {
+                                for (j, sum) in sums.iter().enumerate().take(width) {
+                                    let to = c.wrapping_add(i * n + j);
+                                    // SAFETY: these values are C's and this block's, and initialised where they are read.
+                                    unsafe { to.write(if add { to.read() + sum } else { *sum }) };
+                                }
+                            }
+                        }
+                        Output::Bf16 { c, bias } => {
+                            multiply(sums.as_mut_ptr(), PANEL, false);
+                            let bias = bias.map(|bias| &bias[first_column..][..width]);
+                            for (i, sums) in sums.chunks_exact(PANEL).enumerate().take(height) {
+                                // SAFETY: these values are C's and this block's.
+                                unsafe {
+                                    avx512::narrow(&sums[..width], bias, c.wrapping_add(place + i * n))
+                                };
+                            }
                         }
                     }
                 }
             }
+        }
+    }
+}
+
+/// Fetches 32 rows of 32 values, which are written next, into the second cache.
+fn prefetch(c: *const f32, row: usize) {
+    use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+    for i in 0..PANEL {
+        let row = c.wrapping_add(i * row).cast::<i8>();
+        // SAFETY: every address may be prefetched.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_ET0>(row);
+            _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(64));
         }
     }
 }
