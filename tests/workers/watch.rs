@@ -8,6 +8,7 @@ use burn::optim::SgdConfig;
 use burn::prelude::*;
 use burn_bert::remote::WorkersConfig;
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -111,7 +112,10 @@ fn a_worker_that_dies_and_comes_back_is_another_one() {
     let _turn = turn();
     lose(1, |worker| {
         worker.signal("KILL");
-        // It takes the port again until the training has ended.
+        // It takes the port again, which the system frees when the process is gone, until the training has ended.
+        while TcpStream::connect(worker.authority()).is_ok() {
+            thread::sleep(Duration::from_millis(10));
+        }
         let again = Worker::start_with(worker.authority(), None);
         thread::spawn(move || {
             thread::sleep(PATIENCE);
