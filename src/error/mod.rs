@@ -3,6 +3,7 @@
 mod embedding_table;
 
 use burn::backend::ExecutionError;
+use burn::module::ParamGroupError;
 use burn::prelude::Device;
 use burn::tensor::DType;
 use std::fmt;
@@ -397,6 +398,24 @@ impl Error {
     #[cfg(any(feature = "checkpoint", feature = "train"))]
     pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
         Self::Io { action: "write", path: path.to_path_buf(), source }
+    }
+}
+
+/// Burn's own error does not implement [`std::error::Error`].
+///
+/// ```
+/// use burn::module::ParamGroup;
+///
+/// fn group(pattern: &str) -> burn_bert::Result<ParamGroup> {
+///     Ok(ParamGroup::from_regex(pattern)?)
+/// }
+/// assert!(group(r"^bert\.encoder\.").is_ok());
+/// assert!(group("(").unwrap_err().to_string().starts_with("a group of parameters has no valid pattern: "));
+/// ```
+impl From<ParamGroupError> for Error {
+    fn from(error: ParamGroupError) -> Self {
+        let ParamGroupError::InvalidPatternError(problem) = error;
+        Self::data("a group of parameters", format!("has no valid pattern: {problem}"))
     }
 }
 
