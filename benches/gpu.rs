@@ -1,4 +1,4 @@
-//! What `benches/gpu.sh` measures on a CubeCL device: one part each for `operator`, `steps` and `launches`.
+//! What `benches/gpu.sh` measures on a CubeCL device: one part each for `operator`, `first`, `steps` and `launches`.
 //!
 //!     BURN_DEVICE=vulkan cargo bench --features vulkan --bench gpu -- operator
 //!
@@ -47,10 +47,11 @@ fn main() -> ExitCode {
     let shapes = if is_quick { &SHAPES[..1] } else { &SHAPES };
     match part {
         "operator" => operator_table::print(shapes),
+        "first" => print_first_steps(&models(is_quick)[..1]),
         "steps" => masked_lm_table::print(&models(is_quick), &cases(is_quick), race(is_quick)),
         "launches" => print_launches(shapes, &models(is_quick)),
         _ => {
-            eprintln!("usage: gpu operator|steps|launches [quick]");
+            eprintln!("usage: gpu operator|first|steps|launches [quick]");
             return ExitCode::from(2);
         }
     }
@@ -78,6 +79,21 @@ fn race(is_quick: bool) -> Race {
         Race { rounds: 1, turn: 1.0, warm_up: 0 }
     } else {
         Race { rounds: 7, turn: 1000.0, warm_up: 3 }
+    }
+}
+
+/// How long the first steps of training take: kernels are compiled and products tuned in them, as far as CubeCL's caches
+/// do not know them.
+fn print_first_steps(models: &[(&str, BertModelConfig)]) {
+    println!("seconds of the first steps of training, in order, and of a later one (median)\n");
+    for (name, config) in models {
+        let device = Device::default().autodiff();
+        let batch = masked_lm_table::batch(config, Case::DEFAULT.shape, &device);
+        let mut training = Training::new(BertForMaskedLmConfig::new(config.clone()).init(&device));
+        let mut steps = |steps| race::time(steps, || training.step(|model| model.forward(&batch).loss));
+        let first = steps(4).into_iter().map(|milliseconds| format!("{:.2}", milliseconds / 1e3));
+        let first: Vec<String> = first.collect();
+        println!("{name}: {}; {:.3}", first.join(", "), race::median(steps(5)) / 1e3);
     }
 }
 
