@@ -22,11 +22,13 @@ use burn_bert::BertEmbeddingsConfig;
 use burn_bert::functional::on_reference_path;
 use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use counting_allocator::Counting;
-use launches::launches;
+use launches::{launches, timed_launches};
 use masked_lm_table::Case;
 use mimalloc::MiMalloc;
 use race::Race;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 use traffic::{Traffic, traffic};
 use whole_model::Training;
 
@@ -83,7 +85,7 @@ fn race(is_quick: bool) -> Race {
 }
 
 /// How long the first steps of training take: kernels are compiled and products tuned in them, as far as CubeCL's caches
-/// do not know them.
+/// do not know them. Then what kernels take in a later one.
 fn print_first_steps(models: &[(&str, BertModelConfig)]) {
     println!("seconds of the first steps of training, in order, and of a later one (median)\n");
     for (name, config) in models {
@@ -94,6 +96,26 @@ fn print_first_steps(models: &[(&str, BertModelConfig)]) {
         let first = steps(4).into_iter().map(|milliseconds| format!("{:.2}", milliseconds / 1e3));
         let first: Vec<String> = first.collect();
         println!("{name}: {}; {:.3}", first.join(", "), race::median(steps(5)) / 1e3);
+        let step = || training.step(|model| model.forward(&batch).loss);
+        print_profile(timed_launches(&device, step));
+    }
+}
+
+/// Kernels by the time that they take together.
+fn print_profile(launches: Vec<(String, Duration)>) {
+    let total = launches.iter().map(|(_, time)| time.as_secs_f64()).sum::<f64>() * 1e3;
+    println!("\n{} launches, one at a time: {total:.1} ms\n", launches.len());
+    println!("| kernel | launches | ms | of all |\n|---|---|---|---|");
+    let mut kernels = BTreeMap::<String, (usize, f64)>::new();
+    for (name, time) in launches {
+        let (count, milliseconds) = kernels.entry(name).or_default();
+        *count += 1;
+        *milliseconds += time.as_secs_f64() * 1e3;
+    }
+    let mut kernels: Vec<_> = kernels.into_iter().collect();
+    kernels.sort_by(|(_, (_, a)), (_, (_, b))| b.total_cmp(a));
+    for (name, (count, milliseconds)) in kernels {
+        println!("| {name} | {count} | {milliseconds:.2} | {:.1} % |", 100.0 * milliseconds / total);
     }
 }
 

@@ -138,9 +138,9 @@ fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
     assert!(traffic(&device, &mut twice).waits > 0, "a read is seen");
 }
 
-/// How often each kernel is launched in the forward and backward of a layer, once Burn has tuned its kernels and fused
+/// How often each kernel is launched in the forward and backward of two layers, once Burn has tuned its kernels and fused
 /// what it fuses.
-fn launches_of_a_layer(lengths: [usize; 4], device: &Device) -> BTreeMap<String, i32> {
+fn launches_of_two_layers(lengths: [usize; 4], device: &Device) -> BTreeMap<String, i32> {
     let mut found = BTreeMap::<String, i32>::new();
     for (layers, sign) in [(1, -1), (3, 1)] {
         let Step { model, batch, .. } = Step::new(layers, lengths, device);
@@ -150,7 +150,7 @@ fn launches_of_a_layer(lengths: [usize; 4], device: &Device) -> BTreeMap<String,
         launches(device, run).into_iter().for_each(|name| *found.entry(name).or_default() += sign);
     }
     found.retain(|_, count| *count != 0);
-    found.into_iter().map(|(name, count)| (name, count / 2)).collect()
+    found
 }
 
 #[test]
@@ -158,15 +158,22 @@ fn a_layer_takes_fewer_launches_than_the_reference() {
     let _turn = turn();
     let device = devices::wgpu().autodiff();
     for lengths in [FULL, PADDED] {
-        let kernels = launches_of_a_layer(lengths, &device);
-        let reference = on_reference_path(|| launches_of_a_layer(lengths, &device));
+        let mut kernels = launches_of_two_layers(lengths, &device);
+        let reference = on_reference_path(|| launches_of_two_layers(lengths, &device));
         let [ours, others] = [&kernels, &reference].map(|launches| launches.values().sum::<i32>());
         println!(
-            "sequences of {lengths:?}: {ours} launches {kernels:#?}\n{others} of Burn's own {reference:#?}"
+            "two layers, sequences of {lengths:?}: {ours} launches {kernels:?}\n{others} of Burn's own {reference:?}"
         );
-        assert!(ours <= LAYER && ours < others, "{ours} of {others}");
+        kernels.retain(|name, _| !["KernelBinop", "ElemwiseFuse"].contains(&name.as_str()));
+        let sure = kernels.values().sum::<i32>();
+        assert!(sure <= 2 * LAYER && ours - sure <= 2 * ADDITIONS, "{kernels:?}");
+        assert!(ours < others, "{ours} of {others}");
     }
 }
 
 /// Forward and backward, products included, with dropout.
-const LAYER: i32 = 102;
+const LAYER: i32 = 43;
+
+/// Of three biases and of four gradients to tensors that are used several times. Burn's tuning decides which of them are
+/// part of a product's launch.
+const ADDITIONS: i32 = 7;
