@@ -18,6 +18,7 @@
 #
 # PyTorch takes part if BURN_BERT_PYTHON, or else python3, has torch and transformers; on its GPU if it finds one.
 set -euo pipefail
+PATH=$PATH:/sbin:/usr/sbin # ldconfig's
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # Megabytes that the folder may have.
