@@ -10,6 +10,8 @@ pub struct Encoding {
     token_type_ids: Vec<u32>,
     special_tokens_mask: Vec<bool>,
     word_ids: Vec<Option<u32>>,
+    offsets: Vec<(usize, usize)>,
+    sequence_ids: Vec<Option<usize>>,
 }
 
 impl Encoding {
@@ -32,6 +34,17 @@ impl Encoding {
     /// The word that each token belongs to, counted from 0 in each text of a pair; `None` for added tokens.
     pub fn word_ids(&self) -> &[Option<u32>] {
         &self.word_ids
+    }
+
+    /// The text of a pair that each token belongs to, 0 or 1; `None` for added tokens.
+    pub fn sequence_ids(&self) -> &[Option<usize>] {
+        &self.sequence_ids
+    }
+
+    /// Where each token starts and ends in its text, in bytes; (0, 0) for added tokens. (transformers'
+    /// `offset_mapping` counts characters.) Of words, each is a text of its own, with a space before all but the first.
+    pub fn offsets(&self) -> &[(usize, usize)] {
+        &self.offsets
     }
 
     /// Number of tokens.
@@ -57,6 +70,8 @@ impl From<tokenizers::Encoding> for Encoding {
             token_type_ids: encoding.get_type_ids().to_vec(),
             special_tokens_mask: encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect(),
             word_ids: encoding.get_word_ids().to_vec(),
+            offsets: encoding.get_offsets().to_vec(),
+            sequence_ids: encoding.get_sequence_ids(),
         }
     }
 }

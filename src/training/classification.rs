@@ -1,6 +1,6 @@
 //! The classifiers in Burn's trainer.
 
-use super::metrics::SpearmanInput;
+use super::metrics::{EntityInput, SpearmanInput};
 use crate::model::{
     BertForSequenceClassification, BertForTokenClassification, SequenceClassificationBatch,
     TokenClassificationBatch,
@@ -8,7 +8,8 @@ use crate::model::{
 use burn::backend::ExecutionError;
 use burn::prelude::*;
 use burn::train::metric::{
-    AccuracyInput, Adaptor, ConfusionStatsInput, HammingScoreInput, LossInput, TopKAccuracyInput,
+    AccuracyInput, Adaptor, ConfusionStatsInput, HammingScoreInput, LossInput, PerplexityInput,
+    TopKAccuracyInput,
 };
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
@@ -141,15 +142,48 @@ impl InferenceStep for BertForSequenceClassification {
     }
 }
 
-/// One batch forward and backward, for Burn's `Learner`.
+/// The output of a [`BertForTokenClassification`] that metrics are computed from.
 ///
-/// The output has a row for each token that has a label and serves `LossMetric`, `AccuracyMetric` and
-/// [`ConfusionMetric`](super::ConfusionMetric); a batch without such a token counts in none of them.
+/// It has a row for each token that has a label. It supports [`EntityMetric`](super::EntityMetric) and the metrics of
+/// Burn's `ClassificationOutput`: `LossMetric`, `AccuracyMetric` and [`ConfusionMetric`](super::ConfusionMetric). A
+/// batch without such a token counts in none of them.
+pub struct TokenClassificationItem {
+    /// Loss, scores [N, C] and labels `[N]`.
+    pub output: ClassificationOutput,
+    /// The row of the batch that each of the N tokens is in.
+    pub sentences: Vec<usize>,
+}
+
+impl ItemLazy for TokenClassificationItem {
+    fn sync(self) -> Result<Self, ExecutionError> {
+        Ok(Self { output: self.output.sync()?, sentences: self.sentences })
+    }
+}
+
+macro_rules! of_classification_output {
+    ($($input:ty),*) => {$(
+        impl Adaptor<$input> for TokenClassificationItem {
+            fn adapt(&self) -> $input {
+                self.output.adapt()
+            }
+        }
+    )*};
+}
+of_classification_output!(LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput);
+
+impl Adaptor<EntityInput> for TokenClassificationItem {
+    fn adapt(&self) -> EntityInput {
+        let ClassificationOutput { output, targets, .. } = &self.output;
+        EntityInput { logits: output.clone(), labels: targets.clone(), sentences: self.sentences.clone() }
+    }
+}
+
+/// One batch forward and backward, for Burn's `Learner`.
 impl TrainStep for BertForTokenClassification {
     type Input = TokenClassificationBatch;
-    type Output = ClassificationOutput;
+    type Output = TokenClassificationItem;
 
-    fn step(&self, batch: TokenClassificationBatch) -> TrainOutput<ClassificationOutput> {
+    fn step(&self, batch: TokenClassificationBatch) -> TrainOutput<TokenClassificationItem> {
         let (loss, output) = self.classify(&batch);
         TrainOutput::new(self, loss.backward(), output)
     }
@@ -158,16 +192,16 @@ impl TrainStep for BertForTokenClassification {
 /// The loss and the scores of one batch.
 impl InferenceStep for BertForTokenClassification {
     type Input = TokenClassificationBatch;
-    type Output = ClassificationOutput;
+    type Output = TokenClassificationItem;
 
-    fn step(&self, batch: TokenClassificationBatch) -> ClassificationOutput {
+    fn step(&self, batch: TokenClassificationBatch) -> TokenClassificationItem {
         self.classify(&batch).1
     }
 }
 
 impl BertForTokenClassification {
     /// The loss, and what the metrics are computed from.
-    fn classify(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
+    fn classify(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, TokenClassificationItem) {
         let output = self.forward(batch);
         let [_, _, classes] = output.logits.dims();
         let device = output.loss.device();
@@ -179,6 +213,7 @@ impl BertForTokenClassification {
                 Tensor::zeros([0], &device),
             ),
         };
-        (output.loss, metrics)
+        let sentences = batch.positions().iter().map(|[row, _]| *row).collect();
+        (output.loss, TokenClassificationItem { output: metrics, sentences })
     }
 }
