@@ -44,6 +44,8 @@ mod settings;
 mod special;
 #[cfg(feature = "tokenizers")]
 mod tokenizer;
+#[cfg(feature = "tokenizers")]
+mod windows;
 
 #[cfg(feature = "tokenizers")]
 pub(crate) use chars::Chars;
