@@ -27,7 +27,8 @@ pub enum ProblemType {
     MultiLabelClassification,
 }
 
-/// What makes scores of logits in sentence-transformers' `CrossEncoder`: its `activation_fn`.
+/// What `rank` of a [`BertForSequenceClassification`] makes scores of logits with: `activation_fn` of
+/// sentence-transformers' `CrossEncoder`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScoreActivation {
     /// The logit itself; without another, that of several labels.
@@ -50,8 +51,7 @@ pub struct BertForSequenceClassificationConfig {
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
-    /// What [`rank`](BertForSequenceClassification::rank) makes scores with, stored as sentence-transformers does; by
-    /// default the sigmoid.
+    /// What `rank` makes scores with, stored as by sentence-transformers; by default the sigmoid.
     pub activation: Option<ScoreActivation>,
 }
 

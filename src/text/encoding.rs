@@ -63,15 +63,24 @@ impl Encoding {
     }
 }
 
-impl From<tokenizers::Encoding> for Encoding {
-    fn from(encoding: tokenizers::Encoding) -> Self {
+impl Encoding {
+    /// Of a text, or of a pair whose first text has `first` tokens.
+    pub(super) fn new(encoding: &tokenizers::Encoding, first: usize) -> Self {
+        let special_tokens_mask: Vec<bool> =
+            encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect();
+        // tokenizers' own are wrong for a pair whose texts were tokenised one by one.
+        let mut tokens = 0;
+        let sequence_id = |&is_added: &bool| {
+            tokens += usize::from(!is_added);
+            (!is_added).then_some(usize::from(tokens > first))
+        };
         Self {
             input_ids: encoding.get_ids().to_vec(),
             token_type_ids: encoding.get_type_ids().to_vec(),
-            special_tokens_mask: encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect(),
             word_ids: encoding.get_word_ids().to_vec(),
             offsets: encoding.get_offsets().to_vec(),
-            sequence_ids: encoding.get_sequence_ids(),
+            sequence_ids: special_tokens_mask.iter().map(sequence_id).collect(),
+            special_tokens_mask,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
-use tokenizers::{PostProcessor, Tokenizer};
+use tokenizers::{PostProcessor, PostProcessorWrapper, Tokenizer};
 
 /// The tokenizer of a BERT or RoBERTa model, equal to transformers' `BertTokenizer` and `RobertaTokenizer`.
 ///
@@ -38,7 +38,10 @@ use tokenizers::{PostProcessor, Tokenizer};
 /// ```
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
+    /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
+    /// once again with the special tokens.
     pub(super) tokenizer: Tokenizer,
+    post_processor: Option<PostProcessorWrapper>,
     pub(super) special: SpecialTokens,
     special_token_ids: Vec<u32>,
     vocab_size: usize,
@@ -73,12 +76,15 @@ impl BertTokenizer {
     /// - [`Error::File`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
     ///   WordPiece `[UNK]`.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let Pretrained { tokenizer, special, model_max_length } = Pretrained::read(path.as_ref())?;
+        let Pretrained { mut tokenizer, special, model_max_length } = Pretrained::read(path.as_ref())?;
+        let post_processor = tokenizer.get_post_processor().cloned();
+        tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         let largest = tokenizer.get_vocab(true).into_values().max();
         Ok(Self {
             special_token_ids: special.ids(&tokenizer),
             vocab_size: largest.map_or(0, |id| id as usize + 1),
             tokenizer,
+            post_processor,
             special,
             stated_max_length: model_max_length,
             readable_length: None,
@@ -343,13 +349,18 @@ impl BertTokenizer {
         text: tokenizers::Encoding,
         pair: Option<tokenizers::Encoding>,
     ) -> Result<Encoding> {
-        self.tokenizer.post_process(text, pair, true).map(Encoding::from).map_err(failed)
+        let first = text.len();
+        let finished = match &self.post_processor {
+            Some(post_processor) => post_processor.process(text, pair, true),
+            None => self.tokenizer.post_process(text, pair, true),
+        };
+        finished.map(|encoding| Encoding::new(&encoding, first)).map_err(failed)
     }
 
     /// The places that special tokens leave; `None` for any number.
     pub(super) fn room(&self, is_pair: bool) -> Result<Option<usize>> {
         let Some(max_length) = self.model_max_length() else { return Ok(None) };
-        let special_tokens = self.tokenizer.get_post_processor().map_or(0, |post| post.added_tokens(is_pair));
+        let special_tokens = self.post_processor.as_ref().map_or(0, |post| post.added_tokens(is_pair));
         match max_length.checked_sub(special_tokens) {
             Some(room) => Ok(Some(room)),
             None => Err(Error::data(

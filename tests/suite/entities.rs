@@ -115,7 +115,7 @@ fn scores_that_are_no_number_are_refused() {
     let mut broken = config.init(&Device::default());
     broken.classifier.bias = broken.classifier.bias.map(|bias| bias.map(|bias| bias * f32::NAN));
     let error = broken.entities(&tokenizer, &["the cat"], &EntitiesConfig::new()).unwrap_err();
-    assert!(error.to_string().starts_with("the scores of token 1, \"the\", are NaN"), "{error}");
+    assert!(error.to_string().starts_with("the scores of token 1, \"the\" are NaN"), "{error}");
 }
 
 /// transformers' `return_offsets_mapping` counts characters, these are bytes.

@@ -180,7 +180,9 @@ fn sentence_transformers_gives_a_saved_ranker_the_same_scores() {
     model.save_pretrained(dir.path()).unwrap();
     let (new, bare) = (tempfile::tempdir().unwrap(), ["tokenizer.json", "tokenizer_config.json"]);
     model.save_pretrained(new.path()).unwrap();
-    bare.iter().for_each(|name| drop(fs::copy(saved().join(name), new.path().join(name)).unwrap()));
+    for name in bare {
+        fs::copy(saved().join(name), new.path().join(name)).unwrap();
+    }
     let texts: Vec<String> = list(&cases["texts"]);
     let found = model.rank(&tokenizer(&model), "What did the cat do?", &texts).unwrap();
     for dir in [dir.path(), new.path()] {
