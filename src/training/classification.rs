@@ -1,6 +1,7 @@
 //! The classifiers in Burn's trainer.
 
 use super::metrics::{EntityInput, SpearmanInput};
+use super::step::{classified, trained};
 use crate::model::{
     BertForSequenceClassification, BertForTokenClassification, SequenceClassificationBatch,
     TokenClassificationBatch,
@@ -11,7 +12,7 @@ use burn::train::metric::{
     AccuracyInput, Adaptor, ConfusionStatsInput, HammingScoreInput, LossInput, PerplexityInput,
     TopKAccuracyInput,
 };
-use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, TrainOutput, TrainStep};
+use burn::train::{ClassificationOutput, ItemLazy};
 
 /// The output of a [`BertForSequenceClassification`] that metrics are computed from.
 ///
@@ -119,26 +120,12 @@ impl Adaptor<SpearmanInput> for SequenceClassificationItem {
     }
 }
 
-/// One batch forward and backward, for Burn's `Learner`.
-impl TrainStep for BertForSequenceClassification {
-    type Input = SequenceClassificationBatch;
-    type Output = SequenceClassificationItem;
+trained!(BertForSequenceClassification: SequenceClassificationBatch => SequenceClassificationItem);
 
-    fn step(&self, batch: SequenceClassificationBatch) -> TrainOutput<SequenceClassificationItem> {
-        let output = self.forward(&batch);
-        let item = SequenceClassificationItem::new(output.loss.clone(), output.logits, &batch);
-        TrainOutput::new(self, output.loss.backward(), item)
-    }
-}
-
-/// The loss and the scores of one batch.
-impl InferenceStep for BertForSequenceClassification {
-    type Input = SequenceClassificationBatch;
-    type Output = SequenceClassificationItem;
-
-    fn step(&self, batch: SequenceClassificationBatch) -> SequenceClassificationItem {
-        let output = self.forward(&batch);
-        SequenceClassificationItem::new(output.loss, output.logits, &batch)
+impl BertForSequenceClassification {
+    fn outcome(&self, batch: &SequenceClassificationBatch) -> (Tensor<1>, SequenceClassificationItem) {
+        let output = self.forward(batch);
+        (output.loss.clone(), SequenceClassificationItem::new(output.loss, output.logits, batch))
     }
 }
 
@@ -178,41 +165,15 @@ impl Adaptor<EntityInput> for TokenClassificationItem {
     }
 }
 
-/// One batch forward and backward, for Burn's `Learner`.
-impl TrainStep for BertForTokenClassification {
-    type Input = TokenClassificationBatch;
-    type Output = TokenClassificationItem;
-
-    fn step(&self, batch: TokenClassificationBatch) -> TrainOutput<TokenClassificationItem> {
-        let (loss, output) = self.classify(&batch);
-        TrainOutput::new(self, loss.backward(), output)
-    }
-}
-
-/// The loss and the scores of one batch.
-impl InferenceStep for BertForTokenClassification {
-    type Input = TokenClassificationBatch;
-    type Output = TokenClassificationItem;
-
-    fn step(&self, batch: TokenClassificationBatch) -> TokenClassificationItem {
-        self.classify(&batch).1
-    }
+trained! {
+    BertForTokenClassification: TokenClassificationBatch => TokenClassificationItem
 }
 
 impl BertForTokenClassification {
-    /// The loss, and what the metrics are computed from.
-    fn classify(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, TokenClassificationItem) {
+    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, TokenClassificationItem) {
         let output = self.forward(batch);
         let [_, _, classes] = output.logits.dims();
-        let device = output.loss.device();
-        let metrics = match batch.labelled(output.logits) {
-            Some((logits, labels)) => ClassificationOutput::new(output.loss.clone(), logits, labels),
-            None => ClassificationOutput::new(
-                Tensor::zeros([0], &device),
-                Tensor::zeros([0, classes], &device),
-                Tensor::zeros([0], &device),
-            ),
-        };
+        let metrics = classified(&output.loss, batch.labelled(output.logits), classes);
         let sentences = batch.positions().iter().map(|[row, _]| *row).collect();
         (output.loss, TokenClassificationItem { output: metrics, sentences })
     }

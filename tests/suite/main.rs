@@ -34,6 +34,7 @@ mod encoder;
 mod entities;
 #[cfg(feature = "checkpoint")]
 mod errors;
+mod extremes;
 mod family;
 mod fields;
 mod forward;

@@ -138,7 +138,7 @@ fn parts(tag: &str) -> (char, &str) {
 /// A score of the whole entities in an epoch's predictions, [`EntityScores`], in Burn's trainer.
 ///
 /// For [`TokenClassificationItem`](crate::training::TokenClassificationItem); a word's tag is that of its token with a
-/// label.
+/// label. It is NaN for an epoch with a score that is NaN.
 ///
 /// ```
 /// use burn::train::metric::LossMetric;
@@ -155,6 +155,7 @@ pub struct EntityMetric {
     score: fn(EntityCounts) -> f64,
     names: LabelNames,
     scores: EntityScores,
+    has_nan: bool,
 }
 
 impl EntityMetric {
@@ -175,11 +176,11 @@ impl EntityMetric {
 
     fn new(name: &str, score: fn(EntityCounts) -> f64, names: &LabelNames) -> Self {
         let (name, names) = (Arc::new(name.to_string()), names.clone());
-        Self { name, score, names, scores: EntityScores::default() }
+        Self { name, score, names, scores: EntityScores::default(), has_nan: false }
     }
 
     fn score(&self) -> f64 {
-        (self.score)(self.scores.total())
+        if self.has_nan { f64::NAN } else { (self.score)(self.scores.total()) }
     }
 
     fn entry(&self) -> NumericEntry {
@@ -216,6 +217,8 @@ impl Metric for EntityMetric {
         _metadata: &MetricMetadata,
     ) -> Result<SerializedEntry, TensorReadError> {
         if !input.sentences.is_empty() {
+            let nan = input.logits.clone().is_nan().any().try_into_data()?;
+            self.has_nan |= nan.iter::<bool>().any(|nan| nan);
             let predicted = input.logits.clone().argmax(1).try_into_data()?;
             let labels = input.labels.clone().try_into_data()?;
             // A label without a name is no entity.
@@ -236,7 +239,7 @@ impl Metric for EntityMetric {
     }
 
     fn clear(&mut self) {
-        self.scores = EntityScores::default();
+        (self.scores, self.has_nan) = (EntityScores::default(), false);
     }
 }
 
