@@ -16,6 +16,8 @@ mod encoder_operators;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 mod operator;
+#[cfg(feature = "flex")]
+mod recomputation;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod sentences;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
