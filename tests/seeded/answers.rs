@@ -2,7 +2,7 @@
 
 use crate::turn;
 use burn::data::dataloader::DataLoader;
-use burn::module::AutodiffModule;
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
