@@ -40,6 +40,8 @@ mod hugging_face;
 #[cfg(feature = "checkpoint")]
 mod hugging_face_classifiers;
 #[cfg(feature = "checkpoint")]
+mod hugging_face_families;
+#[cfg(feature = "checkpoint")]
 mod hugging_face_masked_lm;
 mod input;
 #[cfg(feature = "checkpoint")]
