@@ -6,6 +6,7 @@ use super::layer::{BertLayer, check_linear};
 use super::packing::Packing;
 use crate::embeddings::{PaddingMask, check_epsilon};
 use crate::error::{Error, Result};
+use crate::operator::functional::with_one_draw;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -182,7 +183,9 @@ impl BertEncoder {
             return Ok(PackedHidden { rows, packing });
         }
         let bias = self.bias(&packing);
-        let rows = self.in_order().fold(rows, |rows, layer| layer.forward(rows, &packing, bias.as_ref()));
+        let rows = with_one_draw(self.draws(), || {
+            self.in_order().fold(rows, |rows, layer| layer.forward(rows, &packing, bias.as_ref()))
+        });
         Ok(PackedHidden { rows, packing })
     }
 
@@ -219,18 +222,25 @@ impl BertEncoder {
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
         let mut output =
             BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
-        for layer in self.in_order() {
-            output.attentions.push(if packing.num_tokens() == 0 {
-                let heads = layer.attention.num_attention_heads;
-                Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
-            } else {
-                let weights = layer.attention.weights(rows.clone(), &packing, of_places.as_ref());
-                rows = layer.forward(rows, &packing, bias.as_ref());
-                weights
-            });
-            output.hidden_states.push(packing.unpack(rows.clone()));
-        }
+        with_one_draw(self.draws(), || {
+            for layer in self.in_order() {
+                output.attentions.push(if packing.num_tokens() == 0 {
+                    let heads = layer.attention.num_attention_heads;
+                    Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
+                } else {
+                    let weights = layer.attention.weights(rows.clone(), &packing, of_places.as_ref());
+                    rows = layer.forward(rows, &packing, bias.as_ref());
+                    weights
+                });
+                output.hidden_states.push(packing.unpack(rows.clone()));
+            }
+        });
         Ok(output)
+    }
+
+    /// The operators with dropout: attention and two residuals a layer.
+    pub(crate) fn draws(&self) -> usize {
+        3 * self.in_order().count()
     }
 
     /// Every layer, as often as it is run.
@@ -248,11 +258,11 @@ impl BertEncoder {
 
     /// What the positions add for `packing`; `None` in a family without.
     fn bias(&self, packing: &Packing) -> Option<Tensor<4>> {
-        let length = match packing.is_contiguous() {
+        let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0)?;
+        Some(bias.bias(match packing.is_contiguous() {
             true => packing.sequences.lengths().iter().copied().max().unwrap_or(0),
             false => packing.dims()[1],
-        };
-        self.relative_attention_bias.as_ref().map(|bias| bias.bias(length))
+        }))
     }
 
     fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
