@@ -251,6 +251,10 @@ impl BertEncoder {
     /// The rows that the first layer reads, [N, E] → [N, H].
     fn project(&self, rows: Tensor<2>) -> Tensor<2> {
         match &self.embeddings_projection {
+            Some(projection) if rows.dims()[0] == 0 => {
+                let [_, hidden] = projection.weight.lazy_shape().dims();
+                Tensor::zeros([0, hidden], (&rows.device(), rows.dtype()))
+            }
             Some(projection) => projection.forward(rows),
             None => rows,
         }

@@ -30,6 +30,8 @@ mod damaged_directory;
 mod encoder;
 #[cfg(feature = "checkpoint")]
 mod errors;
+#[cfg(feature = "checkpoint")]
+mod families;
 mod family;
 mod fields;
 mod forward;

@@ -208,3 +208,47 @@ impl<T: Scalar, C: Curve> WithSimd for Backward<'_, T, C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tanh's own GELU, by its formula, and its derivative.
+    fn gelu_tanh(z: f64) -> (f64, f64) {
+        let scale = (2.0 / PI).sqrt();
+        let tanh = (scale * (z + CUBIC * z.powi(3))).tanh();
+        let inner = scale * (1.0 + 3.0 * CUBIC * z * z);
+        (z * (1.0 + tanh) / 2.0, (1.0 + tanh) / 2.0 + z * (1.0 - tanh * tanh) / 2.0 * inner)
+    }
+
+    #[test]
+    fn the_approximation_of_gelu_is_right_to_rounding() {
+        let mut largest = [[0.0f64; 2]; 2];
+        for i in -1_000_000..=1_000_000 {
+            let z = 14.0 * i as f32 / 1e6;
+            let expected = gelu_tanh(f64::from(z));
+            let (value, slope) = GeluTanh::at(z);
+            let narrow = [f64::from(value) - expected.0, f64::from(slope) - expected.1];
+            let (value, slope) = GeluTanh::at(f64::from(z));
+            let wide = [value - expected.0, slope - expected.1];
+            for (largest, found) in largest.iter_mut().zip([narrow, wide]) {
+                *largest = [0, 1].map(|i| largest[i].max(found[i].abs()));
+            }
+        }
+        let [narrow, wide] = largest;
+        println!("f32 {narrow:?}, f64 {wide:?}");
+        assert!(narrow[0] < 2e-6 && narrow[1] < 1e-6, "{narrow:?}");
+        assert!(wide[0] < 4e-15 && wide[1] < 4e-15, "{wide:?}");
+    }
+
+    #[test]
+    fn far_values_are_those_of_the_limits_and_nan_stays() {
+        for z in [1e3f32, 1e19, 1e30] {
+            assert_eq!((GeluTanh::at(z), GeluTanh::at(-z)), ((z, 1.0), (-0.0, 0.0)));
+            assert_eq!((Relu::at(z), Relu::at(-z)), ((z, 1.0), (0.0, 0.0)));
+        }
+        assert_eq!(Relu::at(f32::NEG_INFINITY), (0.0, 0.0));
+        assert!(GeluTanh::at(f32::NAN).0.is_nan() && Relu::at(f32::NAN).0.is_nan());
+        assert_eq!(Relu::at(0.0f32), (0.0, 0.0));
+    }
+}
