@@ -275,7 +275,8 @@ impl Fields {
 
     /// What is wrong with a field of this file, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
-        let family = self.family().ok();
+        // An invalid model_type is what the family would fail with.
+        let family = if field == "model_type" { None } else { self.family().ok() };
         let field = family.and_then(|family| family.spec().name_of(field)).unwrap_or(field);
         Error::ConfigFile { path: self.path.clone(), field, problem }
     }

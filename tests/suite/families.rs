@@ -21,7 +21,8 @@ use std::fs;
 
 const FAMILIES: [Family; 4] = [Family::DistilBert, Family::Electra, Family::MpNet, Family::Albert];
 
-fn config(family: Family) -> BertModelConfig {
+/// A small model of the family.
+pub fn config(family: Family) -> BertModelConfig {
     let mut config = match family {
         Family::DistilBert => BertModelConfig::distilbert_base_uncased(),
         Family::Electra => BertModelConfig::electra_small(),
