@@ -93,9 +93,9 @@ impl BertEmbeddings {
         let width = |config: &BertEmbeddingsConfig| config.width().to_string();
         for (field, was, is) in [
             ("model_type", was.family.model_type().into(), spec.model_type.into()),
-            ("embedding_size", width(&was), width(&config)),
             ("position_embedding_type", format!("{:?}", was.position_embedding_type), format!("{scheme:?}")),
             ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
+            ("embedding_size", width(&was), width(&config)),
         ] {
             if was != is {
                 let problem = format!("is {was}, but the module's is {is}; save into another directory");

@@ -7,6 +7,7 @@ use super::report::LoadReport;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{Checkpoint, Directory, Fields, agree, check_stored, filled, tensors, torch_name};
 use crate::embeddings::{PositionFill, VocabularyResize};
+use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use serde_json::json;
@@ -262,8 +263,12 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     };
     let keys = ModelKeys::written(prefix, family_keys);
 
+    let old_activation = old_fields.as_ref().and_then(|fields| fields.text("hidden_act").ok().flatten());
+    let own_activation = bert.config().hidden_act;
+    let kept = old_activation.filter(|name| Activation::of_name(name) == Some(own_activation));
+    let kept = kept.map(|name| ("hidden_act", json!(name))); // one of several names of the same
     let mut fields = bert.embeddings.merged_fields(old_fields)?;
-    let own = bert.config().encoder_fields().into_iter().chain(model.head_fields());
+    let own = bert.config().encoder_fields().into_iter().chain(kept).chain(model.head_fields());
     fields.extend(own.map(|(field, value)| (field.to_string(), value)));
     if let Some(class) = M::CLASS {
         fields.insert("architectures".into(), json!([format!("{}{class}", family.class)]));

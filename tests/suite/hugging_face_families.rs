@@ -7,7 +7,7 @@ use crate::whole_model::{File, places};
 use burn::module::{ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::{FloatDType, Gradients};
+use burn::tensor::{DType, FloatDType, Gradients};
 use burn_bert::cast_module;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSequenceClassification,
@@ -374,7 +374,8 @@ fn hidden_states_attentions_poolers_and_sentences_equal_transformers() {
             }
             for (i, weights) in output.attentions.unwrap().into_iter().enumerate() {
                 let by_query = |weights: Tensor<4>| values(weights.swap_dims(1, 2));
-                let expected = Tensor::from_data(case.data(&format!("attentions.{i}")), &device);
+                let expected = case.data(&format!("attentions.{i}"));
+                let expected = Tensor::from_data(expected, (&device, DType::F64));
                 let found = rows_at(&by_query(weights), &places, of);
                 assert_close(&found, &rows_at(&by_query(expected), &places, of), tolerance);
             }
