@@ -8,7 +8,6 @@ use burn::module::{ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType, Gradients};
-use burn_bert::cast_module;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSequenceClassification,
     BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
@@ -16,6 +15,7 @@ use burn_bert::model::{
     TokenClassificationBatch,
 };
 use burn_bert::optim::{AdamWConfig, adamw};
+use burn_bert::{BertEmbeddingsInput, PaddingMask, cast_module};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -404,6 +404,48 @@ fn mpnets_buckets_of_distances_equal_transformers_in_a_long_sequence() {
     let gradient = values(table.grad(&output.loss.backward()).unwrap());
     assert_close(&gradient, &case.values("grad.mpnet.encoder.relative_attention_bias.weight"), F64);
     assert_eq!(gradient.chunks(2).filter(|bucket| bucket.iter().any(|&value| value != 0.0)).count(), 31);
+}
+
+/// With padding between tokens attention runs over places, without over rows: the batch of the fixture has it in its
+/// third sequence, which here has no label.
+#[test]
+fn mpnets_positions_are_the_same_over_rows_and_over_places() {
+    let device = Device::default().autodiff();
+    let case = case("mpnet", "token");
+    let model: BertForTokenClassification = read("mpnet", FloatDType::F64, &device);
+    let lists = |name: &str| -> Vec<Vec<i64>> {
+        case.data(name).iter::<i64>().collect::<Vec<_>>().chunks(6).map(<[i64]>::to_vec).collect()
+    };
+    let run = |sequences: &[usize]| {
+        let of = |name: &str| sequences.iter().map(|&i| lists(name)[i].clone()).collect::<Vec<_>>();
+        let is_padding: Vec<Vec<bool>> =
+            of("attention_mask").iter().map(|row| row.iter().map(|&mask| mask == 0).collect()).collect();
+        let ids: Vec<Vec<i32>> =
+            of("input_ids").iter().map(|row| row.iter().map(|&id| id as i32).collect()).collect();
+        let labels: Vec<Vec<i64>> = sequences
+            .iter()
+            .map(|&i| if i == 2 { vec![-100; 6] } else { lists("labels")[i].clone() })
+            .collect();
+        let input = BertEmbeddingsInput::from_rows(&ids, &device).unwrap();
+        let padding = PaddingMask::from_rows(&is_padding).unwrap();
+        let output = model.forward(&TokenClassificationBatch::new(input, Some(padding), &labels).unwrap());
+        let gradients = collected(&model, Some(&output.loss.clone().backward()));
+        (values(output.logits), values(output.loss), gradients)
+    };
+    let (logits, loss, gradients) = run(&[0, 1, 3, 4]);
+    let (_, expected_loss, expected) = run(&[0, 1, 2, 3, 4]);
+    assert_close(&loss, &expected_loss, F64);
+    for (path, gradient) in &gradients {
+        assert_close(gradient, &expected[path], F64);
+    }
+    let masks = lists("attention_mask");
+    let golden = case.values("logits");
+    for (row, sequence) in [0, 1, 3, 4].into_iter().enumerate() {
+        for place in (0..6).filter(|&place| masks[sequence][place] == 1) {
+            let at = |row: usize| (row * 6 + place) * 4..(row * 6 + place + 1) * 4;
+            assert_close(&logits[at(row)], &golden[at(sequence)], F64);
+        }
+    }
 }
 
 /// The fields of a `config.json` that a save into a new directory writes.
