@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::operator::Activation;
 use crate::operator::dtype::computed_in;
 use crate::operator::functional::{add_layer_norm, bias_activation};
+use crate::operator::recompute::recomputed;
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
@@ -65,6 +66,9 @@ impl BertLayer {
 
     /// The layer's output.
     ///
+    /// On a device with gradient checkpointing (`Device::gradient_checkpointing`), without a `bias`, autodiff keeps the layer's input alone, and
+    /// the backward computes the layer again, with the same dropout.
+    ///
     /// # Shapes
     ///
     /// - `rows`: [N, H], packed
@@ -75,6 +79,15 @@ impl BertLayer {
     ///
     /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
+        match bias {
+            None => {
+                recomputed(self, rows, packing, |layer, rows, packing| layer.compute(rows, packing, None))
+            }
+            Some(_) => self.compute(rows, packing, bias), // which has a gradient too
+        }
+    }
+
+    fn compute(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
         let context = self.attention.forward(rows.clone(), packing, bias);
         let [of_attention, of_output] = self.family.spec().output_dropout;
         let rows =
