@@ -66,8 +66,8 @@ impl BertLayer {
 
     /// The layer's output.
     ///
-    /// On a device with gradient checkpointing (`Device::gradient_checkpointing`), without a `bias`, autodiff keeps the layer's input alone, and
-    /// the backward computes the layer again, with the same dropout.
+    /// On a device with gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone, if
+    /// there is no `bias`, and the backward computes the layer again, with the same dropout.
     ///
     /// # Shapes
     ///

@@ -4,14 +4,15 @@ use super::config::{BertModelConfig, Classified};
 use super::keys::ModelKeys;
 use super::labels::numbered;
 use super::sequence_classification::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
     SequenceClassificationHead,
 };
 use super::stored::{Part, Stored, in_file, stored_head};
 use super::token_classification::{BertForTokenClassification, BertForTokenClassificationConfig};
-use crate::checkpoint::{Fields, StoredParam};
+use crate::checkpoint::{Fields, JsonFile, StoredParam, read_json};
 use crate::embeddings::{Family, FamilyKeys, SequenceHead};
 use crate::error::Result;
+use crate::regular_file;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -20,6 +21,12 @@ const MAX_LABELS: usize = 1 << 20;
 
 /// The classifier's name in every family.
 const CLASSIFIER: &str = "classifier";
+
+/// Where sentence-transformers keeps the activation of a `CrossEncoder`: in `config.json` since version 4, there before
+/// that, and since version 6 in a file of its own.
+const CROSS_ENCODER: &str = "sentence_transformers";
+const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
+const SENTENCE_TRANSFORMERS: &str = "config_sentence_transformers.json";
 
 impl BertForSequenceClassificationConfig {
     /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
@@ -47,6 +54,7 @@ impl BertForSequenceClassificationConfig {
             problem_type,
             classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
             class_weights: None,
+            activation: activation_of(fields)?,
         };
         in_file(config.validate(), fields)?;
         Ok(config)
@@ -98,11 +106,53 @@ fn names_of(fields: &Fields) -> Result<Vec<String>> {
 }
 
 /// `id2label` and `label2id` of a `config.json`.
-fn name_fields(id2label: &[String]) -> [(&'static str, Value); 2] {
+pub(super) fn name_fields(id2label: &[String]) -> [(&'static str, Value); 2] {
     let names = id2label.iter().enumerate();
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
     [("id2label", by_id.into()), ("label2id", by_name.into())]
+}
+
+/// sentence-transformers' own config, if it is that of a `CrossEncoder`.
+fn cross_encoder(path: &Path) -> Result<Option<Map<String, Value>>> {
+    if !regular_file::exists(path) {
+        return Ok(None);
+    }
+    let config: Map<String, Value> = read_json(path)?;
+    Ok((config.get("model_type").is_some_and(|kind| kind == "CrossEncoder")).then_some(config))
+}
+
+/// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
+fn activation_of(fields: &Fields) -> Result<Option<ScoreActivation>> {
+    let path = fields.path().with_file_name(SENTENCE_TRANSFORMERS);
+    let (stated, field) = match cross_encoder(&path)?.and_then(|mut config| config.remove("activation_fn")) {
+        Some(class) => (Some(class), "activation_fn"),
+        None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
+            Some(class) => (Some(class.clone()), CROSS_ENCODER),
+            None if fields.is_null(OLD_CROSS_ENCODER) => (None, OLD_CROSS_ENCODER),
+            None => (fields.text(OLD_CROSS_ENCODER)?.map(Value::from), OLD_CROSS_ENCODER),
+        },
+    };
+    let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
+    let name = class.as_str().unwrap_or_default().rsplit('.').next();
+    let known = [ScoreActivation::Identity, ScoreActivation::Sigmoid];
+    match known.into_iter().find(|activation| activation.class().rsplit('.').next() == name) {
+        Some(activation) => Ok(Some(activation)),
+        None => {
+            let allowed = known.map(ScoreActivation::class).join(", ");
+            Err(fields.invalid(field, format!("has the activation {class}, but must have one of {allowed}")))
+        }
+    }
+}
+
+impl ScoreActivation {
+    /// The name of PyTorch's class.
+    fn class(self) -> &'static str {
+        match self {
+            Self::Identity => "torch.nn.modules.linear.Identity",
+            Self::Sigmoid => "torch.nn.modules.activation.Sigmoid",
+        }
+    }
 }
 
 fn problem_type(name: &str, fields: &Fields) -> Result<ProblemType> {
@@ -185,7 +235,21 @@ impl Stored for BertForSequenceClassification {
         let [by_id, by_name] = name_fields(&config.id2label);
         let problem_type = ("problem_type", json!(config.problem_type.map(ProblemType::name)));
         let dropout = dropout_field(&config.bert, Classified::Sequences, config.classifier_dropout);
-        [by_id, by_name, problem_type].into_iter().chain(dropout).collect()
+        let mut fields: Vec<_> = [by_id, by_name, problem_type].into_iter().chain(dropout).collect();
+        if let Some(activation) = config.activation {
+            fields.push((CROSS_ENCODER, json!({ "activation_fn": activation.class() })));
+            fields.push((OLD_CROSS_ENCODER, json!(activation.class())));
+        }
+        fields
+    }
+
+    fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+        let path = dir.join(SENTENCE_TRANSFORMERS);
+        let (Some(activation), Some(mut config)) = (self.config().activation, cross_encoder(&path)?) else {
+            return Ok(Vec::new());
+        };
+        config.insert("activation_fn".into(), json!(activation.class()));
+        Ok(vec![JsonFile { path, value: config.into() }])
     }
 }
 

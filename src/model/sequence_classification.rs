@@ -29,6 +29,16 @@ pub enum ProblemType {
     MultiLabelClassification,
 }
 
+/// What `rank` of a [`BertForSequenceClassification`] makes scores of logits with: `activation_fn` of
+/// sentence-transformers' `CrossEncoder`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScoreActivation {
+    /// The logit itself; without another, that of several labels.
+    Identity,
+    /// 1 / (1 + exp(−x)); without another, that of one label.
+    Sigmoid,
+}
+
 /// Configuration of [`BertForSequenceClassification`].
 #[derive(Config, Debug, PartialEq)]
 pub struct BertForSequenceClassificationConfig {
@@ -44,6 +54,8 @@ pub struct BertForSequenceClassificationConfig {
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
+    /// What `rank` makes scores with, stored as by sentence-transformers; by default the sigmoid.
+    pub activation: Option<ScoreActivation>,
 }
 
 impl BertForSequenceClassificationConfig {
@@ -101,6 +113,7 @@ impl BertForSequenceClassificationConfig {
             id2label: self.id2label.clone(),
             problem_type: self.problem_type,
             class_weights: self.class_weights.clone(),
+            activation: self.activation,
             states_dropout: self.classifier_dropout.is_some(),
         })
     }
@@ -215,6 +228,8 @@ pub struct BertForSequenceClassification {
     problem_type: Option<ProblemType>,
     #[module(skip)]
     class_weights: Option<Vec<f64>>,
+    #[module(skip)]
+    activation: Option<ScoreActivation>,
     /// Whether the config had a `classifier_dropout`, and not that of the other layers.
     states_dropout: bool,
 }
@@ -240,6 +255,7 @@ impl BertForSequenceClassification {
             id2label: self.id2label.clone(),
             problem_type: self.problem_type,
             class_weights: self.class_weights.clone(),
+            activation: self.activation,
         }
     }
 

@@ -15,6 +15,8 @@ mod transformers;
 mod whole_model;
 
 mod adamw;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+mod answers;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
 #[cfg(feature = "checkpoint")]
@@ -28,6 +30,8 @@ mod corrupt_checkpoint;
 #[cfg(feature = "checkpoint")]
 mod damaged_directory;
 mod encoder;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
+mod entities;
 #[cfg(feature = "checkpoint")]
 mod errors;
 mod extremes;
@@ -59,6 +63,8 @@ mod masked_lm;
 mod metrics;
 #[cfg(feature = "checkpoint")]
 mod odd_files;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+mod ranking;
 mod resize;
 #[cfg(feature = "checkpoint")]
 mod resize_model;
