@@ -194,7 +194,7 @@ impl BertForQuestionAnswering {
         padding: Option<&PaddingMask>,
     ) -> Result<[Tensor<2>; 2]> {
         let words = &self.bert.embeddings.word_embeddings;
-        check_linear("qa_outputs", &self.qa_outputs, [words.embedding_dim(), 2], words)?;
+        check_linear("qa_outputs", &self.qa_outputs, [self.bert.embeddings.hidden_size(), 2], words)?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let logits = self.qa_outputs.forward(hidden); // [B, S, 2]
         let of = |which: usize| logits.clone().narrow(2, which, 1).squeeze_dim::<2>(2);

@@ -35,6 +35,8 @@ mod entities;
 #[cfg(feature = "checkpoint")]
 mod errors;
 mod extremes;
+#[cfg(feature = "checkpoint")]
+mod families;
 mod family;
 mod fields;
 mod forward;
@@ -44,6 +46,8 @@ mod gradients_models;
 mod hugging_face;
 #[cfg(feature = "checkpoint")]
 mod hugging_face_classifiers;
+#[cfg(feature = "checkpoint")]
+mod hugging_face_families;
 #[cfg(feature = "checkpoint")]
 mod hugging_face_masked_lm;
 mod input;
