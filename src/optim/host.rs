@@ -7,7 +7,7 @@
 use super::adam::{Adam, Moments, Step};
 use crate::operator::dtype::computed_in;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::with_scalar;
+use crate::operator::flex::{primitive, slice, with_scalar};
 use crate::operator::parallel;
 use burn::prelude::*;
 use pulp::{Arch, Simd, WithSimd};
@@ -145,28 +145,30 @@ pub(super) fn adam<const D: usize>(
     if !is_on_host(&values) || gradient.dtype() != dtype || mean.dtype() != computed_in(dtype) {
         return Err(Operands { values, moments: Moments { mean, square }, gradient });
     }
-    let [mut w, mut m, mut v, g] = [values, mean, square, gradient].map(HostTensor::take);
-    let done =
-        with_scalar!(Some(dtype), T => run::<T>(adam, step, factor, [&mut w, &mut m, &mut v], &g), None);
-    let (values, moments) = (w.into_tensor(), Moments { mean: m.into_tensor(), square: v.into_tensor() });
+    let w = primitive(values.clone()).to_contiguous();
+    let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
+    let done = with_scalar!(Some(dtype), T => run::<T>(adam, step, factor, slice(&w), [&mut m, &mut v, &mut g]), None);
+    let (moments, g) = (Moments { mean: m.into_tensor(), square: v.into_tensor() }, g.into_tensor());
     match done {
-        Some(()) => Ok((values, moments)),
-        None => Err(Operands { values, moments, gradient: g.into_tensor() }),
+        Some(()) => Ok((g, moments)),
+        None => Err(Operands { values, moments, gradient: g }),
     }
 }
 
+/// The new values are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and need not be
+/// copied for that.
 fn run<T: Scalar>(
     adam: &Adam,
     step: Step,
     factor: f64,
-    [w, m, v]: [&mut HostTensor; 3],
-    g: &HostTensor,
+    w: &[T],
+    [m, v, g]: [&mut HostTensor; 3],
 ) -> Option<()> {
-    let (w, g) = (w.values_mut::<T>()?, g.values::<T>()?);
-    let (m, v) = (m.values_mut()?, v.values_mut()?);
+    let (m, v, g) = (m.values_mut()?, v.values_mut()?, g.values_mut::<T>()?);
     let step = adam.host_step(step, factor);
-    let pieces = w.chunks_mut(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE)).zip(g.chunks(PIECE));
-    parallel::for_each(g.len(), pieces, |(((w, m), v), g)| {
+    let count = g.len();
+    let pieces = w.chunks(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE)).zip(g.chunks_mut(PIECE));
+    parallel::for_each(count, pieces, |(((w, m), v), g)| {
         Arch::new().dispatch(Piece { step, w, m, v, g });
     });
     Some(())
@@ -174,10 +176,10 @@ fn run<T: Scalar>(
 
 struct Piece<'a, T: Scalar> {
     step: super::adam::HostStep<T::Wide>,
-    w: &'a mut [T],
+    w: &'a [T],
     m: &'a mut [T::Wide],
     v: &'a mut [T::Wide],
-    g: &'a [T],
+    g: &'a mut [T],
 }
 
 impl<T: Scalar> WithSimd for Piece<'_, T> {
@@ -185,6 +187,6 @@ impl<T: Scalar> WithSimd for Piece<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        self.step.run(self.w, self.m, self.v, self.g);
+        self.step.run_into_gradients(self.w, self.m, self.v, self.g);
     }
 }
