@@ -4,7 +4,7 @@
 //! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
 //! the number of threads.
 
-use super::adam::{Adam, Moments, Step};
+use super::adam::{Adam, HostStep, Moments, Step};
 use crate::operator::dtype::computed_in;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::{primitive, slice, with_scalar};
@@ -24,25 +24,25 @@ pub(crate) fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
 }
 
 /// A tensor whose memory the host has taken temporarily.
-pub(crate) struct HostTensor {
+struct HostTensor {
     data: TensorData,
     device: Device,
 }
 
 impl HostTensor {
-    pub(crate) fn take<const D: usize>(tensor: Tensor<D>) -> Self {
+    fn take<const D: usize>(tensor: Tensor<D>) -> Self {
         Self { device: tensor.device(), data: tensor.into_data() }
     }
 
-    pub(crate) fn values<T: Scalar>(&self) -> Option<&[T]> {
+    fn values<T: Scalar>(&self) -> Option<&[T]> {
         self.data.as_slice().ok()
     }
 
-    pub(crate) fn values_mut<T: Scalar>(&mut self) -> Option<&mut [T]> {
+    fn values_mut<T: Scalar>(&mut self) -> Option<&mut [T]> {
         self.data.as_mut_slice().ok()
     }
 
-    pub(crate) fn into_tensor<const D: usize>(self) -> Tensor<D> {
+    fn into_tensor<const D: usize>(self) -> Tensor<D> {
         let dtype = self.data.dtype();
         Tensor::from_data(self.data, (&self.device, dtype))
     }
@@ -124,48 +124,66 @@ impl<T: Scalar> WithSimd for Scale<'_, T> {
 }
 
 /// What a step reads and changes.
-pub(super) struct Operands<const D: usize> {
-    pub(super) values: Tensor<D>,
+pub(crate) struct Operands<'a, const D: usize> {
+    pub(crate) values: Tensor<D>,
     /// In the dtype that the step is computed in.
-    pub(super) moments: Moments<D>,
-    pub(super) gradient: Tensor<D>,
+    pub(crate) moments: Moments<D>,
+    /// Of all values, or of these rows alone, which ascend; the others stay as they are.
+    pub(crate) gradient: Tensor<D>,
+    pub(crate) rows: Option<&'a [usize]>,
 }
 
 /// Values and moments after a step of Adam with gradients times `factor`.
 /// Gives the operands back unchanged if they are not all [on the host](is_on_host).
 #[expect(clippy::result_large_err, reason = "the operands go back as they came")]
-pub(super) fn adam<const D: usize>(
+pub(crate) fn adam<'a, const D: usize>(
     adam: &Adam,
     step: Step,
     factor: f64,
-    operands: Operands<D>,
-) -> Result<(Tensor<D>, Moments<D>), Operands<D>> {
-    let Operands { values, moments: Moments { mean, square }, gradient } = operands;
+    operands: Operands<'a, D>,
+) -> Result<(Tensor<D>, Moments<D>), Operands<'a, D>> {
+    let Operands { values, moments: Moments { mean, square }, gradient, rows } = operands;
     let dtype = values.dtype();
     if !is_on_host(&values) || gradient.dtype() != dtype || mean.dtype() != computed_in(dtype) {
-        return Err(Operands { values, moments: Moments { mean, square }, gradient });
+        return Err(Operands { values, moments: Moments { mean, square }, gradient, rows });
     }
-    let w = primitive(values.clone()).to_contiguous();
     let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
-    let done = with_scalar!(Some(dtype), T => run::<T>(adam, step, factor, slice(&w), [&mut m, &mut v, &mut g]), None);
-    let (moments, g) = (Moments { mean: m.into_tensor(), square: v.into_tensor() }, g.into_tensor());
+    let (done, values) = match rows {
+        None => {
+            let w = primitive(values.clone()).to_contiguous();
+            let done = with_scalar!(
+                Some(dtype),
+                T => run::<T>(adam.host_step(step, factor), slice(&w), [&mut m, &mut v, &mut g]),
+                None
+            );
+            if done.is_some() {
+                let moments = Moments { mean: m.into_tensor(), square: v.into_tensor() };
+                return Ok((g.into_tensor(), moments));
+            }
+            (done, values)
+        }
+        Some(rows) => {
+            let width = values.dims()[D - 1];
+            let mut w = HostTensor::take(values);
+            let done = with_scalar!(
+                Some(dtype),
+                T => run_rows::<T>(adam.host_step(step, factor), rows, width, [&mut w, &mut m, &mut v], &g),
+                None
+            );
+            (done, w.into_tensor())
+        }
+    };
+    let moments = Moments { mean: m.into_tensor(), square: v.into_tensor() };
     match done {
-        Some(()) => Ok((g, moments)),
-        None => Err(Operands { values, moments, gradient: g }),
+        Some(()) => Ok((values, moments)),
+        None => Err(Operands { values, moments, gradient: g.into_tensor(), rows }),
     }
 }
 
-/// The new values are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and need not be
-/// copied for that.
-fn run<T: Scalar>(
-    adam: &Adam,
-    step: Step,
-    factor: f64,
-    w: &[T],
-    [m, v, g]: [&mut HostTensor; 3],
-) -> Option<()> {
+/// All values. The new ones are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and
+/// need not be copied for that.
+fn run<T: Scalar>(step: HostStep<T::Wide>, w: &[T], [m, v, g]: [&mut HostTensor; 3]) -> Option<()> {
     let (m, v, g) = (m.values_mut()?, v.values_mut()?, g.values_mut::<T>()?);
-    let step = adam.host_step(step, factor);
     let count = g.len();
     let pieces = w.chunks(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE)).zip(g.chunks_mut(PIECE));
     parallel::for_each(count, pieces, |(((w, m), v), g)| {
@@ -174,8 +192,36 @@ fn run<T: Scalar>(
     Some(())
 }
 
+/// The rows with these numbers, which ascend, in place.
+fn run_rows<T: Scalar>(
+    step: HostStep<T::Wide>,
+    rows: &[usize],
+    width: usize,
+    [w, m, v]: [&mut HostTensor; 3],
+    g: &HostTensor,
+) -> Option<()> {
+    let (w, g) = (w.values_mut::<T>()?, g.values::<T>()?);
+    let moments = picked(m.values_mut()?, rows, width).zip(picked(v.values_mut()?, rows, width));
+    let all = picked(w, rows, width).zip(moments).zip(g.chunks(width));
+    let mut all: Vec<_> = all.map(|((w, (m, v)), g)| Row { step, w, m, v, g }).collect();
+    parallel::for_each(g.len(), all.chunks_mut(PIECE.div_ceil(width)), |rows| {
+        Arch::new().dispatch(Rows(rows));
+    });
+    Some(())
+}
+
+fn picked<'a, T>(values: &'a mut [T], rows: &'a [usize], width: usize) -> impl Iterator<Item = &'a mut [T]> {
+    let mut all = values.chunks_mut(width);
+    let mut passed = 0;
+    rows.iter().map_while(move |&row| {
+        let values = all.nth(row - passed);
+        passed = row + 1;
+        values
+    })
+}
+
 struct Piece<'a, T: Scalar> {
-    step: super::adam::HostStep<T::Wide>,
+    step: HostStep<T::Wide>,
     w: &'a [T],
     m: &'a mut [T::Wide],
     v: &'a mut [T::Wide],
@@ -188,5 +234,26 @@ impl<T: Scalar> WithSimd for Piece<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
         self.step.run_into_gradients(self.w, self.m, self.v, self.g);
+    }
+}
+
+struct Row<'a, T: Scalar> {
+    step: HostStep<T::Wide>,
+    w: &'a mut [T],
+    m: &'a mut [T::Wide],
+    v: &'a mut [T::Wide],
+    g: &'a [T],
+}
+
+struct Rows<'a, 'b, T: Scalar>(&'a mut [Row<'b, T>]);
+
+impl<T: Scalar> WithSimd for Rows<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        for Row { step, w, m, v, g } in self.0 {
+            step.run(w, m, v, g);
+        }
     }
 }

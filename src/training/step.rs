@@ -1,12 +1,12 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
-use crate::optim::{assert_max_norm, average_and_clip, average_and_clip_on_all_devices};
+use crate::optim::{add_up, assert_max_norm, average_and_clip};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::train::{InferenceStep, TrainOutput, TrainStep};
+use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
 
 /// A model for Burn's `Learner`, with the gradients of accumulated batches averaged and clipped.
 ///
@@ -91,7 +91,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         mut gradients: GradientsParams,
     ) -> Self {
         let batches = gradients.remove::<1>(self.batches.id).unwrap_or_else(|| self.one());
-        average_and_clip(&self.model, &mut gradients, batches, self.max_grad_norm);
+        average_and_clip(&self.model, &mut [&mut gradients], batches, self.max_grad_norm);
         optimizer.step(rate, self, gradients)
     }
 
@@ -103,7 +103,9 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
     ) -> Self {
         let batches =
             gradients.remove::<1>(self.batches.id).map_or_else(|| self.one(), |(batches, _)| batches);
-        let gradients = average_and_clip_on_all_devices(&self.model, gradients, batches, self.max_grad_norm);
+        let mut gradients = add_up(&self.model, gradients);
+        let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
+        average_and_clip(&self.model, &mut sets, batches, self.max_grad_norm);
         optimizer.step_multi(rate, self, gradients)
     }
 }
@@ -114,5 +116,51 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
 
     fn step(&self, batch: M::Input) -> M::Output {
         InferenceStep::step(&self.model, batch)
+    }
+}
+
+/// `TrainStep` and `InferenceStep` of a model, from its method `outcome`, which gives the loss of a batch and what metrics
+/// are computed from.
+macro_rules! trained {
+    ($(#[$doc:meta])* $model:ty: $batch:ty => $output:ty) => {
+        /// One batch forward and backward, for Burn's `Learner`.
+        $(#[$doc])*
+        impl burn::train::TrainStep for $model {
+            type Input = $batch;
+            type Output = $output;
+
+            fn step(&self, batch: $batch) -> burn::train::TrainOutput<$output> {
+                let (loss, output) = self.outcome(&batch);
+                burn::train::TrainOutput::new(self, loss.backward(), output)
+            }
+        }
+
+        /// The loss and the scores of one batch, without dropout on the device that the validation loader is on.
+        impl burn::train::InferenceStep for $model {
+            type Input = $batch;
+            type Output = $output;
+
+            fn step(&self, batch: $batch) -> $output {
+                self.outcome(&batch).1
+            }
+        }
+    };
+}
+pub(super) use trained;
+
+/// Classes of `rows`: scores and labels. Without any it counts in no metric.
+pub(super) fn classified(
+    loss: &Tensor<1>,
+    rows: Option<(Tensor<2>, Tensor<1, Int>)>,
+    classes: usize,
+) -> ClassificationOutput {
+    let device = loss.device();
+    match rows {
+        Some((scores, labels)) => ClassificationOutput::new(loss.clone(), scores, labels),
+        None => ClassificationOutput::new(
+            Tensor::zeros([0], &device),
+            Tensor::zeros([0, classes], &device),
+            Tensor::zeros([0], &device),
+        ),
     }
 }

@@ -4,7 +4,13 @@ use crate::case::*;
 use crate::devices;
 use crate::reference::host;
 use burn::prelude::*;
-use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig};
+use burn_bert::model::{
+    BertForMaskedLmConfig, BertForSequenceClassificationConfig, BertForTokenClassificationConfig,
+    BertModelConfig, MaskedLmBatch, SequenceClassificationBatch, TokenClassificationBatch,
+};
+use burn_bert::{
+    BertEmbeddingsConfig, BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig,
+};
 
 const IDS: [[i32; 3]; 2] = [[1, 2, 3], [4, 5, 0]];
 
@@ -102,6 +108,36 @@ pub fn a_batch_on_another_device_is_an_error(case: &Case) {
             assert_eq!(error.to_string(), text);
         }
         assert!(module.try_forward(&there.to_device(&case.device)).is_ok());
+    }
+}
+
+pub fn labels_of_an_input_that_was_replaced_by_one_elsewhere_are_refused(case: &Case) {
+    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
+    let bert = BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(8);
+    let device = &case.device;
+    let input = BertEmbeddingsInput::from_rows(&IDS, device).unwrap();
+    let mut sequences = SequenceClassificationBatch::single_label(input.clone(), None, &[1, 0]).unwrap();
+    let mut tokens = TokenClassificationBatch::new(input.clone(), None, &[[0, 1, 0]; 2]).unwrap();
+    let mut words = MaskedLmBatch::new(input.clone(), None, &[[0, 1]], &[3]).unwrap();
+    for other in devices::others(device) {
+        let there = input.clone().to_device(&other);
+        for batch_input in [&mut sequences.input, &mut tokens.input, &mut words.input] {
+            *batch_input = there.clone();
+        }
+        // The models are where the new input is, so that the labels alone are elsewhere.
+        let sequence = BertForSequenceClassificationConfig::new(bert.clone()).init(&other);
+        let token = BertForTokenClassificationConfig::new(bert.clone()).init(&other);
+        let masked_lm = BertForMaskedLmConfig::new(bert.clone()).init(&other);
+        for error in [
+            sequence.try_forward(&sequences).map(drop).unwrap_err(),
+            token.try_forward(&tokens).map(drop).unwrap_err(),
+            masked_lm.try_forward(&words).map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::DeviceMismatch { input: "labels", .. }), "{error}");
+        }
     }
 }
 

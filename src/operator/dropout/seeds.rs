@@ -67,7 +67,7 @@ mod tests {
     fn seed() -> (Vec<i32>, usize) {
         let (seeds, row) = next(&Device::flex());
         let drawn = seeds.dims()[0];
-        (seeds.narrow(0, row, 1).into_data().convert::<i32>().into_vec().unwrap(), drawn)
+        (seeds.narrow(0, row, 1).into_data().iter::<i32>().collect(), drawn)
     }
 
     #[test]
