@@ -25,6 +25,7 @@ mod later;
 pub(crate) mod parallel;
 mod path;
 mod philox;
+pub(crate) mod recompute;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 mod rows;
