@@ -1,6 +1,7 @@
 //! Multi-head self-attention.
 
 use super::config::BertEncoderConfig;
+use super::linear::{linear, linear_narrow};
 use super::packing::Packing;
 use super::relative::RelativePositions;
 use crate::embeddings::active_prob;
@@ -57,13 +58,14 @@ impl BertSelfAttention {
     ///
     /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
-        let all = [&self.query, &self.key, &self.value].map(|linear| linear.forward(rows.clone()));
+        let all = [&self.query, &self.key, &self.value];
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
         let Some(positions) = &self.relative_positions else {
+            let all = all.map(|layer| linear_narrow(layer, rows.clone()));
             return attention(all, &packing.sequences, heads, None, dropout);
         };
         // Distances are those of places, so padding between tokens counts.
-        let [query, key, value] = all.map(|rows| packing.unpack(rows)); // [B, S, H]
+        let [query, key, value] = all.map(|layer| packing.unpack(linear(layer, rows.clone()))); // [B, S, H]
         let bias = packing.mask_keys(positions.bias(&query, &key, heads));
         let [batch, seq, _] = query.dims();
         let all = [query, key, value].map(|all| all.flatten::<2>(0, 1));
@@ -81,8 +83,7 @@ impl BertSelfAttention {
     /// Panics if the rows are not those of `packing`.
     pub fn weights(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<4> {
         let heads = self.num_attention_heads;
-        let [query, key] =
-            [&self.query, &self.key].map(|linear| packing.unpack(linear.forward(rows.clone())));
+        let [query, key] = [&self.query, &self.key].map(|layer| packing.unpack(linear(layer, rows.clone())));
         let [batch, seq, _] = query.dims();
         let bias = match &self.relative_positions {
             Some(positions) => positions.bias(&query, &key, heads),

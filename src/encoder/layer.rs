@@ -2,11 +2,12 @@
 
 use super::attention::BertSelfAttention;
 use super::config::BertEncoderConfig;
+use super::linear::{linear_gelu_narrow, product};
 use super::packing::Packing;
 use crate::embeddings::{LayerNorm, active_prob, check_dropout, dtype, is_quantized};
 use crate::error::{Error, Result};
 use crate::operator::dtype::computed_in;
-use crate::operator::functional::{add_layer_norm, bias_gelu};
+use crate::operator::functional::add_layer_norm;
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
@@ -66,7 +67,7 @@ impl BertLayer {
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
         let context = self.attention.forward(rows.clone(), packing);
         let rows = self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm);
-        let inner = linear_gelu(&self.intermediate, rows.clone());
+        let inner = linear_gelu_narrow(&self.intermediate, rows.clone());
         self.add_norm(&self.output, inner, rows, &self.output_layer_norm)
     }
 
@@ -144,19 +145,4 @@ fn check_param<const D: usize>(
         return Err(Error::data(name(), problem));
     }
     Ok(())
-}
-
-/// `GELU(x·W + b)`, exact in value and gradient.
-pub(crate) fn linear_gelu(linear: &Linear, x: Tensor<2>) -> Tensor<2> {
-    let product = product(linear, x);
-    let bias = match &linear.bias {
-        Some(bias) => bias.val(),
-        None => Tensor::zeros([product.dims()[1]], (&product.device(), product.dtype())),
-    };
-    bias_gelu(product, bias)
-}
-
-/// `x·W`: what the layer's `forward` computes, adapters and quantised weights included, before its bias.
-fn product(linear: &Linear, x: Tensor<2>) -> Tensor<2> {
-    burn::tensor::module::linear(x, linear.weight.val(), None)
 }

@@ -7,6 +7,7 @@
 mod attention;
 mod config;
 mod layer;
+mod linear;
 mod packing;
 mod relative;
 mod stack;
@@ -14,7 +15,7 @@ mod stack;
 pub use attention::BertSelfAttention;
 pub use config::BertEncoderConfig;
 pub use layer::BertLayer;
-pub(crate) use layer::linear_gelu;
+pub(crate) use linear::{linear, linear_gelu};
 pub use packing::Packing;
 pub use relative::RelativePositions;
 pub use stack::{BertEncoder, BertEncoderOutput, PackedHidden};

@@ -2,7 +2,7 @@
 
 use super::config::BertModelConfig;
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, check_linear};
-use crate::encoder::{BertEncoder, PackedHidden};
+use crate::encoder::{BertEncoder, PackedHidden, linear};
 use crate::error::Result;
 use burn::module::Module;
 use burn::nn::Linear;
@@ -193,6 +193,6 @@ impl BertModel {
         let words = &self.embeddings.word_embeddings;
         check_linear("pooler.dense", dense, [words.embedding_dim(); 2], words)?;
         let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
-        Ok(Some(dense.forward(first).tanh()))
+        Ok(Some(linear(dense, first).tanh()))
     }
 }

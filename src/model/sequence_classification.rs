@@ -8,6 +8,7 @@ use super::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_err
 use crate::embeddings::{
     BertEmbeddingsInput, PaddingMask, TokenEmbedding, check_dropout, check_linear, drop_out,
 };
+use crate::encoder::linear;
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -131,7 +132,7 @@ impl SequenceClassificationHead {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
-                dense.forward(drop_out(&self.dropout, &dense.weight, first)).tanh()
+                linear(dense, drop_out(&self.dropout, &dense.weight, first)).tanh()
             }
             (None, Some(pooled)) => pooled,
             (None, None) => {
@@ -139,7 +140,7 @@ impl SequenceClassificationHead {
                 return Err(Error::Config { field: "pooler", problem });
             }
         };
-        Ok(self.out_proj.forward(drop_out(&self.dropout, &self.out_proj.weight, pooled)))
+        Ok(linear(&self.out_proj, drop_out(&self.dropout, &self.out_proj.weight, pooled)))
     }
 }
 

@@ -6,6 +6,7 @@ use super::config::BertModelConfig;
 use super::labels::{check_names, check_weights, numbered};
 use super::loss::labelled_cross_entropy;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout, check_linear, drop_out};
+use crate::encoder::linear;
 use crate::error::Result;
 use burn::config::Config;
 use burn::module::Module;
@@ -143,7 +144,7 @@ impl BertForTokenClassification {
         check_dropout("classifier_dropout", self.dropout.prob)?;
         check_linear("classifier", &self.classifier, [words.embedding_dim(), self.id2label.len()], words)?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
-        Ok(self.classifier.forward(drop_out(&self.dropout, &self.classifier.weight, hidden)))
+        Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }
 
     /// Classifies the tokens of a batch and returns the loss.

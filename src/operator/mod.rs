@@ -21,10 +21,12 @@ mod inputs;
 mod kernels;
 #[cfg(any(feature = "remote", feature = "_cubecl"))]
 mod later;
+mod linear;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
 mod path;
 mod philox;
+pub(crate) mod precision;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 mod rows;
@@ -49,5 +51,8 @@ pub mod functional {
     pub use super::cross_entropy::functional::cross_entropy;
     pub(crate) use super::embed_layer_norm::functional::lookup;
     pub use super::embed_layer_norm::functional::{Norm, Rows, embed_layer_norm};
+    pub use super::linear::functional::linear;
+    pub(crate) use super::linear::functional::linear_narrow;
     pub use super::path::on_reference_path;
+    pub use super::precision::{Precision, autocast};
 }

@@ -47,9 +47,7 @@ pub fn clip_by_global_norm<M: Module>(
     gradients: &mut GradientsParams,
     max_norm: f64,
 ) -> Option<Tensor<1>> {
-    let mut squares = SumOfSquares::default();
-    squares.add_all(model, gradients);
-    let clip = Clip::new(squares, max_norm)?;
+    let clip = Clip::new(SumOfSquares::of(model, gradients), max_norm)?;
     clip.factor.apply_to_all(model, gradients);
     Some(clip.norm)
 }
@@ -65,10 +63,10 @@ pub(crate) fn average_and_clip_on_all_devices<M: Module>(
     let mut added = AddUp { gradients, by_device: Vec::new() };
     model.visit(&mut added);
     let mut by_device = added.by_device;
-    let mut squares = SumOfSquares::default();
-    for (gradients, _) in by_device.iter_mut().filter(|_| max_norm.is_finite()) {
-        squares.add_all(model, gradients);
-    }
+    let squares = match max_norm.is_finite() {
+        true => SumOfSquares::of_all(model, &mut by_device),
+        false => SumOfSquares::default(),
+    };
     let factor = Factor::of_mean(squares, batches, max_norm);
     for (gradients, _) in &mut by_device {
         factor.apply_to_all(model, gradients);
@@ -107,6 +105,27 @@ struct HostSum {
 }
 
 impl SumOfSquares {
+    /// That of all gradients of a module; a parameter that several fields share counts once.
+    pub(crate) fn of<M: Module>(model: &M, gradients: &mut GradientsParams) -> Self {
+        let mut squares = Self::default();
+        squares.add_all(model, gradients);
+        squares
+    }
+
+    /// That of gradients on several devices.
+    #[cfg(feature = "train")]
+    pub(crate) fn of_all<M: Module>(model: &M, gradients: &mut [(GradientsParams, Device)]) -> Self {
+        let mut squares = Self::default();
+        gradients.iter_mut().for_each(|(gradients, _)| squares.add_all(model, gradients));
+        squares
+    }
+
+    /// Whether no gradient is infinite or NaN; on devices whose memory is not the host's, nor too large to be squared.
+    pub(crate) fn is_finite(self) -> bool {
+        let devices = self.devices.is_none_or(|sum| sum.into_scalar::<f64>().is_finite());
+        devices && self.host.is_none_or(|host| host.sum.is_finite())
+    }
+
     /// Adds those of all parameters of a module; a parameter that several fields share once.
     pub(crate) fn add_all<M: Module>(&mut self, model: &M, gradients: &mut GradientsParams) {
         model.visit(&mut ForEach { gradients, change: self, seen: HashSet::new() });

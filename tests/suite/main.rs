@@ -16,6 +16,8 @@ mod whole_model;
 
 mod adamw;
 #[cfg(feature = "checkpoint")]
+mod autocast;
+#[cfg(feature = "checkpoint")]
 mod checkpoint;
 #[cfg(feature = "checkpoint")]
 mod checkpoint_config;

@@ -1,0 +1,48 @@
+//! Burn's linear layers on this crate's operators: adapters and quantised weights included, in the precision of autocast.
+
+use crate::operator::functional::{self, bias_gelu};
+use crate::operator::precision::Rounding;
+use burn::nn::Linear;
+use burn::prelude::*;
+
+/// `x·W + b`.
+pub(crate) fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
+    functional::linear(x, layer.weight.val(), bias(layer))
+}
+
+/// [`linear`] with an output in 16 bits in autocast.
+pub(super) fn linear_narrow(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+    functional::linear_narrow(x, layer.weight.val(), bias(layer))
+}
+
+/// `x·W`.
+pub(super) fn product(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+    functional::linear(x, layer.weight.val(), None)
+}
+
+/// `GELU(x·W + b)`, exact in value and gradient.
+pub(crate) fn linear_gelu(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+    let product = product(layer, x);
+    let bias = bias(layer).unwrap_or_else(|| zeros(&product));
+    bias_gelu(product, bias)
+}
+
+/// [`linear_gelu`] with an output in 16 bits in autocast.
+pub(super) fn linear_gelu_narrow(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+    if Rounding::current().is_none() {
+        return linear_gelu(layer, x);
+    }
+    // The bias is f32, the sum need not be.
+    let sum = linear_narrow(layer, x);
+    let zeros = zeros(&sum);
+    bias_gelu(sum, zeros)
+}
+
+fn bias(layer: &Linear) -> Option<Tensor<1>> {
+    layer.bias.as_ref().map(|bias| bias.val())
+}
+
+/// A bias for `rows` that adds nothing.
+fn zeros(rows: &Tensor<2>) -> Tensor<1> {
+    Tensor::zeros([rows.dims()[1]], (&rows.device(), rows.dtype()))
+}
