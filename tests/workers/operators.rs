@@ -10,7 +10,8 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::train::TrainStep;
 use burn_bert::functional::{
-    Norm, Rows, Sequences, add_layer_norm, attention, embed_layer_norm, on_reference_path,
+    Norm, Precision, Rows, Sequences, add_layer_norm, attention, autocast, embed_layer_norm,
+    on_reference_path,
 };
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
@@ -45,6 +46,10 @@ fn model(positions: PositionEmbeddingType, padding: Option<usize>) -> BertForMas
 
 /// The loss on a device, and the gradients of all parameters.
 fn step(model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
+    step_in(Precision::F32, model, device)
+}
+
+fn step_in(precision: Precision, model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
     struct Collect<'a>(&'a GradientsParams, Vec<f64>);
     impl ModuleVisitor for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -59,7 +64,7 @@ fn step(model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
     let batch = collator.collate(&sentences, 3, &device).unwrap();
     let model = model.clone().fork(&device);
     device.seed(11);
-    let output = TrainStep::step(&model, batch);
+    let output = autocast(precision, || TrainStep::step(&model, batch));
     let mut collect = Collect(&output.grads, tolerance::values(output.item.loss));
     model.visit(&mut collect);
     collect.1
@@ -120,6 +125,11 @@ fn a_worker_computes_what_its_device_computes_elsewhere() {
         assert!(here != reference, "the kernels' last bits are their own");
         assert!(step(model, &remote) == here);
         assert!(on_reference_path(|| step(model, &remote)) == reference);
+        for precision in [Precision::Bf16, Precision::F16] {
+            let rounded = step_in(precision, model, &Device::flex());
+            assert!(rounded != here, "{precision} rounds");
+            assert!(step_in(precision, model, &remote) == rounded, "{precision}");
+        }
     }
 }
 
