@@ -5,6 +5,7 @@ use super::layer::BertLayer;
 use super::packing::Packing;
 use crate::embeddings::{PaddingMask, check_epsilon};
 use crate::error::{Error, Result};
+use crate::operator::functional::with_one_draw;
 use burn::module::Module;
 use burn::prelude::*;
 
@@ -162,7 +163,9 @@ impl BertEncoder {
         let rows = packing.pack(hidden);
         let rows = match packing.num_tokens() {
             0 => rows,
-            _ => self.layers.iter().fold(rows, |rows, layer| layer.forward(rows, &packing)),
+            _ => with_one_draw(self.draws(), || {
+                self.layers.iter().fold(rows, |rows, layer| layer.forward(rows, &packing))
+            }),
         };
         Ok(PackedHidden { rows, packing })
     }
@@ -198,18 +201,25 @@ impl BertEncoder {
         let mut rows = packing.pack(hidden);
         let mut output =
             BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
-        for layer in &self.layers {
-            output.attentions.push(if packing.num_tokens() == 0 {
-                let heads = layer.attention.num_attention_heads;
-                Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
-            } else {
-                let weights = layer.attention.weights(rows.clone(), &packing);
-                rows = layer.forward(rows, &packing);
-                weights
-            });
-            output.hidden_states.push(packing.unpack(rows.clone()));
-        }
+        with_one_draw(self.draws(), || {
+            for layer in &self.layers {
+                output.attentions.push(if packing.num_tokens() == 0 {
+                    let heads = layer.attention.num_attention_heads;
+                    Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
+                } else {
+                    let weights = layer.attention.weights(rows.clone(), &packing);
+                    rows = layer.forward(rows, &packing);
+                    weights
+                });
+                output.hidden_states.push(packing.unpack(rows.clone()));
+            }
+        });
         Ok(output)
+    }
+
+    /// The operators with dropout: attention and two residuals a layer.
+    pub(crate) fn draws(&self) -> usize {
+        3 * self.layers.len()
     }
 
     fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {

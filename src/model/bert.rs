@@ -4,6 +4,7 @@ use super::config::BertModelConfig;
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, check_linear};
 use crate::encoder::{BertEncoder, PackedHidden, linear};
 use crate::error::Result;
+use crate::operator::functional::with_one_draw;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -136,7 +137,7 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
-        let last_hidden_state = self.encoder.try_forward(self.embeddings.try_forward(input)?, padding)?;
+        let last_hidden_state = self.try_forward_packed(input, padding)?.unpack();
         Ok(BertModelOutput {
             pooler_output: self.pooler_output(&last_hidden_state)?,
             last_hidden_state,
@@ -155,7 +156,9 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
-        self.encoder.try_forward_packed(self.embeddings.try_forward(input)?, padding)
+        with_one_draw(self.draws(), || {
+            self.encoder.try_forward_packed(self.embeddings.try_forward(input)?, padding)
+        })
     }
 
     /// As [`forward`](Self::forward), with [`hidden_states`](BertModelOutput::hidden_states) and
@@ -178,7 +181,9 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
-        let all = self.encoder.try_forward_all(self.embeddings.try_forward(input)?, padding)?;
+        let all = with_one_draw(self.draws(), || {
+            self.encoder.try_forward_all(self.embeddings.try_forward(input)?, padding)
+        })?;
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
         Ok(BertModelOutput {
             pooler_output: self.pooler_output(&last_hidden_state)?,
@@ -186,6 +191,11 @@ impl BertModel {
             hidden_states: Some(all.hidden_states),
             attentions: Some(all.attentions),
         })
+    }
+
+    /// The operators with dropout: the embeddings, and those of the encoder.
+    fn draws(&self) -> usize {
+        1 + self.encoder.draws()
     }
 
     fn pooler_output(&self, last_hidden_state: &Tensor<3>) -> Result<Option<Tensor<2>>> {

@@ -49,6 +49,7 @@ pub mod functional {
     pub use super::attention::functional::{Sequences, attention};
     pub use super::bias_gelu::functional::bias_gelu;
     pub use super::cross_entropy::functional::cross_entropy;
+    pub(crate) use super::dropout::with_one_draw;
     pub(crate) use super::embed_layer_norm::functional::lookup;
     pub use super::embed_layer_norm::functional::{Norm, Rows, embed_layer_norm};
     pub use super::linear::functional::linear;

@@ -19,11 +19,7 @@ use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
 
 const WORDS: usize = 20;
 
-/// Dropout of whole models. A client with a CubeCL device has Burn's fusion in front of its workers, which may draw the
-/// seeds of masks in another order: the masks of the operators of a model are others then.
-const DROPOUT: f64 = if cfg!(feature = "wgpu") { 0.0 } else { 0.1 };
-
-/// Drawn on this machine.
+/// With dropout, and drawn on this machine.
 fn model(positions: PositionEmbeddingType, padding: Option<usize>) -> BertForMaskedLm {
     let device = Device::flex().autodiff();
     device.seed(7);
@@ -32,10 +28,8 @@ fn model(positions: PositionEmbeddingType, padding: Option<usize>) -> BertForMas
         .with_hidden_size(16)
         .with_max_position_embeddings(12)
         .with_pad_token_id(padding)
-        .with_position_embedding_type(positions)
-        .with_hidden_dropout_prob(DROPOUT);
+        .with_position_embedding_type(positions);
     let bert = BertModelConfig::new(embeddings)
-        .with_attention_probs_dropout_prob(DROPOUT)
         .with_num_hidden_layers(2)
         .with_num_attention_heads(2)
         .with_intermediate_size(32);
@@ -115,7 +109,7 @@ fn a_worker_drops_out_what_its_device_drops_out_elsewhere() {
 }
 
 #[test]
-fn a_worker_computes_what_its_device_computes_elsewhere() {
+fn a_worker_computes_what_its_device_computes_elsewhere_with_dropout_too() {
     let _turn = turn();
     let worker = Worker::start();
     let remote = worker.device();
@@ -135,7 +129,7 @@ fn a_worker_computes_what_its_device_computes_elsewhere() {
 
 #[cfg(feature = "wgpu")]
 #[test]
-fn a_worker_with_a_gpu_computes_what_the_gpu_computes_elsewhere() {
+fn a_worker_with_a_gpu_computes_what_the_gpu_computes_elsewhere_with_dropout_too() {
     let _turn = turn();
     let worker = Worker::start_on_wgpu();
     let remote = worker.device();

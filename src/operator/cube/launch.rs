@@ -92,10 +92,10 @@ impl RowLaunch {
         InputScalar::new(value, dtype_to_elem_type(self.wide))
     }
 
-    /// `seed` is read as integers of dtype `ints`.
+    /// Seeds are read as integers of dtype `ints`.
     pub(crate) fn mask<I: Int>(&self, dropout: &Dropout<CubeBackend>, ints: DType) -> Option<MaskLaunch<I>> {
-        let Dropout::Philox { seed, prob } = dropout else { return None };
-        Some(mask_args(seed.clone(), *prob, ints, self.wide))
+        let Dropout::Philox { seeds, row, prob } = dropout else { return None };
+        Some(mask_args(seeds.clone(), *row, *prob, ints, self.wide))
     }
 
     /// `float` and `wide` as kernels take them.

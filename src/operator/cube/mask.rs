@@ -7,17 +7,26 @@ use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 
-/// The mask of `seed`, read as integers of dtype `ints`, with factors in `wide`.
-pub(crate) fn mask_args<I: Int>(seed: CubeTensor, prob: f64, ints: DType, wide: DType) -> MaskLaunch<I> {
+/// The mask of a row of `seeds`, read as integers of dtype `ints`, with factors in `wide`.
+pub(crate) fn mask_args<I: Int>(
+    seeds: CubeTensor,
+    row: usize,
+    prob: f64,
+    ints: DType,
+    wide: DType,
+) -> MaskLaunch<I> {
     let (threshold, scale) = philox::threshold_and_scale(prob);
-    let seed = into_contiguous(cast(seed, ints)).into_tensor_arg();
-    MaskLaunch::new(seed, threshold, InputScalar::new(scale, dtype_to_elem_type(wide)))
+    let seeds = into_contiguous(cast(seeds, ints)).into_tensor_arg();
+    MaskLaunch::new(seeds, 4 * row, threshold, InputScalar::new(scale, dtype_to_elem_type(wide)))
 }
 
-/// The mask's seed, threshold and scale.
+/// Where the mask's seed is, threshold and scale.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Mask<I: Int> {
-    seed: OwnedTensor<I>,
+    /// [K, 4].
+    seeds: OwnedTensor<I>,
+    /// The first integer of the seed.
+    first: usize,
     /// An element whose word is below is dropped.
     threshold: u32,
     /// 1 / (1 − p).
@@ -32,8 +41,8 @@ impl<I: Int> Mask<I> {
         let words = philox4x32_10(
             counter as u32,
             token as u32,
-            seed_half(&self.seed, 0usize),
-            seed_half(&self.seed, 2usize),
+            seed_half(&self.seeds, self.first),
+            seed_half(&self.seeds, self.first + 2),
         );
         let mut factors = Array::<W>::new(4usize);
         #[unroll]
@@ -46,8 +55,8 @@ impl<I: Int> Mask<I> {
 
 /// 32 bits of the key out of two seed integers.
 #[cube]
-fn seed_half<I: Int>(seed: &OwnedTensor<I>, first: usize) -> u32 {
-    (u32::cast_from(seed[first]) & 0xFFFF) | (u32::cast_from(seed[first + 1]) << 16)
+fn seed_half<I: Int>(seeds: &OwnedTensor<I>, first: usize) -> u32 {
+    (u32::cast_from(seeds[first]) & 0xFFFF) | (u32::cast_from(seeds[first + 1]) << 16)
 }
 
 /// The four words at counter (`counter`, `token`, 0, 0).

@@ -12,7 +12,12 @@ use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 
 impl DropoutOps for CubeBackend {
-    fn dropout(tensor: FloatTensor<Self>, seed: IntTensor<Self>, prob: f64) -> FloatTensor<Self> {
+    fn dropout(
+        tensor: FloatTensor<Self>,
+        seeds: IntTensor<Self>,
+        row: usize,
+        prob: f64,
+    ) -> FloatTensor<Self> {
         let shape = tensor.shape();
         let columns = shape[shape.num_dims() - 1];
         let count = shape.num_elements();
@@ -30,7 +35,7 @@ impl DropoutOps for CubeBackend {
             CubeDim::new_1d(launch.max_units as u32),
             launch.address_type,
             buffer(tensor),
-            mask_args(seed, prob, DType::I32, launch.wide),
+            mask_args(seeds, row, prob, DType::I32, launch.wide),
             output.clone().into_buffer_arg(),
             launch.rows,
             columns,
@@ -78,8 +83,10 @@ mod tests {
         let count: usize = shape.iter().product();
         let values: Vec<f32> = (0..count).map(|i| (2 * (i % 500)) as f32 - 499.0).collect();
         let values = TensorData::new(values, shape).convert_dtype(dtype.into());
-        let seed = B::int_from_data(TensorData::new(seed.to_vec(), [4]), &device);
-        let dropped = B::dropout(B::float_from_data(values, &device), seed, prob);
+        // The seed's row is the last of three.
+        let seeds = [[5, 6, 7, 8], [9; 4], seed].as_flattened().to_vec();
+        let seeds = B::int_from_data(TensorData::new(seeds, [3, 4]), &device);
+        let dropped = B::dropout(B::float_from_data(values, &device), seeds, 2, prob);
         try_read_sync(B::float_into_data(dropped)).unwrap().unwrap().iter::<f64>().collect()
     }
 

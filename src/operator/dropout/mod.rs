@@ -3,6 +3,7 @@
 #[cfg(feature = "_cubecl")]
 mod cube;
 pub(crate) mod ops;
+mod seeds;
 
 use super::inputs::Tensors;
 #[cfg(feature = "flex")]
@@ -10,8 +11,8 @@ use super::philox::Mask;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchAutodiffContext};
 use burn::prelude::*;
-use burn::tensor::Distribution;
 use ops::DropoutOps;
+pub(crate) use seeds::with_one_draw;
 
 /// The elements that dropout keeps.
 #[derive(Clone, Debug)]
@@ -20,11 +21,14 @@ pub(crate) enum Dropout<T: Tensors> {
     Inactive,
     /// Each with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
     ///
-    /// The mask is a function of `seed`, the token and the column alone, so the backward computes it again.
+    /// The mask is a function of the seed, the token and the column alone, so the backward computes it again.
     /// It is the same on every device, in every dtype, and on any number of threads.
     Philox {
-        /// Four integers in 0..65536: the 64 bits of the generator's key, least significant first.
-        seed: T::Int,
+        /// Seeds, [K, 4]. A seed is four integers in 0..65536: the 64 bits of the generator's key, least significant
+        /// first.
+        seeds: T::Int,
+        /// The row of the seed.
+        row: usize,
         /// The probability of a zero, in [0, 1).
         prob: f64,
     },
@@ -42,9 +46,8 @@ impl Dropout<Dispatch> {
             prob > 0.0 && tensor.autodiff != DispatchAutodiffContext::Disabled
         };
         let Some(tensor) = operands.into_iter().flatten().find(is_active) else { return Self::Inactive };
-        let device = Tensor::<1>::from_dispatch(tensor.clone()).device();
-        let seed = Tensor::<1, Int>::random([4], Distribution::Uniform(0.0, 65536.0), &device);
-        Self::Philox { seed: seed.into_dispatch(), prob }
+        let (seeds, row) = seeds::next(&Tensor::<1>::from_dispatch(tensor.clone()).device());
+        Self::Philox { seeds: seeds.into_dispatch(), row, prob }
     }
 }
 
@@ -56,7 +59,7 @@ impl<T: Tensors> Dropout<T> {
     ) -> Dropout<U> {
         match self {
             Self::Inactive => Dropout::Inactive,
-            Self::Philox { seed, prob } => Dropout::Philox { seed: int(seed), prob },
+            Self::Philox { seeds, row, prob } => Dropout::Philox { seeds: int(seeds), row, prob },
         }
     }
 
@@ -67,20 +70,25 @@ impl<T: Tensors> Dropout<T> {
 
     #[cfg(feature = "remote")]
     pub(crate) fn put(&self, to: &mut Vec<super::wire::Number>) {
-        let prob = match self {
-            Self::Inactive => None,
-            Self::Philox { prob, .. } => Some(*prob),
-        };
-        super::wire::Plain::put(&prob, to);
+        use super::wire::Plain;
+        match self {
+            Self::Inactive => false.put(to),
+            Self::Philox { row, prob, .. } => {
+                true.put(to);
+                row.put(to);
+                prob.put(to);
+            }
+        }
     }
 }
 
 #[cfg(feature = "remote")]
 impl Dropout<super::inputs::Places> {
     pub(crate) fn take(from: &mut super::wire::Numbers) -> Self {
-        match super::wire::Plain::take(from) {
-            None => Self::Inactive,
-            Some(prob) => Self::Philox { seed: (), prob },
+        use super::wire::Plain;
+        match bool::take(from) {
+            false => Self::Inactive,
+            true => Self::Philox { seeds: (), row: usize::take(from), prob: f64::take(from) },
         }
     }
 }
@@ -89,8 +97,8 @@ impl<B: Backend> Dropout<B> {
     /// The mask, its seed read back.
     #[cfg(feature = "flex")]
     pub(crate) fn mask(&self) -> Option<Mask> {
-        let Self::Philox { seed, prob } = self else { return None };
-        Some(ops::read_mask::<B>(seed.clone(), *prob))
+        let Self::Philox { seeds, row, prob } = self else { return None };
+        Some(ops::read_mask::<B>(seeds.clone(), *row, *prob))
     }
 
     /// The elements of `tensor` that are kept, scaled.
@@ -100,7 +108,7 @@ impl<B: Backend> Dropout<B> {
     {
         match self {
             Self::Inactive => tensor,
-            Self::Philox { seed, prob } => B::dropout(tensor, seed.clone(), *prob),
+            Self::Philox { seeds, row, prob } => B::dropout(tensor, seeds.clone(), *row, *prob),
         }
     }
 }

@@ -7,7 +7,7 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, Dispatch, TensorMetadata, try_read_sync};
 use burn::tensor::{Distribution, TensorData};
 
-/// Dropout with a mask that is a function of its seed, see [`Dropout`](super::Dropout).
+/// Dropout with a mask that is a function of its seed, a row of `seeds`; see [`Dropout`](super::Dropout).
 ///
 /// The default body draws the mask on the host: right for devices whose memory is the host's. A kernel must give the
 /// same bits.
@@ -20,8 +20,13 @@ pub(crate) trait DropoutOps: Backend {
     /// # Panics
     ///
     /// The default body panics on a device that cannot be read without waiting for a browser's event loop.
-    fn dropout(tensor: FloatTensor<Self>, seed: IntTensor<Self>, prob: f64) -> FloatTensor<Self> {
-        let mask = read_mask::<Self>(seed, prob);
+    fn dropout(
+        tensor: FloatTensor<Self>,
+        seeds: IntTensor<Self>,
+        row: usize,
+        prob: f64,
+    ) -> FloatTensor<Self> {
+        let mask = read_mask::<Self>(seeds, row, prob);
         let shape = tensor.shape();
         let columns = shape[shape.num_dims() - 1];
         let mut factors = Vec::with_capacity(shape.num_elements());
@@ -42,13 +47,13 @@ pub(crate) trait DropoutOps: Backend {
     }
 }
 
-/// The mask of a seed, which is read back.
-pub(super) fn read_mask<B: Backend>(seed: IntTensor<B>, prob: f64) -> Mask {
-    let Some(Ok(data)) = try_read_sync(B::int_into_data(seed)) else {
+/// The mask of a row of seeds, which are read back.
+pub(super) fn read_mask<B: Backend>(seeds: IntTensor<B>, row: usize, prob: f64) -> Mask {
+    let Some(Ok(data)) = try_read_sync(B::int_into_data(seeds)) else {
         panic!("the seed of a dropout mask could not be read from its device")
     };
     let words: Vec<u32> = data.iter::<u32>().collect();
-    Mask::new(std::array::from_fn(|i| words[i]), prob)
+    Mask::new(std::array::from_fn(|i| words[4 * row + i]), prob)
 }
 
 #[cfg(feature = "flex")]
@@ -68,7 +73,12 @@ impl DropoutOps for burn::backend::Remote {}
 
 /// On a device that the operators do not know, the mask is Burn's own.
 impl DropoutOps for Dispatch {
-    fn dropout(tensor: FloatTensor<Self>, _seed: IntTensor<Self>, prob: f64) -> FloatTensor<Self> {
+    fn dropout(
+        tensor: FloatTensor<Self>,
+        _seeds: IntTensor<Self>,
+        _row: usize,
+        prob: f64,
+    ) -> FloatTensor<Self> {
         let (shape, device, dtype) = (tensor.shape(), tensor.device(), tensor.dtype());
         let mask = Self::float_random(shape, Distribution::Bernoulli(1.0 - prob), &device, dtype.into());
         Self::float_mul_scalar(Self::float_mul(tensor, mask), (1.0 / (1.0 - prob)).into())

@@ -67,8 +67,8 @@ impl Case {
             input.bias = Some(float::<B>(&shape, dtype, &mut rng));
         }
         if self.dropout > 0.0 {
-            let seed = int::<B>(vec![1, 70, 7000, 65535]);
-            input.dropout = Dropout::Philox { seed, prob: self.dropout };
+            let seeds = int::<B>(vec![1, 70, 7000, 65535]);
+            input.dropout = Dropout::Philox { seeds, row: 0, prob: self.dropout };
         }
         (input, grad)
     }
@@ -184,7 +184,7 @@ fn mask_is_philox_bit_for_bit() {
             (0..length).for_each(|i| values[i * length + i] = diagonal);
             B::float_from_data(TensorData::new(values, [length, length]), &Default::default())
         };
-        let dropout = Dropout::Philox { seed: int::<B>(vec![9, 8, 7, 6]), prob };
+        let dropout = Dropout::Philox { seeds: int::<B>(vec![9, 8, 7, 6]), row: 0, prob };
         Attention { dropout, ..attention::<B>([rows(0.0), rows(0.0), rows(1.0)], &[length], 1) }
     }
     let expected = run(|length, prob| {

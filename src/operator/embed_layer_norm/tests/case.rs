@@ -138,7 +138,7 @@ impl Case {
         let [words, token_types, positions] = self.kinds.map(|kind| self.rows(kind, rng));
         let dropout = match self.dropout {
             0.0 => Dropout::Inactive,
-            prob => Dropout::Philox { seed: int(vec![1, 70, 7000, 65535], [1, 4]), prob },
+            prob => Dropout::Philox { seeds: int(vec![1, 70, 7000, 65535], [1, 4]), row: 0, prob },
         };
         let [gamma, beta] = std::array::from_fn(|_| float(&[self.hidden], rng));
         EmbedLayerNorm {

@@ -151,7 +151,8 @@ fn mask_is_philox_bit_for_bit<B: Kernels>() {
             beta: vector(1.0),
             epsilon: 1e-3,
             dropout: Dropout::Philox {
-                seed: B::int_from_data(TensorData::new(seed.to_vec(), [4]), &B::device()),
+                seeds: B::int_from_data(TensorData::new(seed.to_vec(), [1, 4]), &B::device()),
+                row: 0,
                 prob,
             },
             path: Path::Fused,

@@ -1,0 +1,85 @@
+//! Matrix products on the CPU, in f32 and in bf16 with f32 sums: what mixed precision multiplies with.
+//!
+//! ```
+//! use burn_bert_products::{Kernel, Matrix, product};
+//!
+//! let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+//! let a = Matrix::rows(&a[..], [2, 3]);
+//! let c = product(a, a.transpose(), Kernel::bf16());
+//! assert_eq!(c, [14.0, 32.0, 32.0, 77.0]);
+//! ```
+//!
+//! # Kernels
+//!
+//! [`Kernel::bf16`] is the fastest that the CPU has, chosen when the program runs:
+//!
+//! | kernel | operands | needs |
+//! |---|---|---|
+//! | AMX | bf16 | Linux, AMX-BF16 and AVX512-BF16 (Intel Sapphire Rapids and later) |
+//! | AVX512-BF16 | bf16 | AVX512-BF16 (also Intel Cooper Lake, AMD Zen 4) |
+//! | f32 on rounded operands | rounded to bf16, widened | nothing |
+//!
+//! Operands may be f32 or bf16, each for itself. Operands in f32 are rounded while they are packed, so that a product
+//! needs no copy in 16 bits. Sums and results are f32.
+//!
+//! # Numerics
+//!
+//! A result does not depend on the number of threads. AMX and AVX512-BF16 add in another order than the f32 kernel, and
+//! treat subnormal operands, products and sums as zero, as their instructions do; the f32 kernels keep them. NaN and
+//! infinity are propagated.
+//!
+//! # Memory
+//!
+//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 13 MB.
+
+mod float;
+mod kernel;
+mod matrix;
+
+pub use kernel::Kernel;
+pub use matrix::{Matrix, Values};
+
+/// The product A · B, row-major.
+///
+/// # Shapes
+///
+/// - `a`: [M, K], `b`: [K, N]
+/// - output: [M, N]
+///
+/// # Panics
+///
+/// If the columns of `a` are not as many as the rows of `b`.
+pub fn product(a: Matrix, b: Matrix, kernel: Kernel) -> Vec<f32> {
+    let count = check(&a, &b);
+    let mut c = Vec::with_capacity(count);
+    // SAFETY: there is room for M · N values, which `run` initialises.
+    unsafe {
+        kernel.run(a, b, c.as_mut_ptr(), false);
+        c.set_len(count);
+    }
+    c
+}
+
+/// Adds the product A · B to C, row-major.
+///
+/// # Shapes
+///
+/// - `a`: [M, K], `b`: [K, N]
+/// - `c`: [M, N]
+///
+/// # Panics
+///
+/// If the columns of `a` are not as many as the rows of `b`, or `c` has not M · N values.
+pub fn add_product(c: &mut [f32], a: Matrix, b: Matrix, kernel: Kernel) {
+    let count = check(&a, &b);
+    assert_eq!(c.len(), count, "C must have the rows of A times the columns of B");
+    // SAFETY: C has M · N values.
+    unsafe { kernel.run(a, b, c.as_mut_ptr(), true) };
+}
+
+/// M · N.
+fn check(a: &Matrix, b: &Matrix) -> usize {
+    let ([m, columns], [rows, n]) = (a.shape(), b.shape());
+    assert_eq!(columns, rows, "the columns of A must be as many as the rows of B");
+    m.checked_mul(n).expect("a product that fits into memory")
+}

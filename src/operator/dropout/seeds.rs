@@ -1,0 +1,95 @@
+//! Seeds of masks, from the generator of a device.
+
+use burn::prelude::*;
+use burn::tensor::Distribution;
+use std::cell::RefCell;
+
+thread_local! {
+    static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
+}
+
+/// Seeds of the operators of one forward.
+struct Shared {
+    count: usize,
+    /// [count, 4], when the first operator has asked for one.
+    drawn: Option<Tensor<2, Int>>,
+    next: usize,
+}
+
+/// Runs `f`, whose first `count` operators with dropout on one device get the rows of one draw, in the order in which they
+/// are called.
+///
+/// A queue such as that of Burn's fusion, which a remote device may have too, can run independent draws in another order than
+/// they were asked for. Inside another call `f` goes on with that call's seeds.
+pub(crate) fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
+    struct End(bool);
+    impl Drop for End {
+        fn drop(&mut self) {
+            if self.0 {
+                SHARED.take();
+            }
+        }
+    }
+    let begins = SHARED.with_borrow_mut(|shared| {
+        let begins = shared.is_none();
+        shared.get_or_insert(Shared { count, drawn: None, next: 0 });
+        begins
+    });
+    let _end = End(begins);
+    f()
+}
+
+/// Seeds on a device, [K, 4], and the row of one that no other operator has.
+pub(super) fn next(device: &Device) -> (Tensor<2, Int>, usize) {
+    SHARED.with_borrow_mut(|shared| {
+        let Some(shared) = shared.as_mut().filter(|shared| shared.next < shared.count) else {
+            return (draw(1, device), 0);
+        };
+        let drawn = shared.drawn.get_or_insert_with(|| draw(shared.count, device));
+        if drawn.device() != *device {
+            return (draw(1, device), 0);
+        }
+        shared.next += 1;
+        (drawn.clone(), shared.next - 1)
+    })
+}
+
+fn draw(count: usize, device: &Device) -> Tensor<2, Int> {
+    Tensor::random([count, 4], Distribution::Uniform(0.0, 65536.0), device)
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// The seed, and how many its draw has.
+    fn seed() -> (Vec<i32>, usize) {
+        let (seeds, row) = next(&Device::flex());
+        let drawn = seeds.dims()[0];
+        (seeds.narrow(0, row, 1).into_data().convert::<i32>().into_vec().unwrap(), drawn)
+    }
+
+    #[test]
+    fn operators_of_a_forward_have_seeds_of_their_own_from_one_draw() {
+        let mut seeds = with_one_draw(3, || {
+            let first = seed();
+            // An encoder within a model.
+            let second = with_one_draw(2, seed);
+            vec![first, second, seed(), seed()]
+        });
+        seeds.push(seed());
+        assert_eq!(seeds.iter().map(|seed| seed.1).collect::<Vec<_>>(), [3, 3, 3, 1, 1]);
+        for (i, a) in seeds.iter().enumerate() {
+            assert!(a.0.iter().all(|word| (0..65536).contains(word)), "{a:?}");
+            assert!(seeds[..i].iter().all(|b| a.0 != b.0), "{seeds:?}");
+        }
+    }
+
+    #[test]
+    fn a_forward_that_panicked_leaves_no_seeds_to_the_next() {
+        let forward = || with_one_draw(2, || -> Vec<i32> { panic!("after {:?}", seed()) });
+        assert!(catch_unwind(AssertUnwindSafe(forward)).is_err());
+        assert_eq!(with_one_draw(5, seed).1, 5);
+    }
+}
