@@ -1,10 +1,11 @@
-//! Flex, Burn's CPU backend: operands are rounded in parallel and multiplied in f32.
+//! Flex, Burn's CPU backend: products in bf16 on the instructions that the CPU has for them; in f16, operands are rounded and
+//! multiplied in f32.
 
 use super::reference::{Arithmetic, backward, forward};
 use super::{Linear, LinearOp};
 use crate::operator::flex::scalar::Scalar;
 use crate::operator::flex::sums::accumulate;
-use crate::operator::flex::{rows_per_task, slice, tensor};
+use crate::operator::flex::{rows_per_task, slice, tensor, widened};
 use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::parallel;
 use crate::operator::path::Path;
@@ -12,7 +13,8 @@ use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{DType, bf16, f16};
+use burn::tensor::{DType, Shape, bf16, f16};
+use burn_bert_products::{Kernel, Matrix, product, product_bf16};
 use pulp::{Arch, Simd, WithSimd};
 
 impl Kernels<Flex> for LinearOp {
@@ -61,25 +63,42 @@ struct Host;
 
 impl Arithmetic<Flex> for Host {
     fn product(a: FloatTensor<Flex>, b: FloatTensor<Flex>, dtype: DType) -> FloatTensor<Flex> {
-        Flex::float_matmul(rounded(&a, dtype), rounded(&b, dtype))
+        if dtype == DType::F16 {
+            return Flex::float_matmul(rounded(&a), rounded(&b));
+        }
+        let shape = Shape::new([a.shape()[0], b.shape()[1]]);
+        let (a, b) = (Operand::new(a), Operand::new(b));
+        tensor(product(a.matrix(), b.matrix(), Kernel::bf16()), shape)
     }
 
-    fn finish(x: FloatTensor<Flex>, bias: Option<FloatTensor<Flex>>, dtype: DType) -> FloatTensor<Flex> {
-        if bias.is_none() && dtype == DType::F32 {
-            return x;
+    fn affine(
+        a: FloatTensor<Flex>,
+        b: FloatTensor<Flex>,
+        bias: Option<FloatTensor<Flex>>,
+        dtype: DType,
+        output: DType,
+    ) -> FloatTensor<Flex> {
+        let bias = bias.map(|bias| with_f32!(bias.dtype(), T => widened::<T>(&bias)));
+        let shape = Shape::new([a.shape()[0], b.shape()[1]]);
+        if [dtype, output] == [DType::BF16; 2] {
+            let (a, b) = (Operand::new(a), Operand::new(b));
+            return tensor(product_bf16(a.matrix(), b.matrix(), bias.as_deref(), Kernel::bf16()), shape);
         }
-        let columns = x.shape()[1];
-        let bias = bias.map(|bias| slice::<f32>(&bias.to_contiguous()).to_vec());
+        let sum = Self::product(a, b, dtype);
+        if bias.is_none() && output == DType::F32 {
+            return sum;
+        }
+        let columns = shape[1];
         let bias = bias.unwrap_or_else(|| vec![0.0; columns]);
-        let values = slice::<f32>(&x);
-        with_f32!(dtype, T => {
+        let values = slice::<f32>(&sum);
+        with_f32!(output, T => {
             let mut y = vec![T::default(); values.len()];
             let size = rows_per_task(columns) * columns;
             let tasks = values.chunks(size).zip(y.chunks_mut(size));
             parallel::for_each(values.len(), tasks, |(x, y)| {
                 Arch::new().dispatch(Finish { x, bias: &bias, y });
             });
-            tensor(y, x.shape())
+            tensor(y, shape)
         })
     }
 
@@ -100,48 +119,58 @@ impl Arithmetic<Flex> for Host {
     }
 }
 
-/// A matrix in f32 with the values that it has in `dtype`; what is transposed stays so.
-fn rounded(matrix: &FloatTensor<Flex>, dtype: DType) -> FloatTensor<Flex> {
-    if !matrix.is_contiguous() {
-        let transposed = matrix.transpose(0, 1);
-        if transposed.is_contiguous() {
-            return rounded(&transposed, dtype).transpose(0, 1);
-        }
-    }
-    let matrix = matrix.to_contiguous();
-    with_f32!(matrix.dtype(), T => {
-        let values = slice::<T>(&matrix);
-        let y = match dtype {
-            DType::F16 => round::<T, f16>(values),
-            _ => round::<T, bf16>(values),
-        };
-        tensor(y, matrix.shape())
-    })
+/// A matrix whose values, or those of its transpose, lie side by side.
+struct Operand {
+    values: FloatTensor<Flex>,
+    is_transposed: bool,
 }
 
-fn round<T: Scalar<Wide = f32>, U: Scalar<Wide = f32>>(values: &[T]) -> Vec<f32> {
+impl Operand {
+    fn new(matrix: FloatTensor<Flex>) -> Self {
+        let transposed = matrix.transpose(0, 1);
+        if !matrix.is_contiguous() && transposed.is_contiguous() {
+            return Self { values: transposed, is_transposed: true };
+        }
+        Self { values: matrix.to_contiguous(), is_transposed: false }
+    }
+
+    /// As products in bf16 read it.
+    fn matrix(&self) -> Matrix<'_> {
+        let shape = self.values.shape().dims();
+        let matrix = match self.values.dtype() {
+            DType::BF16 => Matrix::rows(slice::<bf16>(&self.values), shape),
+            _ => Matrix::rows(slice::<f32>(&self.values), shape),
+        };
+        if self.is_transposed { matrix.transpose() } else { matrix }
+    }
+}
+
+/// A matrix in f32 with the values that it has in f16.
+fn rounded(matrix: &FloatTensor<Flex>) -> FloatTensor<Flex> {
     /// Values of a task.
     const PIECE: usize = 16 * 1024;
-    let mut y = vec![0.0; values.len()];
-    let tasks = values.chunks(PIECE).zip(y.chunks_mut(PIECE));
-    parallel::for_each(values.len(), tasks, |(x, y)| {
-        Arch::new().dispatch(Round::<T, U> { x, y, to: std::marker::PhantomData });
+    let operand = Operand::new(matrix.clone());
+    let y = with_f32!(operand.values.dtype(), T => {
+        let values = slice::<T>(&operand.values);
+        let mut y = vec![0.0; values.len()];
+        let tasks = values.chunks(PIECE).zip(y.chunks_mut(PIECE));
+        parallel::for_each(values.len(), tasks, |(x, y)| Arch::new().dispatch(Round { x, y }));
+        tensor(y, operand.values.shape())
     });
-    y
+    if operand.is_transposed { y.transpose(0, 1) } else { y }
 }
 
-struct Round<'a, T, U> {
+struct Round<'a, T> {
     x: &'a [T],
     y: &'a mut [f32],
-    to: std::marker::PhantomData<U>,
 }
 
-impl<T: Scalar<Wide = f32>, U: Scalar<Wide = f32>> WithSimd for Round<'_, T, U> {
+impl<T: Scalar<Wide = f32>> WithSimd for Round<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        self.x.iter().zip(self.y).for_each(|(x, y)| *y = U::narrow(x.widen()).widen());
+        self.x.iter().zip(self.y).for_each(|(x, y)| *y = f16::narrow(x.widen()).widen());
     }
 }
 

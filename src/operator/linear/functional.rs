@@ -9,7 +9,8 @@ use burn::tensor::DType;
 
 /// `x·W + b`: Burn's linear layer, which [`autocast`](crate::functional::autocast) can compute with operands in 16 bits.
 ///
-/// Outside autocast, and where W is not f32, it is Burn's `linear`, bit for bit. In autocast, with r(·) the rounding of one
+/// Outside autocast, and where W is not f32, it is Burn's `linear`, bit for bit; only for inference with W in bf16 on the CPU
+/// it is the product of autocast, rounded to bf16. In autocast, with r(·) the rounding of one
 /// operand,
 ///
 /// ```text
@@ -57,15 +58,26 @@ fn compute<const D: usize>(
     narrow: bool,
 ) -> Tensor<D> {
     let mut dims = x.dims();
-    let is_rounded = weight.dtype() == DType::F32 && dims.iter().all(|&size| size > 0);
-    let Some(rounding) = Rounding::current().filter(|_| is_rounded) else {
+    let rounding = match weight.dtype() {
+        DType::F32 => Rounding::current(),
+        // Burn would widen both operands first.
+        DType::BF16 if is_inference_on_host(&x, &weight) => Some(Rounding { dtype: DType::BF16, scale: 1.0 }),
+        _ => None,
+    };
+    let Some(rounding) = rounding.filter(|_| dims.iter().all(|&size| size > 0)) else {
         return burn::tensor::module::linear(x, weight, bias);
     };
-    let [inputs, outputs] = weight.dims();
+    let ([inputs, outputs], weight_dtype) = (weight.dims(), weight.dtype());
     assert_eq!(dims[D - 1], inputs, "rows of x must be as long as weight has rows");
     if let Some(bias) = &bias {
         assert_eq!(bias.dims(), [outputs], "bias must be as long as weight has columns");
     }
+    let found = x.dtype();
+    assert!(
+        found == DType::F32 || found == rounding.dtype,
+        "x is {found:?}, but must be F32 or {:?} in this autocast",
+        rounding.dtype
+    );
     rounding.assert_supported(&weight.device());
     let rows = dims[..D - 1].iter().product::<usize>();
     dims[D - 1] = outputs;
@@ -74,8 +86,22 @@ fn compute<const D: usize>(
         weight: weight.dequantize().into_dispatch(),
         bias: bias.map(|bias| bias.dequantize().into_dispatch()),
         rounding,
-        narrow,
+        narrow: narrow || weight_dtype != DType::F32,
         path: Path::current(),
     };
     Tensor::<2>::from_dispatch(run::<LinearOp, _>(input)).reshape(dims)
+}
+
+/// Whether a model in 16 bits is asked for a value on Flex, without a gradient.
+fn is_inference_on_host<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
+    #[cfg(feature = "flex")]
+    {
+        let is_on_host = |device: Device| device == Device::flex();
+        x.dtype() == weight.dtype() && is_on_host(x.device()) && is_on_host(weight.device())
+    }
+    #[cfg(not(feature = "flex"))]
+    {
+        let _ = (x, weight);
+        false
+    }
 }

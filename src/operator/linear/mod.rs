@@ -18,11 +18,11 @@ inputs! {
         floats {
             /// [N, I], in f32 or 16 bits.
             x,
-            /// W, [I, O], in f32.
+            /// W, [I, O], in f32; without gradients also in 16 bits.
             weight,
         }
         optional {
-            /// b, `[O]`, in f32.
+            /// b, `[O]`, in W's dtype.
             bias,
         }
         plain {

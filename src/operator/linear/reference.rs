@@ -42,16 +42,23 @@ pub(super) trait Arithmetic<B: Backend> {
         B::float_matmul(a, b)
     }
 
-    /// x + bias for each row of `x`, rounded to `dtype`.
-    fn finish(x: FloatTensor<B>, bias: Option<FloatTensor<B>>, dtype: DType) -> FloatTensor<B> {
-        let x = match bias {
+    /// A · B + bias for each row, its operands rounded to `dtype`, rounded to `output` once.
+    fn affine(
+        a: FloatTensor<B>,
+        b: FloatTensor<B>,
+        bias: Option<FloatTensor<B>>,
+        dtype: DType,
+        output: DType,
+    ) -> FloatTensor<B> {
+        let sum = Self::product(a, b, dtype);
+        let sum = match bias {
             Some(bias) => {
-                let bias = rows::vector::<B>(&bias, &x);
-                B::float_add(x, bias)
+                let bias = rows::vector::<B>(&bias, &sum);
+                B::float_add(sum, bias)
             }
-            None => x,
+            None => sum,
         };
-        narrow::<B>(x, dtype)
+        narrow::<B>(sum, output)
     }
 
     /// The sum of the rows of `x`, for the vector `of`.
@@ -66,9 +73,8 @@ struct Reference;
 impl<B: Backend> Arithmetic<B> for Reference {}
 
 pub(super) fn forward<A: Arithmetic<B>, B: Backend>(inputs: Linear<B>) -> FloatTensor<B> {
-    let dtype = inputs.output();
-    let product = A::product(inputs.x, inputs.weight, inputs.rounding.dtype);
-    A::finish(product, inputs.bias, dtype)
+    let (dtype, output) = (inputs.rounding.dtype, inputs.output());
+    A::affine(inputs.x, inputs.weight, inputs.bias, dtype, output)
 }
 
 pub(super) fn backward<A: Arithmetic<B>, B: Backend>(
@@ -84,12 +90,9 @@ pub(super) fn backward<A: Arithmetic<B>, B: Backend>(
     let grad = times::<B>(grad, scale / scaled);
     let x_grad = x.then(|| {
         let weight = B::float_swap_dims(inputs.weight, 0, 1);
-        let product = A::product(grad.clone(), weight, dtype);
-        if is_wide::<B>(&inputs.x) {
-            times::<B>(product, 1.0 / scale)
-        } else {
-            A::finish(product, None, inputs.x.dtype())
-        }
+        let of_x = inputs.x.dtype();
+        let product = A::affine(grad.clone(), weight, None, dtype, of_x);
+        if is_wide::<B>(&inputs.x) { times::<B>(product, 1.0 / scale) } else { product }
     });
     let weight = weight.then(|| {
         let x = B::float_swap_dims(inputs.x, 0, 1);
