@@ -1,9 +1,11 @@
 //! Products in f32, by the crate `gemm`.
 
+use crate::Output;
 use crate::matrix::{Matrix, Values};
 use gemm::Parallelism;
 use half::bf16;
 use std::borrow::Cow;
+use std::mem::MaybeUninit;
 
 /// The instructions of `gemm`'s f32 kernel. Source: `init_gemm_fn` of `gemm-common` 0.19.0.
 pub(crate) fn name() -> &'static str {
@@ -22,12 +24,38 @@ pub(crate) fn name() -> &'static str {
 /// Below so many multiplications one thread is faster than several.
 const PARALLEL_FROM: usize = 192 * 192 * 192;
 
-/// C = A · B, or C += A · B if `add`; with operands rounded to bf16 if `rounded`.
+/// Multiplies, operands rounded to bf16 if `rounded`.
 ///
 /// # Safety
 ///
-/// That of [`Kernel::run`](crate::Kernel::run), and no dimension is 0.
-pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, c: *mut f32, add: bool, rounded: bool) {
+/// That of [`Kernel::run`](crate::Kernel::run).
+pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, rounded: bool) {
+    let [m, n] = [a.shape()[0], b.shape()[1]];
+    match output {
+        // SAFETY: the caller's promise.
+        Output::F32 { c, add } => unsafe { multiply_f32(a, b, c, add, rounded) },
+        Output::Bf16 { c, bias } => {
+            let mut sums = vec![0.0; m * n];
+            // SAFETY: there are M · N sums, and as many places in C.
+            let c = unsafe {
+                multiply_f32(a, b, sums.as_mut_ptr(), true, rounded);
+                std::slice::from_raw_parts_mut(c.cast::<MaybeUninit<bf16>>(), m * n)
+            };
+            for (c, sums) in c.chunks_exact_mut(n).zip(sums.chunks_exact(n)) {
+                for (j, (c, sum)) in c.iter_mut().zip(sums).enumerate() {
+                    c.write(bf16::from_f32(sum + bias.map_or(0.0, |bias| bias[j])));
+                }
+            }
+        }
+    }
+}
+
+/// C = A · B, or C += A · B if `add`.
+///
+/// # Safety
+///
+/// That of [`multiply`].
+unsafe fn multiply_f32(a: Matrix, b: Matrix, c: *mut f32, add: bool, rounded: bool) {
     let [m, k] = a.shape();
     let [_, n] = b.shape();
     let ([a_row, a_column], [b_row, b_column]) = (strides(&a), strides(&b));
@@ -35,7 +63,7 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, c: *mut f32, add: bool, roun
     let serial = m.saturating_mul(n).saturating_mul(k) < PARALLEL_FROM;
     let threads = if serial { Parallelism::None } else { Parallelism::Rayon(0) };
     // SAFETY: a `Matrix` has all of its entries among its values, of which `values` keeps the places, and C is the caller's
-    // promise. `gemm` reads C only if told to.
+    // promise. `gemm` reads C only if told to, and fills it with zeros if K is 0.
     unsafe {
         let (a, b) = (a.as_ptr(), b.as_ptr());
         gemm::gemm(

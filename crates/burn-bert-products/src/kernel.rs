@@ -1,8 +1,12 @@
 //! What multiplies, and its choice when the program runs.
 
+use crate::Output;
 use crate::float;
 use crate::matrix::Matrix;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles;
 use std::fmt;
+use std::sync::OnceLock;
 
 /// What multiplies two matrices. Only a kernel that this CPU can run exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +14,11 @@ pub struct Kernel(Instructions);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Instructions {
-    Float { rounded: bool },
+    Float {
+        rounded: bool,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Tiles(tiles::Instructions),
 }
 
 impl Kernel {
@@ -19,12 +27,22 @@ impl Kernel {
 
     /// Products of operands rounded to bf16, with f32 sums: the fastest kernel for them on this CPU.
     pub fn bf16() -> Self {
-        Self::all_bf16()[0]
+        static BEST: OnceLock<Kernel> = OnceLock::new();
+        *BEST.get_or_init(|| Self::all_bf16()[0])
     }
 
     /// Every kernel for operands rounded to bf16 that this CPU has, the fastest first: to compare them.
     pub fn all_bf16() -> Vec<Self> {
-        vec![Self(Instructions::Float { rounded: true })]
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        for (instructions, available) in [
+            (tiles::Instructions::Amx, tiles::amx::is_available()),
+            (tiles::Instructions::Avx512, tiles::avx512::is_available()),
+        ] {
+            all.extend(available.then_some(Self(Instructions::Tiles(instructions))));
+        }
+        all.push(Self(Instructions::Float { rounded: true }));
+        all
     }
 
     /// The instructions that it runs on.
@@ -32,31 +50,36 @@ impl Kernel {
         match self.0 {
             Instructions::Float { rounded: false } => float::name(),
             Instructions::Float { rounded: true } => "f32 on rounded operands",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Tiles(tiles::Instructions::Amx) => "AMX",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Tiles(tiles::Instructions::Avx512) => "AVX512-BF16",
         }
     }
 
-    /// C = A · B, or C += A · B if `add`.
+    /// Multiplies, with as many columns in A as rows in B.
     ///
     /// # Safety
     ///
-    /// `c` must be valid for writes of M · N values, and if `add`, for reads of as many that are initialised. They are
-    /// initialised when this returns.
-    pub(crate) unsafe fn run(self, a: Matrix, b: Matrix, c: *mut f32, add: bool) {
+    /// The output must be valid for writes of M · N values, and if it is added to, for reads of as many that are initialised.
+    /// They are initialised when this returns. A bias must have N values.
+    pub(crate) unsafe fn run(self, a: Matrix, b: Matrix, output: Output) {
         let [m, k] = a.shape();
         let [_, n] = b.shape();
         if m == 0 || n == 0 {
             return;
         }
-        if k == 0 {
-            if !add {
-                // SAFETY: the caller's promise. All bits 0 are the f32 0.
-                unsafe { c.write_bytes(0, m * n) };
-            }
-            return;
-        }
         match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promise; a kernel exists only where its instructions do.
+            Instructions::Tiles(instructions) if k > 0 => unsafe {
+                tiles::multiply(a, b, output, instructions)
+            },
             // SAFETY: the caller's promise.
-            Instructions::Float { rounded } => unsafe { float::multiply(a, b, c, add, rounded) },
+            instructions => unsafe {
+                let is_rounded = instructions != Instructions::Float { rounded: false };
+                float::multiply(a, b, output, is_rounded);
+            },
         }
     }
 }

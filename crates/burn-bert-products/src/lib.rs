@@ -35,9 +35,21 @@
 mod float;
 mod kernel;
 mod matrix;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
+pub use half::bf16;
 pub use kernel::Kernel;
 pub use matrix::{Matrix, Values};
+
+/// Where a product goes: M · N values, row-major.
+#[derive(Clone, Copy)]
+enum Output<'a> {
+    /// C = A · B, or C += A · B if `add`.
+    F32 { c: *mut f32, add: bool },
+    /// C = A · B + bias, rounded once.
+    Bf16 { c: *mut bf16, bias: Option<&'a [f32]> },
+}
 
 /// The product A · B, row-major.
 ///
@@ -54,7 +66,31 @@ pub fn product(a: Matrix, b: Matrix, kernel: Kernel) -> Vec<f32> {
     let mut c = Vec::with_capacity(count);
     // SAFETY: there is room for M · N values, which `run` initialises.
     unsafe {
-        kernel.run(a, b, c.as_mut_ptr(), false);
+        kernel.run(a, b, Output::F32 { c: c.as_mut_ptr(), add: false });
+        c.set_len(count);
+    }
+    c
+}
+
+/// The product A · B, plus a bias for each column, rounded to bf16 once, row-major.
+///
+/// # Shapes
+///
+/// - `a`: [M, K], `b`: [K, N], `bias`: `[N]`
+/// - output: [M, N]
+///
+/// # Panics
+///
+/// If the columns of `a` are not as many as the rows of `b`, or `bias` has not N values.
+pub fn product_bf16(a: Matrix, b: Matrix, bias: Option<&[f32]>, kernel: Kernel) -> Vec<bf16> {
+    let count = check(&a, &b);
+    if let Some(bias) = bias {
+        assert_eq!(bias.len(), b.shape()[1], "the bias must have as many values as B has columns");
+    }
+    let mut c = Vec::with_capacity(count);
+    // SAFETY: there is room for M · N values, which `run` initialises, and `bias` has N.
+    unsafe {
+        kernel.run(a, b, Output::Bf16 { c: c.as_mut_ptr(), bias });
         c.set_len(count);
     }
     c
@@ -74,7 +110,7 @@ pub fn add_product(c: &mut [f32], a: Matrix, b: Matrix, kernel: Kernel) {
     let count = check(&a, &b);
     assert_eq!(c.len(), count, "C must have the rows of A times the columns of B");
     // SAFETY: C has M · N values.
-    unsafe { kernel.run(a, b, c.as_mut_ptr(), true) };
+    unsafe { kernel.run(a, b, Output::F32 { c: c.as_mut_ptr(), add: true }) };
 }
 
 /// M · N.

@@ -1,0 +1,188 @@
+//! AMX: `tdpbf16ps` on eight tile registers of 16 rows of 64 bytes.
+
+use super::Panels;
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+/// Whether this process may use AMX's tiles and the CPU has its instructions for bf16.
+///
+/// Linux grants the tiles to a process that asks, once and for all of its threads.
+pub(crate) fn is_available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| super::avx512::is_available() && has_instructions() && is_permitted())
+}
+
+/// AMX-TILE and AMX-BF16 in CPUID, tiles of the size that is used here, and tiles switched on by the system (bits 17 and
+/// 18 of XCR0).
+fn has_instructions() -> bool {
+    const AMX_BF16: u32 = 1 << 22;
+    const AMX_TILE: u32 = 1 << 24;
+    const TILES: u64 = 0b11 << 17;
+    if __cpuid_count(0, 0).eax < 0x1d {
+        return false;
+    }
+    let features = __cpuid_count(7, 0).edx;
+    // Palette 1: bytes of a tile in the upper half of EAX, bytes of a row, then registers, in EBX, rows in ECX.
+    let palette = __cpuid_count(0x1d, 1);
+    features & AMX_BF16 != 0
+        && features & AMX_TILE != 0
+        && (palette.eax >> 16) >= 1024
+        && (palette.ebx & 0xffff) >= 64
+        && (palette.ebx >> 16) >= 8
+        && (palette.ecx & 0xffff) >= 16
+        // SAFETY: a CPU with AVX-512 that the system has switched on has XSAVE, and with it `xgetbv`.
+        && unsafe { xcr0() } & TILES == TILES
+}
+
+#[target_feature(enable = "xsave")]
+fn xcr0() -> u64 {
+    // SAFETY: register 0 exists wherever `xgetbv` does.
+    unsafe { _xgetbv(0) }
+}
+
+/// Asks Linux for the tiles' state (`arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`).
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn is_permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const XTILEDATA: u64 = 18;
+    let result: i64;
+    // SAFETY: the call reads and writes no memory of this process; the kernel changes rax, rcx and r11 alone.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => result,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") XTILEDATA,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    result == 0
+}
+
+/// Other systems have other ways.
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+fn is_permitted() -> bool {
+    false
+}
+
+/// The shapes of this thread's tile registers, which are released when it is dropped.
+pub(super) struct Registers(PhantomData<*const ()>);
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    bytes_of_row: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl Registers {
+    /// Eight tiles of 16 rows of 64 bytes.
+    ///
+    /// # Safety
+    ///
+    /// [`is_available`] must hold.
+    pub(super) unsafe fn new() -> Self {
+        let mut configuration = Configuration {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            bytes_of_row: [0; 16],
+            rows: [0; 16],
+        };
+        configuration.bytes_of_row[..8].fill(64);
+        configuration.rows[..8].fill(16);
+        // SAFETY: the CPU has the instruction, which reads 64 bytes. It changes the tile registers alone, in which no
+        // Rust code keeps anything.
+        unsafe {
+            asm!(
+                "ldtilecfg [{}]", in(reg) &configuration, options(nostack, readonly, preserves_flags),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            );
+        }
+        Self(PhantomData)
+    }
+
+    /// Multiplies two panels: 2 × 2 tiles of C are in registers.
+    ///
+    /// # Safety
+    ///
+    /// `panels` must have `depth` ≥ 1 tiles to read in each half, and C must be valid for what is written and, if it is added to,
+    /// read.
+    pub(super) unsafe fn multiply(&self, panels: Panels) {
+        let Panels { a: [a0, a1], b: [b0, b1], depth, c, row, add } = panels;
+        // SAFETY: the tiles are configured as long as `self` lives, on this thread, since `Registers` is not `Send`. Reads
+        // and writes are those that the caller allows: 1024 bytes of each tile, whose rows of 64 bytes follow each other,
+        // and 16 rows of 64 bytes at the four quarters of C.
+        unsafe {
+            let below = c.add(16 * row);
+            asm!(
+                "test {add:e}, {add:e}",
+                "jz 2f",
+                "tileloadd tmm0, [{c} + {row}]",
+                "tileloadd tmm1, [{c} + {row} + 64]",
+                "tileloadd tmm2, [{below} + {row}]",
+                "tileloadd tmm3, [{below} + {row} + 64]",
+                "jmp 3f",
+                "2:",
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "3:",
+                "tileloadd tmm4, [{a0} + {line}]",
+                "tileloadd tmm6, [{b0} + {line}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tileloadd tmm7, [{b1} + {line}]",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tileloadd tmm5, [{a1} + {line}]",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a0}, 1024",
+                "add {a1}, 1024",
+                "add {b0}, 1024",
+                "add {b1}, 1024",
+                "dec {depth}",
+                "jnz 3b",
+                "tilestored [{c} + {row}], tmm0",
+                "tilestored [{c} + {row} + 64], tmm1",
+                "tilestored [{below} + {row}], tmm2",
+                "tilestored [{below} + {row} + 64], tmm3",
+                a0 = inout(reg) a0 => _,
+                a1 = inout(reg) a1 => _,
+                b0 = inout(reg) b0 => _,
+                b1 = inout(reg) b1 => _,
+                depth = inout(reg) depth => _,
+                c = in(reg) c,
+                below = in(reg) below,
+                row = in(reg) 4 * row,
+                line = in(reg) 64_usize,
+                add = in(reg) u32::from(add),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
+    }
+}
+
+impl Drop for Registers {
+    fn drop(&mut self) {
+        // SAFETY: the CPU has the instruction. Released tiles need not be saved when the system switches threads.
+        unsafe {
+            asm!(
+                "tilerelease", options(nostack, nomem, preserves_flags),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            );
+        }
+    }
+}
