@@ -28,7 +28,7 @@ fn operator(
 
 /// Of which `device` has floats; none is not an error on a device without.
 fn precisions(device: &Device) -> impl Iterator<Item = Precision> {
-    NARROW.into_iter().filter(|(_, dtype)| device.supports_dtype(*dtype)).map(|(precision, _)| precision)
+    NARROW.into_iter().filter(move |(_, dtype)| device.supports_dtype(*dtype)).map(|(precision, _)| precision)
 }
 
 proptest! {
@@ -67,6 +67,11 @@ fn draw(count: usize, step: f64) -> Vec<f64> {
     (0..count).map(|i| f64::from((i as f64 * step).sin() as f32)).collect()
 }
 
+/// The value of a row-major matrix by row and column, rounded by `round`.
+fn value(values: &[f64], columns: usize, round: &impl Fn(f64) -> f64) -> impl Fn(usize, usize) -> f64 + Copy {
+    move |row, column| round(values[row * columns + column])
+}
+
 /// A · B, row-major, by the definition; `a` and `b` give a value by row and column.
 fn product(
     [rows, inner, columns]: [usize; 3],
@@ -89,8 +94,7 @@ fn the_operands_of_all_three_products_are_rounded_and_nothing_else() {
     let (b, g) = (draw(outputs, 1.1), draw(rows * outputs, 0.51));
     let expected = |dtype| {
         let r = |value| rounded(value, dtype);
-        let (x, w, g_rounded) =
-            (|i, j| r(x[i * inputs + j]), |i, j| r(w[i * outputs + j]), |i, j| r(g[i * outputs + j]));
+        let (x, w, g_rounded) = (value(&x, inputs, &r), value(&w, outputs, &r), value(&g, outputs, &r));
         let mut y = product([rows, inputs, outputs], x, w);
         y.iter_mut().enumerate().for_each(|(i, y)| *y += b[i % outputs]);
         vec![
@@ -181,6 +185,12 @@ fn two_runs_are_equal_bit_for_bit() {
             operator([301, 127, 65], 3, precision).assert_runs_are_equal(&device.clone().autodiff());
         }
     }
+}
+
+#[test]
+fn thread_count_changes_no_bit() {
+    let _turn = turn();
+    operator([301, 257, 129], 3, Precision::Bf16).assert_thread_count_changes_no_bit(&flex().autodiff());
 }
 
 #[test]
