@@ -140,7 +140,7 @@ impl Family {
     }
 }
 
-fn undropped(mut config: BertForMaskedLmConfig) -> BertForMaskedLmConfig {
+pub fn undropped(mut config: BertForMaskedLmConfig) -> BertForMaskedLmConfig {
     config.bert.embeddings.hidden_dropout_prob = 0.0;
     config.bert.attention_probs_dropout_prob = 0.0;
     config

@@ -51,6 +51,8 @@ mod labelled;
 mod layer_decay;
 mod layout;
 mod lines;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+mod loss_curves;
 mod masked_lm;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod metrics;
