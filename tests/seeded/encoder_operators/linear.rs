@@ -47,7 +47,7 @@ proptest! {
         for device in with_kernels() {
             for precision in precisions(&device) {
                 // Upstream gradients are no larger than 2, so f16 holds them times 1.
-                with(precision).assert_near_on(&device.autodiff(), &expected, &[DType::F32]);
+                with(precision).assert_near_on(&device.clone().autodiff(), &expected, &[DType::F32]);
             }
         }
     }
