@@ -1,9 +1,11 @@
 //! Burn's linear layers on this crate's operators: adapters and quantised weights included, in the precision of autocast.
 
+use crate::embeddings::dtype;
 use crate::operator::functional::{self, bias_gelu};
 use crate::operator::precision::Rounding;
 use burn::nn::Linear;
 use burn::prelude::*;
+use burn::tensor::DType;
 
 /// `x·W + b`.
 pub(crate) fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
@@ -29,10 +31,10 @@ pub(crate) fn linear_gelu(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
 
 /// [`linear_gelu`] with an output in 16 bits in autocast.
 pub(super) fn linear_gelu_narrow(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
-    if Rounding::current().is_none() {
+    if Rounding::current().is_none() || dtype(&layer.weight) != DType::F32 {
         return linear_gelu(layer, x);
     }
-    // The bias is f32, the sum need not be.
+    // The bias is f32, what GELU reads is not.
     let sum = linear_narrow(layer, x);
     let zeros = zeros(&sum);
     bias_gelu(sum, zeros)

@@ -69,6 +69,7 @@ fn assert_as_near_as_pytorch(family: &Family, precision: Precision) {
             continue;
         }
         worst = worst.max(our / their);
+        println!("{name}: {our:.1e}, PyTorch's {their:.1e}");
         let limit = if precision == Precision::Bf16 { 2e-2 } else { 2.5e-3 };
         assert!(our <= (2.0 * their).max(limit), "{name}: {our:.1e}, PyTorch's {their:.1e}");
         (ours, theirs) = (ours + our, theirs + their);
