@@ -3,6 +3,7 @@
 
 use super::reference::{Arithmetic, backward, forward};
 use super::{Linear, LinearOp};
+use crate::operator::dtype::narrow;
 use crate::operator::flex::scalar::Scalar;
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{rows_per_task, slice, tensor, widened};
@@ -114,7 +115,7 @@ impl Arithmetic<Flex> for Host {
             });
             let mut total = vec![0.0; columns];
             partials.iter().for_each(|partial| accumulate(&mut total, partial));
-            tensor(total, of.shape())
+            narrow::<Flex>(tensor(total, of.shape()), of.dtype())
         })
     }
 }

@@ -9,8 +9,8 @@ use burn::tensor::DType;
 
 /// `x·W + b`: Burn's linear layer, which [`autocast`](crate::functional::autocast) can compute with operands in 16 bits.
 ///
-/// Outside autocast, and where W is not f32, it is Burn's `linear`, bit for bit; only for inference with W in bf16 on the CPU
-/// it is the product of autocast, rounded to bf16. In autocast, with r(·) the rounding of one
+/// Outside autocast, and where W is not f32, it is Burn's `linear`, bit for bit; except that with x and W in bf16 Flex
+/// multiplies as in autocast, and rounds y to bf16. In autocast, with r(·) the rounding of one
 /// operand,
 ///
 /// ```text
@@ -61,7 +61,7 @@ fn compute<const D: usize>(
     let rounding = match weight.dtype() {
         DType::F32 => Rounding::current(),
         // Burn would widen both operands first.
-        DType::BF16 if is_inference_on_host(&x, &weight) => Some(Rounding { dtype: DType::BF16, scale: 1.0 }),
+        DType::BF16 if is_on_host(&x, &weight) => Some(Rounding { dtype: DType::BF16, scale: 1.0 }),
         _ => None,
     };
     let Some(rounding) = rounding.filter(|_| dims.iter().all(|&size| size > 0)) else {
@@ -92,12 +92,12 @@ fn compute<const D: usize>(
     Tensor::<2>::from_dispatch(run::<LinearOp, _>(input)).reshape(dims)
 }
 
-/// Whether a model in 16 bits is asked for a value on Flex, without a gradient.
-fn is_inference_on_host<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
+/// Whether a product in 16 bits is one of Flex.
+fn is_on_host<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
     #[cfg(feature = "flex")]
     {
-        let is_on_host = |device: Device| device == Device::flex();
-        x.dtype() == weight.dtype() && is_on_host(x.device()) && is_on_host(weight.device())
+        let is_flex = |device: Device| device.inner() == Device::flex();
+        x.dtype() == weight.dtype() && is_flex(x.device()) && is_flex(weight.device())
     }
     #[cfg(not(feature = "flex"))]
     {

@@ -18,7 +18,7 @@ inputs! {
         floats {
             /// [N, I], in f32 or 16 bits.
             x,
-            /// W, [I, O], in f32; without gradients also in 16 bits.
+            /// W, [I, O], in f32, or in 16 bits with a scale of 1.
             weight,
         }
         optional {

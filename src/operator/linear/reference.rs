@@ -89,14 +89,14 @@ pub(super) fn backward<A: Arithmetic<B>, B: Backend>(
     let bias = bias.map(|bias| times::<B>(A::total(grad.clone(), bias), 1.0 / scaled));
     let grad = times::<B>(grad, scale / scaled);
     let x_grad = x.then(|| {
-        let weight = B::float_swap_dims(inputs.weight, 0, 1);
+        let weight = B::float_swap_dims(inputs.weight.clone(), 0, 1);
         let of_x = inputs.x.dtype();
         let product = A::affine(grad.clone(), weight, None, dtype, of_x);
         if is_wide::<B>(&inputs.x) { times::<B>(product, 1.0 / scale) } else { product }
     });
     let weight = weight.then(|| {
-        let x = B::float_swap_dims(inputs.x, 0, 1);
-        times::<B>(A::product(x, grad, dtype), 1.0 / scale)
+        let (x, of_weight) = (B::float_swap_dims(inputs.x, 0, 1), inputs.weight.dtype());
+        times::<B>(A::affine(x, grad, None, dtype, of_weight), 1.0 / scale)
     });
     vec![x_grad, weight, bias]
 }
