@@ -12,6 +12,7 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
+use burn_bert::encoder::BertEncoderConfig;
 use burn_bert::functional::{
     Norm, Precision, Sequences, add_layer_norm, attention, autocast, bias_gelu, cross_entropy,
     on_reference_path,
@@ -51,6 +52,7 @@ fn nothing_holds_more_than_it_must() {
     adamw_changes_parameters_and_moments_in_place();
     a_model_in_bf16_takes_half_the_memory();
     mixed_precision_keeps_less_for_the_backward();
+    layers_that_are_computed_again_keep_their_inputs_alone();
 }
 
 /// Bert-base, 8 × 128 tokens, an eighth of them padding, every fourth of the others a frequent word.
@@ -202,4 +204,27 @@ fn mixed_precision_keeps_less_for_the_backward() {
     let (exact, rounded) = (forward(Precision::F32), forward(Precision::Bf16));
     println!("kept for the backward: {exact} B, in bf16 {rounded} B");
     assert!(rounded < exact * 7 / 10, "{rounded} B of {exact} B");
+}
+
+/// What a layer keeps for its backward is about sixteen times its input, in BERT's proportions.
+fn layers_that_are_computed_again_keep_their_inputs_alone() {
+    let [layers, hidden, batch, seq] = [6, 64, 8, 512];
+    let config = BertEncoderConfig::new().with_hidden_size(hidden).with_num_hidden_layers(layers);
+    let config = config.with_num_attention_heads(hidden / 32).with_intermediate_size(4 * hidden);
+    let peak = |device: Device| {
+        let encoder = config.init(&device);
+        let input = Tensor::ones([batch, seq, hidden], &device).require_grad();
+        let step = || encoder.forward(input.clone(), None).backward();
+        drop(step()); // warm caches
+        let (gradients, used) = count(step);
+        drop(gradients);
+        used.peak
+    };
+    let device = Device::flex().autodiff();
+    let [kept, again] = [device.clone(), device.gradient_checkpointing()].map(peak);
+    let one = batch * seq * hidden * FLOAT;
+    println!(
+        "{layers} layers, H {hidden}, {batch} × {seq}: {kept} B; computed again {again} B; an output is {one} B"
+    );
+    assert!(again + 14 * one * (layers - 1) < kept, "{again} B, {kept} B when all is kept");
 }

@@ -12,12 +12,15 @@
 //! single device compiled in, a second run of the model is compared with the first. The exit status is 1 if devices
 //! disagree, a padding row gets a gradient or, with several devices compiled in, no two of them answer.
 
+#[path = "../command_line/mod.rs"]
+#[expect(dead_code, reason = "the programs that train use the rest")]
+mod command_line;
 mod devices;
 mod trial;
 
 use burn::prelude::*;
 use clap::Parser;
-use clap::builder::RangedU64ValueParser;
+use command_line::count;
 use devices::Candidate;
 use std::error::Error;
 use std::process::ExitCode;
@@ -27,27 +30,23 @@ use trial::{Outcome, Size, Workload};
 #[derive(Parser)]
 struct Args {
     /// Rows of the word table [default: 30522, or 2000 on a software adapter].
-    #[arg(long, value_parser = at_least_one())]
+    #[arg(long, value_parser = count())]
     vocab_size: Option<usize>,
     /// Length of the vectors [default: 768, or 128 on a software adapter].
-    #[arg(long, value_parser = at_least_one())]
+    #[arg(long, value_parser = count())]
     hidden_size: Option<usize>,
     /// Sequences in the batch.
-    #[arg(long, default_value_t = 8, value_parser = at_least_one())]
+    #[arg(long, default_value_t = 8, value_parser = count())]
     batch: usize,
     /// Tokens in a sequence.
-    #[arg(long, default_value_t = 128, value_parser = at_least_one())]
+    #[arg(long, default_value_t = 128, value_parser = count())]
     seq: usize,
     /// Timed rounds, of which the median is shown; one round before them is not timed.
-    #[arg(long, default_value_t = 5, value_parser = at_least_one())]
+    #[arg(long, default_value_t = 5, value_parser = count())]
     rounds: usize,
     /// Seed of the parameters.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-}
-
-fn at_least_one() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..)
 }
 
 impl Args {

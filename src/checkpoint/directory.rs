@@ -4,15 +4,13 @@ use super::files::{Checkpoint, WEIGHT_NAMES};
 use super::formats::safetensors::SafetensorsFile;
 use super::hf_config::{CONFIG_NAME, Fields};
 use super::keys::Keys;
-use super::replace::finish;
+use super::replace::{MODEL_NAME, finish};
 use super::write::{JsonFile, Tensors, replace_files};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-const MODEL_NAME: &str = WEIGHT_NAMES[0];
 
 /// A directory to save into, and the model in it.
 pub(crate) struct Directory {

@@ -4,7 +4,7 @@ use super::formats::entry::{Entry, StoredDType};
 use super::formats::weight_file::WeightFile;
 use super::json::read_json;
 use super::names::WORD;
-use super::replace::{directory_of, finish};
+use super::replace::{MODEL_NAME, directory_of, finish};
 use super::wrapper::wrappers;
 use crate::error::{Error, Result};
 use crate::regular_file;
@@ -14,12 +14,8 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 /// The names of a directory's weights, in the order in which transformers looks for them.
-pub(super) const WEIGHT_NAMES: [&str; 4] = [
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-];
+pub(super) const WEIGHT_NAMES: [&str; 4] =
+    [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// A checkpoint in one file or several. Only headers are read until [`read`](Self::read).
 ///

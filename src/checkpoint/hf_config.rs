@@ -185,13 +185,20 @@ impl Fields {
     }
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
-        match self.fields.get("pad_token_id") {
-            None => Ok(Some(default)),
-            Some(Value::Null) => Ok(None),
-            Some(value) => whole(value).map(Some).ok_or_else(|| {
-                self.invalid("pad_token_id", format!("is {}, but must be an id or null", brief(value)))
-            }),
-        }
+        let id = |value: &Value| if value.is_null() { Some(None) } else { whole(value).map(Some) };
+        Ok(self.value("pad_token_id", "an id or null", id)?.unwrap_or(Some(default)))
+    }
+
+    /// The value of a field, which is `wanted`; `None` if it is missing.
+    fn value<'a, T>(
+        &'a self,
+        field: &'static str,
+        wanted: &str,
+        parse: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(found) = self.fields.get(field) else { return Ok(None) };
+        let problem = || format!("is {}, but must be {wanted}", brief(found));
+        parse(found).map(Some).ok_or_else(|| self.invalid(field, problem()))
     }
 
     /// A whole number, or `default` if the field is missing.
@@ -200,12 +207,7 @@ impl Fields {
     ///
     /// [`Error::ConfigFile`] if it is none.
     pub fn size(&self, field: &'static str, default: usize) -> Result<usize> {
-        match self.fields.get(field) {
-            None => Ok(default),
-            Some(value) => whole(value).ok_or_else(|| {
-                self.invalid(field, format!("is {}, but must be a whole number", brief(value)))
-            }),
-        }
+        Ok(self.value(field, "a whole number", whole)?.unwrap_or(default))
     }
 
     /// A number, or `default` if the field is missing.
@@ -214,31 +216,16 @@ impl Fields {
     ///
     /// [`Error::ConfigFile`] if it is none.
     pub fn number(&self, field: &'static str, default: f64) -> Result<f64> {
-        match self.fields.get(field) {
-            None => Ok(default),
-            Some(value) => value
-                .as_f64()
-                .ok_or_else(|| self.invalid(field, format!("is {}, but must be a number", brief(value)))),
-        }
+        Ok(self.value(field, "a number", Value::as_f64)?.unwrap_or(default))
     }
 
     pub(crate) fn flag(&self, field: &'static str) -> Result<Option<bool>> {
-        match self.fields.get(field) {
-            None => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(value) => {
-                Err(self.invalid(field, format!("is {}, but must be true or false", brief(value))))
-            }
-        }
+        self.value(field, "true or false", Value::as_bool)
     }
 
     /// An object, or what is written as null.
     pub(crate) fn object(&self, field: &'static str) -> Result<Option<&Map<String, Value>>> {
-        match self.fields.get(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(object)),
-            Some(value) => Err(self.invalid(field, format!("is {}, but must be an object", brief(value)))),
-        }
+        if self.is_null(field) { Ok(None) } else { self.value(field, "an object", Value::as_object) }
     }
 
     /// Whether a field is missing or null.
@@ -252,11 +239,7 @@ impl Fields {
     ///
     /// [`Error::ConfigFile`] if it is none.
     pub fn text(&self, field: &'static str) -> Result<Option<&str>> {
-        match self.fields.get(field) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(value) => Err(self.invalid(field, format!("is {}, but must be text", brief(value)))),
-        }
+        self.value(field, "text", Value::as_str)
     }
 
     /// What is wrong with a field of this file.

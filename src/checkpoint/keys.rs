@@ -36,31 +36,27 @@ impl Keys {
         let named = |name: &str| format!("{prefix}{name}");
         let has = |name: &&[&str; 2]| checkpoint.keys().any(|key| key == named(name[0]));
         let styles: Vec<&[&str; 2]> = LAYER_NORM.iter().filter(has).collect();
-        let [gamma, beta] = match styles[..] {
-            [style] => *style,
-            [] => LAYER_NORM[0],
-            _ => return Err(ambiguous(checkpoint, LAYER_NORM.iter().map(|style| named(style[0])))),
-        };
-        Ok(Self {
-            word: named(WORD),
-            position: named(POSITION),
-            token_type: named(TOKEN_TYPE),
-            gamma: named(gamma),
-            beta: named(beta),
-            prefix,
-        })
+        match styles[..] {
+            [style] => Ok(Self::named(&prefix, style)),
+            [] => Ok(Self::under(&prefix)),
+            _ => Err(ambiguous(checkpoint, LAYER_NORM.iter().map(|style| named(style[0])))),
+        }
     }
 
     /// The layer's keys under a prefix, by the names that PyTorch uses today.
     pub(crate) fn under(prefix: &str) -> Self {
+        Self::named(prefix, &LAYER_NORM[0])
+    }
+
+    fn named(prefix: &str, [gamma, beta]: &[&str; 2]) -> Self {
         let named = |name: &str| format!("{prefix}{name}");
         Self {
             prefix: prefix.to_string(),
             word: named(WORD),
             position: named(POSITION),
             token_type: named(TOKEN_TYPE),
-            gamma: named(LAYER_NORM[0][0]),
-            beta: named(LAYER_NORM[0][1]),
+            gamma: named(gamma),
+            beta: named(beta),
         }
     }
 

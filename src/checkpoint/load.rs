@@ -4,6 +4,7 @@ use super::files::Checkpoint;
 use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
 use super::params::{StoredParam, filled};
+use super::replace::of_one_save;
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, Family};
 use crate::error::{Error, Result};
 use crate::regular_file;
@@ -45,16 +46,19 @@ impl BertEmbeddings {
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
         let config_path = config_path(path);
-        let mut checkpoint = Checkpoint::open(path)?;
-        let keys = Keys::locate(&checkpoint)?;
-        let config = if path.is_dir() || regular_file::exists(&config_path) {
-            let fields = Fields::read(config_path)?;
-            let config = fields.config()?;
-            agree(&keys, config.family, &fields)?;
-            config
-        } else {
-            config_of_shapes(&mut checkpoint, &keys)?
-        };
+        let (checkpoint, keys, config) = of_one_save(path, || {
+            let mut checkpoint = Checkpoint::open(path)?;
+            let keys = Keys::locate(&checkpoint)?;
+            let config = if path.is_dir() || regular_file::exists(&config_path) {
+                let fields = Fields::read(config_path.clone())?;
+                let config = fields.config()?;
+                agree(&keys, config.family, &fields)?;
+                config
+            } else {
+                config_of_shapes(&mut checkpoint, &keys)?
+            };
+            Ok((checkpoint, keys, config))
+        })?;
         let module = config.try_init(device)?;
         filled(&module, checkpoint, module.stored_params(&keys))
     }

@@ -25,4 +25,5 @@ pub(crate) use json::read_json;
 pub(crate) use keys::Keys;
 pub(crate) use load::agree;
 pub(crate) use params::{StoredParam, check_stored, filled, tensors, torch_name};
+pub(crate) use replace::of_one_save;
 pub(crate) use write::JsonFile;

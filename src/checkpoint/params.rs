@@ -16,107 +16,78 @@ use std::path::Path;
 /// A parameter of a module and the key that it is stored under.
 pub(crate) struct StoredParam<'a> {
     pub(crate) key: String,
-    param: Source<'a>,
+    /// `None` for a bias that the module does not have: stored as zeros and never read.
+    id: Option<ParamId>,
+    /// The shape in a file.
+    shape: Vec<usize>,
+    /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
+    is_transposed: bool,
+    is_quantized: bool,
+    has_adapter: bool,
+    /// Dtype and values; a linear weight is transposed when it is written.
+    payload: Box<dyn Fn() -> (DType, Payload) + 'a>,
     /// ε of the LayerNorm that the parameter is γ of.
     epsilon: Option<f64>,
 }
 
-enum Source<'a> {
-    Vector(&'a Param<Tensor<1>>),
-    Table(&'a Param<Tensor<2>>),
-    /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
-    Linear(&'a Param<Tensor<2>>),
-    /// A bias of this length that the module does not have: stored as zeros and never read.
-    NoBias(usize, Device),
-}
-
 impl<'a> StoredParam<'a> {
+    fn new<const D: usize>(
+        key: impl Into<String>,
+        param: &'a Param<Tensor<D>>,
+        payload: impl Fn(Tensor<D>) -> Payload + 'a,
+    ) -> Self {
+        Self {
+            key: key.into(),
+            id: Some(param.id),
+            shape: param.lazy_shape().to_vec(),
+            is_transposed: false,
+            is_quantized: is_quantized(param),
+            has_adapter: param.adapter().is_some(),
+            payload: Box::new(move || {
+                let values = param.val();
+                (values.dtype(), payload(values))
+            }),
+            epsilon: None,
+        }
+    }
+
     pub(crate) fn table(key: impl Into<String>, weight: &'a Param<Tensor<2>>) -> Self {
-        Self { key: key.into(), param: Source::Table(weight), epsilon: None }
+        Self::new(key, weight, |table| Payload::Values(Box::new(table.flatten(0, 1))))
     }
 
     pub(crate) fn vector(key: impl Into<String>, vector: &'a Param<Tensor<1>>) -> Self {
-        Self { key: key.into(), param: Source::Vector(vector), epsilon: None }
+        Self::new(key, vector, |vector| Payload::Values(Box::new(vector)))
     }
 
     /// γ and β, under the two names given.
     pub(crate) fn norm([gamma, beta]: [String; 2], norm: &'a LayerNorm) -> [Self; 2] {
-        let width = norm.gamma.lazy_shape()[0];
         let gamma = Self { epsilon: Some(norm.epsilon()), ..Self::vector(gamma, &norm.gamma) };
+        let width = gamma.shape[0];
         [gamma, Self::bias(beta, norm.beta.as_ref(), width, &norm.gamma)]
     }
 
     /// Weight and bias of a linear layer called `name`.
     pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
-        let [_, outputs] = linear.weight.lazy_shape().dims();
-        [
-            Self { key: format!("{name}.weight"), param: Source::Linear(&linear.weight), epsilon: None },
-            Self::bias(format!("{name}.bias"), linear.bias.as_ref(), outputs, &linear.weight),
-        ]
+        let [inputs, outputs] = linear.weight.lazy_shape().dims();
+        let weight = Self::new(format!("{name}.weight"), &linear.weight, |weight| {
+            Payload::Transposed(Box::new(weight))
+        });
+        let bias = Self::bias(format!("{name}.bias"), linear.bias.as_ref(), outputs, &linear.weight);
+        [Self { shape: vec![outputs, inputs], is_transposed: true, ..weight }, bias]
     }
 
     fn bias<const D: usize>(
         key: String,
         bias: Option<&'a Param<Tensor<1>>>,
         width: usize,
-        beside: &Param<Tensor<D>>,
+        beside: &'a Param<Tensor<D>>,
     ) -> Self {
-        match bias {
-            Some(bias) => Self::vector(key, bias),
-            None => Self { key, param: Source::NoBias(width, beside.lazy_device()), epsilon: None },
-        }
+        let Some(bias) = bias else {
+            let zeros = move |_| Payload::Values(Box::new(Tensor::zeros([width], &beside.lazy_device())));
+            return Self { id: None, shape: vec![width], ..Self::new(key, beside, zeros) };
+        };
+        Self::vector(key, bias)
     }
-
-    /// The shape in a file.
-    fn shape(&self) -> Vec<usize> {
-        match &self.param {
-            Source::Vector(param) => param.lazy_shape().to_vec(),
-            Source::Table(param) => param.lazy_shape().to_vec(),
-            Source::Linear(param) => param.lazy_shape().iter().rev().copied().collect(),
-            Source::NoBias(width, _) => vec![*width],
-        }
-    }
-
-    fn id(&self) -> Option<ParamId> {
-        match &self.param {
-            Source::Vector(param) => Some(param.id),
-            Source::Table(param) | Source::Linear(param) => Some(param.id),
-            Source::NoBias(..) => None,
-        }
-    }
-
-    fn is_quantized(&self) -> bool {
-        match &self.param {
-            Source::Vector(param) => is_quantized(param),
-            Source::Table(param) | Source::Linear(param) => is_quantized(param),
-            Source::NoBias(..) => false,
-        }
-    }
-
-    fn has_adapter(&self) -> bool {
-        match &self.param {
-            Source::Vector(param) => param.adapter().is_some(),
-            Source::Table(param) | Source::Linear(param) => param.adapter().is_some(),
-            Source::NoBias(..) => false,
-        }
-    }
-
-    /// Dtype and values; a linear weight is transposed when it is written.
-    fn payload(&self) -> (DType, Payload) {
-        match &self.param {
-            Source::Vector(param) => whole(param.val()),
-            Source::Table(param) => whole(param.val().flatten(0, 1)),
-            Source::Linear(param) => {
-                let weight = param.val();
-                (weight.dtype(), Payload::Transposed(Box::new(weight)))
-            }
-            Source::NoBias(width, device) => whole(Tensor::zeros([*width], device)),
-        }
-    }
-}
-
-fn whole(values: Tensor<1>) -> (DType, Payload) {
-    (values.dtype(), Payload::Values(Box::new(values)))
 }
 
 /// The module with the listed parameters' values replaced by those of a checkpoint.
@@ -130,21 +101,21 @@ pub(crate) fn filled<M: Module>(
 ) -> Result<M> {
     let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
-        let Some(id) = param.id() else { continue };
+        let Some(id) = param.id else { continue };
         let (entry, path) = checkpoint.entry(&param.key)?;
         let key = param.key.clone();
         if let StoredDType::Other(found) = entry.dtype {
             return Err(Error::CheckpointDType { path, key, found });
         }
-        let expected = param.shape();
-        if entry.shape != expected {
+        if entry.shape != param.shape {
+            let expected = param.shape.clone();
             return Err(Error::CheckpointShape { path, key, found: entry.shape, expected });
         }
-        if param.is_quantized() {
+        if param.is_quantized {
             let problem = "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards";
             return Err(Error::data(key, problem));
         }
-        if param.has_adapter() {
+        if param.has_adapter {
             return Err(Error::Data {
                 what: key,
                 problem: "has a LoRA adapter, which would be added to the loaded values; load before it is added, or \
@@ -153,13 +124,13 @@ pub(crate) fn filled<M: Module>(
             });
         }
         names.push(key);
-        slots.push((id, matches!(param.param, Source::Linear(_))));
+        slots.push((id, param.is_transposed));
     }
     let values = checkpoint.read(&names)?;
     let values = slots
         .into_iter()
         .zip(values)
-        .map(|((id, is_linear), values)| (id, if is_linear { transposed(values) } else { values }));
+        .map(|((id, is_transposed), values)| (id, if is_transposed { transposed(values) } else { values }));
     Ok(module.clone().map(&mut Replace { values: values.collect() }))
 }
 
@@ -173,8 +144,8 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
                 "is no parameter of the model that the module's config builds".into(),
             );
         };
-        if param.shape() != expected.shape() {
-            let (found, expected) = (param.shape(), expected.shape());
+        if param.shape != expected.shape {
+            let (found, expected) = (&param.shape, &expected.shape);
             return problem(
                 &param.key,
                 format!(
@@ -204,13 +175,13 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
 pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
     let mut tensors = Tensors::default();
     for param in params {
-        let (dtype, payload) = param.payload();
+        let (dtype, payload) = (param.payload)();
         let stored = stored_dtype(dtype).ok_or_else(|| Error::CheckpointDType {
             path: path.to_path_buf(),
             key: param.key.clone(),
             found: format!("{dtype:?}"),
         })?;
-        tensors.push(&param.key, stored, param.shape(), payload);
+        tensors.push(&param.key, stored, param.shape, payload);
     }
     Ok(tensors)
 }

@@ -10,7 +10,11 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use tempfile::TempDir;
+
+/// The file that every save replaces.
+pub(super) const MODEL_NAME: &str = "model.safetensors";
 
 /// The folder of a complete save.
 const SAVED: &str = ".burn_bert_saved";
@@ -98,6 +102,32 @@ pub(super) fn finish(dir: &Path) -> Result<()> {
         path: dir.into(),
         source,
     })
+}
+
+/// What `read` reads at `path`, a directory or a file of weights: config and weights of one save. It is read again if a
+/// save replaced the weights, as every save does, meanwhile.
+pub(crate) fn of_one_save<T>(path: &Path, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    let dir = if path.is_dir() { path } else { directory_of(path) };
+    let weights = dir.join(MODEL_NAME);
+    loop {
+        let before = version(&weights);
+        let found = read();
+        // Where a save has replaced the config, the weights follow here if they have not yet.
+        finish(dir)?;
+        if version(&weights) == before {
+            return found;
+        }
+    }
+}
+
+/// What tells a file from the one that replaces it; `None` if there is none.
+fn version(path: &Path) -> Option<(u64, u64, SystemTime)> {
+    let metadata = fs::metadata(path).ok()?;
+    #[cfg(unix)]
+    let id = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let id = 0;
+    Some((id, metadata.len(), metadata.modified().ok()?))
 }
 
 /// Moves everything in `from` into `to`. What is missing was moved by another process.
@@ -255,6 +285,34 @@ mod tests {
             finish(dir.path()).unwrap();
             assert_eq!(files(dir.path()), old.into_keys().map(|path| (path, "new".to_string())).collect());
             assert!(!saved.exists());
+        }
+    }
+
+    #[test]
+    fn files_that_are_replaced_while_they_are_read_are_read_again() {
+        // A save comes between the two files, and is complete, or killed when so many files were in their place.
+        for moved in 0..=3 {
+            let dir = tempfile::tempdir().unwrap();
+            let names = ["config.json", MODEL_NAME];
+            names.iter().for_each(|name| fs::write(dir.path().join(name), "old").unwrap());
+            let mut save = Some(written(dir.path(), &names));
+            let read = || {
+                let config = fs::read_to_string(dir.path().join(names[0]));
+                match save.take() {
+                    Some(save) if moved == 3 => save.commit()?,
+                    Some(save) => {
+                        let saved = dir.path().join(SAVED);
+                        fs::rename(kill(save), &saved).unwrap();
+                        for name in &names[..moved] {
+                            fs::rename(saved.join(name), dir.path().join(name)).unwrap();
+                        }
+                    }
+                    None => {}
+                }
+                Ok([config, fs::read_to_string(dir.path().join(names[1]))].map(io::Result::unwrap))
+            };
+            let found = of_one_save(dir.path(), read).unwrap();
+            assert_eq!(found, ["new"; 2], "after {moved}");
         }
     }
 

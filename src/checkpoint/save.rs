@@ -30,7 +30,7 @@ impl BertEmbeddings {
     ///
     /// New files are written into a hidden folder and flushed to disk. A save that fails or is killed before all are complete
     /// leaves the old ones. One that is killed later is finished by the next load or save of this crate in the directory; to
-    /// other programs old and new files may lie side by side until then. A `config.json` that would be the same is not replaced.
+    /// other programs old and new files may lie side by side until then. A load beside a save gives the old model or the new one. A `config.json` that would be the same is not replaced.
     ///
     /// # Errors
     ///

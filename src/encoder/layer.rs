@@ -8,6 +8,7 @@ use crate::embeddings::{LayerNorm, active_prob, check_dropout, dtype, is_quantiz
 use crate::error::{Error, Result};
 use crate::operator::dtype::computed_in;
 use crate::operator::functional::add_layer_norm;
+use crate::operator::recompute::recomputed;
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
@@ -56,6 +57,9 @@ impl BertLayer {
 
     /// The layer's output.
     ///
+    /// On a device with gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone, and
+    /// the backward computes the layer again, with the same dropout.
+    ///
     /// # Shapes
     ///
     /// - `rows`: [N, H], packed
@@ -65,6 +69,10 @@ impl BertLayer {
     ///
     /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
+        recomputed(self, rows, packing, Self::compute)
+    }
+
+    fn compute(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
         let context = self.attention.forward(rows.clone(), packing);
         let rows = self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm);
         let inner = linear_gelu_narrow(&self.intermediate, rows.clone());

@@ -141,8 +141,9 @@ impl Packing {
     }
 }
 
+/// Outside autodiff, so that they fit tensors with and without gradient checkpointing.
 fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
     let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
     let length = values.len();
-    Tensor::from_data(TensorData::new(values, [length]), device)
+    Tensor::from_data(TensorData::new(values, [length]), &device.clone().without_autodiff())
 }

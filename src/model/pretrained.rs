@@ -5,7 +5,9 @@ use super::config::BertModelConfig;
 use super::keys::{ModelKeys, family_keys};
 use super::report::LoadReport;
 use super::stored::{Part, Stored};
-use crate::checkpoint::{Checkpoint, Directory, Fields, agree, check_stored, filled, tensors, torch_name};
+use crate::checkpoint::{
+    Checkpoint, Directory, Fields, agree, check_stored, filled, of_one_save, tensors, torch_name,
+};
 use crate::embeddings::{PositionFill, VocabularyResize};
 use crate::error::{Error, Result};
 use burn::prelude::*;
@@ -55,9 +57,11 @@ pub trait PretrainedModel: Stored {
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load).
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
         let path = path.as_ref();
-        let fields = Fields::beside(path)?;
-        let config = Self::config_of(&fields)?;
-        let checkpoint = Checkpoint::open(path)?;
+        let (fields, config, checkpoint) = of_one_save(path, || {
+            let fields = Fields::beside(path)?;
+            let config = Self::config_of(&fields)?;
+            Ok((fields, config, Checkpoint::open(path)?))
+        })?;
         build(&config, &fields, checkpoint, device)
     }
 
@@ -74,8 +78,8 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let path = path.as_ref();
-        build(config, &Fields::beside(path)?, Checkpoint::open(path)?, device)
+        let (fields, checkpoint) = open(path.as_ref())?;
+        build(config, &fields, checkpoint, device)
     }
 
     /// Replaces the model's values by those of a checkpoint.
@@ -87,9 +91,7 @@ pub trait PretrainedModel: Stored {
     ///
     /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let path = path.as_ref();
-        let fields = Fields::beside(path)?;
-        let checkpoint = Checkpoint::open(path)?;
+        let (fields, checkpoint) = open(path.as_ref())?;
         let (model, report) = read(self, &fields, checkpoint)?;
         *self = model;
         Ok(report)
@@ -165,6 +167,11 @@ impl BertModelConfig {
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Self::from_fields(&Fields::at(path.as_ref())?)
     }
+}
+
+/// The config and the weights at a path.
+fn open(path: &Path) -> Result<(Fields, Checkpoint)> {
+    of_one_save(path, || Ok((Fields::beside(path)?, Checkpoint::open(path)?)))
 }
 
 /// A new model with the values of a checkpoint.

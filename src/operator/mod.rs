@@ -27,6 +27,7 @@ pub(crate) mod parallel;
 mod path;
 mod philox;
 pub(crate) mod precision;
+pub(crate) mod recompute;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 mod rows;

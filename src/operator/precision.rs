@@ -117,15 +117,7 @@ pub fn autocast<T>(precision: Precision, f: impl FnOnce() -> T) -> T {
 
 /// [`autocast`] with gradients in 16 bits stored times `scale`, a power of two.
 pub(crate) fn scaled_autocast<T>(precision: Precision, scale: f64, f: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Rounding>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CURRENT.set(self.0);
-        }
-    }
-    let rounding = precision.dtype().map(|dtype| Rounding { dtype, scale });
-    let _restore = Restore(CURRENT.replace(rounding));
-    f()
+    Rounding::take(precision.dtype().map(|dtype| Rounding { dtype, scale }), f)
 }
 
 /// How the operands of products are rounded.
@@ -151,6 +143,18 @@ impl Rounding {
     /// That of products that are called now, on this thread.
     pub(crate) fn current() -> Option<Self> {
         CURRENT.get()
+    }
+
+    /// Runs `f` with products rounded so, on this thread.
+    pub(crate) fn take<T>(rounding: Option<Self>, f: impl FnOnce() -> T) -> T {
+        struct Restore(Option<Rounding>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CURRENT.set(self.0);
+            }
+        }
+        let _restore = Restore(CURRENT.replace(rounding));
+        f()
     }
 
     /// # Panics

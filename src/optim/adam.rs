@@ -1,6 +1,7 @@
 //! Adam's arithmetic, for whole parameters and for rows of a table: on tensors, and on slices in the host's memory.
 
 use crate::error::{Error, Result};
+use crate::operator::dtype::computed_in;
 #[cfg(feature = "flex")]
 use crate::operator::flex::scalar::{Scalar, Wide};
 use burn::prelude::*;
@@ -98,29 +99,27 @@ impl Adam {
         }
     }
 
-    /// The running means with a gradient taken in.
-    pub(crate) fn follow<const D: usize>(&self, old: Moments<D>, gradient: Tensor<D>) -> Moments<D> {
+    /// Values and moments after a step, on tensors: 16-bit values are updated in f32, in which their moments are.
+    pub(crate) fn step<const D: usize>(
+        &self,
+        step: Step,
+        values: Tensor<D>,
+        moments: Moments<D>,
+        gradient: Tensor<D>,
+    ) -> (Tensor<D>, Moments<D>) {
+        let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
+        let gradient = gradient.cast(wide);
         let toward =
             |old: Tensor<D>, new: Tensor<D>, beta: f64| (new - old.clone()).mul_scalar(1.0 - beta) + old;
-        Moments {
-            mean: toward(old.mean, gradient.clone(), self.beta_1),
-            square: toward(old.square, gradient.square(), self.beta_2),
-        }
-    }
-
-    /// Values after a step along their running means, which took the step's gradient in.
-    pub(crate) fn descend<const D: usize>(
-        &self,
-        values: Tensor<D>,
-        step: Step,
-        moments: Moments<D>,
-    ) -> Tensor<D> {
+        let mean = toward(moments.mean, gradient.clone(), self.beta_1);
+        let square = toward(moments.square, gradient.square(), self.beta_2);
         let Coefficients { keep, root, size } = self.coefficients(step);
-        let root = moments.square.sqrt().mul_scalar(root).add_scalar(self.epsilon);
-        values.mul_scalar(keep) - moments.mean.div(root).mul_scalar(size)
+        let root = square.clone().sqrt().mul_scalar(root).add_scalar(self.epsilon);
+        let values = values.cast(wide).mul_scalar(keep) - mean.clone().div(root).mul_scalar(size);
+        (values.cast(narrow), Moments { mean, square })
     }
 
-    /// [`follow`](Self::follow) and [`descend`](Self::descend) in the host's memory, with gradients times `factor`.
+    /// [`step`](Self::step) in the host's memory, with gradients times `factor`.
     #[cfg(feature = "flex")]
     pub(crate) fn host_step<W: Wide>(&self, step: Step, factor: f64) -> HostStep<W> {
         let Coefficients { keep, root, size } = self.coefficients(step);

@@ -140,14 +140,8 @@ pub struct AdamW {
 }
 
 /// What gradients are multiplied with on their way into a step; clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SharedFactor(Arc<Mutex<Factor>>);
-
-impl Default for SharedFactor {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Factor::Host(1.0))))
-    }
-}
 
 impl SharedFactor {
     pub(super) fn set(&self, factor: Factor) {
@@ -258,15 +252,14 @@ fn adam<const D: usize>(
 ) -> (Tensor<D>, Moments<D>) {
     #[cfg(feature = "flex")]
     let (values, moments, gradient) = match factor {
-        Factor::Host(factor) => match host::adam(rule, step, *factor, Operands { values, moments, gradient })
-        {
-            Ok(done) => return done,
-            Err(Operands { values, moments, gradient }) => (values, moments, gradient),
-        },
+        Factor::Host(factor) => {
+            match host::adam(rule, step, *factor, Operands { values, moments, gradient, rows: None }) {
+                Ok(done) => return done,
+                Err(Operands { values, moments, gradient, .. }) => (values, moments, gradient),
+            }
+        }
         Factor::Device(_) => (values, moments, gradient),
     };
-    let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
-    let moments = rule.follow(moments, factor.apply(gradient.cast(wide)));
-    let values = rule.descend(values.cast(wide), step, moments.clone());
-    (values.cast(narrow), moments)
+    let wide = computed_in(values.dtype());
+    rule.step(step, values, moments, factor.apply(gradient.cast(wide)))
 }

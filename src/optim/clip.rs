@@ -47,47 +47,27 @@ pub fn clip_by_global_norm<M: Module>(
     gradients: &mut GradientsParams,
     max_norm: f64,
 ) -> Option<Tensor<1>> {
-    let clip = Clip::new(SumOfSquares::of(model, gradients), max_norm)?;
-    clip.factor.apply_to_all(model, gradients);
-    Some(clip.norm)
-}
-
-/// [`average_and_clip`] for gradients on several devices, each added up on its own device.
-#[cfg(feature = "train")]
-pub(crate) fn average_and_clip_on_all_devices<M: Module>(
-    model: &M,
-    gradients: burn::optim::MultiGradientsParams,
-    batches: Tensor<1>,
-    max_norm: f64,
-) -> burn::optim::MultiGradientsParams {
-    let mut added = AddUp { gradients, by_device: Vec::new() };
-    model.visit(&mut added);
-    let mut by_device = added.by_device;
-    let squares = match max_norm.is_finite() {
-        true => SumOfSquares::of_all(model, &mut by_device),
-        false => SumOfSquares::default(),
-    };
-    let factor = Factor::of_mean(squares, batches, max_norm);
-    for (gradients, _) in &mut by_device {
-        factor.apply_to_all(model, gradients);
-    }
-    burn::optim::MultiGradientsParams { grads: by_device }
+    let (norm, factor) = SumOfSquares::of(model, &mut [gradients]).clip(Factor::default(), max_norm);
+    factor.apply_to_all(model, gradients);
+    norm
 }
 
 /// Divides the gradients of a module, a sum over `batches` batches, `[1]`, by their number, and clips the mean as
-/// [`clip_by_global_norm`] does, in one pass; an infinite `max_norm` clips nothing.
+/// [`clip_by_global_norm`] does, in one pass; an infinite `max_norm` clips nothing. Each parameter's gradient is in one of
+/// the sets, which may lie on several devices.
 #[cfg(feature = "train")]
 pub(crate) fn average_and_clip<M: Module>(
     model: &M,
-    gradients: &mut GradientsParams,
+    sets: &mut [&mut GradientsParams],
     batches: Tensor<1>,
     max_norm: f64,
 ) {
-    let mut squares = SumOfSquares::default();
-    if max_norm.is_finite() {
-        squares.add_all(model, gradients);
-    }
-    Factor::of_mean(squares, batches, max_norm).apply_to_all(model, gradients);
+    let squares = match max_norm.is_finite() {
+        true => SumOfSquares::of(model, sets),
+        false => SumOfSquares::default(),
+    };
+    let (_, factor) = squares.clip(Factor::share(batches), max_norm);
+    sets.iter_mut().for_each(|gradients| factor.apply_to_all(model, gradients));
 }
 
 /// Adds up the squares of gradients, each on its own device.
@@ -105,18 +85,11 @@ struct HostSum {
 }
 
 impl SumOfSquares {
-    /// That of all gradients of a module; a parameter that several fields share counts once.
-    pub(crate) fn of<M: Module>(model: &M, gradients: &mut GradientsParams) -> Self {
+    /// That of all gradients of a module, which may lie on several devices; a parameter that several fields share counts
+    /// once.
+    pub(crate) fn of<M: Module>(model: &M, sets: &mut [&mut GradientsParams]) -> Self {
         let mut squares = Self::default();
-        squares.add_all(model, gradients);
-        squares
-    }
-
-    /// That of gradients on several devices.
-    #[cfg(feature = "train")]
-    pub(crate) fn of_all<M: Module>(model: &M, gradients: &mut [(GradientsParams, Device)]) -> Self {
-        let mut squares = Self::default();
-        gradients.iter_mut().for_each(|(gradients, _)| squares.add_all(model, gradients));
+        sets.iter_mut().for_each(|gradients| squares.add_all(model, gradients));
         squares
     }
 
@@ -151,6 +124,23 @@ impl SumOfSquares {
         gradient
     }
 
+    /// The norm of the gradients times `share`, `[1]`, and the factor that makes them their share, with a norm of at most
+    /// `max_norm`. Without any gradient there is no norm, and the factor is the share. Panics if `max_norm` is not above 0.
+    pub(crate) fn clip(self, share: Factor, max_norm: f64) -> (Option<Tensor<1>>, Factor) {
+        assert_max_norm(max_norm);
+        if let (Self { host: Some(HostSum { sum, device, dtype }), devices: None }, Factor::Host(share)) =
+            (&self, &share)
+        {
+            let norm = sum.sqrt() * share;
+            let factor = Factor::Host(clip(norm, max_norm) * share);
+            return (Some(Tensor::from_data(TensorData::from([norm]), (device, *dtype))), factor);
+        }
+        let Some(squares) = self.on_device() else { return (None, share) };
+        let norm = share.apply(squares.sqrt());
+        let clip = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
+        (Some(norm), Factor::Device(share.apply(clip)))
+    }
+
     /// The whole sum as a tensor, `[1]`; `None` without any gradient.
     fn on_device(mut self) -> Option<Tensor<1>> {
         if let Some(HostSum { sum, device, dtype }) = self.host.take() {
@@ -174,25 +164,6 @@ impl SumOfSquares {
     }
 }
 
-/// A norm, and the factor that brings it down to the largest one allowed.
-pub(crate) struct Clip {
-    pub(crate) norm: Tensor<1>,
-    pub(crate) factor: Factor,
-}
-
-impl Clip {
-    /// `None` without any gradient. Panics if `max_norm` is not above 0.
-    pub(crate) fn new(squares: SumOfSquares, max_norm: f64) -> Option<Self> {
-        assert_max_norm(max_norm);
-        if let SumOfSquares { host: Some(HostSum { sum, device, dtype }), devices: None } = &squares {
-            let norm = Tensor::from_data(TensorData::from([sum.sqrt()]), (device, *dtype));
-            return Some(Self { norm, factor: Factor::Host(clip(sum.sqrt(), max_norm)) });
-        }
-        let norm = squares.on_device()?.sqrt();
-        Some(Self { factor: Factor::Device(clip_on_device(norm.clone(), max_norm)), norm })
-    }
-}
-
 /// Below 0 every gradient would change its sign.
 pub(crate) fn assert_max_norm(max_norm: f64) {
     assert!(max_norm > 0.0, "max_norm is {max_norm}, but must be above 0");
@@ -202,10 +173,6 @@ pub(crate) fn assert_max_norm(max_norm: f64) {
 fn clip(norm: f64, max_norm: f64) -> f64 {
     let factor = max_norm / (norm + 1e-6);
     if factor > 1.0 { 1.0 } else { factor }
-}
-
-fn clip_on_device(norm: Tensor<1>, max_norm: f64) -> Tensor<1> {
-    norm.add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0)
 }
 
 /// The factor that gradients are multiplied by.
@@ -218,24 +185,21 @@ pub(crate) enum Factor {
     Device(Tensor<1>),
 }
 
+impl Default for Factor {
+    fn default() -> Self {
+        Self::Host(1.0)
+    }
+}
+
 impl Factor {
-    /// For gradients that are a sum over `batches` batches, `[1]`: makes them the mean, and clips that. `squares` are
-    /// those of the sum; without any nothing is clipped.
+    /// 1 / `batches`, a number `[1]`.
     #[cfg(feature = "train")]
-    fn of_mean(squares: SumOfSquares, batches: Tensor<1>, max_norm: f64) -> Self {
-        assert_max_norm(max_norm);
+    fn share(batches: Tensor<1>) -> Self {
         #[cfg(feature = "flex")]
-        if squares.devices.is_none() && host::is_on_host(&batches) {
-            let share = 1.0 / batches.into_scalar::<f64>();
-            let clip = squares.host.map_or(1.0, |host| clip(host.sum.sqrt() * share, max_norm));
-            return Self::Host(clip * share);
+        if host::is_on_host(&batches) {
+            return Self::Host(1.0 / batches.into_scalar::<f64>());
         }
-        let share = batches.recip();
-        let Some(squares) = squares.on_device() else { return Self::Device(share) };
-        let dtype: FloatDType = squares.dtype().into();
-        let share = share.to_device(&squares.device()).cast(dtype);
-        let norm = squares.sqrt() * share.clone();
-        Self::Device(clip_on_device(norm, max_norm) * share)
+        Self::Device(batches.recip())
     }
 
     /// One gradient times the factor.
@@ -296,7 +260,17 @@ impl<C: Change> ModuleVisitor for ForEach<'_, C> {
     }
 }
 
-/// Adds the gradients of each parameter up on one device, another one for another parameter.
+/// The gradients of each parameter added up on one device, another one for another parameter.
+#[cfg(feature = "train")]
+pub(crate) fn add_up<M: Module>(
+    model: &M,
+    gradients: burn::optim::MultiGradientsParams,
+) -> burn::optim::MultiGradientsParams {
+    let mut added = AddUp { gradients, by_device: Vec::new() };
+    model.visit(&mut added);
+    burn::optim::MultiGradientsParams { grads: added.by_device }
+}
+
 #[cfg(feature = "train")]
 struct AddUp {
     gradients: burn::optim::MultiGradientsParams,
@@ -359,13 +333,15 @@ mod tests {
     #[test]
     fn what_devices_add_up_is_clipped_as_what_the_host_adds_up() {
         let (model, mut gradients) = shared();
-        let clip = Clip::new(on_device(&[(300.0, DType::F32), (100.0, DType::F32)]), 1.0).unwrap();
-        assert_eq!((clip.norm.dtype(), clip.norm.into_scalar::<f32>()), (DType::F32, 20.0));
-        assert!(matches!(clip.factor, Factor::Device(_)));
-        clip.factor.apply_to_all(&model, &mut gradients);
+        let squares = on_device(&[(300.0, DType::F32), (100.0, DType::F32)]);
+        let (norm, factor) = squares.clip(Factor::default(), 1.0);
+        let norm = norm.unwrap();
+        assert_eq!((norm.dtype(), norm.into_scalar::<f32>()), (DType::F32, 20.0));
+        assert!(matches!(factor, Factor::Device(_)));
+        factor.apply_to_all(&model, &mut gradients);
         assert_clipped_to_one(&model, &gradients);
-        let small = Clip::new(on_device(&[(0.25, DType::F32)]), 1.0).unwrap();
-        small.factor.apply_to_all(&model, &mut gradients);
+        let (_, factor) = on_device(&[(0.25, DType::F32)]).clip(Factor::default(), 1.0);
+        factor.apply_to_all(&model, &mut gradients);
         assert_clipped_to_one(&model, &gradients);
     }
 
@@ -373,7 +349,7 @@ mod tests {
     fn squares_of_another_dtype_are_added_up_in_f64() {
         for dtypes in [[DType::F32, DType::F64], [DType::F64, DType::F32]] {
             let squares = on_device(&[(9.0, dtypes[0]), (16.0, dtypes[1])]);
-            let norm = Clip::new(squares, 1.0).unwrap().norm;
+            let norm = squares.clip(Factor::default(), 1.0).0.unwrap();
             assert_eq!((norm.dtype(), norm.into_scalar::<f64>()), (DType::F64, 5.0));
         }
     }
@@ -385,8 +361,31 @@ mod tests {
         let gradients =
             burn::optim::MultiGradientsParams { grads: vec![(gradients, Device::default().autodiff())] };
         let batches = Tensor::from_floats([2.0], &Device::default());
-        let clipped = average_and_clip_on_all_devices(&model, gradients, batches, 1.0);
-        assert_clipped_to_one(&model, &clipped.grads[0].0);
+        let mut added = add_up(&model, gradients);
+        average_and_clip(&model, &mut [&mut added.grads[0].0], batches, 1.0);
+        assert_clipped_to_one(&model, &added.grads[0].0);
+    }
+
+    #[test]
+    #[cfg(feature = "train")]
+    fn the_mean_is_clipped_alike_whatever_the_host_can_see() {
+        // ‖g‖ = 20 is 10 in the mean over two batches, and so the factor 1/20.
+        let on_host = || SumOfSquares {
+            host: Some(HostSum { sum: 400.0, device: Device::default(), dtype: DType::F32 }),
+            devices: None,
+        };
+        let batches = || Tensor::from_floats([0.5], &Device::default());
+        for (squares, share) in [
+            (on_host(), Factor::Host(0.5)),
+            (on_host(), Factor::Device(batches())),
+            (on_device(&[(400.0, DType::F32)]), Factor::Host(0.5)),
+            (on_device(&[(400.0, DType::F32)]), Factor::Device(batches())),
+        ] {
+            let (norm, factor) = squares.clip(share, 1.0);
+            assert_eq!(norm.unwrap().into_scalar::<f32>(), 10.0);
+            let factor = factor.apply(Tensor::<1>::ones([1], &Device::default()));
+            assert!((factor.into_scalar::<f32>() - 0.05).abs() < 1e-7);
+        }
     }
 
     #[test]
@@ -394,7 +393,7 @@ mod tests {
     fn a_shared_parameter_is_averaged_once() {
         let (model, mut gradients) = shared();
         let batches = Tensor::from_floats([4.0], &Device::default());
-        average_and_clip(&model, &mut gradients, batches, f64::INFINITY);
+        average_and_clip(&model, &mut [&mut gradients], batches, f64::INFINITY);
         let gradient = gradients.get::<2>(model.0.weight.id).unwrap();
         assert!(gradient.into_data().iter::<f32>().all(|value| value == 2.5));
     }

@@ -1,7 +1,7 @@
 //! AdamW that clips gradients by their global norm on their way into the step.
 
 use super::adamw::{AdamWConfig, SharedFactor, without_decay};
-use super::clip::{Clip, SumOfSquares, assert_max_norm};
+use super::clip::{Factor, SumOfSquares, assert_max_norm};
 use burn::module::{Module, ParamGroup};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, OptimizerRecord};
@@ -74,9 +74,9 @@ impl ClippedAdamW {
     ) -> (M, Option<Tensor<1>>) {
         let mut squares = SumOfSquares::default();
         squares.add_all(&model, &mut gradients);
-        let Some(clip) = Clip::new(squares, self.max_norm) else { return (model, None) };
-        self.factor.set(clip.factor);
-        (self.optimizer.step(learning_rate, model, gradients), Some(clip.norm))
+        let (norm, factor) = squares.clip(Factor::default(), self.max_norm);
+        self.factor.set(factor);
+        (self.optimizer.step(learning_rate, model, gradients), norm)
     }
 
     /// The state of all parameters, to be saved. It is the same as that of Burn's `AdamW`.

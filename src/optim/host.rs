@@ -24,25 +24,25 @@ pub(crate) fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
 }
 
 /// A tensor whose memory the host has taken temporarily.
-pub(crate) struct HostTensor {
+struct HostTensor {
     data: TensorData,
     device: Device,
 }
 
 impl HostTensor {
-    pub(crate) fn take<const D: usize>(tensor: Tensor<D>) -> Self {
+    fn take<const D: usize>(tensor: Tensor<D>) -> Self {
         Self { device: tensor.device(), data: tensor.into_data() }
     }
 
-    pub(crate) fn values<T: Scalar>(&self) -> Option<&[T]> {
+    fn values<T: Scalar>(&self) -> Option<&[T]> {
         self.data.as_slice().ok()
     }
 
-    pub(crate) fn values_mut<T: Scalar>(&mut self) -> Option<&mut [T]> {
+    fn values_mut<T: Scalar>(&mut self) -> Option<&mut [T]> {
         self.data.as_mut_slice().ok()
     }
 
-    pub(crate) fn into_tensor<const D: usize>(self) -> Tensor<D> {
+    fn into_tensor<const D: usize>(self) -> Tensor<D> {
         let dtype = self.data.dtype();
         Tensor::from_data(self.data, (&self.device, dtype))
     }
@@ -124,34 +124,63 @@ impl<T: Scalar> WithSimd for Scale<'_, T> {
 }
 
 /// What a step reads and changes.
-pub(super) struct Operands<const D: usize> {
-    pub(super) values: Tensor<D>,
+pub(crate) struct Operands<'a, const D: usize> {
+    pub(crate) values: Tensor<D>,
     /// In the dtype that the step is computed in.
-    pub(super) moments: Moments<D>,
-    pub(super) gradient: Tensor<D>,
+    pub(crate) moments: Moments<D>,
+    /// Of all values, or of these rows alone, which ascend; the others stay as they are.
+    pub(crate) gradient: Tensor<D>,
+    pub(crate) rows: Option<&'a [usize]>,
 }
 
 /// Values and moments after a step of Adam with gradients times `factor`.
 /// Gives the operands back unchanged if they are not all [on the host](is_on_host).
 #[expect(clippy::result_large_err, reason = "the operands go back as they came")]
-pub(super) fn adam<const D: usize>(
+pub(crate) fn adam<'a, const D: usize>(
     adam: &Adam,
     step: Step,
     factor: f64,
-    operands: Operands<D>,
-) -> Result<(Tensor<D>, Moments<D>), Operands<D>> {
-    let Operands { values, moments: Moments { mean, square }, gradient } = operands;
+    operands: Operands<'a, D>,
+) -> Result<(Tensor<D>, Moments<D>), Operands<'a, D>> {
+    let Operands { values, moments: Moments { mean, square }, gradient, rows } = operands;
     let dtype = values.dtype();
     if !is_on_host(&values) || gradient.dtype() != dtype || mean.dtype() != computed_in(dtype) {
-        return Err(Operands { values, moments: Moments { mean, square }, gradient });
+        return Err(Operands { values, moments: Moments { mean, square }, gradient, rows });
     }
+    let width = if rows.is_some() { values.dims()[D - 1] } else { PIECE };
     let [mut w, mut m, mut v, g] = [values, mean, square, gradient].map(HostTensor::take);
-    let done =
-        with_scalar!(Some(dtype), T => run::<T>(adam, step, factor, [&mut w, &mut m, &mut v], &g), None);
+    let pieces = Pieces { width, rows };
+    let done = with_scalar!(
+        Some(dtype),
+        T => run::<T>(adam, step, factor, pieces, [&mut w, &mut m, &mut v], &g),
+        None
+    );
     let (values, moments) = (w.into_tensor(), Moments { mean: m.into_tensor(), square: v.into_tensor() });
     match done {
         Some(()) => Ok((values, moments)),
-        None => Err(Operands { values, moments, gradient: g.into_tensor() }),
+        None => Err(Operands { values, moments, gradient: g.into_tensor(), rows }),
+    }
+}
+
+/// Pieces of some width, all or those with these numbers, which ascend.
+#[derive(Clone, Copy)]
+struct Pieces<'a> {
+    width: usize,
+    rows: Option<&'a [usize]>,
+}
+
+impl<'a> Pieces<'a> {
+    fn of<T>(self, values: &'a mut [T]) -> impl Iterator<Item = &'a mut [T]> {
+        let mut pieces = values.chunks_mut(self.width);
+        let mut rows = self.rows.map(|rows| rows.iter());
+        let mut passed = 0;
+        std::iter::from_fn(move || {
+            let Some(rows) = &mut rows else { return pieces.next() };
+            let row = *rows.next()?;
+            let piece = pieces.nth(row - passed);
+            passed = row + 1;
+            piece
+        })
     }
 }
 
@@ -159,15 +188,18 @@ fn run<T: Scalar>(
     adam: &Adam,
     step: Step,
     factor: f64,
+    pieces: Pieces,
     [w, m, v]: [&mut HostTensor; 3],
     g: &HostTensor,
 ) -> Option<()> {
     let (w, g) = (w.values_mut::<T>()?, g.values::<T>()?);
     let (m, v) = (m.values_mut()?, v.values_mut()?);
     let step = adam.host_step(step, factor);
-    let pieces = w.chunks_mut(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE)).zip(g.chunks(PIECE));
-    parallel::for_each(g.len(), pieces, |(((w, m), v), g)| {
-        Arch::new().dispatch(Piece { step, w, m, v, g });
+    let moments = pieces.of(m).zip(pieces.of(v));
+    let all = pieces.of(w).zip(moments).zip(g.chunks(pieces.width));
+    let mut all: Vec<_> = all.map(|((w, (m, v)), g)| Piece { step, w, m, v, g }).collect();
+    parallel::for_each(g.len(), all.chunks_mut(PIECE.div_ceil(pieces.width)), |pieces| {
+        Arch::new().dispatch(Run(pieces));
     });
     Some(())
 }
@@ -180,11 +212,15 @@ struct Piece<'a, T: Scalar> {
     g: &'a [T],
 }
 
-impl<T: Scalar> WithSimd for Piece<'_, T> {
+struct Run<'a, 'b, T: Scalar>(&'a mut [Piece<'b, T>]);
+
+impl<T: Scalar> WithSimd for Run<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        self.step.run(self.w, self.m, self.v, self.g);
+        for Piece { step, w, m, v, g } in self.0 {
+            step.run(w, m, v, g);
+        }
     }
 }

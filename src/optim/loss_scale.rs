@@ -70,7 +70,7 @@ impl LossScale {
     ///
     /// On other devices than the CPU, one number is read back.
     pub fn update<M: Module>(&mut self, model: &M, gradients: &mut GradientsParams) -> bool {
-        self.take_in(SumOfSquares::of(model, gradients))
+        self.take_in(SumOfSquares::of(model, &mut [gradients]))
     }
 
     /// [`update`](Self::update) by the sum of the gradients' squares.

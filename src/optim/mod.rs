@@ -18,16 +18,18 @@ mod host;
 mod layer_decay;
 mod loss_scale;
 mod schedule;
+mod trainable;
 
 pub(crate) use adam::{Adam, AdamKind, Moments, Step, check_learning_rate};
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
-pub(crate) use clip::{Clip, SumOfSquares};
+pub(crate) use clip::{Factor, SumOfSquares};
 #[cfg(feature = "train")]
-pub(crate) use clip::{assert_max_norm, average_and_clip, average_and_clip_on_all_devices};
+pub(crate) use clip::{add_up, assert_max_norm, average_and_clip};
 pub use clipped::ClippedAdamW;
 #[cfg(feature = "flex")]
-pub(crate) use host::{HostTensor, is_on_host};
+pub(crate) use host::{Operands, adam as adam_on_host};
 pub use layer_decay::{ScaledLr, layer_wise_decay};
 pub use loss_scale::LossScale;
 pub use schedule::linear_warmup_decay;
+pub use trainable::num_trainable_params;

@@ -3,8 +3,10 @@
 use super::workers::{Host, Workers};
 use crate::error::Error;
 use burn::prelude::*;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,7 +37,8 @@ impl Workers {
     /// Burn 0.22.1 reports the loss of a worker as a failed read of whatever tensor is read next, and waits forever for
     /// one that hangs. This asks every worker's process each second and every session every five, and returns when
     /// one is lost. The training then has five seconds to end by itself; its thread is abandoned after that, so the
-    /// caller should end the process soon.
+    /// caller should end the process soon. What threads of the process print when they panic is held back for as long:
+    /// after the loss of a worker it would hide the cause.
     ///
     /// # Errors
     ///
@@ -50,6 +53,7 @@ impl Workers {
         E: From<Error> + Send + 'static,
     {
         let longest_step = self.longest_step;
+        let mut panics = HeldPanics::new();
         let (events, news) = channel();
         let mut sessions = Vec::new();
         // Dropped at the end of the watch, which ends the threads that wait for it.
@@ -111,8 +115,12 @@ impl Workers {
             }
             if end.is_some() || process.is_some() || session.is_some() {
                 deadline = deadline.or(Some(Instant::now() + GRACE));
+            } else {
+                HeldPanics::print(GRACE);
             }
         }
+        panics.is_caused_by_loss = process.is_some() || session.is_some();
+        drop(panics);
         match (process.or(session), end) {
             (Some(error), _) => Err(error.into()),
             (None, Some(Ok(result))) => result,
@@ -135,4 +143,67 @@ fn question<T>(device: &Device, number: usize, address: &str, events: &Sender<Ev
     };
     let goes_on = matches!(event, Event::Answer(_));
     events.send(event).is_ok() && goes_on
+}
+
+/// The messages of panics during watches.
+static HELD: Mutex<Held> = Mutex::new(Held { watches: 0, messages: Vec::new() });
+
+struct Held {
+    watches: usize,
+    messages: Vec<(Instant, String)>,
+}
+
+impl Held {
+    fn lock() -> MutexGuard<'static, Self> {
+        HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Holds the messages of panics back while it lives, and prints them when it is dropped.
+struct HeldPanics {
+    /// Then nothing is printed.
+    is_caused_by_loss: bool,
+}
+
+impl HeldPanics {
+    fn new() -> Self {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let print = take_hook();
+            set_hook(Box::new(move |panic| {
+                let mut held = Held::lock();
+                if held.watches == 0 {
+                    drop(held);
+                    return print(panic);
+                }
+                let (thread, trace) = (thread::current(), Backtrace::capture());
+                let name = thread.name().unwrap_or("<unnamed>");
+                let trace = Some(trace).filter(|trace| trace.status() == BacktraceStatus::Captured);
+                let trace = trace.map_or(String::new(), |trace| format!("\n{trace}"));
+                held.messages.push((Instant::now(), format!("thread '{name}' {panic}{trace}")));
+            }));
+        });
+        Held::lock().watches += 1;
+        Self { is_caused_by_loss: false }
+    }
+
+    /// Prints the messages that are at least so old.
+    fn print(age: Duration) {
+        let (old, new) = std::mem::take(&mut Held::lock().messages)
+            .into_iter()
+            .partition(|(time, _): &(Instant, String)| time.elapsed() >= age);
+        Held::lock().messages = new;
+        old.iter().for_each(|(_, message)| eprintln!("\n{message}"));
+    }
+}
+
+impl Drop for HeldPanics {
+    fn drop(&mut self) {
+        Held::lock().watches -= 1;
+        if self.is_caused_by_loss {
+            Held::lock().messages.clear();
+        } else {
+            Self::print(Duration::ZERO);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::rows::TouchedRows;
 use super::table_gradient::{TableGradient, merge};
 use crate::embeddings::BertEmbeddings;
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::optim::{Clip, SumOfSquares};
+use crate::optim::{Factor, SumOfSquares};
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -102,10 +102,10 @@ impl RowGradients {
             table.rows = table.rows.take().map(|rows| squares.add(rows));
         }
         squares.add_all(model, gradients);
-        let clip = Clip::new(squares, max_norm)?;
-        *self = std::mem::take(self).map(|rows| clip.factor.apply(rows));
-        clip.factor.apply_to_all(model, gradients);
-        Some(clip.norm)
+        let (norm, factor) = squares.clip(Factor::default(), max_norm);
+        *self = std::mem::take(self).map(|rows| factor.apply(rows));
+        factor.apply_to_all(model, gradients);
+        norm
     }
 
     /// Those of the word table and of the position table.

@@ -63,12 +63,10 @@
 //! # Devices
 //!
 //! Every device. Rows are copied by `select` and written by `select_assign`, which works in place on every backend of
-//! Burn. On Flex, whose memory is the host's, f32 rows are updated by one pass over them, with the same results.
+//! Burn. On Flex, whose memory is the host's, Adam's rows are updated by one pass over them, with the same results.
 
 mod config;
 mod gradients;
-#[cfg(feature = "flex")]
-mod host;
 mod optimizer;
 mod record;
 mod rows;

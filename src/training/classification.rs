@@ -1,6 +1,7 @@
 //! The classifiers in Burn's trainer.
 
 use super::metrics::SpearmanInput;
+use super::step::{classified, trained};
 use crate::model::{
     BertForSequenceClassification, BertForTokenClassification, SequenceClassificationBatch,
     TokenClassificationBatch,
@@ -10,7 +11,7 @@ use burn::prelude::*;
 use burn::train::metric::{
     AccuracyInput, Adaptor, ConfusionStatsInput, HammingScoreInput, LossInput, TopKAccuracyInput,
 };
-use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, TrainOutput, TrainStep};
+use burn::train::{ClassificationOutput, ItemLazy};
 
 /// The output of a [`BertForSequenceClassification`] that metrics are computed from.
 ///
@@ -118,67 +119,27 @@ impl Adaptor<SpearmanInput> for SequenceClassificationItem {
     }
 }
 
-/// One batch forward and backward, for Burn's `Learner`.
-impl TrainStep for BertForSequenceClassification {
-    type Input = SequenceClassificationBatch;
-    type Output = SequenceClassificationItem;
+trained!(BertForSequenceClassification: SequenceClassificationBatch => SequenceClassificationItem);
 
-    fn step(&self, batch: SequenceClassificationBatch) -> TrainOutput<SequenceClassificationItem> {
-        let output = self.forward(&batch);
-        let item = SequenceClassificationItem::new(output.loss.clone(), output.logits, &batch);
-        TrainOutput::new(self, output.loss.backward(), item)
+impl BertForSequenceClassification {
+    fn outcome(&self, batch: &SequenceClassificationBatch) -> (Tensor<1>, SequenceClassificationItem) {
+        let output = self.forward(batch);
+        (output.loss.clone(), SequenceClassificationItem::new(output.loss, output.logits, batch))
     }
 }
 
-/// The loss and the scores of one batch.
-impl InferenceStep for BertForSequenceClassification {
-    type Input = SequenceClassificationBatch;
-    type Output = SequenceClassificationItem;
-
-    fn step(&self, batch: SequenceClassificationBatch) -> SequenceClassificationItem {
-        let output = self.forward(&batch);
-        SequenceClassificationItem::new(output.loss, output.logits, &batch)
-    }
-}
-
-/// One batch forward and backward, for Burn's `Learner`.
-///
-/// The output has a row for each token that has a label and serves `LossMetric`, `AccuracyMetric` and
-/// [`ConfusionMetric`](super::ConfusionMetric); a batch without such a token counts in none of them.
-impl TrainStep for BertForTokenClassification {
-    type Input = TokenClassificationBatch;
-    type Output = ClassificationOutput;
-
-    fn step(&self, batch: TokenClassificationBatch) -> TrainOutput<ClassificationOutput> {
-        let (loss, output) = self.classify(&batch);
-        TrainOutput::new(self, loss.backward(), output)
-    }
-}
-
-/// The loss and the scores of one batch.
-impl InferenceStep for BertForTokenClassification {
-    type Input = TokenClassificationBatch;
-    type Output = ClassificationOutput;
-
-    fn step(&self, batch: TokenClassificationBatch) -> ClassificationOutput {
-        self.classify(&batch).1
-    }
+trained! {
+    ///
+    /// The output has a row for each token that has a label and serves `LossMetric`, `AccuracyMetric` and
+    /// [`ConfusionMetric`](super::ConfusionMetric); a batch without such a token counts in none of them.
+    BertForTokenClassification: TokenClassificationBatch => ClassificationOutput
 }
 
 impl BertForTokenClassification {
-    /// The loss, and what the metrics are computed from.
-    fn classify(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
+    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
         let output = self.forward(batch);
         let [_, _, classes] = output.logits.dims();
-        let device = output.loss.device();
-        let metrics = match batch.labelled(output.logits) {
-            Some((logits, labels)) => ClassificationOutput::new(output.loss.clone(), logits, labels),
-            None => ClassificationOutput::new(
-                Tensor::zeros([0], &device),
-                Tensor::zeros([0, classes], &device),
-                Tensor::zeros([0], &device),
-            ),
-        };
+        let metrics = classified(&output.loss, batch.labelled(output.logits), classes);
         (output.loss, metrics)
     }
 }

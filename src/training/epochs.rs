@@ -164,6 +164,30 @@ impl<S: Source> DataLoader<S::Batch> for EpochLoader<S> {
     }
 }
 
+/// `DataLoader` for a type whose field `loader` is an [`EpochLoader`].
+macro_rules! epoch_loader {
+    ($loader:ty => $batch:ty $(, $generic:ident: $bound:path)?) => {
+        impl $(<$generic: $bound>)? burn::data::dataloader::DataLoader<$batch> for $loader {
+            fn iter<'a>(&'a self) -> Box<dyn burn::data::dataloader::DataLoaderIterator<$batch> + 'a> {
+                self.loader.iter()
+            }
+
+            fn num_items(&self) -> usize {
+                self.loader.num_items()
+            }
+
+            fn to_device(&self, device: &Device) -> Arc<dyn burn::data::dataloader::DataLoader<$batch>> {
+                self.loader.to_device(device)
+            }
+
+            fn slice(&self, start: usize, end: usize) -> Arc<dyn burn::data::dataloader::DataLoader<$batch>> {
+                self.loader.slice(start, end)
+            }
+        }
+    };
+}
+pub(super) use epoch_loader;
+
 /// One epoch.
 struct Batches<'a, S: Source> {
     loader: &'a EpochLoader<S>,

@@ -2,12 +2,11 @@
 
 use super::collator::MaskedLmCollator;
 use super::corpus::Corpus;
-use super::epochs::{EpochLoader, Source};
+use super::epochs::{EpochLoader, Source, epoch_loader};
 use super::example::MaskedLmExample;
 use super::seeds::draw;
 use crate::error::{Error, Result};
 use crate::model::MaskedLmBatch;
-use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
 use std::sync::Arc;
@@ -91,23 +90,7 @@ impl TrainingLoader {
     }
 }
 
-impl DataLoader<MaskedLmBatch> for TrainingLoader {
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<MaskedLmBatch> + 'a> {
-        self.loader.iter()
-    }
-
-    fn num_items(&self) -> usize {
-        self.loader.num_items()
-    }
-
-    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<MaskedLmBatch>> {
-        self.loader.to_device(device)
-    }
-
-    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<MaskedLmBatch>> {
-        self.loader.slice(start, end)
-    }
-}
+epoch_loader!(TrainingLoader => MaskedLmBatch);
 
 impl Source for TrainingSource {
     type Batch = MaskedLmBatch;
@@ -142,9 +125,13 @@ impl Source for TrainingSource {
 /// Batches for validation, with the same tokens masked every time; [`TrainingLoader`] has an example.
 #[derive(Clone, Debug)]
 pub struct ValidationLoader {
+    loader: EpochLoader<ValidationSource>,
+}
+
+#[derive(Debug)]
+struct ValidationSource {
     examples: Vec<MaskedLmExample>,
     collator: MaskedLmCollator,
-    device: Device,
     batch_size: usize,
     seed: u64,
 }
@@ -171,48 +158,46 @@ impl ValidationLoader {
                 problem: "is 0, but must be at least 1".into(),
             });
         }
-        Ok(Self { examples, collator, device: device.clone(), batch_size, seed })
+        let source = ValidationSource { examples, collator, batch_size, seed };
+        Ok(Self { loader: EpochLoader::new(source, device) })
     }
 }
 
-impl DataLoader<MaskedLmBatch> for ValidationLoader {
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<MaskedLmBatch> + 'a> {
-        Box::new(ValidationBatches { loader: self, done: 0 })
-    }
+epoch_loader!(ValidationLoader => MaskedLmBatch);
+
+impl Source for ValidationSource {
+    type Batch = MaskedLmBatch;
 
     fn num_items(&self) -> usize {
         self.examples.len()
     }
 
-    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<MaskedLmBatch>> {
-        Arc::new(Self { device: device.clone(), ..self.clone() })
+    fn batch_size(&self) -> usize {
+        self.batch_size
     }
 
-    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<MaskedLmBatch>> {
-        Arc::new(Self { examples: self.examples[start..end].to_vec(), ..self.clone() })
+    fn unit(&self) -> &'static str {
+        "windows"
     }
-}
 
-struct ValidationBatches<'a> {
-    loader: &'a ValidationLoader,
-    done: usize,
-}
-
-impl Iterator for ValidationBatches<'_> {
-    type Item = Result<MaskedLmBatch, DatasetError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let ValidationLoader { examples, collator, device, batch_size, seed } = self.loader;
-        let examples = examples[self.done..].chunks(*batch_size).next()?;
-        let seed = draw(*seed, self.done as u64);
-        self.done += examples.len();
-        Some(collate(collator, examples, seed, device).map_err(DatasetError::new))
+    /// Dropout is not on in validation.
+    fn seed(&self) -> Option<u64> {
+        None
     }
-}
 
-impl DataLoaderIterator<MaskedLmBatch> for ValidationBatches<'_> {
-    fn progress(&self) -> Progress {
-        Progress::new(self.done, self.loader.examples.len(), Some("windows".into()))
+    fn order(&self, _pass: usize) -> Vec<usize> {
+        (0..self.examples.len()).collect()
+    }
+
+    fn batch(
+        &self,
+        windows: &[usize],
+        _first: usize,
+        device: &Device,
+    ) -> Result<MaskedLmBatch, DatasetError> {
+        let examples: Vec<_> = windows.iter().map(|&window| self.examples[window].clone()).collect();
+        let seed = draw(self.seed, windows[0] as u64);
+        collate(&self.collator, &examples, seed, device).map_err(DatasetError::new)
     }
 }
 

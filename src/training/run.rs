@@ -95,7 +95,7 @@ impl Run {
         run.refuse_begun()?;
         // A start that was broken off leaves a lock.
         if !holds_only(&run.output, &[TRAINING])? || !holds_only(&run.folder, &[LOCK])? {
-            return Err(run.refused(&run.output, "is not empty; choose another output directory"));
+            return Err(Error::file(&run.output, "is not empty; choose another output directory"));
         }
         Ok(run)
     }
@@ -109,14 +109,14 @@ impl Run {
     pub fn resume(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         let Some(begun) = run.read_beginning()? else {
-            return Err(run.refused(&run.folder, "holds no run to resume; start a new one"));
+            return Err(Error::file(&run.folder, "holds no run to resume; start a new one"));
         };
         if begun.settings != run.settings {
             let problem = format!(
                 "holds a run with other settings: {}; resume it with these, or choose another output directory",
                 begun.settings
             );
-            return Err(run.refused(&run.folder, problem));
+            return Err(Error::file(&run.folder, problem));
         }
         let finished_epochs = run.last_checkpoint()?;
         Ok(Self { begun: Some(begun), finished_epochs, ..run })
@@ -161,7 +161,7 @@ impl Run {
     ///   holds the run or has changed it since it was opened;
     /// - [`Error::Io`].
     pub fn begin(&self, loss: f64, data: &[impl AsRef<Path>]) -> Result<()> {
-        let refused = |problem: String| Err(self.refused(&self.folder, problem));
+        let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if !loss.is_finite() {
             return refused(format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
@@ -192,7 +192,7 @@ impl Run {
 
     /// Refuses a resumed run that does not begin as it did.
     fn compare(&self, begun: &Beginning, loss: f64, sums: &[u64], data: &[impl AsRef<Path>]) -> Result<()> {
-        let refused = |problem: String| Err(self.refused(&self.folder, problem));
+        let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if self.last_checkpoint()? != self.finished_epochs {
             return refused("was continued by another process meanwhile; resume it again".into());
         }
@@ -296,17 +296,15 @@ impl Run {
         let [models, ..] = Checkpoints::all(&self.folder);
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
         let loaded = ModuleRecord::from_bytes(bytes).and_then(|record| model.try_load_record(record));
-        loaded.map_err(|error| self.refused(&models.path(epoch), format!("does not fit the model: {error}")))
-    }
-
-    fn refused(&self, path: &Path, problem: impl Into<String>) -> Error {
-        Error::File { path: path.to_path_buf(), problem: problem.into() }
+        loaded.map_err(|error| Error::file(&models.path(epoch), format!("does not fit the model: {error}")))
     }
 
     fn refuse_begun(&self) -> Result<()> {
         match self.read_beginning()? {
-            Some(_) => Err(self
-                .refused(&self.folder, "holds a run already; resume it, or choose another output directory")),
+            Some(_) => Err(Error::file(
+                &self.folder,
+                "holds a run already; resume it, or choose another output directory",
+            )),
             None => Ok(()),
         }
     }
@@ -333,7 +331,7 @@ impl Run {
         let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Err(self.refused(
+            Err(TryLockError::WouldBlock) => Err(Error::file(
                 &self.folder,
                 "is in use by another training; wait for it to end, or choose another output directory",
             )),

@@ -2,14 +2,13 @@
 
 use crate::error::Result;
 use crate::operator::functional::{Precision, autocast};
-use crate::optim::{LossScale, SumOfSquares, assert_max_norm};
-use crate::optim::{average_and_clip, average_and_clip_on_all_devices};
+use crate::optim::{LossScale, SumOfSquares, add_up, assert_max_norm, average_and_clip};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::train::{InferenceStep, TrainOutput, TrainStep};
+use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
 
 /// A model for Burn's `Learner`, with the gradients of accumulated batches averaged and clipped.
 ///
@@ -105,10 +104,10 @@ impl<M: Module> Training<M> {
         Some(LossScale::from_state(state.iter::<f64>()))
     }
 
-    /// Whether a step is to be taken: unless gradients in f16 overflowed. `finite` says so, from the sum of their squares.
-    fn accepts(&mut self, squares: impl FnOnce(&M) -> SumOfSquares) -> bool {
+    /// Whether a step is to be taken: unless gradients in f16 overflowed.
+    fn accepts(&mut self, sets: &mut [&mut GradientsParams]) -> bool {
         let Some(mut scale) = self.loss_scale() else { return true };
-        let accepted = scale.take_in(squares(&self.model));
+        let accepted = scale.take_in(SumOfSquares::of(&self.model, sets));
         self.loss_scale = self.loss_scale.take().map(|param| {
             param.map(|old| {
                 let options = (&old.device(), old.dtype());
@@ -146,11 +145,11 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         mut gradients: GradientsParams,
     ) -> Self {
         let batches = gradients.remove::<1>(self.batches.id).unwrap_or_else(|| self.one());
-        if !self.accepts(|model| SumOfSquares::of(model, &mut gradients)) {
-            return self;
+        if self.accepts(&mut [&mut gradients]) {
+            average_and_clip(&self.model, &mut [&mut gradients], batches, self.max_grad_norm);
+            return optimizer.step(rate, self, gradients);
         }
-        average_and_clip(&self.model, &mut gradients, batches, self.max_grad_norm);
-        optimizer.step(rate, self, gradients)
+        self
     }
 
     fn optimize_multi(
@@ -161,11 +160,13 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
     ) -> Self {
         let batches =
             gradients.remove::<1>(self.batches.id).map_or_else(|| self.one(), |(batches, _)| batches);
-        if !self.accepts(|model| SumOfSquares::of_all(model, &mut gradients.grads)) {
-            return self;
+        let mut gradients = add_up(&self.model, gradients);
+        let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
+        if self.accepts(&mut sets) {
+            average_and_clip(&self.model, &mut sets, batches, self.max_grad_norm);
+            return optimizer.step_multi(rate, self, gradients);
         }
-        let gradients = average_and_clip_on_all_devices(&self.model, gradients, batches, self.max_grad_norm);
-        optimizer.step_multi(rate, self, gradients)
+        self
     }
 }
 
@@ -175,5 +176,51 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
 
     fn step(&self, batch: M::Input) -> M::Output {
         autocast(self.precision, || InferenceStep::step(&self.model, batch))
+    }
+}
+
+/// `TrainStep` and `InferenceStep` of a model, from its method `outcome`, which gives the loss of a batch and what metrics
+/// are computed from.
+macro_rules! trained {
+    ($(#[$doc:meta])* $model:ty: $batch:ty => $output:ty) => {
+        /// One batch forward and backward, for Burn's `Learner`.
+        $(#[$doc])*
+        impl burn::train::TrainStep for $model {
+            type Input = $batch;
+            type Output = $output;
+
+            fn step(&self, batch: $batch) -> burn::train::TrainOutput<$output> {
+                let (loss, output) = self.outcome(&batch);
+                burn::train::TrainOutput::new(self, loss.backward(), output)
+            }
+        }
+
+        /// The loss and the scores of one batch, without dropout on the device that the validation loader is on.
+        impl burn::train::InferenceStep for $model {
+            type Input = $batch;
+            type Output = $output;
+
+            fn step(&self, batch: $batch) -> $output {
+                self.outcome(&batch).1
+            }
+        }
+    };
+}
+pub(super) use trained;
+
+/// Classes of `rows`: scores and labels. Without any it counts in no metric.
+pub(super) fn classified(
+    loss: &Tensor<1>,
+    rows: Option<(Tensor<2>, Tensor<1, Int>)>,
+    classes: usize,
+) -> ClassificationOutput {
+    let device = loss.device();
+    match rows {
+        Some((scores, labels)) => ClassificationOutput::new(loss.clone(), scores, labels),
+        None => ClassificationOutput::new(
+            Tensor::zeros([0], &device),
+            Tensor::zeros([0, classes], &device),
+            Tensor::zeros([0], &device),
+        ),
     }
 }

@@ -4,7 +4,16 @@ use crate::case::*;
 use crate::devices;
 use crate::reference::host;
 use burn::prelude::*;
-use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig};
+use burn::tensor::FloatDType;
+use burn_bert::model::{
+    BertForMaskedLmConfig, BertForSequenceClassificationConfig, BertForTokenClassificationConfig,
+    BertModelConfig, MaskedLmBatch, SequenceClassificationBatch, TokenClassificationBatch,
+};
+use burn_bert::{
+    BertEmbeddingsConfig, BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig,
+    cast_module,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const IDS: [[i32; 3]; 2] = [[1, 2, 3], [4, 5, 0]];
 
@@ -105,6 +114,36 @@ pub fn a_batch_on_another_device_is_an_error(case: &Case) {
     }
 }
 
+pub fn labels_of_an_input_that_was_replaced_by_one_elsewhere_are_refused(case: &Case) {
+    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
+    let bert = BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(8);
+    let device = &case.device;
+    let input = BertEmbeddingsInput::from_rows(&IDS, device).unwrap();
+    let mut sequences = SequenceClassificationBatch::single_label(input.clone(), None, &[1, 0]).unwrap();
+    let mut tokens = TokenClassificationBatch::new(input.clone(), None, &[[0, 1, 0]; 2]).unwrap();
+    let mut words = MaskedLmBatch::new(input.clone(), None, &[[0, 1]], &[3]).unwrap();
+    for other in devices::others(device) {
+        let there = input.clone().to_device(&other);
+        for batch_input in [&mut sequences.input, &mut tokens.input, &mut words.input] {
+            *batch_input = there.clone();
+        }
+        // The models are where the new input is, so that the labels alone are elsewhere.
+        let sequence = BertForSequenceClassificationConfig::new(bert.clone()).init(&other);
+        let token = BertForTokenClassificationConfig::new(bert.clone()).init(&other);
+        let masked_lm = BertForMaskedLmConfig::new(bert.clone()).init(&other);
+        for error in [
+            sequence.try_forward(&sequences).map(drop).unwrap_err(),
+            token.try_forward(&tokens).map(drop).unwrap_err(),
+            masked_lm.try_forward(&words).map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::DeviceMismatch { input: "labels", .. }), "{error}");
+        }
+    }
+}
+
 pub fn autodiff_makes_no_other_device(case: &Case) {
     for (ours, theirs) in [(case.device.clone(), case.autodiff()), (case.autodiff(), case.device.clone())] {
         let module = module(&config(), &ours);
@@ -146,7 +185,22 @@ pub fn forward_panics_with_the_same_words(case: &Case) {
     let module = module(&config(), &case.device);
     let input = BertEmbeddingsInput::from_rows(&[[99]], &case.device).unwrap();
     let error = module.try_forward(&input).unwrap_err().to_string();
-    let panic =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| module.forward(&input))).unwrap_err();
+    let panic = catch_unwind(AssertUnwindSafe(|| module.forward(&input))).unwrap_err();
     assert_eq!(panic.downcast_ref::<String>(), Some(&error));
+}
+
+pub fn a_dtype_that_the_device_does_not_compute_in_is_refused_by_name(case: &Case) {
+    for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
+        let module = module(&config(), &case.device);
+        let cast = || cast_module(module.clone(), dtype);
+        if case.device.supports_dtype(dtype) {
+            let input = BertEmbeddingsInput::from_rows(&IDS, &case.device).unwrap();
+            let output = host(cast().forward(&input));
+            assert!(output.iter().all(|value| value.is_finite()), "{dtype:?}: {output:?}");
+            continue;
+        }
+        let panic = catch_unwind(AssertUnwindSafe(cast)).expect_err("a module that nothing computes");
+        let message = panic.downcast_ref::<String>().expect("a message");
+        assert!(message.contains(&format!("does not compute in {dtype:?}")), "{message}");
+    }
 }

@@ -14,6 +14,8 @@ mod encoder_operators;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 mod operator;
+#[cfg(feature = "flex")]
+mod recomputation;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod sentences;
 #[cfg(all(feature = "tokenizers", feature = "train"))]

@@ -232,3 +232,16 @@ fn sentence_vectors_of_a_real_checkpoint_in_16_bits_are_those_of_f32() {
         assert!(largest < 1e-2, "{name}: {largest}");
     }
 }
+
+#[test]
+fn layers_that_the_backward_computes_again_are_rounded_again() {
+    let device = Device::default().autodiff();
+    for precision in [Precision::Bf16, Precision::F16] {
+        let run = |device: &Device| {
+            let model = BERT.load(FloatDType::F32, device);
+            let loss = compute(&model, &batch(&BERT, device), precision).loss;
+            gradients(&model, &GradientsParams::from_grads(loss.backward(), &model))
+        };
+        assert!(run(&device) == run(&device.clone().gradient_checkpointing()), "{precision}");
+    }
+}

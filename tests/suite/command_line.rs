@@ -4,7 +4,12 @@
 #[expect(dead_code, reason = "it prints, too")]
 mod values;
 
+#[path = "../../examples/swap_backend/trial.rs"]
+#[expect(dead_code, reason = "it also runs")]
+mod trial;
+
 use clap::{Arg, Command, Error};
+use trial::Size;
 use values::{count, not_negative};
 
 fn parse<T: Clone + Send + Sync + 'static>(arg: Arg, value: &str) -> Result<T, Error> {
@@ -24,5 +29,24 @@ fn numbers_that_overflow_or_mean_nothing_are_refused() {
     assert_eq!((real("0").unwrap(), real("1e-5").unwrap()), (0.0, 1e-5));
     for value in ["-1", "-1e-300", "nan", "inf", "1e400", "x"] {
         assert!(real(value).is_err(), "{value}");
+    }
+}
+
+#[test]
+fn sizes_that_fit_in_no_memory_are_refused_before_anything_is_made() {
+    let size = |vocab, hidden, batch, seq| Size { vocab, hidden, batch, seq }.check();
+    size(30522, 768, 8, 128).unwrap();
+    size(1 << 31, 1, 1, 1).unwrap();
+    size(1, 1 << 11, 1 << 10, 1 << 10).unwrap();
+    for (vocab, hidden, batch, seq) in [
+        (1_000_000_000_000_000, 768, 8, 128),
+        ((1 << 31) + 1, 1, 1, 1),
+        (1, 1 << 11, 1 << 10, (1 << 10) + 1),
+        (30522, usize::MAX, 8, 128),
+        (30522, 768, usize::MAX, usize::MAX),
+        (usize::MAX, 1, 1, 1),
+    ] {
+        let error = size(vocab, hidden, batch, seq).unwrap_err().to_string();
+        assert!(error.contains("are too many; at most 2147483648 values"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! What a save that was killed leaves, and edits of what one wrote.
 
 use crate::checkpoint_files::*;
+use burn::module::Param;
 use burn::prelude::*;
 use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
@@ -152,4 +153,26 @@ fn a_config_with_another_number_of_labels_is_refused() {
         matches!(&error, Error::CheckpointShape { found, expected, .. } if found[0] == 3 && expected[0] == 2),
         "{error}"
     );
+}
+
+#[test]
+fn a_load_beside_saves_has_config_and_weights_of_one_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    // γ says which ε belongs to the weights.
+    let save = |epsilon: f64| {
+        let mut module = tiny().with_layer_norm_eps(epsilon).init(&device());
+        module.layer_norm.gamma = Param::from_tensor(Tensor::full([tiny().hidden_size], epsilon, &device()));
+        module.save_pretrained(dir.path()).unwrap();
+    };
+    let agrees = |module: &BertEmbeddings| {
+        let gamma = values(&module.layer_norm.gamma)[0];
+        assert!((gamma / module.layer_norm.epsilon() - 1.0).abs() < 1e-6, "{gamma}");
+    };
+    save(1e-3);
+    std::thread::scope(|scope| {
+        let saves = scope.spawn(|| (0..60).for_each(|i| save([1e-5, 1e-3][i % 2])));
+        while !saves.is_finished() {
+            agrees(&BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap());
+        }
+    });
 }

@@ -476,3 +476,70 @@ fn a_file_that_does_not_fit_into_memory_is_refused() {
     fs::rename(&path, dir.path().join("vocab.txt")).unwrap();
     assert!(is_refused(&BertTokenizer::from_pretrained(dir.path()).unwrap_err()));
 }
+
+#[test]
+fn a_quote_that_is_not_closed_is_an_error_that_names_the_line_where_it_opened() {
+    for (content, line) in [
+        ("text,label\na,b\n\"c,d\ne,f\ng,h\n", 3),
+        ("text,label\n\"a\nb\",c\n\"d \"\" e,f\n", 4),
+        ("text,label\na,\"b", 2),
+        ("\"text,label\na,b\n", 1),
+    ] {
+        let (_dir, path) = file("a.csv", content);
+        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+        assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{content:?}: {error}");
+        assert!(error.to_string().contains("has a quote that is not closed"), "{error}");
+    }
+    // These quotes are closed, or are none.
+    let content = "text,label\n\"a \"\"b\"\"\",c\nd \"e,c\n\"f\"g\"h,c\n\"\",c\n";
+    let (_dir, path) = file("a.csv", content);
+    let texts = all(&LabelledTexts::open(&path, &TextColumns::default()).unwrap());
+    let texts: Vec<&str> = texts.iter().map(|(text, ..)| text.as_str()).collect();
+    assert_eq!(texts, ["a \"b\"", "d \"e", "fg\"h", ""]);
+}
+
+#[test]
+fn a_field_that_a_row_has_twice_is_named() {
+    let (_dir, path) = file(
+        "a.jsonl",
+        "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n",
+    );
+    let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+    assert!(matches!(&error, Error::Row { line: 2, .. }), "{error}");
+    assert!(error.to_string().contains("it has the field \"text\" twice"), "{error}");
+    let (_dir, path) = file("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": [1], \"tags\": [0]}\n");
+    let error = LabelledSentences::open(&path).unwrap_err();
+    assert!(error.to_string().contains("it has the field \"tags\" twice"), "{error}");
+}
+
+#[test]
+fn comments_of_columns_are_no_words() {
+    let words = |name: &str, content: &str| {
+        let (_dir, path) = file(name, content);
+        LabelledSentences::open(&path).map(|sentences| {
+            let found: Vec<_> = sentences.iter().map(|sentence| sentence.unwrap().tokens).collect();
+            (found, sentences.names().names().to_vec())
+        })
+    };
+    let (found, names) =
+        words("a.conll", "# id 3f\tdomain=en\nAda _ _ B\n# _ _ O\n\n# text = 5 a\nHi _ _ O\n").unwrap();
+    assert_eq!(found, [vec!["Ada", "#"], vec!["Hi"]]);
+    assert_eq!(names, ["B", "O"]);
+    // CoNLL-U: the words are the second column, the parts of speech the fourth.
+    let row = |id: &str, word: &str, tag: &str| format!("{id}\t{word}\tx\t{tag}\t_\t_\t0\troot\t_\t_\n");
+    let content = [
+        "# sent_id = 1\n# text = Vámonos al mar\n".to_string(),
+        row("1-2", "vámonos", "_"),
+        row("1", "vamos", "VERB"),
+        row("2", "nos", "PRON"),
+        row("2.1", "quizá", "ADV"),
+        row("3", "#", "SYM"),
+        "\n# sent_id = 2\n".to_string(),
+        row("1", "mar", "NOUN"),
+    ];
+    let (found, names) = words("a.conllu", &content.concat()).unwrap();
+    assert_eq!(found, [vec!["vamos", "nos", "#"], vec!["mar"]]);
+    assert_eq!(names, ["NOUN", "PRON", "SYM", "VERB"]);
+    let error = words("a.conllu", "# x\n1\tAda\tAda\n").unwrap_err();
+    assert!(matches!(&error, Error::Row { line: 2, .. }), "{error}");
+}

@@ -32,6 +32,7 @@ mod damaged_directory;
 mod encoder;
 #[cfg(feature = "checkpoint")]
 mod errors;
+mod extremes;
 mod family;
 mod fields;
 mod forward;

@@ -159,3 +159,23 @@ fn classes_may_be_far_apart() {
     assert!((matrix.macro_f1() - (1.0 + 2.0 / 3.0) / 3.0).abs() < 1e-12);
     assert!(matrix.matthews() > 0.0);
 }
+
+#[test]
+fn scores_that_are_no_number_predict_no_class() {
+    let device = Device::default();
+    let output = |scores: [[f32; 2]; 2]| {
+        let truth = Tensor::from_ints([0, 1], &device);
+        ClassificationOutput::new(Tensor::zeros([1], &device), Tensor::from_floats(scores, &device), truth)
+    };
+    for nan in [[[f32::NAN, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, f32::NAN]]] {
+        let mut metric = ConfusionMetric::macro_f1();
+        metric.update(&output([[1.0, 0.0], [0.0, 1.0]]).adapt(), &metadata()).unwrap();
+        assert_eq!(metric.final_value().current(), 1.0);
+        metric.update(&output(nan).adapt(), &metadata()).unwrap();
+        metric.update(&output([[1.0, 0.0], [0.0, 1.0]]).adapt(), &metadata()).unwrap();
+        assert!(metric.final_value().current().is_nan() && metric.value().unwrap().current().is_nan());
+        metric.clear();
+        metric.update(&output([[1.0, f32::NEG_INFINITY], [0.0, 1.0]]).adapt(), &metadata()).unwrap();
+        assert_eq!(metric.final_value().current(), 1.0);
+    }
+}

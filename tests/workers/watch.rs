@@ -8,6 +8,7 @@ use burn::optim::SgdConfig;
 use burn::prelude::*;
 use burn_bert::remote::WorkersConfig;
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -66,6 +67,38 @@ fn a_worker_that_dies_is_named_and_the_other_one_goes_on() {
 }
 
 #[test]
+fn a_client_that_lost_a_worker_prints_nothing_but_the_error() {
+    let _turn = turn();
+    let workers = [Worker::start(), Worker::start()];
+    let addresses = workers.each_ref().map(|worker| worker.address.clone());
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = client_of(&addresses, dir.path(), 100_000, Stdio::piped());
+    let _input = client.stdin.take(); // it ends with it
+    wait_for_epoch(dir.path(), 2);
+    workers[1].signal("KILL");
+    let output = within(LIMIT, move || client.wait_with_output().unwrap());
+    let printed = String::from_utf8(output.stderr).unwrap();
+    let error = format!("worker {} was lost during the training", addresses[1]);
+    assert!(printed.starts_with(&error) && printed.lines().count() == 1, "{printed}");
+}
+
+#[test]
+fn a_panic_of_a_training_is_printed_where_no_worker_is_lost() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let client = process("panicking_client").env("WORKERS", &worker.address).stderr(Stdio::piped()).output();
+    let printed = String::from_utf8(client.unwrap().stderr).unwrap();
+    assert!(printed.contains("panicked at") && printed.contains("a defect"), "{printed}");
+}
+
+#[test]
+#[ignore = "needs a test that starts it: it is the client's process"]
+fn panicking_client() {
+    let workers = WorkersConfig::new([std::env::var("WORKERS").unwrap()]).connect().unwrap();
+    let _ = workers.watch(|| -> Result<()> { panic!("a defect") });
+}
+
+#[test]
 fn a_worker_that_hangs_is_named_and_the_other_one_goes_on() {
     let _turn = turn();
     for lost in [0, 1] {
@@ -79,7 +112,10 @@ fn a_worker_that_dies_and_comes_back_is_another_one() {
     let _turn = turn();
     lose(1, |worker| {
         worker.signal("KILL");
-        // It takes the port again until the training has ended.
+        // It takes the port again, which the system frees when the process is gone, until the training has ended.
+        while TcpStream::connect(worker.authority()).is_ok() {
+            thread::sleep(Duration::from_millis(10));
+        }
         let again = Worker::start_with(worker.authority(), None);
         thread::spawn(move || {
             thread::sleep(PATIENCE);
@@ -94,7 +130,7 @@ fn a_client_that_dies_leaves_its_workers_for_the_next_one() {
     let workers = [Worker::start(), Worker::start()];
     let addresses = workers.each_ref().map(|worker| worker.address.clone());
     let dir = tempfile::tempdir().unwrap();
-    let mut client = client_of(&addresses, dir.path(), 100_000);
+    let mut client = client_of(&addresses, dir.path(), 100_000, Stdio::inherit());
     wait_for_epoch(dir.path(), 2);
     signal_to(client.id(), "KILL");
     client.wait().unwrap();
@@ -141,12 +177,13 @@ fn a_worker_that_came_back_serves_the_next_client() {
 }
 
 /// A process that trains, to be killed.
-fn client_of(addresses: &[String], dir: &Path, epochs: usize) -> Child {
+fn client_of(addresses: &[String], dir: &Path, epochs: usize, stderr: Stdio) -> Child {
     process("client")
         .env("WORKERS", addresses.join(","))
         .env("DIR", dir)
         .env("EPOCHS", epochs.to_string())
         .stdout(Stdio::null())
+        .stderr(stderr)
         .spawn()
         .unwrap()
 }
@@ -163,7 +200,11 @@ fn process(test: &str) -> Command {
 fn client() {
     end_with_the_test();
     let [addresses, dir, epochs] = ["WORKERS", "DIR", "EPOCHS"].map(|name| std::env::var(name).unwrap());
-    train_on(addresses.split(',').map(String::from).collect(), dir.into(), epochs.parse().unwrap()).unwrap();
+    let addresses = addresses.split(',').map(String::from).collect();
+    if let Err(error) = train_on(addresses, dir.into(), epochs.parse().unwrap()) {
+        eprintln!("{error:#}");
+        std::process::exit(1); // its thread is abandoned
+    }
 }
 
 /// What the transferring client prints when the workers have been told of the transfer.

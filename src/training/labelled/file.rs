@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::regular_file;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The text of a file, and what is read of its rows.
@@ -29,7 +31,7 @@ impl LabelledFile {
         let lines = self.lines().filter(|(_, text)| !text.trim().is_empty());
         let rows = lines.map(|(line, text)| {
             let object = serde_json::from_str(text).map_err(|error| format!("is not a JSON object: {error}"));
-            object.and_then(|object| row(&object)).map_err(|problem| self.bad_row(line, problem))
+            object.and_then(|Object(fields)| row(&fields)).map_err(|problem| self.bad_row(line, problem))
         });
         rows.collect()
     }
@@ -45,6 +47,36 @@ impl LabelledFile {
     /// A row that cannot be used.
     pub(super) fn bad_row(&self, line: u64, problem: String) -> Error {
         Error::Row { path: self.path.clone(), line, problem }
+    }
+}
+
+/// The fields of a JSON object, of which each is there once: of two, nothing says which is meant.
+struct Object(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Object, A::Error> {
+                let mut fields = Map::new();
+                while let Some((name, value)) = entries.next_entry::<String, Value>()? {
+                    if fields.contains_key(&name) {
+                        return Err(A::Error::custom(format_args!("it has the field {name:?} twice")));
+                    }
+                    fields.insert(name, value);
+                }
+                Ok(Object(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
     }
 }
 

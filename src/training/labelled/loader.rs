@@ -1,9 +1,8 @@
 //! Batches of labelled data for Burn's trainer.
 
-use super::super::epochs::{EpochLoader, Source};
+use super::super::epochs::{EpochLoader, Source, epoch_loader};
 use super::batcher::TryBatcher;
 use crate::error::{Error, Result};
-use burn::data::dataloader::{DataLoader, DataLoaderIterator};
 use burn::data::dataset::{Dataset, DatasetError};
 use burn::prelude::*;
 use rand::SeedableRng;
@@ -130,23 +129,7 @@ impl<B: TryBatcher> fmt::Debug for LabelledLoader<B> {
     }
 }
 
-impl<B: TryBatcher> DataLoader<B::Batch> for LabelledLoader<B> {
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B::Batch> + 'a> {
-        self.loader.iter()
-    }
-
-    fn num_items(&self) -> usize {
-        self.loader.num_items()
-    }
-
-    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B::Batch>> {
-        self.loader.to_device(device)
-    }
-
-    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B::Batch>> {
-        self.loader.slice(start, end)
-    }
-}
+epoch_loader!(LabelledLoader<B> => B::Batch, B: TryBatcher);
 
 impl<B: TryBatcher> Source for LabelledSource<B> {
     type Batch = B::Batch;

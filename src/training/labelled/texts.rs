@@ -233,6 +233,14 @@ impl TextColumns {
             };
             file.bad_row(line(error.position()), problem)
         };
+        if delimiter == b','
+            && let Some(place) = unclosed_quote(&file.text)
+        {
+            let line = 1 + file.text[..place].matches('\n').count() as u64;
+            let problem =
+                "has a quote that is not closed; close it, or double a quote that is part of a quoted field";
+            return Err(file.bad_row(line, problem.into()));
+        }
         let header = if self.has_header { Some(reader.headers().map_err(refused)?.clone()) } else { None };
         let place = |column: &Column| column.place(header.as_ref(), &file.path);
         let (text, label) = (place(&self.text)?, place(&self.label)?);
@@ -267,6 +275,21 @@ impl TextColumns {
             Ok(LabelledText { text: string(text)?, pair: pair.map(string).transpose()?, label })
         })
     }
+}
+
+/// Where a quoted field begins that goes on to the end of a comma-separated file.
+fn unclosed_quote(text: &str) -> Option<usize> {
+    let (mut open, mut begins) = (None, true);
+    let mut bytes = text.bytes().enumerate().peekable();
+    while let Some((place, byte)) = bytes.next() {
+        match open {
+            Some(_) if byte == b'"' && bytes.next_if(|&(_, next)| next == b'"').is_none() => open = None,
+            None if byte == b'"' && begins => open = Some(place),
+            _ => {}
+        }
+        begins = open.is_none() && matches!(byte, b',' | b'\n' | b'\r');
+    }
+    open
 }
 
 impl Column {

@@ -24,9 +24,11 @@ pub struct LabelledTokens {
 ///
 /// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or
 ///   ids;
+/// - `.conllu`: CoNLL-U, of which the words are the second column and the tags the fourth, the universal parts of speech;
+///   comments, ranges of words (`1-2`) and empty nodes (`1.1`) are skipped;
 /// - any other: CoNLL's columns, one word per line with its tag in the last column, sentences separated by blank lines;
 ///   lines that start with `-DOCSTART-` are skipped. Columns are separated by tabs in a line that has one, and else by
-///   spaces.
+///   spaces. A line that starts with `#` is a comment unless it has as many columns as the first line that does not.
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
@@ -73,9 +75,10 @@ impl LabelledSentences {
     fn read(path: &Path, names: Option<&LabelNames>) -> Result<Self> {
         let file = LabelledFile::read(path)?;
         let mut classes = Classes::new(names);
-        let sentences = match is_json(&extension(path)) {
-            true => of_json(&file, &mut classes),
-            false => of_columns(&file, &mut classes),
+        let sentences = match extension(path).as_str() {
+            "conllu" => of_columns(&file, &mut classes, true),
+            other if is_json(other) => of_json(&file, &mut classes),
+            _ => of_columns(&file, &mut classes, false),
         };
         let mut sentences = file.not_empty(sentences?)?;
         let (names, ids) = classes.finish();
@@ -129,27 +132,42 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
     })
 }
 
-fn of_columns(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
+/// The sentences of CoNLL's columns, or of CoNLL-U's.
+fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
+    let usual = file.lines().find(|(_, text)| !text.starts_with('#') && !is_break(text));
+    let usual = usual.map_or(0, |(_, text)| columns(text).len());
     let mut sentences = Vec::new();
     let mut sentence = LabelledTokens::default();
     for (line, text) in file.lines() {
-        if text.trim_ascii().is_empty() || text.starts_with("-DOCSTART-") {
+        if is_break(text) {
             sentences.push(std::mem::take(&mut sentence));
             continue;
         }
-        // Other white space, such as U+00A0, is part of a word; a space is too where tabs separate the columns.
-        let separator = if text.contains('\t') { '\t' } else { ' ' };
-        let columns = text.split(separator).filter(|column| separator == '\t' || !column.is_empty());
-        let columns: Vec<&str> = columns.collect();
-        let tag = match columns[..] {
-            [_, .., tag] => classes.id(tag, false),
-            _ => Err(format!("has the word {text:?}, but no tag")),
+        let columns = columns(text);
+        let (word, tag) = match columns[..] {
+            _ if text.starts_with('#') && (is_conll_u || columns.len() != usual) => continue,
+            [id, ..] if is_conll_u && id.contains(['-', '.']) => continue,
+            [_, word, _, tag, ..] if is_conll_u => (word, Ok(tag)),
+            [word, .., tag] if !is_conll_u => (word, Ok(tag)),
+            _ => ("", Err(format!("has the word {text:?}, but no tag"))),
         };
-        let tag = tag.and_then(|tag| if columns[0].is_empty() { Err("has no word".into()) } else { Ok(tag) });
+        let tag = tag.and_then(|tag| classes.id(tag, false));
+        let tag = tag.and_then(|tag| if word.is_empty() { Err("has no word".into()) } else { Ok(tag) });
         sentence.tags.push(tag.map_err(|problem| file.bad_row(line, problem))?);
-        sentence.tokens.push(columns[0].to_string());
+        sentence.tokens.push(word.to_string());
     }
     sentences.push(sentence);
     sentences.retain(|sentence| !sentence.tokens.is_empty());
     Ok(sentences)
+}
+
+/// Whether a line separates sentences.
+fn is_break(line: &str) -> bool {
+    line.trim_ascii().is_empty() || line.starts_with("-DOCSTART-")
+}
+
+/// The columns of a line. Other white space, such as U+00A0, is part of a word; a space is too where tabs separate.
+fn columns(line: &str) -> Vec<&str> {
+    let separator = if line.contains('\t') { '\t' } else { ' ' };
+    line.split(separator).filter(|column| separator == '\t' || !column.is_empty()).collect()
 }

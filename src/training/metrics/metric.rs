@@ -14,7 +14,7 @@ use std::sync::Arc;
 ///
 /// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with one class per sequence, and for
 /// Burn's `ClassificationOutput`. Burn's own `FBetaScoreMetric` is NaN as soon as a class is neither present nor
-/// predicted; this metric follows scikit-learn.
+/// predicted; this metric follows scikit-learn. It is NaN for an epoch with a score that is NaN, which predicts no class.
 ///
 /// ```
 /// use burn::train::metric::{AccuracyMetric, LossMetric};
@@ -34,6 +34,7 @@ pub struct ConfusionMetric {
     name: MetricName,
     score: Arc<dyn Fn(&ConfusionMatrix) -> f64 + Send + Sync>,
     matrix: ConfusionMatrix,
+    has_nan: bool,
 }
 
 impl ConfusionMetric {
@@ -53,12 +54,17 @@ impl ConfusionMetric {
     }
 
     fn new(name: &str, score: impl Fn(&ConfusionMatrix) -> f64 + Send + Sync + 'static) -> Self {
-        Self { name: Arc::new(name.to_string()), score: Arc::new(score), matrix: ConfusionMatrix::default() }
+        let (name, score) = (Arc::new(name.to_string()), Arc::new(score));
+        Self { name, score, matrix: ConfusionMatrix::default(), has_nan: false }
+    }
+
+    fn current(&self) -> f64 {
+        if self.has_nan { f64::NAN } else { (self.score)(&self.matrix) }
     }
 
     fn entry(&self) -> NumericEntry {
         let count = self.matrix.total() as usize;
-        NumericEntry::Aggregated { aggregated_value: (self.score)(&self.matrix), count }
+        NumericEntry::Aggregated { aggregated_value: self.current(), count }
     }
 }
 
@@ -79,6 +85,8 @@ impl Metric for ConfusionMetric {
         _metadata: &MetricMetadata,
     ) -> Result<SerializedEntry, TensorReadError> {
         if input.predictions.dims()[0] > 0 {
+            let nan = input.predictions.clone().is_nan().any().try_into_data()?;
+            self.has_nan |= nan.iter::<bool>().any(|nan| nan);
             let classes = |scores: Tensor<2>| scores.argmax(1).try_into_data();
             let predicted = classes(input.predictions.clone())?;
             let truth = classes(input.targets.clone().float())?;
@@ -94,7 +102,7 @@ impl Metric for ConfusionMetric {
     }
 
     fn clear(&mut self) {
-        self.matrix = ConfusionMatrix::default();
+        (self.matrix, self.has_nan) = (ConfusionMatrix::default(), false);
     }
 }
 
@@ -108,7 +116,7 @@ impl Numeric for ConfusionMetric {
     }
 
     fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final((self.score)(&self.matrix))
+        NumericEntry::Final(self.current())
     }
 }
 

@@ -84,6 +84,13 @@ pub fn rows() -> Vec<Row> {
         ),
         row(
             "Row",
+            |dir| refused(dir, "a.csv", "text,label\n\"a,b\nc,d\n", &TextColumns::default()),
+            "DIR/a.csv, line 2: the row has a quote that is not closed; close it, or double a quote that is part of a \
+             quoted field",
+            "",
+        ),
+        row(
+            "Row",
             |dir| refused(dir, "a.csv", "text,label\na\n", &TextColumns::default()),
             "DIR/a.csv, line 2: the row has 1 field, but the first row has 2",
             "",
