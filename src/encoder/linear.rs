@@ -1,7 +1,8 @@
 //! Burn's linear layers on this crate's operators: adapters and quantised weights included, in the precision of autocast.
 
 use crate::embeddings::dtype;
-use crate::operator::functional::{self, bias_gelu};
+use crate::operator::Activation;
+use crate::operator::functional::{self, bias_activation};
 use crate::operator::precision::Rounding;
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -22,22 +23,22 @@ pub(super) fn product(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
     functional::linear(x, layer.weight.val(), None)
 }
 
-/// `GELU(x·W + b)`, exact in value and gradient.
-pub(crate) fn linear_gelu(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+/// `f(x·W + b)`, exact in value and gradient.
+pub(crate) fn linear_activation(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
     let product = product(layer, x);
     let bias = bias(layer).unwrap_or_else(|| zeros(&product));
-    bias_gelu(product, bias)
+    bias_activation(product, bias, activation)
 }
 
-/// [`linear_gelu`] with an output in 16 bits in autocast.
-pub(super) fn linear_gelu_narrow(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+/// [`linear_activation`] with an output in 16 bits in autocast.
+pub(super) fn linear_activation_narrow(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
     if Rounding::current().is_none() || dtype(&layer.weight) != DType::F32 {
-        return linear_gelu(layer, x);
+        return linear_activation(layer, x, activation);
     }
-    // The bias is f32, what GELU reads is not.
+    // The bias is f32, what the activation reads is not.
     let sum = linear_narrow(layer, x);
     let zeros = zeros(&sum);
-    bias_gelu(sum, zeros)
+    bias_activation(sum, zeros, activation)
 }
 
 fn bias(layer: &Linear) -> Option<Tensor<1>> {

@@ -5,6 +5,7 @@
 //! [`functional`](crate::functional).
 
 mod attention;
+mod attention_bias;
 mod config;
 mod layer;
 mod linear;
@@ -12,10 +13,12 @@ mod packing;
 mod relative;
 mod stack;
 
+pub use crate::operator::Activation;
 pub use attention::BertSelfAttention;
+pub use attention_bias::RelativeAttentionBias;
 pub use config::BertEncoderConfig;
 pub use layer::BertLayer;
-pub(crate) use linear::{linear, linear_gelu};
+pub(crate) use linear::{linear, linear_activation};
 pub use packing::Packing;
 pub use relative::RelativePositions;
 pub use stack::{BertEncoder, BertEncoderOutput, PackedHidden};

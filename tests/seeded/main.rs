@@ -7,6 +7,8 @@ mod devices;
 mod tolerance;
 
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod answers;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod classifiers;
 mod dropout;
 #[cfg(feature = "flex")]
