@@ -3,6 +3,7 @@
 use super::attention_bias::RelativeAttentionBias;
 use super::config::BertEncoderConfig;
 use super::layer::{BertLayer, check_linear};
+use super::linear::linear;
 use super::packing::Packing;
 use crate::embeddings::{PaddingMask, check_epsilon};
 use crate::error::{Error, Result};
