@@ -49,7 +49,6 @@ fn nothing_holds_more_than_it_must() {
     embedding_holds_less_than_one_more_output();
     cross_entropy_holds_one_matrix_beside_the_scores();
     encoder_operators_hold_less_than_their_references();
-    adamw_changes_parameters_and_moments_in_place();
     a_model_in_bf16_takes_half_the_memory();
     mixed_precision_keeps_less_for_the_backward();
     adamw_copies_no_parameter_that_a_learner_holds();
