@@ -166,7 +166,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let config = BertForSequenceClassificationConfig::new(bert).with_id2label(names.names().to_vec());
     let autodiff = device.clone().autodiff();
     let (model, report) =
-        BertForSequenceClassification::from_pretrained_with(&config, &args.checkpoint, &autodiff)?;
+        BertForSequenceClassification::from_pretrained_with_new_head(&config, &args.checkpoint, &autodiff)?;
     print_line(&report);
     let model = select_trained(model, settings);
 

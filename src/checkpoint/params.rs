@@ -88,6 +88,11 @@ impl<'a> StoredParam<'a> {
         };
         Self::vector(key, bias)
     }
+
+    /// Whether the checkpoint has the key, but not with the parameter's shape.
+    pub(crate) fn is_of_other_shape(&self, checkpoint: &mut Checkpoint) -> bool {
+        checkpoint.entry(&self.key).is_ok_and(|(entry, _)| entry.shape != self.shape)
+    }
 }
 
 /// The module with the listed parameters' values replaced by those of a checkpoint.

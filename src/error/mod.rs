@@ -288,7 +288,8 @@ pub enum Error {
 
     /// A tensor of a checkpoint does not have the parameter's shape.
     #[error(
-        "{}: {key} has shape {found:?}, but the module expects {expected:?}; does the config belong to these weights?",
+        "{}: {key} has shape {found:?}, but the module expects {expected:?}; does the config belong to these weights? \
+         A model's from_pretrained_with_new_head leaves out a head of another size",
         path.display()
     )]
     CheckpointShape {

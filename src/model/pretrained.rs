@@ -63,7 +63,7 @@ pub trait PretrainedModel: Stored {
             let config = Self::config_of(&fields)?;
             Ok((fields, config, Checkpoint::open(path)?))
         })?;
-        build(&config, &fields, checkpoint, device)
+        build(&config, &fields, checkpoint, device, &Misfit::Refused)
     }
 
     /// Reads a checkpoint with another config, for example with other dropout.
@@ -80,7 +80,25 @@ pub trait PretrainedModel: Stored {
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
         let (fields, checkpoint) = open(path.as_ref())?;
-        build(config, &fields, checkpoint, device)
+        build(config, &fields, checkpoint, device, &Misfit::Refused)
+    }
+
+    /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
+    /// initialised: to train a classifier on from one of other labels.
+    ///
+    /// Its keys are in the report as missing and as unused. transformers: `ignore_mismatched_sizes=True`, which leaves out
+    /// single tensors of embeddings and encoder too.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_pretrained_with`](Self::from_pretrained_with), but for the shapes of the head.
+    fn from_pretrained_with_new_head(
+        config: &Self::Config,
+        path: impl AsRef<Path>,
+        device: &Device,
+    ) -> Result<(Self, LoadReport)> {
+        let (fields, checkpoint) = open(path.as_ref())?;
+        build(config, &fields, checkpoint, device, &Misfit::NewlyInitialised)
     }
 
     /// Replaces the model's values by those of a checkpoint.
@@ -93,7 +111,7 @@ pub trait PretrainedModel: Stored {
     /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         let (fields, checkpoint) = open(path.as_ref())?;
-        let (model, report) = read(self, &fields, checkpoint)?;
+        let (model, report) = read(self, &fields, checkpoint, &Misfit::Refused)?;
         *self = model;
         Ok(report)
     }
@@ -175,21 +193,33 @@ fn open(path: &Path) -> Result<(Fields, Checkpoint)> {
     of_one_save(path, || Ok((Fields::beside(path)?, Checkpoint::open(path)?)))
 }
 
+/// What becomes of a head that the checkpoint has in another size.
+enum Misfit {
+    Refused,
+    NewlyInitialised,
+}
+
 /// A new model with the values of a checkpoint.
 fn build<M: Stored>(
     config: &M::Config,
     fields: &Fields,
     checkpoint: Checkpoint,
     device: &Device,
+    misfit: &Misfit,
 ) -> Result<(M, LoadReport)> {
     let bert = M::bert_config(config);
     let family = family_keys(bert.embeddings.family, fields.path())?;
     ModelKeys::locate(&checkpoint, family)?.check_depth(&checkpoint, bert)?;
-    read(&M::build(config, device)?, fields, checkpoint)
+    read(&M::build(config, device)?, fields, checkpoint, misfit)
 }
 
 /// `model` with the values of a checkpoint.
-fn read<M: Stored>(model: &M, fields: &Fields, mut checkpoint: Checkpoint) -> Result<(M, LoadReport)> {
+fn read<M: Stored>(
+    model: &M,
+    fields: &Fields,
+    mut checkpoint: Checkpoint,
+    misfit: &Misfit,
+) -> Result<(M, LoadReport)> {
     let embeddings = &model.bert().embeddings.config();
     let family = family_keys(embeddings.family, fields.path())?;
     let keys = ModelKeys::locate(&checkpoint, family)?;
@@ -210,7 +240,9 @@ fn read<M: Stored>(model: &M, fields: &Fields, mut checkpoint: Checkpoint) -> Re
             }
         }
         copies.extend(part.copies);
-        if part.params.iter().any(|param| stored.contains(param.key.as_str())) {
+        let is_of_other_size = matches!(misfit, Misfit::NewlyInitialised)
+            && part.params.iter().any(|param| param.is_of_other_shape(&mut checkpoint));
+        if !is_of_other_size && part.params.iter().any(|param| stored.contains(param.key.as_str())) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));

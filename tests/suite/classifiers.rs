@@ -369,6 +369,23 @@ fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     let other = sequence(bert()).with_num_labels(2);
     let error = BertForSequenceClassification::from_pretrained_with(&other, dir.path(), &device());
     assert!(matches!(error, Err(Error::CheckpointShape { key, .. }) if key == "classifier.weight"));
+    // A head of another size can be left out, but nothing else.
+    let new = |config: &BertForSequenceClassificationConfig| {
+        BertForSequenceClassification::from_pretrained_with_new_head(config, dir.path(), &device())
+    };
+    let (relabelled, report) = new(&other).unwrap();
+    assert_eq!(report.missing, ["classifier.weight", "classifier.bias"]);
+    assert!(report.missing.iter().all(|key| report.unused.contains(key)), "{report}");
+    assert_eq!(relabelled.classifier.out_proj.weight.dims()[1], 2);
+    assert_eq!(values(relabelled.bert.embeddings.word_embeddings.weight.val()), words);
+    let (same, report) = new(&sequence(bert())).unwrap();
+    assert!(report.is_complete());
+    assert_eq!(values(same.classifier.out_proj.weight.val()), before);
+    let mut wider = other;
+    wider.bert.embeddings.vocab_size += 1;
+    assert!(
+        matches!(new(&wider), Err(Error::CheckpointShape { key, .. }) if key.ends_with("word_embeddings.weight"))
+    );
 }
 
 #[test]

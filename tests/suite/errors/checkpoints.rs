@@ -209,7 +209,7 @@ pub fn rows() -> Vec<Row> {
             "CheckpointShape",
             |dir| changed(dir, |tensors| tensors[0] = Stored::f32("word_embeddings.weight", &[10, 4])),
             "DIR/a.safetensors: word_embeddings.weight has shape [10, 4], but the module expects [9, 4]; does the \
-             config belong to these weights?",
+             config belong to these weights? A model's from_pretrained_with_new_head leaves out a head of another size",
             "",
         ),
         row(
