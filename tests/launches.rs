@@ -8,6 +8,7 @@ mod launches;
 #[path = "support/traffic/mod.rs"]
 mod traffic;
 
+use burn::module::list_param_ids;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::functional::on_reference_path;
@@ -170,6 +171,29 @@ fn a_layer_takes_fewer_launches_than_the_reference() {
         assert!(ours < others, "{ours} of {others}");
     }
 }
+
+/// Clipping and AdamW: beyond forward and backward of the same model.
+#[test]
+fn clipping_and_adamw_take_four_launches_a_parameter() {
+    let _turn = turn();
+    let device = devices::wgpu().autodiff();
+    let mut found = BTreeMap::<String, i32>::new();
+    let mut step = Step::new(2, FULL, &device);
+    let parameters = list_param_ids(step.model.as_ref().unwrap()).len() as i32;
+    (0..4).for_each(|_| drop(step.run()));
+    launches(&device, || step.run()).into_iter().for_each(|name| *found.entry(name).or_default() += 1);
+    let model = step.model.take().unwrap();
+    let run = || model.forward(&step.batch).loss.backward();
+    (0..4).for_each(|_| drop(run()));
+    launches(&device, run).into_iter().for_each(|name| *found.entry(name).or_default() -= 1);
+    found.retain(|_, count| *count != 0);
+    let all = found.values().sum::<i32>();
+    println!("{all} launches for {parameters} parameters: {found:?}");
+    assert!(all <= PARAMETER * parameters + 8, "{all} for {parameters} parameters: {found:?}");
+}
+
+/// A gradient's squares, their sum, AdamW, and either the clearing of a large gradient's sum or its addition to the others.
+const PARAMETER: i32 = 4;
 
 /// Forward and backward, products included, with dropout.
 const LAYER: i32 = 43;

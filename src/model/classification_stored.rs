@@ -1,14 +1,16 @@
 //! How the classifiers are stored.
 
-use super::config::BertModelConfig;
+use super::config::{BertModelConfig, Classified};
 use super::keys::ModelKeys;
 use super::labels::numbered;
 use super::sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
+    SequenceClassificationHead,
 };
 use super::stored::{Part, Stored, in_file, stored_head};
 use super::token_classification::{BertForTokenClassification, BertForTokenClassificationConfig};
 use crate::checkpoint::{Fields, JsonFile, StoredParam, read_json};
+use crate::embeddings::{Family, FamilyKeys, SequenceHead};
 use crate::error::Result;
 use crate::regular_file;
 use serde_json::{Map, Value, json};
@@ -17,14 +19,14 @@ use std::path::Path;
 /// More labels than this would take gigabytes of names.
 const MAX_LABELS: usize = 1 << 20;
 
+/// The classifier's name in every family.
+const CLASSIFIER: &str = "classifier";
+
 /// Where sentence-transformers keeps the activation of a `CrossEncoder`: in `config.json` since version 4, there before
 /// that, and since version 6 in a file of its own.
 const CROSS_ENCODER: &str = "sentence_transformers";
 const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
 const SENTENCE_TRANSFORMERS: &str = "config_sentence_transformers.json";
-
-/// What the keys of a classifier start with.
-const NAMESPACE: &str = "classifier.";
 
 impl BertForSequenceClassificationConfig {
     /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
@@ -50,7 +52,7 @@ impl BertForSequenceClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,
             id2label: names_of(fields)?,
             problem_type,
-            classifier_dropout: classifier_dropout(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
             class_weights: None,
             activation: activation_of(fields)?,
         };
@@ -76,7 +78,7 @@ impl BertForTokenClassificationConfig {
         let config = Self {
             bert: BertModelConfig::from_fields(fields)?,
             id2label: names_of(fields)?,
-            classifier_dropout: classifier_dropout(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
             class_weights: None,
         };
         in_file(config.validate(), fields)?;
@@ -160,11 +162,29 @@ fn problem_type(name: &str, fields: &Fields) -> Result<ProblemType> {
     })
 }
 
-fn classifier_dropout(fields: &Fields) -> Result<Option<f64>> {
-    if fields.is_null("classifier_dropout") {
-        return Ok(None);
+fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
+    let dropout = &keys_of(fields.family()?).classifier_dropout[of as usize];
+    match dropout.field {
+        Some(field) if !fields.is_null(field) => {
+            let prob = fields.number(field, 0.0)?;
+            Ok(Some(prob).filter(|_| dropout.default != Some(prob)))
+        }
+        _ => Ok(None),
     }
-    fields.number("classifier_dropout", 0.0).map(Some)
+}
+
+fn keys_of(family: Family) -> &'static FamilyKeys {
+    family.spec().keys.as_ref().unwrap_or_else(|| unreachable!("other families have no models"))
+}
+
+/// The dropout of a classifier as `config.json` states it, if the family's does.
+fn dropout_field(
+    bert: &BertModelConfig,
+    of: Classified,
+    stated: Option<f64>,
+) -> Option<(&'static str, Value)> {
+    let dropout = &keys_of(bert.embeddings.family).classifier_dropout[of as usize];
+    dropout.field.map(|field| (field, json!(stated.or(dropout.default))))
 }
 
 impl ProblemType {
@@ -191,23 +211,31 @@ impl Stored for BertForSequenceClassification {
     const CLASS: Option<&'static str> = Some("ForSequenceClassification");
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-        let out_proj = &self.classifier.out_proj;
-        let params: Vec<_> = match &self.classifier.dense {
-            Some(dense) => StoredParam::linear("classifier.dense", dense)
-                .into_iter()
-                .chain(StoredParam::linear("classifier.out_proj", out_proj))
-                .collect(),
-            None => StoredParam::linear("classifier", out_proj).into(),
+        let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;
+        let heads = match (dense, &keys.family.classifier) {
+            (Some(dense), SequenceHead::Dense { dense: dense_name, out_proj: out_name, .. }) => {
+                let linears = [(dense_name, dense), (out_name, out_proj)];
+                if *out_name == CLASSIFIER {
+                    linears.map(|(name, linear)| Part::linear(name, linear)).into()
+                } else {
+                    let params = linears.map(|(name, linear)| StoredParam::linear(name, linear));
+                    vec![Part::new(
+                        format!("{CLASSIFIER}."),
+                        params.into_iter().flatten().collect::<Vec<_>>(),
+                    )]
+                }
+            }
+            _ => vec![Part::linear(CLASSIFIER, out_proj)],
         };
-        self.bert.pooler_part(keys).into_iter().chain([Part::new(NAMESPACE, params)]).collect()
+        self.bert.pooler_part(keys).into_iter().chain(heads).collect()
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         let config = self.config();
         let [by_id, by_name] = name_fields(&config.id2label);
         let problem_type = ("problem_type", json!(config.problem_type.map(ProblemType::name)));
-        let mut fields =
-            vec![by_id, by_name, problem_type, ("classifier_dropout", json!(config.classifier_dropout))];
+        let dropout = dropout_field(&config.bert, Classified::Sequences, config.classifier_dropout);
+        let mut fields: Vec<_> = [by_id, by_name, problem_type].into_iter().chain(dropout).collect();
         if let Some(activation) = config.activation {
             fields.push((CROSS_ENCODER, json!({ "activation_fn": activation.class() })));
             fields.push((OLD_CROSS_ENCODER, json!(activation.class())));
@@ -231,12 +259,13 @@ impl Stored for BertForTokenClassification {
     const CLASS: Option<&'static str> = Some("ForTokenClassification");
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-        vec![Part::linear("classifier", &self.classifier)]
+        vec![Part::linear(CLASSIFIER, &self.classifier)]
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         let config = self.config();
         let [by_id, by_name] = name_fields(&config.id2label);
-        vec![by_id, by_name, ("classifier_dropout", json!(config.classifier_dropout))]
+        let dropout = dropout_field(&config.bert, Classified::Tokens, config.classifier_dropout);
+        [by_id, by_name].into_iter().chain(dropout).collect()
     }
 }

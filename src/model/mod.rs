@@ -29,7 +29,7 @@ macro_rules! init_and_forward {
 
 /// What the classifiers of sequences and of tokens have in common.
 macro_rules! classifier {
-    ($config:ident, $model:ident, $batch:ident, $output:ident) => {
+    ($kind:ident, $config:ident, $model:ident, $batch:ident, $output:ident) => {
         init_and_forward!($config, $model, $batch, $output);
 
         impl $config {
@@ -44,7 +44,7 @@ macro_rules! classifier {
             }
 
             fn dropout_prob(&self) -> f64 {
-                self.classifier_dropout.unwrap_or(self.bert.embeddings.hidden_dropout_prob)
+                self.classifier_dropout.unwrap_or_else(|| self.bert.classifier_dropout(Classified::$kind))
             }
         }
 

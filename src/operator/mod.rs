@@ -1,5 +1,6 @@
 //! Fused operators. Each has a reference, generic over the backend, a backward of its own, and kernels.
 
+mod activation;
 mod add_layer_norm;
 mod attention;
 mod bias_gelu;
@@ -21,10 +22,12 @@ mod inputs;
 mod kernels;
 #[cfg(any(feature = "remote", feature = "_cubecl"))]
 mod later;
+mod linear;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
 mod path;
 mod philox;
+pub(crate) mod precision;
 pub(crate) mod recompute;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
@@ -32,6 +35,8 @@ mod rows;
 mod run;
 #[cfg(feature = "remote")]
 mod wire;
+
+pub use activation::Activation;
 
 /// The fused operators on tensors, without a module.
 ///
@@ -46,10 +51,14 @@ pub mod functional {
     pub use super::add_layer_norm::functional::add_layer_norm;
     pub(crate) use super::attention::functional::attention_weights;
     pub use super::attention::functional::{Sequences, attention};
+    pub(crate) use super::bias_gelu::functional::bias_activation;
     pub use super::bias_gelu::functional::bias_gelu;
     pub use super::cross_entropy::functional::cross_entropy;
     pub(crate) use super::dropout::with_one_draw;
     pub(crate) use super::embed_layer_norm::functional::lookup;
     pub use super::embed_layer_norm::functional::{Norm, Rows, embed_layer_norm};
+    pub use super::linear::functional::linear;
+    pub(crate) use super::linear::functional::linear_narrow;
     pub use super::path::on_reference_path;
+    pub use super::precision::{Precision, autocast};
 }

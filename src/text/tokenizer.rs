@@ -14,7 +14,8 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
 use tokenizers::{PostProcessor, PostProcessorWrapper, Tokenizer};
 
-/// The tokenizer of a BERT or RoBERTa model, equal to transformers' `BertTokenizer` and `RobertaTokenizer`.
+/// The tokenizer of a model of this crate, equal to transformers' `BertTokenizer` (that of DistilBERT and ELECTRA too),
+/// `RobertaTokenizer`, `MPNetTokenizer` and, from a `tokenizer.json`, `AlbertTokenizer`.
 ///
 /// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
 /// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut.
@@ -58,7 +59,7 @@ const LARGEST_MULTIPLE: usize = 1 << 16;
 impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint.
     ///
-    /// `path` is a directory with a `tokenizer.json` (preferred) or BERT's `vocab.txt`, or one of those files.
+    /// `path` is a directory with a `tokenizer.json` (preferred) or BERT's or MPNet's `vocab.txt`, or one of those files.
     /// `tokenizer_config.json` beside it gives `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` (which
     /// override a BERT normaliser of `tokenizer.json`, as in transformers), `add_prefix_space` (which overrides a
     /// byte-level pre-tokeniser), `model_max_length` and the special tokens;

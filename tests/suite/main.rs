@@ -18,6 +18,8 @@ mod adamw;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 mod answers;
 #[cfg(feature = "checkpoint")]
+mod autocast;
+#[cfg(feature = "checkpoint")]
 mod checkpoint;
 #[cfg(feature = "checkpoint")]
 mod checkpoint_config;
@@ -35,6 +37,8 @@ mod entities;
 #[cfg(feature = "checkpoint")]
 mod errors;
 mod extremes;
+#[cfg(feature = "checkpoint")]
+mod families;
 mod family;
 mod fields;
 mod forward;
@@ -45,6 +49,8 @@ mod hugging_face;
 #[cfg(feature = "checkpoint")]
 mod hugging_face_classifiers;
 #[cfg(feature = "checkpoint")]
+mod hugging_face_families;
+#[cfg(feature = "checkpoint")]
 mod hugging_face_masked_lm;
 mod input;
 #[cfg(feature = "checkpoint")]
@@ -54,6 +60,8 @@ mod labelled;
 mod layer_decay;
 mod layout;
 mod lines;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+mod loss_curves;
 mod masked_lm;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod metrics;
