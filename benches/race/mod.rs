@@ -83,7 +83,10 @@ fn device() -> String {
     if let Some(identity) = device.identity() {
         return format!("{device:?}, {}", identity.name);
     }
-    format!("{device:?}, matrix products on {}", burn_bert::matrix_kernel())
+    format!(
+        "{device:?}, matrix products on {}",
+        burn_bert::matrix_kernel(burn_bert::functional::Precision::F32)
+    )
 }
 
 /// `time | ratio`, the ratio to `own`; dashes for a contestant that does not take part.

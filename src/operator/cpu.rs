@@ -1,26 +1,27 @@
 //! Which instructions matrix products run on.
 
-/// The instruction set that Flex multiplies matrices with on this CPU: `"AVX-512"`, `"AVX2 + FMA"`, `"NEON"` or
-/// `"scalar"`.
+use super::precision::Precision;
+use burn_bert_products::Kernel;
+
+/// The instructions that Flex multiplies matrices with on this CPU.
 ///
-/// Burn's Flex multiplies with the crate `gemm`, which chooses when it first runs: AVX-512 if the CPU has it and the
-/// feature `x86-v4` is on, otherwise AVX2 with FMA. This crate's own kernels use what the CPU has, with and without the
-/// feature.
+/// | precision | |
+/// |---|---|
+/// | f32, f16 | `"AVX-512"`, `"AVX2 + FMA"`, `"NEON"` or `"scalar"` |
+/// | bf16 | `"AMX"`, `"AVX512-BF16"` or `"f32 on rounded operands"` |
+///
+/// In f32 the crate `gemm` multiplies, which chooses when it first runs: AVX-512 if the CPU has it and the feature `x86-v4`
+/// is on, otherwise AVX2 with FMA. In bf16 it is the crate `burn-bert-products`. This crate's own kernels use what the CPU
+/// has, with and without the feature.
 ///
 /// ```
-/// println!("matrix products run on {}", burn_bert::matrix_kernel());
-/// ```
+/// use burn_bert::functional::Precision;
 ///
-/// Source: `init_gemm_fn` of `gemm-common` 0.19.0.
-pub fn matrix_kernel() -> &'static str {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if cfg!(feature = "x86-v4") && is_x86_feature_detected!("avx512f") {
-            return "AVX-512";
-        }
-        if is_x86_feature_detected!("fma") {
-            return "AVX2 + FMA";
-        }
+/// println!("matrix products run on {}", burn_bert::matrix_kernel(Precision::F32));
+/// ```
+pub fn matrix_kernel(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Bf16 => Kernel::bf16().name(),
+        Precision::F32 | Precision::F16 => Kernel::F32.name(),
     }
-    if cfg!(target_arch = "aarch64") { "NEON" } else { "scalar" }
 }

@@ -94,9 +94,9 @@ impl SumOfSquares {
     }
 
     /// Whether no gradient is infinite or NaN; on devices whose memory is not the host's, nor too large to be squared.
-    pub(crate) fn is_finite(self) -> bool {
-        let devices = self.devices.is_none_or(|sum| sum.into_scalar::<f64>().is_finite());
-        devices && self.host.is_none_or(|host| host.sum.is_finite())
+    pub(crate) fn is_finite(&self) -> bool {
+        let devices = self.devices.as_ref().is_none_or(|sum| sum.clone().into_scalar::<f64>().is_finite());
+        devices && self.host.as_ref().is_none_or(|host| host.sum.is_finite())
     }
 
     /// Adds those of all parameters of a module; a parameter that several fields share once.

@@ -4,7 +4,6 @@ use super::clip::SumOfSquares;
 use crate::operator::precision::{Precision, scaled_autocast};
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Keeps gradients in f16 from vanishing: the scale that they are stored with, which adapts, as that of PyTorch's
@@ -89,8 +88,8 @@ impl LossScale {
 #[cfg(feature = "train")]
 impl LossScale {
     /// Both numbers, `[2]`: a power of two and a count, which f32 holds exactly.
-    pub(crate) fn state(&self) -> TensorData {
-        TensorData::from([self.scale as f32, self.steps as f32])
+    pub(crate) fn state(&self) -> burn::tensor::TensorData {
+        burn::tensor::TensorData::from([self.scale as f32, self.steps as f32])
     }
 
     /// From [`state`](Self::state).
