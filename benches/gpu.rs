@@ -1,4 +1,4 @@
-//! What `benches/gpu.sh` measures on a CubeCL device: one part each for `operator`, `steps` and `launches`.
+//! What `benches/gpu.sh` measures on a CubeCL device: one part each for `operator`, `first`, `steps` and `launches`.
 //!
 //!     BURN_DEVICE=vulkan cargo bench --features vulkan --bench gpu -- operator
 //!
@@ -22,11 +22,13 @@ use burn_bert::BertEmbeddingsConfig;
 use burn_bert::functional::on_reference_path;
 use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use counting_allocator::Counting;
-use launches::launches;
+use launches::{launches, timed_launches};
 use masked_lm_table::Case;
 use mimalloc::MiMalloc;
 use race::Race;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 use traffic::{Traffic, traffic};
 use whole_model::Training;
 
@@ -47,10 +49,11 @@ fn main() -> ExitCode {
     let shapes = if is_quick { &SHAPES[..1] } else { &SHAPES };
     match part {
         "operator" => operator_table::print(shapes),
+        "first" => print_first_steps(&models(is_quick)[..1]),
         "steps" => masked_lm_table::print(&models(is_quick), &cases(is_quick), race(is_quick)),
         "launches" => print_launches(shapes, &models(is_quick)),
         _ => {
-            eprintln!("usage: gpu operator|steps|launches [quick]");
+            eprintln!("usage: gpu operator|first|steps|launches [quick]");
             return ExitCode::from(2);
         }
     }
@@ -78,6 +81,41 @@ fn race(is_quick: bool) -> Race {
         Race { rounds: 1, turn: 1.0, warm_up: 0 }
     } else {
         Race { rounds: 7, turn: 1000.0, warm_up: 3 }
+    }
+}
+
+/// How long the first steps of training take: kernels are compiled and products tuned in them, as far as CubeCL's caches
+/// do not know them. Then what kernels take in a later one.
+fn print_first_steps(models: &[(&str, BertModelConfig)]) {
+    println!("seconds of the first steps of training, in order, and of a later one (median)\n");
+    for (name, config) in models {
+        let device = Device::default().autodiff();
+        let batch = masked_lm_table::batch(config, Case::DEFAULT.shape, &device);
+        let mut training = Training::new(BertForMaskedLmConfig::new(config.clone()).init(&device));
+        let mut steps = |steps| race::time(steps, || training.step(|model| model.forward(&batch).loss));
+        let first = steps(4).into_iter().map(|milliseconds| format!("{:.2}", milliseconds / 1e3));
+        let first: Vec<String> = first.collect();
+        println!("{name}: {}; {:.3}", first.join(", "), race::median(steps(5)) / 1e3);
+        let step = || training.step(|model| model.forward(&batch).loss);
+        print_profile(timed_launches(&device, step));
+    }
+}
+
+/// Kernels by the time that they take together.
+fn print_profile(launches: Vec<(String, Duration)>) {
+    let total = launches.iter().map(|(_, time)| time.as_secs_f64()).sum::<f64>() * 1e3;
+    println!("\n{} launches, one at a time: {total:.1} ms\n", launches.len());
+    println!("| kernel | launches | ms | of all |\n|---|---|---|---|");
+    let mut kernels = BTreeMap::<String, (usize, f64)>::new();
+    for (name, time) in launches {
+        let (count, milliseconds) = kernels.entry(name).or_default();
+        *count += 1;
+        *milliseconds += time.as_secs_f64() * 1e3;
+    }
+    let mut kernels: Vec<_> = kernels.into_iter().collect();
+    kernels.sort_by(|(_, (_, a)), (_, (_, b))| b.total_cmp(a));
+    for (name, (count, milliseconds)) in kernels {
+        println!("| {name} | {count} | {milliseconds:.2} | {:.1} % |", 100.0 * milliseconds / total);
     }
 }
 

@@ -5,10 +5,11 @@
 #     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is wgpu (default), vulkan, cuda or rocm
 #     FOLDER/gpu.sh [--quick] [--part NAME]... [OUTPUT]    on the machine with the GPU
 #
-# A run has four parts: the behaviour suite (suite), kernel launches and bytes (launches), the input layer's times
-# (operator) and those of whole training steps (steps). --part runs one of them alone. A part is ended after
-# BURN_BERT_PART_SECONDS, 570 unless set. A run ends with a table of the parts, and with exit status 1 if one of them failed.
-# Everything that is printed is kept in OUTPUT (default: burn-bert-gpu in the current folder), from one run to the next.
+# A run has five parts: the first steps of training, without CubeCL's caches and with them, and what kernels take in a later
+# one (first), the behaviour suite (suite), kernel launches and bytes (launches), the input layer's times (operator) and those
+# of whole training steps (steps). --part runs one of them alone. A part is ended after BURN_BERT_PART_SECONDS, 570 unless
+# set. A run ends with a table of the parts, and with exit status 1 if one of them failed. Everything that is printed is
+# kept in OUTPUT (default: burn-bert-gpu in the current folder), from one run to the next, and so are CubeCL's caches.
 # --quick takes small sizes, to see that everything runs, on a software adapter for one.
 #
 # Vulkan's loader travels with the folder, for a machine that has none; a driver is looked for where containers hide it.
@@ -17,6 +18,7 @@
 #
 # PyTorch takes part if BURN_BERT_PYTHON, or else python3, has torch and transformers; on its GPU if it finds one.
 set -euo pipefail
+PATH=$PATH:/sbin:/usr/sbin # ldconfig's
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # Megabytes that the folder may have.
@@ -70,7 +72,7 @@ run() {
         esac
         shift
     done
-    [ ${#parts[@]} -gt 0 ] || parts=(suite launches operator steps)
+    [ ${#parts[@]} -gt 0 ] || parts=(first suite launches operator steps)
     mkdir -p "${1:-$output}"
     output=$(cd "${1:-$output}" && pwd)
     local device commit
@@ -86,11 +88,13 @@ run() {
     printf '| part | result | seconds |\n|---|---|---|\n' >"$summary"
     echo "burn-bert $commit on $device"
     cd "$output"
+    printf '[environment]\npath = "local"\n\n[compilation]\ncache = true\n' >cubecl.toml
     for name in "${parts[@]}"; do
         case $name in
         suite) part suite ./backend "$device::" ;;
+        first) part first first "${size[@]}" ;;
         launches | operator | steps) part "$name" ./gpu "$name" "${size[@]}" ;;
-        *) echo "gpu.sh: no part '$name'; there are suite, launches, operator and steps" >&2 && exit 2 ;;
+        *) echo "gpu.sh: no part '$name'; there are first, suite, launches, operator and steps" >&2 && exit 2 ;;
         esac
     done
     rm backend gpu
@@ -125,12 +129,23 @@ find_vulkan() {
     [ -z "$driver" ] || export VK_DRIVER_FILES=${VK_DRIVER_FILES:-$driver}
 }
 
+# The first steps without CubeCL's caches, and with those that they left.
+first() {
+    local caches
+    rm -f first.db*
+    for caches in without with; do
+        printf "\n%s CubeCL's caches\n\n" "$caches"
+        CUBECL_ENVIRONMENT=first ./gpu first "$@"
+    done
+}
+export -f first
+
 # NAME COMMAND...: runs a part, adds a line to the summary.
 part() {
     local name=$1 start=$SECONDS result
     shift
     printf '\n== %s\n' "$name"
-    if timeout "${BURN_BERT_PART_SECONDS:-570}" "$@" >"$output/$name.txt" 2>"$output/$name.log"; then
+    if timeout "${BURN_BERT_PART_SECONDS:-570}" bash -euc '"$@"' - "$@" >"$output/$name.txt" 2>"$output/$name.log"; then
         result=ok
     else
         result="**failed** (exit status $?), see $output/$name.log"

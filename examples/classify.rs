@@ -13,7 +13,7 @@ use burn::prelude::*;
 use burn_bert::model::{BertForSequenceClassification, PretrainedModel, ProblemType};
 use burn_bert::text::{BertTokenizer, TextBatch};
 use clap::Parser;
-use std::io::{Write, stdout};
+use serde_json::json;
 use std::path::PathBuf;
 
 /// Texts that are classified at once.
@@ -25,6 +25,9 @@ struct Args {
     /// A Hugging Face directory of a classifier, with its tokenizer.
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
+    /// Prints a JSON object for each line of the input.
+    #[arg(long)]
+    json: bool,
 }
 
 fn main() -> Result<()> {
@@ -50,13 +53,20 @@ fn main() -> Result<()> {
         let TextBatch { input, padding } = tokenizer.batch(&tokenizer.encode_batch(&texts)?, &device)?;
         let logits = model.logits(&input, padding.as_ref())?; // [B, labels]
         let logits: Vec<f64> = logits.into_data().iter().collect();
-        let mut output = stdout().lock();
         for (logits, text) in logits.chunks(model.id2label().len()).zip(&texts) {
+            if args.json {
+                let labels: Vec<_> = answer(problem, logits)
+                    .into_iter()
+                    .map(|(class, score)| json!({ "label": model.id2label()[class], "score": score }))
+                    .collect();
+                input::print(json!({ "text": text, "labels": labels }))?;
+                continue;
+            }
             let (labels, numbers): (Vec<_>, Vec<_>) = answer(problem, logits)
                 .into_iter()
                 .map(|(class, number)| (model.id2label()[class].as_str(), format!("{number:.4}")))
                 .unzip();
-            writeln!(output, "{}\t{}\t{text}", labels.join(", "), numbers.join(", "))?;
+            input::print(format!("{}\t{}\t{text}", labels.join(", "), numbers.join(", ")))?;
         }
     }
 }

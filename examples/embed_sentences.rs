@@ -13,7 +13,7 @@ use burn::prelude::*;
 use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
 use burn_bert::text::{BertTokenizer, TextBatch};
 use clap::Parser;
-use std::io::{Write, stdout};
+use serde_json::json;
 use std::path::PathBuf;
 
 /// Sentences that are embedded at once.
@@ -33,6 +33,10 @@ struct Args {
     /// How many of them.
     #[arg(long, default_value_t = 5)]
     top: usize,
+
+    /// Prints each line as a JSON object, with its vector or its cosine.
+    #[arg(long)]
+    json: bool,
 }
 
 /// A model and its tokenizer.
@@ -78,9 +82,11 @@ fn main() -> Result<()> {
         let vectors = embedder.embed(&sentences)?;
         match &query {
             None => {
-                let mut output = stdout().lock();
-                for vector in vectors {
-                    writeln!(output, "{}", serde_json::to_string(&vector)?)?;
+                for (text, vector) in sentences.iter().zip(vectors) {
+                    match args.json {
+                        true => input::print(json!({ "text": text, "vector": vector }))?,
+                        false => input::print(serde_json::to_string(&vector)?)?,
+                    }
                 }
             }
             Some(query) => {
@@ -92,7 +98,10 @@ fn main() -> Result<()> {
     }
     ensure!(query.is_none() || !found.is_empty(), "there is no line to compare with");
     for (cosine, sentence) in found {
-        writeln!(stdout(), "{cosine:.4}\t{sentence}")?;
+        match args.json {
+            true => input::print(json!({ "text": sentence, "score": cosine }))?,
+            false => input::print(format!("{cosine:.4}\t{sentence}"))?,
+        }
     }
     Ok(())
 }

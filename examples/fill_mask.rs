@@ -1,13 +1,16 @@
 //! Predicts the words in place of `[MASK]`: `cargo run --features tokenizers --example fill_mask -- --checkpoint DIR
 //! "The capital of [MASK] is Paris."`.
 
+#[path = "command_line/input.rs"]
+mod input;
+
 use anyhow::{Result, bail, ensure};
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
 use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::text::BertTokenizer;
 use clap::Parser;
-use std::io::{Write, stdout};
+use serde_json::json;
 use std::path::PathBuf;
 
 #[derive(Parser)]
@@ -20,6 +23,10 @@ struct Args {
     /// Guesses for each mask.
     #[arg(long, default_value_t = 5)]
     top: usize,
+
+    /// Prints a JSON list for each mask.
+    #[arg(long)]
+    json: bool,
 
     /// A text with at least one mask token, [MASK] for BERT and <mask> for RoBERTa.
     text: String,
@@ -57,18 +64,24 @@ fn main() -> Result<()> {
     let best: Vec<f32> = best.into_data().iter().collect();
     let words: Vec<u32> = words.into_data().iter().collect();
     let top = best.len() / masks;
-    let mut output = stdout().lock();
     for (i, (best, words)) in best.chunks(top).zip(words.chunks(top)).enumerate() {
-        if masks > 1 {
-            writeln!(output, "{name} {}:", i + 1)?;
+        if masks > 1 && !args.json {
+            input::print(format!("{name} {}:", i + 1))?;
         }
+        let mut found = Vec::new();
         for (probability, &word) in best.iter().zip(words) {
             let mut text = tokenizer.decode(&[word])?;
             if text.is_empty() {
                 // A special token, or a row beyond the vocabulary.
                 text = tokenizer.id_to_token(word).unwrap_or_else(|| format!("(no token has id {word})"));
             }
-            writeln!(output, "{:6.2} %  {text}", probability * 100.0)?;
+            match args.json {
+                true => found.push(json!({ "word": text, "score": probability })),
+                false => input::print(format!("{:6.2} %  {text}", probability * 100.0))?,
+            }
+        }
+        if args.json {
+            input::print(serde_json::Value::from(found))?;
         }
     }
     Ok(())

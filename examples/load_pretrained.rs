@@ -77,7 +77,7 @@ fn describe(embeddings: &BertEmbeddings) {
     println!("{:#?}\n", embeddings.config());
     let mut tables = vec![("word", &embeddings.word_embeddings)];
     tables.extend(embeddings.position_embeddings.as_ref().map(|table| ("position", table)));
-    tables.push(("token type", &embeddings.token_type_embeddings));
+    tables.extend(embeddings.token_type_embeddings.as_ref().map(|table| ("token type", table)));
     println!("{:<12} {:>8} {:>6}  {:<5} {:>10}", "table", "rows", "width", "dtype", "mean norm");
     for (name, table) in tables {
         let weight = table.weight.val();

@@ -8,7 +8,10 @@ use burn::tensor::FloatDType;
 ///
 /// Parameters keep their ids, their device and whether they are trained. Lazy parameters are initialised,
 /// quantised ones stay as they are, and one that several fields share becomes one leaf for each.
-/// Whether a device can compute in a dtype is asked of [`Device::supports_dtype`].
+///
+/// # Panics
+///
+/// If a parameter's device does not compute in `dtype` ([`Device::supports_dtype`]), as WebGPU does not in bf16.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -34,6 +37,11 @@ impl ModuleMapper for Cast {
         param.map(|tensor| {
             let require_grad = tensor.is_require_grad();
             if tensor.dtype().is_float() {
+                let device = tensor.device();
+                assert!(
+                    device.supports_dtype(dtype),
+                    "{device:?} does not compute in {dtype:?}: keep f32 there"
+                );
                 tensor.cast(dtype).detach().set_require_grad(require_grad)
             } else {
                 tensor // quantised

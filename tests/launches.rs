@@ -8,6 +8,7 @@ mod launches;
 #[path = "support/traffic/mod.rs"]
 mod traffic;
 
+use burn::module::list_param_ids;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::functional::on_reference_path;
@@ -15,6 +16,7 @@ use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, 
 use burn_bert::optim::{AdamWConfig, ClippedAdamW};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask};
 use launches::launches;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use traffic::traffic;
 
@@ -87,7 +89,10 @@ fn eight_times_the_tokens_are_sorted_by_one_more_launch() {
     }
 }
 
-/// A model with dropout everywhere, a batch of which the shorter sequences are padded, and its optimiser.
+const PADDED: [usize; 4] = [64, 50, 64, 7];
+const FULL: [usize; 4] = [64; 4];
+
+/// A model with dropout everywhere, a batch of sequences of some lengths, and its optimiser.
 struct Step {
     model: Option<BertForMaskedLm>,
     batch: MaskedLmBatch,
@@ -95,11 +100,11 @@ struct Step {
 }
 
 impl Step {
-    fn new(layers: usize, device: &Device) -> Self {
+    fn new(layers: usize, lengths: [usize; 4], device: &Device) -> Self {
         let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(128);
         let config = BertModelConfig::new(embeddings).with_num_hidden_layers(layers);
         let config = config.with_num_attention_heads(2).with_intermediate_size(256);
-        let padding = PaddingMask::from_lengths(&[64, 50, 64, 7], 64);
+        let padding = PaddingMask::from_lengths(&lengths, 64);
         let positions: Vec<[usize; 2]> = (0..20).map(|i| [i % 3, 2 * i]).collect();
         let batch = MaskedLmBatch::new(input([4, 64], device), Some(padding), &positions, &[5; 20]).unwrap();
         Self {
@@ -123,7 +128,7 @@ impl Step {
 fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
     let _turn = turn();
     let device = devices::wgpu().autodiff();
-    let mut step = Step::new(2, &device);
+    let mut step = Step::new(2, PADDED, &device);
     let found = traffic(&device, || step.run());
     println!("{found:?}");
     // Ids, token types, positions and lengths of 4 × 64 tokens, in 32 bits.
@@ -134,27 +139,65 @@ fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
     assert!(traffic(&device, &mut twice).waits > 0, "a read is seen");
 }
 
-/// Of forward and backward, once Burn has tuned its kernels and fused what it fuses.
-fn launches_of_a_layer(device: &Device) -> usize {
-    let [one, three] = [1, 3].map(|layers| {
-        let Step { model, batch, .. } = Step::new(layers, device);
+/// How often each kernel is launched in the forward and backward of two layers, once Burn has tuned its kernels and fused
+/// what it fuses.
+fn launches_of_two_layers(lengths: [usize; 4], device: &Device) -> BTreeMap<String, i32> {
+    let mut found = BTreeMap::<String, i32>::new();
+    for (layers, sign) in [(1, -1), (3, 1)] {
+        let Step { model, batch, .. } = Step::new(layers, lengths, device);
         let model = model.unwrap();
         let run = || model.forward(&batch).loss.backward();
         (0..4).for_each(|_| drop(run()));
-        launches(device, run).len()
-    });
-    (three - one) / 2
+        launches(device, run).into_iter().for_each(|name| *found.entry(name).or_default() += sign);
+    }
+    found.retain(|_, count| *count != 0);
+    found
 }
 
 #[test]
 fn a_layer_takes_fewer_launches_than_the_reference() {
     let _turn = turn();
     let device = devices::wgpu().autodiff();
-    let kernels = launches_of_a_layer(&device);
-    let reference = on_reference_path(|| launches_of_a_layer(&device));
-    println!("a layer, forward and backward: {kernels} launches, {reference} of Burn's own operations");
-    assert!(kernels <= LAYER && kernels < reference, "{kernels} of {reference}");
+    for lengths in [FULL, PADDED] {
+        let mut kernels = launches_of_two_layers(lengths, &device);
+        let reference = on_reference_path(|| launches_of_two_layers(lengths, &device));
+        let [ours, others] = [&kernels, &reference].map(|launches| launches.values().sum::<i32>());
+        println!(
+            "two layers, sequences of {lengths:?}: {ours} launches {kernels:?}\n{others} of Burn's own {reference:?}"
+        );
+        kernels.retain(|name, _| !["KernelBinop", "ElemwiseFuse"].contains(&name.as_str()));
+        let sure = kernels.values().sum::<i32>();
+        assert!(sure <= 2 * LAYER && ours - sure <= 2 * ADDITIONS, "{kernels:?}");
+        assert!(ours < others, "{ours} of {others}");
+    }
 }
 
-/// With shorter sequences in the batch.
-const LAYER: usize = 102;
+/// Clipping and AdamW: beyond forward and backward of the same model.
+#[test]
+fn clipping_and_adamw_take_four_launches_a_parameter() {
+    let _turn = turn();
+    let device = devices::wgpu().autodiff();
+    let mut found = BTreeMap::<String, i32>::new();
+    let mut step = Step::new(2, FULL, &device);
+    let parameters = list_param_ids(step.model.as_ref().unwrap()).len() as i32;
+    (0..4).for_each(|_| drop(step.run()));
+    launches(&device, || step.run()).into_iter().for_each(|name| *found.entry(name).or_default() += 1);
+    let model = step.model.take().unwrap();
+    let run = || model.forward(&step.batch).loss.backward();
+    (0..4).for_each(|_| drop(run()));
+    launches(&device, run).into_iter().for_each(|name| *found.entry(name).or_default() -= 1);
+    found.retain(|_, count| *count != 0);
+    let all = found.values().sum::<i32>();
+    println!("{all} launches for {parameters} parameters: {found:?}");
+    assert!(all <= PARAMETER * parameters + 8, "{all} for {parameters} parameters: {found:?}");
+}
+
+/// A gradient's squares, their sum, AdamW, and either the clearing of a large gradient's sum or its addition to the others.
+const PARAMETER: i32 = 4;
+
+/// Forward and backward, products included, with dropout.
+const LAYER: i32 = 43;
+
+/// Of three biases and of four gradients to tensors that are used several times. Burn's tuning decides which of them are
+/// part of a product's launch.
+const ADDITIONS: i32 = 7;

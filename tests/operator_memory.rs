@@ -11,6 +11,7 @@ use burn::nn::LinearConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
+use burn_bert::encoder::BertEncoderConfig;
 use burn_bert::functional::{
     Norm, Sequences, add_layer_norm, attention, bias_gelu, cross_entropy, on_reference_path,
 };
@@ -46,6 +47,7 @@ fn nothing_holds_more_than_it_must() {
     cross_entropy_holds_one_matrix_beside_the_scores();
     encoder_operators_hold_less_than_their_references();
     adamw_changes_parameters_and_moments_in_place();
+    layers_that_are_computed_again_keep_their_inputs_alone();
 }
 
 /// Bert-base, 8 × 128 tokens, an eighth of them padding, every fourth of the others a frequent word.
@@ -149,4 +151,27 @@ fn adamw_changes_parameters_and_moments_in_place() {
     assert!(first.peak > 2 * 1024 * 1024 * FLOAT, "{first:?}: the moments are made");
     let second = step();
     assert!(second.largest < 64 * 1024, "{second:?}: of a parameter of 4 MB");
+}
+
+/// What a layer keeps for its backward is about sixteen times its input, in BERT's proportions.
+fn layers_that_are_computed_again_keep_their_inputs_alone() {
+    let [layers, hidden, batch, seq] = [6, 64, 8, 512];
+    let config = BertEncoderConfig::new().with_hidden_size(hidden).with_num_hidden_layers(layers);
+    let config = config.with_num_attention_heads(hidden / 32).with_intermediate_size(4 * hidden);
+    let peak = |device: Device| {
+        let encoder = config.init(&device);
+        let input = Tensor::ones([batch, seq, hidden], &device).require_grad();
+        let step = || encoder.forward(input.clone(), None).backward();
+        drop(step()); // warm caches
+        let (gradients, used) = count(step);
+        drop(gradients);
+        used.peak
+    };
+    let device = Device::flex().autodiff();
+    let [kept, again] = [device.clone(), device.gradient_checkpointing()].map(peak);
+    let one = batch * seq * hidden * FLOAT;
+    println!(
+        "{layers} layers, H {hidden}, {batch} × {seq}: {kept} B; computed again {again} B; an output is {one} B"
+    );
+    assert!(again + 14 * one * (layers - 1) < kept, "{again} B, {kept} B when all is kept");
 }

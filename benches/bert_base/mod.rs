@@ -119,7 +119,7 @@ pub fn composed(module: &BertEmbeddings, input: &BertEmbeddingsInput) -> Tensor<
     let ids = input.input_ids().expect("a batch of ids");
     let [_, seq] = ids.dims();
     let positions = module.position_embeddings.as_ref().expect("absolute positions").weight.val();
-    let types = module.token_type_embeddings.weight.val();
+    let types = module.token_type_embeddings.as_ref().unwrap().weight.val();
     let sum = embedding(module.word_embeddings.weight.val(), ids)
         + types.narrow(0, 0, 1).unsqueeze()
         + positions.narrow(0, 0, seq).unsqueeze();

@@ -6,6 +6,7 @@ use super::hf_config::{CONFIG_NAME, Fields};
 use super::keys::Keys;
 use super::replace::{MODEL_NAME, finish};
 use super::write::{JsonFile, Tensors, replace_files};
+use crate::embeddings::Family;
 use crate::error::{Error, Result};
 use crate::regular_file;
 use serde_json::{Map, Value};
@@ -75,10 +76,11 @@ impl Directory {
         &self.model_path
     }
 
-    /// Writes weights, config and `beside`, with those tensors of the old model that have a name in the new one.
+    /// Writes weights, config (with BERT's names, which become those of the family) and `beside`, with those tensors of the old model that have a name in the new one.
     pub(crate) fn replace(
         self,
         fields: Map<String, Value>,
+        family: Family,
         beside: Vec<JsonFile>,
         mut tensors: Tensors,
         renamed: impl Fn(&str) -> Option<String>,
@@ -86,6 +88,7 @@ impl Directory {
         if let Some(old) = self.model {
             tensors.keep(old, renamed);
         }
+        let fields = family.spec().named(fields);
         let mut jsons = vec![JsonFile { path: self.config_path, value: fields.into() }];
         jsons.extend(beside);
         replace_files(&self.model_path, tensors, &jsons)

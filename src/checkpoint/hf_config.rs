@@ -3,7 +3,8 @@
 use super::json::read_json;
 use super::replace::{directory_of, finish};
 use crate::embeddings::{
-    BertEmbeddingsConfig, EmbeddingInitializer, Family, FamilySpec, PositionEmbeddingType, Unsupported,
+    BertEmbeddingsConfig, EmbeddingInitializer, Family, FamilySpec, Field, PositionEmbeddingType, Projection,
+    Unsupported,
 };
 use crate::error::{Error, Result};
 use crate::regular_file;
@@ -25,8 +26,8 @@ impl BertEmbeddingsConfig {
     ///
     /// | `model_type` | positions |
     /// |---|---|
-    /// | bert, electra, ernie, splinter | [`Absolute`](PositionEmbeddingType::Absolute), or what `position_embedding_type` says |
-    /// | roberta, xlm-roberta, camembert, xmod, data2vec-text, roberta-prelayernorm, longformer, luke | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
+    /// | bert, distilbert, electra, albert, ernie, splinter | [`Absolute`](PositionEmbeddingType::Absolute), or what `position_embedding_type` says |
+    /// | mpnet, roberta, xlm-roberta, camembert, xmod, data2vec-text, roberta-prelayernorm, longformer, luke | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
     ///
     /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model; this crate
     /// honours the field, as transformers 4 did, because the model was trained that way.
@@ -61,7 +62,8 @@ pub(super) fn config_path(path: &Path) -> PathBuf {
     directory.join(CONFIG_NAME)
 }
 
-/// The fields of one `config.json`. [`Stored`](crate::model::Stored) has an example.
+/// The fields of one `config.json`, under BERT's names whatever the family calls them. [`Stored`](crate::model::Stored)
+/// has an example.
 pub struct Fields {
     path: PathBuf,
     fields: Map<String, Value>,
@@ -70,7 +72,16 @@ pub struct Fields {
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
         finish(directory_of(&path))?;
-        Ok(Self { fields: read_json(&path)?, path })
+        let mut read = Self { fields: read_json(&path)?, path };
+        for (field, name) in read.family().map_or(&[][..], |family| family.spec().fields) {
+            match name {
+                Field::Always(_) => drop(read.fields.remove(*field)),
+                Field::Named(name) => {
+                    read.fields.remove(*name).map(|value| read.fields.insert(field.to_string(), value));
+                }
+            }
+        }
+        Ok(read)
     }
 
     /// Reads a `config.json`, or the one in a directory.
@@ -104,13 +115,7 @@ impl Fields {
         if let Some(model_type) = self.text("model_type")? {
             return match Family::of_model_type(model_type) {
                 Some(family) => Ok(family),
-                None => unsupported(
-                    model_type,
-                    format!(
-                        "its input layer is not BERT's or RoBERTa's; supported: {}",
-                        Family::list(|_| true)
-                    ),
-                ),
+                None => unsupported(model_type, Family::supported()),
             };
         }
         match self.fields.get("architectures").and_then(|names| names.get(0)).and_then(Value::as_str) {
@@ -120,9 +125,8 @@ impl Fields {
                 None => unsupported(
                     class,
                     format!(
-                        "the file has no model_type, and its architecture matches no supported family; add a \
-                         model_type, one of {}",
-                        Family::list(|_| true)
+                        "the file has no model_type, and its architecture matches no family; add a model_type: {}",
+                        Family::supported()
                     ),
                 ),
             },
@@ -131,17 +135,25 @@ impl Fields {
 
     pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
         let family = self.family()?.spec();
-        let hidden_size = self.size("hidden_size", family.hidden_size)?;
-        self.refuse_variants(family, hidden_size)?;
+        self.refuse_variants(family)?;
+        let defaults = &family.defaults;
+        let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
+        let embedding_size = match family.projection {
+            Projection::Never => None,
+            Projection::IfOther => Some(self.size("embedding_size", defaults.embedding_size)?)
+                .filter(|&size| size != hidden_size),
+            Projection::Always => Some(self.size("embedding_size", defaults.embedding_size)?),
+        };
         let config = BertEmbeddingsConfig {
             family: family.family,
-            vocab_size: self.size("vocab_size", family.vocab_size)?,
+            vocab_size: self.size("vocab_size", defaults.vocab_size)?,
             hidden_size,
+            embedding_size,
             max_position_embeddings: self.size("max_position_embeddings", 512)?,
-            type_vocab_size: self.size("type_vocab_size", 2)?,
-            pad_token_id: self.pad_token_id(family.pad_token_id)?,
+            type_vocab_size: self.size("type_vocab_size", defaults.type_vocab_size)?,
+            pad_token_id: self.pad_token_id(defaults.pad_token_id)?,
             layer_norm_eps: self.number("layer_norm_eps", DEFAULT_LAYER_NORM_EPS)?,
-            hidden_dropout_prob: self.number("hidden_dropout_prob", 0.1)?,
+            hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
             initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
             position_embedding_type: self.positions(family)?,
         };
@@ -153,23 +165,25 @@ impl Fields {
         Ok(config)
     }
 
-    /// Refuses models whose input layer differs from their family's.
-    fn refuse_variants(&self, family: &FamilySpec, hidden_size: usize) -> Result<()> {
-        let problem = match &family.unsupported {
-            Some(Unsupported::Width(field, default)) => match self.size(field, *default)? {
-                width if width == hidden_size => return Ok(()),
-                width => format!(
-                    "its tables are {width} wide, but hidden_size is {hidden_size}; embedding projections are not \
-                     supported"
-                ),
-            },
-            Some(Unsupported::Flag(field, does)) if self.flag(field)? == Some(true) => {
-                format!("it {does} ({field} is true), which is not supported")
-            }
-            _ => return Ok(()),
-        };
-        let model_type = family.model_type.to_string();
-        Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem })
+    /// Refuses models that compute something else than their family.
+    fn refuse_variants(&self, family: &FamilySpec) -> Result<()> {
+        for unsupported in family.unsupported {
+            let problem = match *unsupported {
+                Unsupported::Flag(field, does) if self.flag(field)? == Some(true) => {
+                    format!("it {does} ({field} is true), which is not supported")
+                }
+                Unsupported::OtherThan(field, value, means) => match self.size(field, value)? {
+                    found if found == value => continue,
+                    found => {
+                        format!("{field} is {found}, but must be {value}; {means} would not be computed")
+                    }
+                },
+                _ => continue,
+            };
+            let model_type = family.model_type.to_string();
+            return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
+        }
+        Ok(())
     }
 
     fn positions(&self, family: &FamilySpec) -> Result<PositionEmbeddingType> {
@@ -242,8 +256,11 @@ impl Fields {
         self.value(field, "text", Value::as_str)
     }
 
-    /// What is wrong with a field of this file.
+    /// What is wrong with a field of this file, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
+        // An invalid model_type is what the family would fail with.
+        let family = if field == "model_type" { None } else { self.family().ok() };
+        let field = family.and_then(|family| family.spec().name_of(field)).unwrap_or(field);
         Error::ConfigFile { path: self.path.clone(), field, problem }
     }
 }

@@ -5,7 +5,7 @@ use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
 use super::params::{StoredParam, filled};
 use super::replace::of_one_save;
-use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, Family};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, Family, Projection};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use burn::prelude::*;
@@ -116,10 +116,12 @@ impl BertEmbeddings {
     pub(crate) fn stored_params(&self, keys: &Keys) -> Vec<StoredParam<'_>> {
         let positions = self.position_embeddings.as_ref();
         let positions = positions.map(|table| StoredParam::table(&keys.position, &table.weight));
+        let token_types = self.token_type_embeddings.as_ref();
+        let token_types = token_types.map(|table| StoredParam::table(&keys.token_type, &table.weight));
         [StoredParam::table(&keys.word, &self.word_embeddings.weight)]
             .into_iter()
             .chain(positions)
-            .chain([StoredParam::table(&keys.token_type, &self.token_type_embeddings.weight)])
+            .chain(token_types)
             .chain(StoredParam::norm([keys.gamma.clone(), keys.beta.clone()], &self.layer_norm))
             .collect()
     }
@@ -148,7 +150,9 @@ pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> 
 /// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
 fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbeddingsConfig> {
     let family = keys.family().unwrap_or(Family::Bert);
-    if family.spec().positions != Family::Bert.spec().positions {
+    if family.spec().positions != Family::Bert.spec().positions
+        || family.spec().projection == Projection::Always
+    {
         return Err(Error::NotACheckpoint {
             path: checkpoint.path().to_path_buf(),
             problem: format!(
@@ -174,5 +178,8 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(&keys.position)?.0)
-        .with_type_vocab_size(size_of(&keys.token_type)?.0))
+        .with_type_vocab_size(match family.has_token_types() {
+            true => size_of(&keys.token_type)?.0,
+            false => 0,
+        }))
 }

@@ -5,7 +5,9 @@ use super::hf_config::Fields;
 use super::keys::Keys;
 use super::names::MODEL_PREFIX;
 use super::params::{check_stored, tensors};
-use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, PositionEmbeddingType};
+use crate::embeddings::{
+    BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, PositionEmbeddingType, Projection,
+};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -17,7 +19,7 @@ impl BertEmbeddings {
     /// [`Family`](crate::Family)), with a class that has a head, such as
     /// `BertForMaskedLM`, or with plain `safetensors`. Values are stored in the module's dtype.
     ///
-    /// **Into an empty or new directory** the layer's five tensors and a config with the layer's fields are written;
+    /// **Into an empty or new directory** the layer's tensors and a config with the layer's fields are written;
     /// `num_attention_heads` and `intermediate_size` are chosen to fit the hidden size. Other parts of a model are
     /// missing: transformers warns about them and initialises them.
     ///
@@ -56,7 +58,7 @@ impl BertEmbeddings {
         check_stored(&self.stored_params(&keys), &built.stored_params(&keys))?;
         let tensors = tensors(self.stored_params(&keys), directory.model_path())?;
         let has_positions = self.position_embeddings.is_some();
-        directory.replace(fields, Vec::new(), tensors, |key| {
+        directory.replace(fields, self.family(), Vec::new(), tensors, |key| {
             let is_kept = !keys.is_of_layer(key, has_positions);
             is_kept.then(|| key.to_string())
         })
@@ -88,10 +90,12 @@ impl BertEmbeddings {
             return Ok(fields);
         };
         let was = old.config()?;
+        let width = |config: &BertEmbeddingsConfig| config.width().to_string();
         for (field, was, is) in [
             ("model_type", was.family.model_type().into(), spec.model_type.into()),
             ("position_embedding_type", format!("{:?}", was.position_embedding_type), format!("{scheme:?}")),
             ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
+            ("embedding_size", width(&was), width(&config)),
         ] {
             if was != is {
                 let problem = format!("is {was}, but the module's is {is}; save into another directory");
@@ -104,10 +108,11 @@ impl BertEmbeddings {
     }
 }
 
-/// The fields that the layer determines.
+/// The fields that the layer determines, under BERT's names.
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
         config.initializer;
+    let spec = config.family.spec();
     [
         ("vocab_size", json!(config.vocab_size)),
         ("hidden_size", json!(config.hidden_size)),
@@ -118,8 +123,9 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
         ("hidden_dropout_prob", json!(config.hidden_dropout_prob)),
         ("initializer_range", json!(std)),
     ]
-    .map(|(field, value)| (field.to_string(), value))
     .into_iter()
+    .chain((spec.projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
+    .map(|(field, value)| (field.to_string(), value))
     .collect()
 }
 

@@ -18,15 +18,17 @@ impl BertEmbeddings {
     pub(crate) fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
         let device = self.word_embeddings.weight.lazy_device();
         check_dropout("hidden_dropout_prob", self.dropout.prob)?;
-        let tables = [&self.word_embeddings, &self.token_type_embeddings];
-        for table in tables.into_iter().chain(&self.position_embeddings) {
+        let words = &self.word_embeddings;
+        let others = self.token_type_embeddings.iter().chain(&self.position_embeddings);
+        for table in others.chain([words]) {
             table.check_padding_idx()?;
         }
         self.check_positions()?;
+        self.check_token_types()?;
         if input.device() != device {
             return Err(Error::device_mismatch(input.words().name(), input.device(), device));
         }
-        let hidden = self.hidden_size();
+        let hidden = words.embedding_dim();
         if let Words::Embeds(embeds) = input.words()
             && embeds.dims()[2] != hidden
         {
@@ -69,11 +71,23 @@ impl BertEmbeddings {
         }
     }
 
+    /// Whether there is a table of token types if and only if the family has them.
+    fn check_token_types(&self) -> Result<()> {
+        let family = self.family();
+        let problem = match (family.has_token_types(), &self.token_type_embeddings) {
+            (true, None) => "is None, but has token types",
+            (false, Some(_)) => "is a table, but has no token types",
+            _ => return Ok(()),
+        };
+        let problem = problem.replace("but", &format!("but the family {}", family.model_type()));
+        Err(Error::Config { field: "token_type_embeddings", problem })
+    }
+
     /// Whether the parameters fit the word table.
     fn check_params(&self) -> Result<()> {
         let words = &self.word_embeddings;
         let tables = [
-            ("token_type_embeddings.weight", Some(&self.token_type_embeddings)),
+            ("token_type_embeddings.weight", self.token_type_embeddings.as_ref()),
             ("position_embeddings.weight", self.position_embeddings.as_ref()),
         ];
         for (name, table) in tables {

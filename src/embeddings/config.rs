@@ -1,6 +1,6 @@
 //! Configuration of `BertEmbeddings`.
 
-use super::family::{Family, PositionEmbeddingType};
+use super::family::{Family, Field, PositionEmbeddingType, Projection};
 use super::initializer::EmbeddingInitializer;
 use super::layer_norm::check_epsilon;
 use crate::error::{Error, Result};
@@ -25,13 +25,16 @@ pub struct BertEmbeddingsConfig {
     /// Rows of the word table.
     #[config(default = 30522)]
     pub vocab_size: usize,
-    /// Length of every embedding vector, H.
+    /// Length of the model's vectors, H.
     #[config(default = 768)]
     pub hidden_size: usize,
+    /// Length of every embedding vector, E, in a family whose model projects them to H: ELECTRA where it is not H, and
+    /// ALBERT. `None` is H without a projection.
+    pub embedding_size: Option<usize>,
     /// Rows of the position table.
     #[config(default = 512)]
     pub max_position_embeddings: usize,
-    /// Rows of the token-type (segment) table.
+    /// Rows of the token-type (segment) table; 0 in a family without token types.
     #[config(default = 2)]
     pub type_vocab_size: usize,
     /// The word id whose row is initialised to zero and gets no gradient through the lookup; `None` for no such row.
@@ -85,11 +88,52 @@ impl BertEmbeddingsConfig {
             .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
     }
 
+    /// `distilbert-base-uncased`: 23,835,648 parameters.
+    pub fn distilbert_base_uncased() -> Self {
+        Self::new().with_family(Family::DistilBert).with_type_vocab_size(0)
+    }
+
+    /// `google/electra-small-discriminator`: 3,972,864 parameters.
+    pub fn electra_small() -> Self {
+        Self::new().with_family(Family::Electra).with_hidden_size(256).with_embedding_size(Some(128))
+    }
+
+    /// `google/electra-base-discriminator`: 23,837,184 parameters.
+    pub fn electra_base() -> Self {
+        Self::new().with_family(Family::Electra)
+    }
+
+    /// `microsoft/mpnet-base`: 23,841,024 parameters.
+    pub fn mpnet_base() -> Self {
+        Self::new()
+            .with_family(Family::MpNet)
+            .with_vocab_size(30527)
+            .with_max_position_embeddings(514)
+            .with_type_vocab_size(0)
+            .with_pad_token_id(Some(1))
+            .with_layer_norm_eps(1e-5)
+            .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
+    }
+
+    /// `albert/albert-base-v2`: 3,906,048 parameters.
+    pub fn albert_base_v2() -> Self {
+        Self::new()
+            .with_family(Family::Albert)
+            .with_vocab_size(30000)
+            .with_embedding_size(Some(128))
+            .with_hidden_dropout_prob(0.0)
+    }
+
+    /// Length of the vectors that the tables hold: `embedding_size`, or else `hidden_size`.
+    pub(crate) fn width(&self) -> usize {
+        self.embedding_size.unwrap_or(self.hidden_size)
+    }
+
     /// Number of trainable values: all tables, γ and β.
     pub fn num_params(&self) -> usize {
         let positions =
             if self.position_embedding_type.has_table() { self.max_position_embeddings } else { 0 };
-        (self.vocab_size + positions + self.type_vocab_size + 2) * self.hidden_size
+        (self.vocab_size + positions + self.type_vocab_size + 2) * self.width()
     }
 
     /// Tokens that the longest sequence can have; `None` if no position table limits it.
@@ -114,6 +158,8 @@ impl BertEmbeddingsConfig {
     /// [`Error::Config`], naming the field, if
     /// - `hidden_size`, `vocab_size`, `type_vocab_size` or (where there is a position table)
     ///   `max_position_embeddings` is 0, or a table would have more than `isize::MAX` values;
+    /// - `embedding_size` is given and the family's tables are as wide as its model, or the other way round;
+    /// - the family has no such field and the value is not the one that it always has, such as 0 token types;
     /// - `pad_token_id` is not below `vocab_size`;
     /// - `layer_norm_eps` is not finite and above 0;
     /// - `hidden_dropout_prob` is not in [0, 1);
@@ -124,9 +170,13 @@ impl BertEmbeddingsConfig {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         let mut sizes = vec![
             ("hidden_size", self.hidden_size),
+            ("embedding_size", self.width()),
             ("vocab_size", self.vocab_size),
-            ("type_vocab_size", self.type_vocab_size),
         ];
+        self.check_family()?;
+        if self.family.has_token_types() {
+            sizes.push(("type_vocab_size", self.type_vocab_size));
+        }
         if self.position_embedding_type.has_table() {
             sizes.push(("max_position_embeddings", self.max_position_embeddings));
         }
@@ -134,7 +184,7 @@ impl BertEmbeddingsConfig {
             if size == 0 {
                 return invalid(field, "is 0, but must be at least 1".into());
             }
-            if size.checked_mul(self.hidden_size).is_none_or(|n| n > isize::MAX as usize) {
+            if size.checked_mul(self.width()).is_none_or(|n| n > isize::MAX as usize) {
                 return invalid(field, format!("is {size}, too many for a table in memory"));
             }
         }
@@ -171,6 +221,37 @@ impl BertEmbeddingsConfig {
             }
         }
         Ok(())
+    }
+
+    /// Whether the family has such models.
+    fn check_family(&self) -> Result<()> {
+        let spec = self.family.spec();
+        let name = spec.model_type;
+        for (field, value) in
+            [("type_vocab_size", self.type_vocab_size as f64), ("layer_norm_eps", self.layer_norm_eps)]
+        {
+            let fixed = spec.fields.iter().find_map(|(of, is)| match is {
+                Field::Always(fixed) if *of == field => Some(*fixed),
+                _ => None,
+            });
+            if let Some(fixed) = fixed.filter(|&fixed| fixed != value) {
+                let problem = format!("is {value:?}, but in the family {name} it is always {fixed:?}");
+                return Err(Error::Config { field, problem });
+            }
+        }
+        let problem = match (spec.projection, self.embedding_size) {
+            (Projection::Never, Some(size)) => {
+                format!("is {size}, but the family {name} has tables as wide as its model; use None")
+            }
+            (Projection::IfOther, Some(size)) if size == self.hidden_size => {
+                format!("is hidden_size {size}, which the family {name} does not project; use None")
+            }
+            (Projection::Always, None) => {
+                format!("is None, but the family {name} projects its embeddings; give their length")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Config { field: "embedding_size", problem })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod families;
 mod family;
 mod ids;
 mod initializer;
@@ -17,7 +18,8 @@ pub use config::BertEmbeddingsConfig;
 pub(crate) use config::check_dropout;
 pub use family::{Family, PositionEmbeddingType};
 #[cfg(feature = "checkpoint")]
-pub(crate) use family::{FamilyKeys, FamilySpec, Unsupported};
+pub(crate) use family::{FamilyKeys, FamilySpec, Field, Projection, Unsupported};
+pub(crate) use family::{HeadActivation, SequenceHead};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;

@@ -1,7 +1,7 @@
 //! `BertEmbeddings`: the module.
 
 use super::config::BertEmbeddingsConfig;
-use super::family::PositionEmbeddingType;
+use super::family::{Family, PositionEmbeddingType};
 use super::ids::Ids;
 use super::input::{BertEmbeddingsInput, Words};
 use super::layer_norm::{LayerNorm, check_epsilon};
@@ -34,7 +34,7 @@ impl BertEmbeddingsConfig {
         self.validate()?;
         check_epsilon(self.layer_norm_eps, device.settings().float_dtype.into())?;
         let table = |rows, padding_idx| {
-            TokenEmbeddingConfig::new(rows, self.hidden_size)
+            TokenEmbeddingConfig::new(rows, self.width())
                 .with_padding_idx(padding_idx)
                 .with_initializer(self.initializer.clone())
                 .try_init(device)
@@ -49,8 +49,11 @@ impl BertEmbeddingsConfig {
         Ok(BertEmbeddings {
             word_embeddings: table(self.vocab_size, self.pad_token_id)?,
             position_embeddings,
-            token_type_embeddings: table(self.type_vocab_size, None)?,
-            layer_norm: LayerNorm::new(self.hidden_size, self.layer_norm_eps, device),
+            token_type_embeddings: match self.type_vocab_size {
+                0 => None,
+                rows => Some(table(rows, None)?),
+            },
+            layer_norm: LayerNorm::new(self.width(), self.layer_norm_eps, device),
             dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
             config: self.clone(),
         })
@@ -59,8 +62,8 @@ impl BertEmbeddingsConfig {
 
 /// BERT's input layer: `y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))`.
 ///
-/// Equal to Hugging Face's `BertEmbeddings`, and to `RobertaEmbeddings` with
-/// [`PositionEmbeddingType::AfterPadding`]. Made by [`BertEmbeddingsConfig::init`].
+/// Equal to Hugging Face's `BertEmbeddings`, to `RobertaEmbeddings` with [`PositionEmbeddingType::AfterPadding`], and to
+/// the embeddings of the other [families](crate::Family). Made by [`BertEmbeddingsConfig::init`].
 ///
 /// ```
 /// use burn::prelude::*;
@@ -76,8 +79,9 @@ impl BertEmbeddingsConfig {
 /// # Parameters
 ///
 /// The paths are stable: `word_embeddings.weight` `[V, H]`, `position_embeddings.weight` `[P, H]` (where the
-/// position scheme has a table), `token_type_embeddings.weight` `[T, H]`, `layer_norm.gamma` `[H]` and
-/// `layer_norm.beta` `[H]`. Nothing else is in a record.
+/// position scheme has a table), `token_type_embeddings.weight` `[T, H]` (where the family has token types),
+/// `layer_norm.gamma` `[H]` and `layer_norm.beta` `[H]`. Nothing else is in a record. Where the config has an
+/// `embedding_size` E, that is their width in the place of H: the encoder projects the vectors.
 ///
 /// # Padding and weight decay
 ///
@@ -104,8 +108,8 @@ pub struct BertEmbeddings {
     pub word_embeddings: TokenEmbedding,
     /// P, looked up by `position_ids`; `None` with relative positions, which are part of the attention.
     pub position_embeddings: Option<TokenEmbedding>,
-    /// S, looked up by `token_type_ids`.
-    pub token_type_embeddings: TokenEmbedding,
+    /// S, looked up by `token_type_ids`; `None` in a family without token types, which ignores those ids.
+    pub token_type_embeddings: Option<TokenEmbedding>,
     /// γ, β and ε.
     pub layer_norm: LayerNorm,
     /// Active in training only: if the tables are on an autodiff device, and neither frozen nor in validation.
@@ -127,8 +131,11 @@ impl ModuleDisplay for BertEmbeddings {
             Some(table) => content.add("position_embeddings", table),
             None => content,
         };
+        let content = match &self.token_type_embeddings {
+            Some(table) => content.add("token_type_embeddings", table),
+            None => content,
+        };
         content
-            .add("token_type_embeddings", &self.token_type_embeddings)
             .add("layer_norm", &self.layer_norm)
             .add("dropout", &self.dropout)
             .add("position_embedding_type", format!("{:?}", self.position_embedding_type()).as_str())
@@ -137,9 +144,16 @@ impl ModuleDisplay for BertEmbeddings {
 }
 
 impl BertEmbeddings {
-    /// Length of the vectors, H.
+    /// Length of the model's vectors, H: those of this layer, or what a model projects them to.
     pub fn hidden_size(&self) -> usize {
-        self.word_embeddings.embedding_dim()
+        match self.config.embedding_size {
+            Some(_) => self.config.hidden_size,
+            None => self.word_embeddings.embedding_dim(),
+        }
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        self.config.family
     }
 
     /// How positions enter the sum.
@@ -167,8 +181,9 @@ impl BertEmbeddings {
         BertEmbeddingsConfig {
             vocab_size: self.word_embeddings.num_embeddings(),
             hidden_size: self.hidden_size(),
+            embedding_size: self.config.embedding_size.map(|_| self.word_embeddings.embedding_dim()),
             max_position_embeddings: positions.unwrap_or(self.config.max_position_embeddings),
-            type_vocab_size: self.token_type_embeddings.num_embeddings(),
+            type_vocab_size: self.token_type_embeddings.as_ref().map_or(0, TokenEmbedding::num_embeddings),
             pad_token_id: position_padding.or(self.word_embeddings.padding_idx),
             layer_norm_eps: self.layer_norm.epsilon(),
             hidden_dropout_prob: self.dropout.prob,
@@ -194,7 +209,7 @@ impl BertEmbeddings {
     /// # Shapes
     ///
     /// - `input`: [B, S] ids or [B, S, H] vectors
-    /// - output: [B, S, H]
+    /// - output: [B, S, H], with E in the place of H if the config has an `embedding_size`
     ///
     /// # Panics
     ///
@@ -242,7 +257,7 @@ impl BertEmbeddings {
     }
 
     fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
-        let table = &self.token_type_embeddings;
+        let Some(table) = &self.token_type_embeddings else { return Ok(Rows::Absent) };
         match input.token_type_ids() {
             Some(ids) => {
                 ids.check(EmbeddingTable::TokenType, table.num_embeddings())?;

@@ -12,11 +12,13 @@ use burn::prelude::*;
 
 /// Multi-head scaled dot-product attention of a sequence to itself:
 /// `Dropout(softmax((Q·Kᵀ + R) / √d)) · V` for each of A heads of d = H / A columns, where R comes from
-/// [`RelativePositions`] or is zero.
+/// [`RelativePositions`] or is zero; [`RelativeAttentionBias`](super::RelativeAttentionBias) is added after the division
+/// by √d.
 ///
-/// Computed by the operator [`attention`](crate::functional::attention), with R / √d as its bias.
+/// Computed by the operator [`attention`](crate::functional::attention), with what is added as its bias.
 ///
-/// Source: `BertSelfAttention` of transformers 5.23, and of 4.49 for relative positions.
+/// Source: `BertSelfAttention` and `MPNetSelfAttention` of transformers 5.23, and the former of 4.49 for relative
+/// positions.
 #[derive(Module, Debug)]
 pub struct BertSelfAttention {
     /// [H, H].
@@ -51,21 +53,27 @@ impl BertSelfAttention {
     /// # Shapes
     ///
     /// - `rows`: [N, H], packed
+    /// - `bias`: of the positions that all layers share; [1, A, L, L] for places that lie side by side, L the tokens of
+    ///   the longest sequence, and [1, A, S, S] otherwise
     /// - output: [N, H]
     ///
     /// # Panics
     ///
     /// Panics if the rows are not those of `packing`.
-    pub fn forward(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
+    pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
         let all = [&self.query, &self.key, &self.value].map(|linear| linear.forward(rows.clone()));
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
-        let Some(positions) = &self.relative_positions else {
-            return attention(all, &packing.sequences, heads, None, dropout);
-        };
+        let [batch, seq] = packing.dims();
+        let bias = bias.map(|bias| bias.clone().expand([batch as i64, -1, -1, -1]));
+        if self.relative_positions.is_none() && (bias.is_none() || packing.is_contiguous()) {
+            return attention(all, &packing.sequences, heads, bias, dropout);
+        }
         // Distances are those of places, so padding between tokens counts.
         let [query, key, value] = all.map(|rows| packing.unpack(rows)); // [B, S, H]
-        let bias = packing.mask_keys(positions.bias(&query, &key, heads));
-        let [batch, seq, _] = query.dims();
+        let positions = self.relative_positions.as_ref();
+        let own = positions.map(|positions| positions.bias(&query, &key, heads));
+        let bias = own.into_iter().chain(bias).reduce(|own, shared| own + shared);
+        let bias = packing.mask_keys(bias.expect("one of them is there"));
         let all = [query, key, value].map(|all| all.flatten::<2>(0, 1));
         let context = attention(all, &packing.places(), heads, Some(bias), dropout); // [B · S, H]
         packing.pack(context.reshape([batch as i32, seq as i32, -1]))
@@ -74,12 +82,12 @@ impl BertSelfAttention {
     /// The attention weights before dropout, [B, A, S, S].
     ///
     /// Row l of a sequence's weights is the attention of position l over all positions; rows and columns of padding are
-    /// 0.
+    /// 0. `shared` is [1, A, S, S], of the positions that all layers share.
     ///
     /// # Panics
     ///
     /// Panics if the rows are not those of `packing`.
-    pub fn weights(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<4> {
+    pub fn weights(&self, rows: Tensor<2>, packing: &Packing, shared: Option<&Tensor<4>>) -> Tensor<4> {
         let heads = self.num_attention_heads;
         let [query, key] =
             [&self.query, &self.key].map(|linear| packing.unpack(linear.forward(rows.clone())));
@@ -87,6 +95,10 @@ impl BertSelfAttention {
         let bias = match &self.relative_positions {
             Some(positions) => positions.bias(&query, &key, heads),
             None => Tensor::zeros([batch, heads, seq, seq], (&query.device(), query.dtype())),
+        };
+        let bias = match shared {
+            Some(shared) => bias + shared.clone(),
+            None => bias,
         };
         let bias = packing.mask_keys(bias);
         let both = [query, key].map(|all| all.flatten::<2>(0, 1));

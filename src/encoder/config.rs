@@ -1,7 +1,8 @@
 //! The configuration of the encoder.
 
-use crate::embeddings::{PositionEmbeddingType, check_dropout, check_epsilon};
+use crate::embeddings::{Family, PositionEmbeddingType, check_dropout, check_epsilon};
 use crate::error::{Error, Result};
+use crate::operator::Activation;
 use burn::config::Config;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::prelude::*;
@@ -10,9 +11,14 @@ use burn::tensor::DType;
 /// Configuration of a [`BertEncoder`](super::BertEncoder); the defaults are BERT-base's.
 #[derive(Config, Debug, PartialEq)]
 pub struct BertEncoderConfig {
+    /// The family, which may have one layer for all (ALBERT) or relative positions that all layers share (MPNet).
+    #[config(default = "Family::Bert")]
+    pub family: Family,
     /// Length of the vectors, H.
     #[config(default = 768)]
     pub hidden_size: usize,
+    /// Length of the input's vectors, E, if they are projected to H first.
+    pub embedding_size: Option<usize>,
     /// Number of layers.
     #[config(default = 12)]
     pub num_hidden_layers: usize,
@@ -22,6 +28,9 @@ pub struct BertEncoderConfig {
     /// Length of the vectors inside a layer's feed-forward network.
     #[config(default = 3072)]
     pub intermediate_size: usize,
+    /// The activation of a layer's feed-forward network.
+    #[config(default = "Activation::Gelu")]
+    pub hidden_act: Activation,
     /// Probability that dropout zeroes an element of a layer's two outputs in training, in [0, 1).
     #[config(default = 0.1)]
     pub hidden_dropout_prob: f64,
@@ -50,12 +59,13 @@ impl BertEncoderConfig {
     /// # Errors
     ///
     /// [`Error::Config`], naming the field, if a size is 0 or too large for a matrix, the heads do not divide the hidden size, a dropout
-    /// probability is not in [0, 1), `initializer_range` is not finite or negative, or `layer_norm_eps` is not finite
+    /// probability is not in [0, 1), positions are relative and the family has no such positions, `initializer_range` is not finite or negative, or `layer_norm_eps` is not finite
     /// and above 0. `max_position_embeddings` matters with relative positions only.
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         for (field, size) in [
             ("hidden_size", self.hidden_size),
+            ("embedding_size", self.embedding_size.unwrap_or(1)),
             ("num_hidden_layers", self.num_hidden_layers),
             ("num_attention_heads", self.num_attention_heads),
             ("intermediate_size", self.intermediate_size),
@@ -71,6 +81,14 @@ impl BertEncoderConfig {
             }
         }
         let is_relative = !self.position_embedding_type.has_table();
+        let spec = self.family.spec();
+        if is_relative && spec.keys.as_ref().is_some_and(|keys| keys.layer.distances.is_none()) {
+            let problem = format!(
+                "is {:?}, which the family {} does not have",
+                self.position_embedding_type, spec.model_type
+            );
+            return invalid("position_embedding_type", problem);
+        }
         if is_relative && self.max_position_embeddings.checked_mul(2).is_none() {
             let problem =
                 format!("is {}, which has more distances than can be counted", self.max_position_embeddings);

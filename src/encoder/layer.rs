@@ -3,23 +3,27 @@
 use super::attention::BertSelfAttention;
 use super::config::BertEncoderConfig;
 use super::packing::Packing;
-use crate::embeddings::{LayerNorm, active_prob, check_dropout, dtype, is_quantized};
+use crate::embeddings::{Family, LayerNorm, active_prob, check_dropout, dtype, is_quantized};
 use crate::error::{Error, Result};
+use crate::operator::Activation;
 use crate::operator::dtype::computed_in;
-use crate::operator::functional::{add_layer_norm, bias_gelu};
+use crate::operator::functional::{add_layer_norm, bias_activation};
+use crate::operator::recompute::recomputed;
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn::tensor::DType;
+use std::fmt::Display;
 
 /// One post-norm transformer layer:
 ///
 /// ```text
 /// x' = LayerNorm(x + Dropout(Attention(x)·O + o))
-/// y  = LayerNorm(x' + Dropout(GELU(x'·U + u)·D + d))
+/// y  = LayerNorm(x' + Dropout(f(x'·U + u)·D + d))
 /// ```
 ///
-/// A layer of [`BertEncoder`](super::BertEncoder). Source: `BertLayer` of transformers 5.23, with the exact GELU.
+/// with f the activation. A layer of [`BertEncoder`](super::BertEncoder). Source: `BertLayer` of transformers 5.23; the
+/// layers of the other [families](crate::Family) compute the same.
 #[derive(Module, Debug)]
 pub struct BertLayer {
     /// Attention.
@@ -34,8 +38,13 @@ pub struct BertLayer {
     pub output: Linear,
     /// Normalises the sum of the feed-forward network and its input.
     pub output_layer_norm: LayerNorm,
-    /// Dropout of both outputs.
+    /// Dropout of both outputs; of the first alone in ALBERT, of the second alone in DistilBERT.
     pub dropout: Dropout,
+    /// f.
+    #[module(skip)]
+    pub hidden_act: Activation,
+    #[module(skip)]
+    family: Family,
 }
 
 impl BertLayer {
@@ -50,24 +59,41 @@ impl BertLayer {
             output: config.linear(intermediate, hidden, device),
             output_layer_norm: norm(),
             dropout: DropoutConfig::new(config.hidden_dropout_prob).init(),
+            hidden_act: config.hidden_act,
+            family: config.family,
         })
     }
 
     /// The layer's output.
     ///
+    /// On a device with gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone, if
+    /// there is no `bias`, and the backward computes the layer again, with the same dropout.
+    ///
     /// # Shapes
     ///
     /// - `rows`: [N, H], packed
+    /// - `bias`: that of [`BertSelfAttention::forward`]
     /// - output: [N, H]
     ///
     /// # Panics
     ///
     /// Panics if the rows are not those of `packing`.
-    pub fn forward(&self, rows: Tensor<2>, packing: &Packing) -> Tensor<2> {
-        let context = self.attention.forward(rows.clone(), packing);
-        let rows = self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm);
-        let inner = linear_gelu(&self.intermediate, rows.clone());
-        self.add_norm(&self.output, inner, rows, &self.output_layer_norm)
+    pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
+        match bias {
+            None => {
+                recomputed(self, rows, packing, |layer, rows, packing| layer.compute(rows, packing, None))
+            }
+            Some(_) => self.compute(rows, packing, bias), // which has a gradient too
+        }
+    }
+
+    fn compute(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
+        let context = self.attention.forward(rows.clone(), packing, bias);
+        let [of_attention, of_output] = self.family.spec().output_dropout;
+        let rows =
+            self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm, of_attention);
+        let inner = linear_activation(&self.intermediate, rows.clone(), self.hidden_act);
+        self.add_norm(&self.output, inner, rows, &self.output_layer_norm, of_output)
     }
 
     /// Whether the fields, which are public, fit each other and vectors of length `hidden` in `input`. `name` is the
@@ -91,10 +117,7 @@ impl BertLayer {
             ("intermediate", &self.intermediate, [hidden, inner]),
             ("output", &self.output, [inner, hidden]),
         ] {
-            check_param(|| format!("{name}.{part}.weight"), &linear.weight, &shape, &[input])?;
-            if let Some(bias) = &linear.bias {
-                check_param(|| format!("{name}.{part}.bias"), bias, &shape[1..], &[input])?;
-            }
+            check_linear(format_args!("{name}.{part}"), linear, shape, input)?;
         }
         for (part, norm) in [
             ("attention_layer_norm", &self.attention_layer_norm),
@@ -118,15 +141,36 @@ impl BertLayer {
     }
 
     /// `LayerNorm(residual + Dropout(x·W + b))`.
-    fn add_norm(&self, linear: &Linear, x: Tensor<2>, residual: Tensor<2>, norm: &LayerNorm) -> Tensor<2> {
+    fn add_norm(
+        &self,
+        linear: &Linear,
+        x: Tensor<2>,
+        residual: Tensor<2>,
+        norm: &LayerNorm,
+        drops_out: bool,
+    ) -> Tensor<2> {
         let bias = linear.bias.as_ref().map(|bias| bias.val());
-        let dropout = active_prob(&self.dropout, &linear.weight);
+        let dropout = if drops_out { active_prob(&self.dropout, &linear.weight) } else { 0.0 };
         add_layer_norm(product(linear, x), bias, residual, norm.norm(), dropout)
     }
 }
 
+/// Whether weight and bias of a linear layer have the shapes of `shape` and the dtype `input`.
+pub(super) fn check_linear(
+    name: impl Display + Copy,
+    linear: &Linear,
+    shape: [usize; 2],
+    input: DType,
+) -> Result<()> {
+    check_param(|| format!("{name}.weight"), &linear.weight, &shape, &[input])?;
+    linear
+        .bias
+        .iter()
+        .try_for_each(|bias| check_param(|| format!("{name}.bias"), bias, &shape[1..], &[input]))
+}
+
 /// Whether a parameter has `shape` and one of `dtypes`, of which a message names the first. Does not initialise it.
-fn check_param<const D: usize>(
+pub(super) fn check_param<const D: usize>(
     name: impl Fn() -> String,
     param: &Param<Tensor<D>>,
     shape: &[usize],
@@ -146,14 +190,14 @@ fn check_param<const D: usize>(
     Ok(())
 }
 
-/// `GELU(x·W + b)`, exact in value and gradient.
-pub(crate) fn linear_gelu(linear: &Linear, x: Tensor<2>) -> Tensor<2> {
+/// `f(x·W + b)`, exact in value and gradient.
+pub(crate) fn linear_activation(linear: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
     let product = product(linear, x);
     let bias = match &linear.bias {
         Some(bias) => bias.val(),
         None => Tensor::zeros([product.dims()[1]], (&product.device(), product.dtype())),
     };
-    bias_gelu(product, bias)
+    bias_activation(product, bias, activation)
 }
 
 /// `x·W`: what the layer's `forward` computes, adapters and quantised weights included, before its bias.

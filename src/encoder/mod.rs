@@ -5,16 +5,19 @@
 //! [`functional`](crate::functional).
 
 mod attention;
+mod attention_bias;
 mod config;
 mod layer;
 mod packing;
 mod relative;
 mod stack;
 
+pub use crate::operator::Activation;
 pub use attention::BertSelfAttention;
+pub use attention_bias::RelativeAttentionBias;
 pub use config::BertEncoderConfig;
 pub use layer::BertLayer;
-pub(crate) use layer::linear_gelu;
+pub(crate) use layer::linear_activation;
 pub use packing::Packing;
 pub use relative::RelativePositions;
 pub use stack::{BertEncoder, BertEncoderOutput, PackedHidden};

@@ -58,6 +58,22 @@ impl Packing {
         Ok(Self { dims, tokens: Some(tokens), sequences })
     }
 
+    /// [B, S].
+    pub(super) fn dims(&self) -> [usize; 2] {
+        self.dims
+    }
+
+    /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
+    pub(super) fn is_contiguous(&self) -> bool {
+        let Some(tokens) = &self.tokens else { return true };
+        let is_padding = |row: &&usize| **row == self.num_tokens();
+        let mut sequences = tokens.rows.chunks(self.dims[1]);
+        sequences.all(|rows| {
+            let places = rows.iter().skip_while(is_padding);
+            places.skip_while(|row| !is_padding(row)).all(|row| is_padding(&row))
+        })
+    }
+
     /// Number of tokens, N.
     pub fn num_tokens(&self) -> usize {
         self.sequences.num_tokens()
@@ -141,8 +157,9 @@ impl Packing {
     }
 }
 
+/// Outside autodiff, so that they fit tensors with and without gradient checkpointing.
 fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
     let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
     let length = values.len();
-    Tensor::from_data(TensorData::new(values, [length]), device)
+    Tensor::from_data(TensorData::new(values, [length]), &device.clone().without_autodiff())
 }

@@ -1,4 +1,4 @@
-//! Relative positions.
+//! Relative positions: of a layer by query and key, and of all layers by distance alone.
 
 use super::config::BertEncoderConfig;
 use crate::embeddings::{EmbeddingInitializer, PositionEmbeddingType, TokenEmbedding, TokenEmbeddingConfig};
@@ -87,7 +87,7 @@ impl RelativePositions {
 ///
 /// - `products`: [G, A, L, 2L − 1]
 /// - output: [G, A, L, L]
-fn by_key(products: Tensor<4>) -> Tensor<4> {
+pub(super) fn by_key(products: Tensor<4>) -> Tensor<4> {
     let [groups, heads, length, distances] = products.dims();
     if length == 1 {
         return products;

@@ -1,12 +1,14 @@
 //! The stack of layers.
 
+use super::attention_bias::RelativeAttentionBias;
 use super::config::BertEncoderConfig;
-use super::layer::BertLayer;
+use super::layer::{BertLayer, check_linear};
 use super::packing::Packing;
 use crate::embeddings::{PaddingMask, check_epsilon};
 use crate::error::{Error, Result};
 use crate::operator::functional::with_one_draw;
 use burn::module::Module;
+use burn::nn::Linear;
 use burn::prelude::*;
 
 /// BERT's transformer layers, one after the other. Made by [`BertEncoderConfig::init`].
@@ -36,14 +38,21 @@ use burn::prelude::*;
 /// ```
 #[derive(Module, Debug)]
 pub struct BertEncoder {
-    /// The layers, first to last.
+    /// Projects the vectors of the embeddings, [E, H]: ELECTRA's `embeddings_project` and ALBERT's
+    /// `embedding_hidden_mapping_in`. `None` if they are of length H.
+    pub embeddings_projection: Option<Linear>,
+    /// What distances add to the attention scores of every layer (MPNet).
+    pub relative_attention_bias: Option<RelativeAttentionBias>,
+    /// The layers, first to last; in ALBERT the one that is run again and again.
     pub layers: Vec<BertLayer>,
+    /// How often the layers are run, one round after the other: 1 but in ALBERT.
+    pub rounds: usize,
 }
 
 /// The output of [`BertEncoder::forward_all`].
 #[derive(Clone, Debug)]
 pub struct BertEncoderOutput {
-    /// The input and the output of each layer, [B, S, H]: one more than there are layers. Zero in padding.
+    /// The input of the first layer and the output of each, [B, S, H]: one more than there are layers. Zero in padding.
     pub hidden_states: Vec<Tensor<3>>,
     /// The attention weights of each layer before dropout, [B, A, S, S]. Those of a token sum to 1; those to and
     /// of padding are 0.
@@ -103,9 +112,18 @@ impl BertEncoderConfig {
     pub fn try_init(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
         check_epsilon(self.layer_norm_eps, device.settings().float_dtype.into())?;
-        let layers =
-            (0..self.num_hidden_layers).map(|_| BertLayer::new(self, device)).collect::<Result<_>>()?;
-        Ok(BertEncoder { layers })
+        let (layers, rounds) = match self.family.spec().shares_layers {
+            true => (1, self.num_hidden_layers),
+            false => (self.num_hidden_layers, 1),
+        };
+        Ok(BertEncoder {
+            embeddings_projection: self
+                .embedding_size
+                .map(|size| self.linear(size, self.hidden_size, device)),
+            relative_attention_bias: RelativeAttentionBias::new(self, device)?,
+            layers: (0..layers).map(|_| BertLayer::new(self, device)).collect::<Result<_>>()?,
+            rounds,
+        })
     }
 }
 
@@ -160,13 +178,14 @@ impl BertEncoder {
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
         let packing = self.packing(&hidden, padding)?;
-        let rows = packing.pack(hidden);
-        let rows = match packing.num_tokens() {
-            0 => rows,
-            _ => with_one_draw(self.draws(), || {
-                self.layers.iter().fold(rows, |rows, layer| layer.forward(rows, &packing))
-            }),
-        };
+        let rows = self.project(packing.pack(hidden));
+        if packing.num_tokens() == 0 {
+            return Ok(PackedHidden { rows, packing });
+        }
+        let bias = self.bias(&packing);
+        let rows = with_one_draw(self.draws(), || {
+            self.in_order().fold(rows, |rows, layer| layer.forward(rows, &packing, bias.as_ref()))
+        });
         Ok(PackedHidden { rows, packing })
     }
 
@@ -198,17 +217,19 @@ impl BertEncoder {
     ) -> Result<BertEncoderOutput> {
         let packing = self.packing(&hidden, padding)?;
         let [batch, seq, _] = hidden.dims();
-        let mut rows = packing.pack(hidden);
+        let mut rows = self.project(packing.pack(hidden));
+        let bias = self.bias(&packing);
+        let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
         let mut output =
             BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
         with_one_draw(self.draws(), || {
-            for layer in &self.layers {
+            for layer in self.in_order() {
                 output.attentions.push(if packing.num_tokens() == 0 {
                     let heads = layer.attention.num_attention_heads;
                     Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
                 } else {
-                    let weights = layer.attention.weights(rows.clone(), &packing);
-                    rows = layer.forward(rows, &packing);
+                    let weights = layer.attention.weights(rows.clone(), &packing, of_places.as_ref());
+                    rows = layer.forward(rows, &packing, bias.as_ref());
                     weights
                 });
                 output.hidden_states.push(packing.unpack(rows.clone()));
@@ -219,7 +240,33 @@ impl BertEncoder {
 
     /// The operators with dropout: attention and two residuals a layer.
     pub(crate) fn draws(&self) -> usize {
-        3 * self.layers.len()
+        3 * self.in_order().count()
+    }
+
+    /// Every layer, as often as it is run.
+    fn in_order(&self) -> impl Iterator<Item = &BertLayer> {
+        (0..self.rounds).flat_map(|_| &self.layers)
+    }
+
+    /// The rows that the first layer reads, [N, E] → [N, H].
+    fn project(&self, rows: Tensor<2>) -> Tensor<2> {
+        match &self.embeddings_projection {
+            Some(projection) if rows.dims()[0] == 0 => {
+                let [_, hidden] = projection.weight.lazy_shape().dims();
+                Tensor::zeros([0, hidden], (&rows.device(), rows.dtype()))
+            }
+            Some(projection) => projection.forward(rows),
+            None => rows,
+        }
+    }
+
+    /// What the positions add for `packing`; `None` in a family without.
+    fn bias(&self, packing: &Packing) -> Option<Tensor<4>> {
+        let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0)?;
+        Some(bias.bias(match packing.is_contiguous() {
+            true => packing.sequences.lengths().iter().copied().max().unwrap_or(0),
+            false => packing.dims()[1],
+        }))
     }
 
     fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
@@ -227,8 +274,9 @@ impl BertEncoder {
         if batch == 0 || seq == 0 {
             return Err(Error::Empty { input: "hidden", shape: vec![batch, seq, width] });
         }
-        if let Some(layer) = self.layers.first() {
-            let [hidden_size, _] = layer.attention.query.weight.lazy_shape().dims();
+        let first = self.layers.first().map(|layer| &layer.attention.query);
+        if let Some(reader) = self.embeddings_projection.as_ref().or(first) {
+            let [hidden_size, _] = reader.weight.lazy_shape().dims();
             if width != hidden_size {
                 return Err(Error::ShapeMismatch {
                     input: "hidden",
@@ -237,9 +285,16 @@ impl BertEncoder {
                 });
             }
         }
+        let inner = first.map_or(width, |query| query.weight.lazy_shape()[0]);
+        if let Some(projection) = &self.embeddings_projection {
+            check_linear("embeddings_projection", projection, [width, inner], hidden.dtype())?;
+        }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
         for (i, layer) in self.layers.iter().enumerate() {
-            layer.check(&format!("layers[{i}]"), width, hidden.dtype())?;
+            layer.check(&format!("layers[{i}]"), inner, hidden.dtype())?;
+            if let Some(bias) = &self.relative_attention_bias {
+                bias.check(layer.attention.num_attention_heads, hidden.dtype())?;
+            }
             if let Some(positions) = &layer.attention.relative_positions {
                 positions.check(seq)?;
             }

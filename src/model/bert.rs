@@ -30,14 +30,16 @@ use burn::prelude::*;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
-/// Source: `BertModel` and `RobertaModel` of transformers 5.23.
+/// Source: `BertModel`, `RobertaModel`, `DistilBertModel`, `ElectraModel`, `MPNetModel` and `AlbertModel` of transformers
+/// 5.23, by the config's [family](crate::Family).
 #[derive(Module, Debug)]
 pub struct BertModel {
     /// The input layer.
     pub embeddings: BertEmbeddings,
     /// The transformer layers.
     pub encoder: BertEncoder,
-    /// Computes [`pooler_output`](BertModelOutput::pooler_output); `None` in a model whose head does not read it.
+    /// Computes [`pooler_output`](BertModelOutput::pooler_output); `None` in a model whose head does not read it, and in
+    /// DistilBERT and ELECTRA, which have none.
     pub pooler: Option<BertPooler>,
 }
 
@@ -65,7 +67,7 @@ pub struct BertModelOutput {
 }
 
 impl BertModelConfig {
-    /// Builds the model on `device`, with a pooler.
+    /// Builds the model on `device`, with a pooler if the family has one.
     ///
     /// # Panics
     ///
@@ -74,14 +76,17 @@ impl BertModelConfig {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Builds the model on `device`, with a pooler.
+    /// Builds the model on `device`, with a pooler if the family has one.
     ///
     /// # Errors
     ///
     /// Those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
-        let pooler = BertPooler { dense: self.linear(self.embeddings.hidden_size, device) };
-        Ok(BertModel { pooler: Some(pooler), ..self.try_init_without_pooler(device)? })
+        let keys = self.embeddings.family.spec().keys.as_ref();
+        let has_pooler = keys.is_none_or(|keys| keys.pooler.is_some());
+        let pooler = has_pooler.then(|| self.linear(self.embeddings.hidden_size, device));
+        let pooler = pooler.map(|dense| BertPooler { dense });
+        Ok(BertModel { pooler, ..self.try_init_without_pooler(device)? })
     }
 
     pub(super) fn try_init_without_pooler(&self, device: &Device) -> Result<BertModel> {
@@ -102,8 +107,9 @@ impl BertModel {
             return BertModelConfig { num_hidden_layers: 0, ..defaults };
         };
         BertModelConfig {
-            num_hidden_layers: self.encoder.layers.len(),
+            num_hidden_layers: self.encoder.layers.len() * self.encoder.rounds,
             num_attention_heads: layer.attention.num_attention_heads,
+            hidden_act: layer.hidden_act,
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],
             attention_probs_dropout_prob: layer.attention.dropout.prob,
             ..defaults
@@ -114,7 +120,7 @@ impl BertModel {
     ///
     /// # Shapes
     ///
-    /// - `input`: [B, S] ids or [B, S, H] vectors
+    /// - `input`: [B, S] ids or vectors of the embeddings' length, [B, S, H] or [B, S, E]
     /// - `padding`: [B, S]; `None` if every place holds a token
     ///
     /// # Panics
@@ -201,7 +207,7 @@ impl BertModel {
     fn pooler_output(&self, last_hidden_state: &Tensor<3>) -> Result<Option<Tensor<2>>> {
         let Some(BertPooler { dense }) = &self.pooler else { return Ok(None) };
         let words = &self.embeddings.word_embeddings;
-        check_linear("pooler.dense", dense, [words.embedding_dim(); 2], words)?;
+        check_linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2], words)?;
         let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
         Ok(Some(dense.forward(first).tanh()))
     }

@@ -1,23 +1,32 @@
 //! How the classifiers are stored.
 
-use super::config::BertModelConfig;
+use super::config::{BertModelConfig, Classified};
 use super::keys::ModelKeys;
 use super::labels::numbered;
 use super::sequence_classification::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
+    SequenceClassificationHead,
 };
 use super::stored::{Part, Stored, in_file, stored_head};
 use super::token_classification::{BertForTokenClassification, BertForTokenClassificationConfig};
-use crate::checkpoint::{Fields, StoredParam};
+use crate::checkpoint::{Fields, JsonFile, StoredParam, read_json};
+use crate::embeddings::{Family, FamilyKeys, SequenceHead};
 use crate::error::Result;
+use crate::regular_file;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// More labels than this would take gigabytes of names.
 const MAX_LABELS: usize = 1 << 20;
 
-/// What the keys of a classifier start with.
-const NAMESPACE: &str = "classifier.";
+/// The classifier's name in every family.
+const CLASSIFIER: &str = "classifier";
+
+/// Where sentence-transformers keeps the activation of a `CrossEncoder`: in `config.json` since version 4, there before
+/// that, and since version 6 in a file of its own.
+const CROSS_ENCODER: &str = "sentence_transformers";
+const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
+const SENTENCE_TRANSFORMERS: &str = "config_sentence_transformers.json";
 
 impl BertForSequenceClassificationConfig {
     /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
@@ -43,8 +52,9 @@ impl BertForSequenceClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,
             id2label: names_of(fields)?,
             problem_type,
-            classifier_dropout: classifier_dropout(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
             class_weights: None,
+            activation: activation_of(fields)?,
         };
         in_file(config.validate(), fields)?;
         Ok(config)
@@ -68,7 +78,7 @@ impl BertForTokenClassificationConfig {
         let config = Self {
             bert: BertModelConfig::from_fields(fields)?,
             id2label: names_of(fields)?,
-            classifier_dropout: classifier_dropout(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
             class_weights: None,
         };
         in_file(config.validate(), fields)?;
@@ -96,11 +106,53 @@ fn names_of(fields: &Fields) -> Result<Vec<String>> {
 }
 
 /// `id2label` and `label2id` of a `config.json`.
-fn name_fields(id2label: &[String]) -> [(&'static str, Value); 2] {
+pub(super) fn name_fields(id2label: &[String]) -> [(&'static str, Value); 2] {
     let names = id2label.iter().enumerate();
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
     [("id2label", by_id.into()), ("label2id", by_name.into())]
+}
+
+/// sentence-transformers' own config, if it is that of a `CrossEncoder`.
+fn cross_encoder(path: &Path) -> Result<Option<Map<String, Value>>> {
+    if !regular_file::exists(path) {
+        return Ok(None);
+    }
+    let config: Map<String, Value> = read_json(path)?;
+    Ok((config.get("model_type").is_some_and(|kind| kind == "CrossEncoder")).then_some(config))
+}
+
+/// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
+fn activation_of(fields: &Fields) -> Result<Option<ScoreActivation>> {
+    let path = fields.path().with_file_name(SENTENCE_TRANSFORMERS);
+    let (stated, field) = match cross_encoder(&path)?.and_then(|mut config| config.remove("activation_fn")) {
+        Some(class) => (Some(class), "activation_fn"),
+        None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
+            Some(class) => (Some(class.clone()), CROSS_ENCODER),
+            None if fields.is_null(OLD_CROSS_ENCODER) => (None, OLD_CROSS_ENCODER),
+            None => (fields.text(OLD_CROSS_ENCODER)?.map(Value::from), OLD_CROSS_ENCODER),
+        },
+    };
+    let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
+    let name = class.as_str().unwrap_or_default().rsplit('.').next();
+    let known = [ScoreActivation::Identity, ScoreActivation::Sigmoid];
+    match known.into_iter().find(|activation| activation.class().rsplit('.').next() == name) {
+        Some(activation) => Ok(Some(activation)),
+        None => {
+            let allowed = known.map(ScoreActivation::class).join(", ");
+            Err(fields.invalid(field, format!("has the activation {class}, but must have one of {allowed}")))
+        }
+    }
+}
+
+impl ScoreActivation {
+    /// The name of PyTorch's class.
+    fn class(self) -> &'static str {
+        match self {
+            Self::Identity => "torch.nn.modules.linear.Identity",
+            Self::Sigmoid => "torch.nn.modules.activation.Sigmoid",
+        }
+    }
 }
 
 fn problem_type(name: &str, fields: &Fields) -> Result<ProblemType> {
@@ -110,11 +162,29 @@ fn problem_type(name: &str, fields: &Fields) -> Result<ProblemType> {
     })
 }
 
-fn classifier_dropout(fields: &Fields) -> Result<Option<f64>> {
-    if fields.is_null("classifier_dropout") {
-        return Ok(None);
+fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
+    let dropout = &keys_of(fields.family()?).classifier_dropout[of as usize];
+    match dropout.field {
+        Some(field) if !fields.is_null(field) => {
+            let prob = fields.number(field, 0.0)?;
+            Ok(Some(prob).filter(|_| dropout.default != Some(prob)))
+        }
+        _ => Ok(None),
     }
-    fields.number("classifier_dropout", 0.0).map(Some)
+}
+
+fn keys_of(family: Family) -> &'static FamilyKeys {
+    family.spec().keys.as_ref().unwrap_or_else(|| unreachable!("other families have no models"))
+}
+
+/// The dropout of a classifier as `config.json` states it, if the family's does.
+fn dropout_field(
+    bert: &BertModelConfig,
+    of: Classified,
+    stated: Option<f64>,
+) -> Option<(&'static str, Value)> {
+    let dropout = &keys_of(bert.embeddings.family).classifier_dropout[of as usize];
+    dropout.field.map(|field| (field, json!(stated.or(dropout.default))))
 }
 
 impl ProblemType {
@@ -141,22 +211,45 @@ impl Stored for BertForSequenceClassification {
     const CLASS: Option<&'static str> = Some("ForSequenceClassification");
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-        let out_proj = &self.classifier.out_proj;
-        let params: Vec<_> = match &self.classifier.dense {
-            Some(dense) => StoredParam::linear("classifier.dense", dense)
-                .into_iter()
-                .chain(StoredParam::linear("classifier.out_proj", out_proj))
-                .collect(),
-            None => StoredParam::linear("classifier", out_proj).into(),
+        let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;
+        let heads = match (dense, &keys.family.classifier) {
+            (Some(dense), SequenceHead::Dense { dense: dense_name, out_proj: out_name, .. }) => {
+                let linears = [(dense_name, dense), (out_name, out_proj)];
+                if *out_name == CLASSIFIER {
+                    linears.map(|(name, linear)| Part::linear(name, linear)).into()
+                } else {
+                    let params = linears.map(|(name, linear)| StoredParam::linear(name, linear));
+                    vec![Part::new(
+                        format!("{CLASSIFIER}."),
+                        params.into_iter().flatten().collect::<Vec<_>>(),
+                    )]
+                }
+            }
+            _ => vec![Part::linear(CLASSIFIER, out_proj)],
         };
-        self.bert.pooler_part(keys).into_iter().chain([Part::new(NAMESPACE, params)]).collect()
+        self.bert.pooler_part(keys).into_iter().chain(heads).collect()
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         let config = self.config();
         let [by_id, by_name] = name_fields(&config.id2label);
         let problem_type = ("problem_type", json!(config.problem_type.map(ProblemType::name)));
-        vec![by_id, by_name, problem_type, ("classifier_dropout", json!(config.classifier_dropout))]
+        let dropout = dropout_field(&config.bert, Classified::Sequences, config.classifier_dropout);
+        let mut fields: Vec<_> = [by_id, by_name, problem_type].into_iter().chain(dropout).collect();
+        if let Some(activation) = config.activation {
+            fields.push((CROSS_ENCODER, json!({ "activation_fn": activation.class() })));
+            fields.push((OLD_CROSS_ENCODER, json!(activation.class())));
+        }
+        fields
+    }
+
+    fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+        let path = dir.join(SENTENCE_TRANSFORMERS);
+        let (Some(activation), Some(mut config)) = (self.config().activation, cross_encoder(&path)?) else {
+            return Ok(Vec::new());
+        };
+        config.insert("activation_fn".into(), json!(activation.class()));
+        Ok(vec![JsonFile { path, value: config.into() }])
     }
 }
 
@@ -166,12 +259,13 @@ impl Stored for BertForTokenClassification {
     const CLASS: Option<&'static str> = Some("ForTokenClassification");
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-        vec![Part::linear("classifier", &self.classifier)]
+        vec![Part::linear(CLASSIFIER, &self.classifier)]
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         let config = self.config();
         let [by_id, by_name] = name_fields(&config.id2label);
-        vec![by_id, by_name, ("classifier_dropout", json!(config.classifier_dropout))]
+        let dropout = dropout_field(&config.bert, Classified::Tokens, config.classifier_dropout);
+        [by_id, by_name].into_iter().chain(dropout).collect()
     }
 }

@@ -1,11 +1,18 @@
 //! The configuration of `BertModel`.
 
-use crate::embeddings::{BertEmbeddingsConfig, EmbeddingInitializer};
-use crate::encoder::BertEncoderConfig;
-use crate::error::Result;
+use crate::embeddings::{BertEmbeddingsConfig, EmbeddingInitializer, check_dropout};
+use crate::encoder::{Activation, BertEncoderConfig};
+use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::nn::Linear;
 use burn::prelude::*;
+
+/// What a classifier gives classes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Classified {
+    Sequences,
+    Tokens,
+}
 
 /// Configuration of a [`BertModel`](super::BertModel); the defaults are BERT-base's.
 ///
@@ -23,6 +30,10 @@ pub struct BertModelConfig {
     /// Length of the vectors inside a layer's feed-forward network.
     #[config(default = 3072)]
     pub intermediate_size: usize,
+    /// The activation of a layer's feed-forward network, and of a masked-language-model head but RoBERTa's, ELECTRA's
+    /// and MPNet's.
+    #[config(default = "Activation::Gelu")]
+    pub hidden_act: Activation,
     /// Probability that dropout zeroes an attention weight in training, in [0, 1).
     #[config(default = 0.1)]
     pub attention_probs_dropout_prob: f64,
@@ -52,6 +63,35 @@ impl BertModelConfig {
         Self::new(BertEmbeddingsConfig::roberta_base())
     }
 
+    /// `distilbert-base-uncased`: 66,362,880 parameters.
+    pub fn distilbert_base_uncased() -> Self {
+        Self::new(BertEmbeddingsConfig::distilbert_base_uncased()).with_num_hidden_layers(6)
+    }
+
+    /// `google/electra-small-discriminator`: 13,483,008 parameters.
+    pub fn electra_small() -> Self {
+        Self::new(BertEmbeddingsConfig::electra_small())
+            .with_num_attention_heads(4)
+            .with_intermediate_size(1024)
+    }
+
+    /// `google/electra-base-discriminator`: 108,891,648 parameters.
+    pub fn electra_base() -> Self {
+        Self::new(BertEmbeddingsConfig::electra_base())
+    }
+
+    /// `microsoft/mpnet-base`: 109,486,464 parameters, the pooler's included.
+    pub fn mpnet_base() -> Self {
+        Self::new(BertEmbeddingsConfig::mpnet_base())
+    }
+
+    /// `albert/albert-base-v2`: 11,683,584 parameters, the pooler's included.
+    pub fn albert_base_v2() -> Self {
+        Self::new(BertEmbeddingsConfig::albert_base_v2())
+            .with_hidden_act(Activation::GeluTanh)
+            .with_attention_probs_dropout_prob(0.0)
+    }
+
     /// Checks that a model can be built from this config.
     ///
     /// # Errors
@@ -65,9 +105,13 @@ impl BertModelConfig {
 
     /// The config of the transformer layers.
     pub fn encoder(&self) -> BertEncoderConfig {
-        let BertEmbeddingsConfig { hidden_size, layer_norm_eps, hidden_dropout_prob, .. } = self.embeddings;
+        let BertEmbeddingsConfig { family, hidden_size, layer_norm_eps, hidden_dropout_prob, .. } =
+            self.embeddings;
         BertEncoderConfig {
+            family,
             hidden_size,
+            embedding_size: self.embeddings.embedding_size,
+            hidden_act: self.hidden_act,
             num_hidden_layers: self.num_hidden_layers,
             num_attention_heads: self.num_attention_heads,
             intermediate_size: self.intermediate_size,
@@ -77,6 +121,33 @@ impl BertModelConfig {
             initializer_range: self.initializer_range(),
             position_embedding_type: self.embeddings.position_embedding_type,
             max_position_embeddings: self.embeddings.max_position_embeddings,
+        }
+    }
+
+    /// The dropout of a classifier whose config gives none.
+    pub(super) fn classifier_dropout(&self, of: Classified) -> f64 {
+        let keys = self.embeddings.family.spec().keys.as_ref();
+        let default = keys.and_then(|keys| keys.classifier_dropout[of as usize].default);
+        default.unwrap_or(self.embeddings.hidden_dropout_prob)
+    }
+
+    /// Checks the dropout of a classifier: a probability, and that of the layers if the family has no other.
+    pub(super) fn check_classifier_dropout(&self, of: Classified, stated: Option<f64>) -> Result<()> {
+        let field = "classifier_dropout";
+        let hidden = self.embeddings.hidden_dropout_prob;
+        check_dropout(field, stated.unwrap_or(hidden))?;
+        let spec = self.embeddings.family.spec();
+        let has_own =
+            spec.keys.as_ref().is_none_or(|keys| keys.classifier_dropout[of as usize].field.is_some());
+        match stated {
+            Some(prob) if !has_own && prob != hidden => Err(Error::Config {
+                field,
+                problem: format!(
+                    "is {prob}, but a classifier of the family {} has the dropout of the layers, {hidden}; use None",
+                    spec.model_type
+                ),
+            }),
+            _ => Ok(()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Under which keys a checkpoint holds a whole model.
 
+use super::config::BertModelConfig;
 use crate::checkpoint::{Checkpoint, Keys};
 use crate::embeddings::{Family, FamilyKeys};
 use crate::error::{Error, Result};
@@ -39,9 +40,13 @@ impl ModelKeys {
     }
 
     /// Refuses a checkpoint with fewer layers than the config, before any layer is built.
-    pub(super) fn check_depth(&self, checkpoint: &Checkpoint, num_hidden_layers: usize) -> Result<()> {
-        let query = format!("{}.weight", self.family.layer.query);
-        let key = self.layer(num_hidden_layers.saturating_sub(1), &query);
+    pub(super) fn check_depth(&self, checkpoint: &Checkpoint, config: &BertModelConfig) -> Result<()> {
+        let num_hidden_layers = config.num_hidden_layers;
+        let last = match config.embeddings.family.spec().shares_layers {
+            true => 0,
+            false => num_hidden_layers.saturating_sub(1),
+        };
+        let key = self.layer(last, &format!("{}.weight", self.family.layer.query));
         if checkpoint.keys().any(|stored| stored == key) {
             return Ok(());
         }
@@ -60,8 +65,9 @@ impl ModelKeys {
         format!("{}{}", self.prefix, self.family.layer.prefix)
     }
 
-    pub(super) fn pooler(&self) -> String {
-        format!("{}{}", self.prefix, self.family.pooler)
+    /// A name of the family's beside the layers, such as the pooler's.
+    pub(super) fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
     /// γ and β of a LayerNorm, as this checkpoint calls them.
@@ -75,10 +81,6 @@ pub(super) fn family_keys(family: Family, config_path: &Path) -> Result<&'static
     family.spec().keys.as_ref().ok_or_else(|| Error::UnsupportedModel {
         path: config_path.to_path_buf(),
         model_type: family.model_type().into(),
-        problem: format!(
-            "its encoder or its masked-language-model head is not BERT's; supported: {} (BertEmbeddings loads \
-             its input layer)",
-            Family::list(|family| family.keys.is_some())
-        ),
+        problem: Family::supported(),
     })
 }

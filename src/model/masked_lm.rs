@@ -55,7 +55,9 @@ impl BertForMaskedLmConfig {
 
 init_and_forward!(BertForMaskedLmConfig, BertForMaskedLm, MaskedLmBatch, MaskedLmOutput);
 
-/// BERT with a masked-language-model head, which is tied to the word table by reading it.
+/// A model with a masked-language-model head, which is tied to the word table by reading it: `BertForMaskedLM`,
+/// `RobertaForMaskedLM`, `DistilBertForMaskedLM`, `ElectraForMaskedLM` (the generator), `MPNetForMaskedLM` or
+/// `AlbertForMaskedLM` of transformers, by the [family](crate::Family).
 ///
 /// Made by [`BertForMaskedLmConfig::init`].
 ///
@@ -115,9 +117,9 @@ impl BertForMaskedLm {
     /// - [`Error::Config`] if a table's `padding_idx` was set to a row that it does not have.
     pub fn scores(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {
         let words = &self.bert.embeddings.word_embeddings;
-        self.head.check(words)?;
+        let hidden_size = self.bert.embeddings.hidden_size();
+        self.head.check(hidden_size, words)?;
         let [rows, found] = hidden.dims();
-        let hidden_size = words.embedding_dim();
         if found != hidden_size {
             return Err(Error::ShapeMismatch {
                 input: "hidden",

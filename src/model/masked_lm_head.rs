@@ -4,39 +4,45 @@ use super::config::BertModelConfig;
 use crate::embeddings::{
     BertEmbeddingsConfig, LayerNorm, TokenEmbedding, TokenEmbeddingConfig, check_linear, check_param,
 };
-use crate::encoder::linear_gelu;
+use crate::encoder::{Activation, linear_activation};
 use crate::error::{Error, Result};
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 
-/// BERT's masked-language-model head, part of [`BertForMaskedLm`](super::BertForMaskedLm): `logits = LayerNorm(GELU(x·A
-/// + a)) · Wᵀ + b`.
+/// BERT's masked-language-model head, part of [`BertForMaskedLm`](super::BertForMaskedLm): `logits = LayerNorm(f(x·A + a))
+/// · Wᵀ + b`, with f the activation.
 ///
 /// W is the word table of the embedding layer, or the head's own [`decoder`](Self::decoder). A tied head does not hold
 /// W: it is passed to [`forward`](Self::forward), so both ends of the model train one table. (A copy in a parameter of
 /// its own would differ after the first step.)
 #[derive(Module, Debug)]
 pub struct MaskedLmHead {
-    /// A and a, [H, H].
+    /// A and a, [H, E] for words of length E, which is H but in ELECTRA and ALBERT.
     pub transform: Linear,
     /// Normalises what the transform gives.
     pub layer_norm: LayerNorm,
     /// b, one number per word, `[V]`.
     pub bias: Param<Tensor<1>>,
-    /// W of a head that is not tied to the word table, [V, H].
+    /// W of a head that is not tied to the word table, [V, E].
     pub decoder: Option<TokenEmbedding>,
     /// Whether the scores of the padding id send a gradient to its row of W, as they do in PyTorch.
     pub train_padding_row: bool,
+    #[module(skip)]
+    pub(super) activation: Activation,
 }
 
 impl MaskedLmHead {
     /// A head for `config`'s vectors and words.
     pub(super) fn new(config: &BertModelConfig, device: &Device) -> Self {
-        let BertEmbeddingsConfig { hidden_size, vocab_size, layer_norm_eps, .. } = config.embeddings;
+        let BertEmbeddingsConfig { family, vocab_size, layer_norm_eps, .. } = config.embeddings;
+        let width = config.embeddings.width();
+        let keys = family.spec().keys.as_ref();
+        let is_of_layers = keys.is_none_or(|keys| keys.masked_lm.has_activation_of_layers);
         Self {
-            transform: config.linear(hidden_size, device),
-            layer_norm: LayerNorm::new(hidden_size, layer_norm_eps, device),
+            transform: config.linear(width, device),
+            layer_norm: LayerNorm::new(width, layer_norm_eps, device),
+            activation: if is_of_layers { config.hidden_act } else { Activation::Gelu },
             bias: Initializer::Zeros.init([vocab_size], device),
             decoder: None,
             train_padding_row: true,
@@ -45,13 +51,15 @@ impl MaskedLmHead {
 
     /// The same head with a table of its own.
     pub(super) fn try_untied(self, config: &BertModelConfig, device: &Device) -> Result<Self> {
-        let BertEmbeddingsConfig { hidden_size, vocab_size, ref initializer, .. } = config.embeddings;
-        let table = TokenEmbeddingConfig::new(vocab_size, hidden_size).with_initializer(initializer.clone());
+        let BertEmbeddingsConfig { vocab_size, ref initializer, .. } = config.embeddings;
+        let table = TokenEmbeddingConfig::new(vocab_size, config.embeddings.width())
+            .with_initializer(initializer.clone());
         Ok(Self { decoder: Some(table.try_init(device)?), ..self })
     }
 
-    /// Whether the head scores as many words as the table has, and its parameters fit the table.
-    pub(super) fn check(&self, words: &TokenEmbedding) -> Result<()> {
+    /// Whether the head scores as many words as the table has, and its parameters fit the table and vectors of length
+    /// `hidden`.
+    pub(super) fn check(&self, hidden: usize, words: &TokenEmbedding) -> Result<()> {
         let rows = words.num_embeddings();
         let decoder = self.decoder.as_ref().map(|table| ("decoder", table.num_embeddings()));
         for (part, found) in decoder.into_iter().chain([("bias", self.bias.lazy_shape()[0])]) {
@@ -62,8 +70,8 @@ impl MaskedLmHead {
                 return Err(Error::data(format!("the head's {part}"), problem));
             }
         }
-        let hidden = words.embedding_dim();
-        check_linear("head.transform", &self.transform, [hidden, hidden], words)?;
+        let width = words.embedding_dim();
+        check_linear("head.transform", &self.transform, [hidden, width], words)?;
         self.layer_norm.check(["head.layer_norm.gamma", "head.layer_norm.beta"], words)?;
         check_param("head.bias", &self.bias, [rows], words)?;
         for table in self.decoder.iter().chain([words]) {
@@ -71,7 +79,7 @@ impl MaskedLmHead {
         }
         self.decoder
             .iter()
-            .try_for_each(|table| check_param("head.decoder", &table.weight, [rows, hidden], words))
+            .try_for_each(|table| check_param("head.decoder", &table.weight, [rows, width], words))
     }
 
     /// Scores every word of the vocabulary for every vector.
@@ -79,15 +87,15 @@ impl MaskedLmHead {
     /// # Shapes
     ///
     /// - `hidden`: [N, H]
-    /// - `words`: the word table, [V, H], which a tied head reads
+    /// - `words`: the word table, [V, E], which a tied head reads
     /// - output: [N, V]
     ///
     /// # Panics
     ///
     /// Panics if the shapes are not these.
     pub fn forward(&self, hidden: Tensor<2>, words: &TokenEmbedding) -> Tensor<2> {
-        let hidden = linear_gelu(&self.transform, hidden);
-        let hidden = self.layer_norm.forward(hidden); // [N, H]
+        let hidden = linear_activation(&self.transform, hidden, self.activation);
+        let hidden = self.layer_norm.forward(hidden); // [N, E]
         let words = self.decoder.as_ref().unwrap_or(words);
         let table = words.weight.val();
         let scores = hidden.clone().matmul(table.clone().transpose()); // [N, V]

@@ -71,21 +71,22 @@ impl Stored for BertForMaskedLm {
         let decoder = self.head.decoder.as_ref();
         params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
         // transformers has two biases, which are one where the head is tied.
-        let [bias, decoder_bias] = names.bias;
+        let (bias, decoder_bias) = (names.bias[0], names.bias[names.bias.len() - 1]);
         let biases = match &keys.stored {
             Some(stored)
                 if stored.contains(decoder_bias) && (decoder.is_some() || !stored.contains(bias)) =>
             {
                 vec![decoder_bias]
             }
-            None if decoder.is_some() => vec![bias, decoder_bias],
+            None if decoder.is_some() => names.bias.to_vec(),
             _ => vec![bias],
         };
         params.extend(biases.into_iter().map(|name| StoredParam::vector(name, &self.head.bias)));
         // A tied head has one table and one bias, so what a file has under two names must be the same twice.
         let equal = match decoder {
             None => {
-                vec![[keys.embeddings.word(), names.decoder].map(String::from), names.bias.map(String::from)]
+                let words = [keys.embeddings.word(), names.decoder];
+                [words, [bias, decoder_bias]].map(|names| names.map(String::from)).into()
             }
             Some(_) => Vec::new(),
         };

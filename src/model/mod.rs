@@ -29,7 +29,7 @@ macro_rules! init_and_forward {
 
 /// What the classifiers of sequences and of tokens have in common.
 macro_rules! classifier {
-    ($config:ident, $model:ident, $batch:ident, $output:ident) => {
+    ($kind:ident, $config:ident, $model:ident, $batch:ident, $output:ident) => {
         init_and_forward!($config, $model, $batch, $output);
 
         impl $config {
@@ -44,7 +44,7 @@ macro_rules! classifier {
             }
 
             fn dropout_prob(&self) -> f64 {
-                self.classifier_dropout.unwrap_or(self.bert.embeddings.hidden_dropout_prob)
+                self.classifier_dropout.unwrap_or_else(|| self.bert.classifier_dropout(Classified::$kind))
             }
         }
 
@@ -62,11 +62,15 @@ macro_rules! classifier {
     };
 }
 
+#[cfg(feature = "tokenizers")]
+mod answers;
 mod bert;
 mod classification_batch;
 #[cfg(feature = "checkpoint")]
 mod classification_stored;
 mod config;
+#[cfg(feature = "tokenizers")]
+mod entities;
 #[cfg(feature = "checkpoint")]
 mod keys;
 mod labels;
@@ -79,6 +83,11 @@ mod masked_lm_stored;
 mod pooling;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
+mod question_answering;
+#[cfg(feature = "checkpoint")]
+mod question_answering_stored;
+#[cfg(feature = "tokenizers")]
+mod ranking;
 mod ranking_loss;
 #[cfg(feature = "checkpoint")]
 mod report;
@@ -90,12 +99,18 @@ mod sequence_classification;
 #[cfg(feature = "checkpoint")]
 mod stored;
 mod token_classification;
+#[cfg(feature = "tokenizers")]
+mod windows;
 
 #[cfg(feature = "checkpoint")]
 pub use crate::checkpoint::Fields;
+#[cfg(feature = "tokenizers")]
+pub use answers::{Answer, AnswersConfig};
 pub use bert::{BertModel, BertModelOutput, BertPooler};
 pub use classification_batch::{SequenceClassificationBatch, TokenClassificationBatch};
 pub use config::BertModelConfig;
+#[cfg(feature = "tokenizers")]
+pub use entities::{Aggregation, EntitiesConfig, Entity};
 #[cfg(feature = "checkpoint")]
 pub use keys::ModelKeys;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput};
@@ -104,6 +119,11 @@ pub use masked_lm_head::MaskedLmHead;
 pub use pooling::Pooling;
 #[cfg(feature = "checkpoint")]
 pub use pretrained::PretrainedModel;
+pub use question_answering::{
+    BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
+};
+#[cfg(feature = "tokenizers")]
+pub use ranking::Ranked;
 pub use ranking_loss::MultipleNegativesRankingLoss;
 #[cfg(feature = "checkpoint")]
 pub use report::LoadReport;
@@ -112,7 +132,7 @@ pub use sentence_embedding::{
 };
 pub use sentence_pair_batch::SentencePairBatch;
 pub use sequence_classification::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
     SequenceClassificationHead, SequenceClassifierOutput,
 };
 #[cfg(feature = "checkpoint")]

@@ -9,6 +9,7 @@ use crate::checkpoint::{
     Checkpoint, Directory, Fields, agree, check_stored, filled, of_one_save, tensors, torch_name,
 };
 use crate::embeddings::{PositionFill, VocabularyResize};
+use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use serde_json::json;
@@ -155,14 +156,14 @@ impl<M: Stored> PretrainedModel for M {}
 impl BertModelConfig {
     /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
     ///
-    /// Fields that are missing take BERT-base's values, as in transformers. `model_type` is one of bert, ernie,
-    /// roberta, xlm-roberta, camembert and data2vec-text.
+    /// Fields that are missing take the values of the family's config class in transformers. `model_type` is one of bert,
+    /// distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert and data2vec-text.
     ///
     /// # Errors
     ///
     /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
     /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the encoder of the family is not BERT's;
-    /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is not the exact GELU,
+    /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is none of [`Activation`](crate::encoder::Activation),
     /// the model is a decoder, or [`validate`](Self::validate) refuses a value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Self::from_fields(&Fields::at(path.as_ref())?)
@@ -183,7 +184,7 @@ fn build<M: Stored>(
 ) -> Result<(M, LoadReport)> {
     let bert = M::bert_config(config);
     let family = family_keys(bert.embeddings.family, fields.path())?;
-    ModelKeys::locate(&checkpoint, family)?.check_depth(&checkpoint, bert.num_hidden_layers)?;
+    ModelKeys::locate(&checkpoint, family)?.check_depth(&checkpoint, bert)?;
     read(&M::build(config, device)?, fields, checkpoint)
 }
 
@@ -231,6 +232,12 @@ fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     let hidden = config.embeddings.hidden_dropout_prob;
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
         let attention = &layer.attention;
+        if layer.hidden_act != config.hidden_act {
+            let (found, stated) = (layer.hidden_act, config.hidden_act);
+            let problem =
+                format!("is {found:?} in layer {i}, but a config.json states one of all, {stated:?} here");
+            return Err(Error::Config { field: "hidden_act", problem });
+        }
         for (field, found, stated) in [
             ("hidden_dropout_prob", layer.dropout.prob, hidden),
             ("attention_probs_dropout_prob", attention.dropout.prob, config.attention_probs_dropout_prob),
@@ -263,8 +270,12 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     };
     let keys = ModelKeys::written(prefix, family_keys);
 
+    let old_activation = old_fields.as_ref().and_then(|fields| fields.text("hidden_act").ok().flatten());
+    let own_activation = bert.config().hidden_act;
+    let kept = old_activation.filter(|name| Activation::of_name(name) == Some(own_activation));
+    let kept = kept.map(|name| ("hidden_act", json!(name))); // one of several names of the same
     let mut fields = bert.embeddings.merged_fields(old_fields)?;
-    let own = bert.config().encoder_fields().into_iter().chain(model.head_fields());
+    let own = bert.config().encoder_fields().into_iter().chain(kept).chain(model.head_fields());
     fields.extend(own.map(|(field, value)| (field.to_string(), value)));
     if let Some(class) = M::CLASS {
         fields.insert("architectures".into(), json!([format!("{}{class}", family.class)]));
@@ -295,13 +306,17 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     }
     let tensors = tensors(params, directory.model_path())?;
     let is_unprefixed = old_prefix == Some("");
-    directory.replace(fields, model.files_beside(dir)?, tensors, |key| {
-        let is_of_model = ["embeddings.", "encoder.", "pooler."].iter().any(|part| key.starts_with(part));
+    let beside_layers = [family_keys.projection, family_keys.relative_attention_bias];
+    let beside_layers: Vec<_> = beside_layers.into_iter().flatten().map(|name| keys.named(name)).collect();
+    directory.replace(fields, family.family, model.files_beside(dir)?, tensors, |key| {
+        let is_of_model =
+            ["embeddings", "encoder.", "transformer.", "pooler."].iter().any(|part| key.starts_with(part));
         let name =
             if is_unprefixed && is_of_model { format!("{}{key}", keys.prefix) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
             || keys.embeddings.is_of_layer(&name, true)
             || name.starts_with(&keys.encoder())
+            || beside_layers.iter().any(|own| name.starts_with(own.as_str()))
             || namespaces.iter().any(|namespace| name.starts_with(namespace))
             || copies.contains(&name);
         (!is_replaced).then_some(name)

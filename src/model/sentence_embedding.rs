@@ -78,7 +78,7 @@ init_and_forward!(
     SentenceEmbeddingOutput
 );
 
-/// BERT or RoBERTa with one vector per sentence: the vectors of its tokens, pooled and optionally normalised.
+/// A model with one vector per sentence: the vectors of its tokens, pooled and optionally normalised.
 ///
 /// Made by [`BertForSentenceEmbeddingConfig::init`], or read by
 /// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory of sentence-transformers or of

@@ -16,8 +16,13 @@ const POOLING: &str = "1_Pooling";
 const NORMALIZE: &str = "2_Normalize";
 const TRANSFORMER: &str = "sentence_bert_config.json";
 /// Other names of that file in older directories, which sentence-transformers reads if it is not there.
-const OLD_TRANSFORMERS: [&str; 3] =
-    ["sentence_roberta_config.json", "sentence_camembert_config.json", "sentence_xlm-roberta_config.json"];
+const OLD_TRANSFORMERS: [&str; 5] = [
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+];
 
 /// The names of a pooling in `pooling_mode` and in the older flags.
 const MODES: [(Pooling, &str, &str); 6] = [

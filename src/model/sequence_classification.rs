@@ -2,12 +2,14 @@
 
 use super::bert::{BertModel, BertModelOutput};
 use super::classification_batch::{SequenceClassificationBatch, SequenceLabels};
-use super::config::BertModelConfig;
+use super::config::{BertModelConfig, Classified};
 use super::labels::{check_batch, check_names, check_weights, numbered};
 use super::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::embeddings::{
-    BertEmbeddingsInput, PaddingMask, TokenEmbedding, check_dropout, check_linear, drop_out,
+    BertEmbeddingsInput, Family, HeadActivation, PaddingMask, SequenceHead, TokenEmbedding, check_dropout,
+    check_linear, drop_out,
 };
+use crate::encoder::{Activation, linear_activation};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -27,6 +29,16 @@ pub enum ProblemType {
     MultiLabelClassification,
 }
 
+/// What `rank` of a [`BertForSequenceClassification`] makes scores of logits with: `activation_fn` of
+/// sentence-transformers' `CrossEncoder`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScoreActivation {
+    /// The logit itself; without another, that of several labels.
+    Identity,
+    /// 1 / (1 + exp(−x)); without another, that of one label.
+    Sigmoid,
+}
+
 /// Configuration of [`BertForSequenceClassification`].
 #[derive(Config, Debug, PartialEq)]
 pub struct BertForSequenceClassificationConfig {
@@ -37,10 +49,13 @@ pub struct BertForSequenceClassificationConfig {
     pub id2label: Vec<String>,
     /// The kind of labels; by default that of the batch. With a single label, a batch of classes is an error.
     pub problem_type: Option<ProblemType>,
-    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`.
+    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`, in
+    /// DistilBERT 0.2, in ALBERT 0.1. MPNet has none of its own to save.
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
+    /// What `rank` makes scores with, stored as by sentence-transformers; by default the sigmoid.
+    pub activation: Option<ScoreActivation>,
 }
 
 impl BertForSequenceClassificationConfig {
@@ -55,7 +70,7 @@ impl BertForSequenceClassificationConfig {
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
-        check_dropout("classifier_dropout", self.dropout_prob())?;
+        self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
         let invalid = |field, problem: &str| Err(Error::Config { field, problem: problem.into() });
         match self.problem_type {
@@ -80,9 +95,12 @@ impl BertForSequenceClassificationConfig {
         self.validate()?;
         let linear = |outputs| self.bert.linear(outputs, device);
         let hidden_size = self.bert.embeddings.hidden_size;
-        let (bert, dense) = match self.bert.embeddings.family.spec().has_dense_classifier {
-            true => (self.bert.try_init_without_pooler(device)?, Some(linear(hidden_size))),
-            false => (self.bert.try_init(device)?, None),
+        let family = self.bert.embeddings.family;
+        let (bert, dense) = match head_of(family) {
+            SequenceHead::Dense { .. } => {
+                (self.bert.try_init_without_pooler(device)?, Some(linear(hidden_size)))
+            }
+            SequenceHead::Pooled => (self.bert.try_init(device)?, None),
         };
         Ok(BertForSequenceClassification {
             bert,
@@ -90,10 +108,12 @@ impl BertForSequenceClassificationConfig {
                 dense,
                 dropout: DropoutConfig::new(self.dropout_prob()).init(),
                 out_proj: linear(self.num_labels()),
+                family,
             },
             id2label: self.id2label.clone(),
             problem_type: self.problem_type,
             class_weights: self.class_weights.clone(),
+            activation: self.activation,
             states_dropout: self.classifier_dropout.is_some(),
         })
     }
@@ -102,25 +122,35 @@ impl BertForSequenceClassificationConfig {
 /// The head of [`BertForSequenceClassification`]: class scores of sequences.
 ///
 /// ```text
-/// BERT:    logits = Dropout(pooler_output)·W + b
-/// RoBERTa: logits = Dropout(tanh(Dropout(x₀)·P + p))·W + b
+/// BERT, ALBERT:   logits = Dropout(pooler_output)·W + b
+/// RoBERTa, MPNet: logits = Dropout(tanh(Dropout(x₀)·P + p))·W + b
+/// ELECTRA:        logits = Dropout(GELU(Dropout(x₀)·P + p))·W + b
+/// DistilBERT:     logits = Dropout(ReLU(x₀·P + p))·W + b
 /// ```
 ///
-/// Source: `BertForSequenceClassification` and `RobertaClassificationHead` of transformers 5.23.
+/// Source: `BertForSequenceClassification`, `AlbertForSequenceClassification`, `RobertaClassificationHead`,
+/// `MPNetClassificationHead`, `ElectraClassificationHead` and `DistilBertForSequenceClassification` of transformers
+/// 5.23.
 #[derive(Module, Debug)]
 pub struct SequenceClassificationHead {
-    /// P and p, [H, H]; `None` in the BERT family, where the pooler takes this part.
+    /// P and p, [H, H]; `None` where the pooler takes this part.
     pub dense: Option<Linear>,
     /// Dropout of the inputs of W and P.
     pub dropout: Dropout,
     /// W and b, [H, C].
     pub out_proj: Linear,
+    #[module(skip)]
+    family: Family,
+}
+
+/// How sequences are classified.
+fn head_of(family: Family) -> &'static SequenceHead {
+    family.spec().keys.as_ref().map_or(&SequenceHead::Pooled, |keys| &keys.classifier)
 }
 
 impl SequenceClassificationHead {
-    /// Whether the parameters fit `words`, and the dropout is a probability.
-    fn check(&self, num_labels: usize, words: &TokenEmbedding) -> Result<()> {
-        let hidden = words.embedding_dim();
+    /// Whether the parameters fit `words` and vectors of length `hidden`, and the dropout is a probability.
+    fn check(&self, num_labels: usize, hidden: usize, words: &TokenEmbedding) -> Result<()> {
         check_dropout("classifier_dropout", self.dropout.prob)?;
         check_linear("classifier.out_proj", &self.out_proj, [hidden, num_labels], words)?;
         self.dense.iter().try_for_each(|dense| check_linear("classifier.dense", dense, [hidden; 2], words))
@@ -131,7 +161,16 @@ impl SequenceClassificationHead {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
-                dense.forward(drop_out(&self.dropout, &dense.weight, first)).tanh()
+                let (activation, drops_input) = match head_of(self.family) {
+                    SequenceHead::Dense { activation, drops_input, .. } => (*activation, *drops_input),
+                    SequenceHead::Pooled => (HeadActivation::Tanh, true),
+                };
+                let first = if drops_input { drop_out(&self.dropout, &dense.weight, first) } else { first };
+                match activation {
+                    HeadActivation::Tanh => dense.forward(first).tanh(),
+                    HeadActivation::Gelu => linear_activation(dense, first, Activation::Gelu),
+                    HeadActivation::Relu => linear_activation(dense, first, Activation::Relu),
+                }
             }
             (None, Some(pooled)) => pooled,
             (None, None) => {
@@ -144,13 +183,14 @@ impl SequenceClassificationHead {
 }
 
 classifier!(
+    Sequences,
     BertForSequenceClassificationConfig,
     BertForSequenceClassification,
     SequenceClassificationBatch,
     SequenceClassifierOutput
 );
 
-/// BERT or RoBERTa with a classifier of sequences.
+/// A model with a classifier of sequences.
 ///
 /// Made by [`BertForSequenceClassificationConfig::init`], or read by
 /// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory with any head or none.
@@ -178,7 +218,7 @@ classifier!(
 /// ```
 #[derive(Module, Debug)]
 pub struct BertForSequenceClassification {
-    /// The model below the head; with a pooler in the BERT family.
+    /// The model below the head; with a pooler where the classifier reads it.
     pub bert: BertModel,
     /// Scores classes.
     pub classifier: SequenceClassificationHead,
@@ -188,6 +228,8 @@ pub struct BertForSequenceClassification {
     problem_type: Option<ProblemType>,
     #[module(skip)]
     class_weights: Option<Vec<f64>>,
+    #[module(skip)]
+    activation: Option<ScoreActivation>,
     /// Whether the config had a `classifier_dropout`, and not that of the other layers.
     states_dropout: bool,
 }
@@ -206,13 +248,14 @@ impl BertForSequenceClassification {
     pub fn config(&self) -> BertForSequenceClassificationConfig {
         let bert = self.bert.config();
         let prob = self.classifier.dropout.prob;
-        let is_stated = self.states_dropout || prob != bert.embeddings.hidden_dropout_prob;
+        let is_stated = self.states_dropout || prob != bert.classifier_dropout(Classified::Sequences);
         BertForSequenceClassificationConfig {
             classifier_dropout: is_stated.then_some(prob),
             bert,
             id2label: self.id2label.clone(),
             problem_type: self.problem_type,
             class_weights: self.class_weights.clone(),
+            activation: self.activation,
         }
     }
 
@@ -226,7 +269,8 @@ impl BertForSequenceClassification {
     /// - [`Error::Config`] if the head's dropout is not in [0, 1), or it reads a pooler and there is none.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         padding.map_or(Ok(()), PaddingMask::check_first)?;
-        self.classifier.check(self.id2label.len(), &self.bert.embeddings.word_embeddings)?;
+        let embeddings = &self.bert.embeddings;
+        self.classifier.check(self.id2label.len(), embeddings.hidden_size(), &embeddings.word_embeddings)?;
         self.classifier.logits(self.bert.try_forward(input, padding)?)
     }
 

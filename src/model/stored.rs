@@ -5,6 +5,7 @@ use super::config::BertModelConfig;
 use super::keys::{ModelKeys, family_keys};
 use crate::checkpoint::{Fields, JsonFile, StoredParam};
 use crate::embeddings::VocabularyResize;
+use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use burn::module::{Module, Param};
 use burn::nn::Linear;
@@ -219,10 +220,14 @@ impl BertModelConfig {
     /// Those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
         family_keys(fields.family()?, fields.path())?;
-        if let Some(activation) = fields.text("hidden_act")?.filter(|&activation| activation != "gelu") {
-            let problem = format!("is {activation:?}, but the model's activation is \"gelu\", the exact one");
-            return Err(fields.invalid("hidden_act", problem));
-        }
+        let defaults = &fields.family()?.spec().defaults;
+        let hidden_act = match fields.text("hidden_act")? {
+            None => defaults.hidden_act,
+            Some(name) => Activation::of_name(name).ok_or_else(|| {
+                let problem = format!("is {name:?}, but must be one of {}", Activation::all_names());
+                fields.invalid("hidden_act", problem)
+            })?,
+        };
         for (field, problem) in [
             ("is_decoder", "is true, but only bidirectional encoders are supported"),
             ("add_cross_attention", "is true, but cross-attention is not supported"),
@@ -233,25 +238,25 @@ impl BertModelConfig {
         }
         let config = Self::new(fields.config()?);
         let config = Self {
-            num_hidden_layers: fields.size("num_hidden_layers", config.num_hidden_layers)?,
-            num_attention_heads: fields.size("num_attention_heads", config.num_attention_heads)?,
-            intermediate_size: fields.size("intermediate_size", config.intermediate_size)?,
-            attention_probs_dropout_prob: fields
-                .number("attention_probs_dropout_prob", config.attention_probs_dropout_prob)?,
+            num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
+            num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
+            intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
+            hidden_act,
+            attention_probs_dropout_prob: fields.number("attention_probs_dropout_prob", defaults.dropout)?,
             ..config
         };
         in_file(config.validate(), fields)?;
         Ok(config)
     }
 
-    /// The fields of `config.json` that the encoder decides.
+    /// The fields of `config.json` that the encoder decides, under BERT's names.
     pub(super) fn encoder_fields(&self) -> [(&'static str, Value); 5] {
         [
             ("num_hidden_layers", json!(self.num_hidden_layers)),
             ("num_attention_heads", json!(self.num_attention_heads)),
             ("intermediate_size", json!(self.intermediate_size)),
             ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
-            ("hidden_act", json!("gelu")),
+            ("hidden_act", json!(self.hidden_act.names()[0])),
         ]
     }
 }
@@ -268,15 +273,25 @@ impl BertModel {
     /// Embeddings and encoder.
     pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
         let mut params = self.embeddings.stored_params(&keys.embeddings);
+        let encoder = &self.encoder;
+        if let (Some(linear), Some(name)) = (&encoder.embeddings_projection, keys.family.projection) {
+            params.extend(StoredParam::linear(&keys.named(name), linear));
+        }
+        if let (Some(bias), Some(name)) =
+            (&encoder.relative_attention_bias, keys.family.relative_attention_bias)
+        {
+            params.push(StoredParam::table(keys.named(name), &bias.table.weight));
+        }
         let names = &keys.family.layer;
         for (i, layer) in self.encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
             params.extend(StoredParam::linear(&name(names.query), &layer.attention.query));
             params.extend(StoredParam::linear(&name(names.key), &layer.attention.key));
             params.extend(StoredParam::linear(&name(names.value), &layer.attention.value));
-            params.extend(layer.attention.relative_positions.iter().map(|positions| {
-                StoredParam::table(name(names.distances), &positions.distance_embedding.weight)
-            }));
+            if let (Some(positions), Some(distances)) = (&layer.attention.relative_positions, names.distances)
+            {
+                params.push(StoredParam::table(name(distances), &positions.distance_embedding.weight));
+            }
             params.extend(StoredParam::linear(&name(names.attention_output), &layer.attention_output));
             params.extend(StoredParam::norm(
                 keys.norm(&name(names.attention_layer_norm)),
@@ -295,9 +310,8 @@ impl BertModel {
     /// The pooler, if there is one, for the [parts](Stored::parts) of a head that reads its output.
     pub fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
         let pooler = self.pooler.as_ref()?;
-        let namespace = keys.pooler();
-        let params = StoredParam::linear(&format!("{namespace}dense"), &pooler.dense);
-        Some(Part::new(namespace, params))
+        let name = keys.family.pooler.unwrap_or("pooler.dense"); // found to be too much when it is saved
+        Some(Part::linear(&keys.named(name), &pooler.dense))
     }
 }
 

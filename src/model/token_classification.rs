@@ -2,7 +2,7 @@
 
 use super::bert::BertModel;
 use super::classification_batch::TokenClassificationBatch;
-use super::config::BertModelConfig;
+use super::config::{BertModelConfig, Classified};
 use super::labels::{check_names, check_weights, numbered};
 use super::loss::labelled_cross_entropy;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout, check_linear, drop_out};
@@ -20,7 +20,8 @@ pub struct BertForTokenClassificationConfig {
     /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
     #[config(default = "numbered(2)")]
     pub id2label: Vec<String>,
-    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`.
+    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`, in
+    /// ALBERT 0.1. DistilBERT and MPNet have none of their own to save.
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
@@ -37,7 +38,7 @@ impl BertForTokenClassificationConfig {
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
-        check_dropout("classifier_dropout", self.dropout_prob())?;
+        self.bert.check_classifier_dropout(Classified::Tokens, self.classifier_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())
     }
 
@@ -60,13 +61,14 @@ impl BertForTokenClassificationConfig {
 }
 
 classifier!(
+    Tokens,
     BertForTokenClassificationConfig,
     BertForTokenClassification,
     TokenClassificationBatch,
     TokenClassifierOutput
 );
 
-/// BERT or RoBERTa with a classifier of tokens: `logits = Dropout(last_hidden_state)·W + b`.
+/// A model with a classifier of tokens: `logits = Dropout(last_hidden_state)·W + b`.
 ///
 /// Made by [`BertForTokenClassificationConfig::init`], or read by
 /// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory with any head or none.
@@ -91,7 +93,7 @@ classifier!(
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
-/// Source: `BertForTokenClassification` and `RobertaForTokenClassification` of transformers 5.23.
+/// Source: `BertForTokenClassification` of transformers 5.23 and its like in the other [families](crate::Family).
 #[derive(Module, Debug)]
 pub struct BertForTokenClassification {
     /// The model below the head; without a pooler.
@@ -122,7 +124,7 @@ impl BertForTokenClassification {
     pub fn config(&self) -> BertForTokenClassificationConfig {
         let bert = self.bert.config();
         let prob = self.dropout.prob;
-        let is_stated = self.states_dropout || prob != bert.embeddings.hidden_dropout_prob;
+        let is_stated = self.states_dropout || prob != bert.classifier_dropout(Classified::Tokens);
         BertForTokenClassificationConfig {
             classifier_dropout: is_stated.then_some(prob),
             bert,
@@ -141,7 +143,12 @@ impl BertForTokenClassification {
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
         check_dropout("classifier_dropout", self.dropout.prob)?;
-        check_linear("classifier", &self.classifier, [words.embedding_dim(), self.id2label.len()], words)?;
+        check_linear(
+            "classifier",
+            &self.classifier,
+            [self.bert.embeddings.hidden_size(), self.id2label.len()],
+            words,
+        )?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         Ok(self.classifier.forward(drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }

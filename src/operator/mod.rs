@@ -1,5 +1,6 @@
 //! Fused operators. Each has a reference, generic over the backend, a backward of its own, and kernels.
 
+mod activation;
 mod add_layer_norm;
 mod attention;
 mod bias_gelu;
@@ -25,12 +26,15 @@ mod later;
 pub(crate) mod parallel;
 mod path;
 mod philox;
+pub(crate) mod recompute;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 mod rows;
 mod run;
 #[cfg(feature = "remote")]
 mod wire;
+
+pub use activation::Activation;
 
 /// The fused operators on tensors, without a module.
 ///
@@ -45,6 +49,7 @@ pub mod functional {
     pub use super::add_layer_norm::functional::add_layer_norm;
     pub(crate) use super::attention::functional::attention_weights;
     pub use super::attention::functional::{Sequences, attention};
+    pub(crate) use super::bias_gelu::functional::bias_activation;
     pub use super::bias_gelu::functional::bias_gelu;
     pub use super::cross_entropy::functional::cross_entropy;
     pub(crate) use super::dropout::with_one_draw;

@@ -36,17 +36,22 @@ thread_local! {
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
-    struct Restore(Path);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            PATH.set(self.0);
-        }
-    }
-    let _restore = Restore(PATH.replace(Path::Reference));
-    f()
+    Path::Reference.take(f)
 }
 
 impl Path {
+    /// Runs `f` with this as the choice, on this thread.
+    pub(crate) fn take<T>(self, f: impl FnOnce() -> T) -> T {
+        struct Restore(Path);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                PATH.set(self.0);
+            }
+        }
+        let _restore = Restore(PATH.replace(self));
+        f()
+    }
+
     /// What computes an operator that is called now, on this thread.
     pub(crate) fn current() -> Self {
         PATH.get()

@@ -14,6 +14,39 @@ use burn::backend::{
 };
 use std::cell::Cell;
 
+/// `$on`, in which `$backend` is the backend of a tensor of `$kind`, or `$elsewhere` on a device that another crate
+/// compiles in.
+macro_rules! on_backend {
+    ($kind:expr, $backend:ident => $on:expr, $elsewhere:expr) => {
+        match $kind {
+            #[cfg(feature = "flex")]
+            burn::backend::DispatchTensorKind::Flex(_) => {
+                type $backend = burn::backend::Flex;
+                $on
+            }
+            #[cfg(feature = "ndarray")]
+            burn::backend::DispatchTensorKind::NdArray(_) => {
+                #[allow(deprecated)]
+                type $backend = burn::backend::NdArray;
+                $on
+            }
+            #[cfg(feature = "_cubecl")]
+            burn::backend::DispatchTensorKind::Cube(_) => {
+                type $backend = burn::backend::Cube;
+                $on
+            }
+            #[cfg(feature = "remote")]
+            burn::backend::DispatchTensorKind::Remote(_) => {
+                type $backend = burn::backend::Remote;
+                $on
+            }
+            #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
+            _ => $elsewhere,
+        }
+    };
+}
+pub(super) use on_backend;
+
 /// The output of operator `O`: the kernels' on the devices listed here, elsewhere the reference's, which Burn's own
 /// autodiff differentiates.
 pub(crate) fn run<O, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
@@ -33,19 +66,7 @@ where
         DispatchTensorKind::Autodiff(inner) => inner,
         kind => kind,
     };
-    match kind {
-        #[cfg(feature = "flex")]
-        DispatchTensorKind::Flex(_) => on::<O, burn::backend::Flex, N>(inputs, context),
-        #[cfg(feature = "ndarray")]
-        #[allow(deprecated)]
-        DispatchTensorKind::NdArray(_) => on::<O, burn::backend::NdArray, N>(inputs, context),
-        #[cfg(feature = "_cubecl")]
-        DispatchTensorKind::Cube(_) => on::<O, burn::backend::Cube, N>(inputs, context),
-        #[cfg(feature = "remote")]
-        DispatchTensorKind::Remote(_) => on::<O, burn::backend::Remote, N>(inputs, context),
-        #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
-        _ => O::reference::<Dispatch>(inputs).0,
-    }
+    on_backend!(kind, B => on::<O, B, N>(inputs, context), O::reference::<Dispatch>(inputs).0)
 }
 
 /// The output on backend `B`, under autodiff if any tensor is.
@@ -76,7 +97,7 @@ where
     }
 }
 
-/// The output on autodiff over `B`, for which a float from outside autodiff is a constant.
+/// The output on autodiff over `B`.
 fn followed<O, B, C, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
@@ -84,19 +105,26 @@ where
     C: CheckpointStrategy,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, C>>,
 {
-    let float = |tensor: DispatchTensor| -> FloatTensor<Autodiff<B, C>> {
-        match tensor.autodiff {
-            DispatchAutodiffContext::Disabled => Autodiff::<B, C>::from_inner(plain::<B>(tensor).float()),
-            DispatchAutodiffContext::Enabled(_) => plain::<Autodiff<B, C>>(tensor).float(),
-        }
-    };
-    let inputs = O::map::<Dispatch, Autodiff<B, C>>(inputs, &mut |tensor| float(tensor), &mut int::<B>);
+    let inputs = O::map::<Dispatch, Autodiff<B, C>>(inputs, &mut follow::<B, C>, &mut int::<B>);
     let output = record::<O, B, C, N>(inputs);
     DispatchTensor::from_backend(BackendTensor::<Autodiff<B, C>>::Float(output))
 }
 
+/// A float on autodiff over `B`; one from outside is a constant there.
+pub(super) fn follow<B, C>(tensor: DispatchTensor) -> FloatTensor<Autodiff<B, C>>
+where
+    B: Backend,
+    C: CheckpointStrategy,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, C>>,
+{
+    match tensor.autodiff {
+        DispatchAutodiffContext::Disabled => Autodiff::<B, C>::from_inner(plain::<B>(tensor).float()),
+        DispatchAutodiffContext::Enabled(_) => plain::<Autodiff<B, C>>(tensor).float(),
+    }
+}
+
 /// The tensor on the backend that it is on.
-fn plain<B: Backend>(tensor: DispatchTensor) -> BackendTensor<B>
+pub(super) fn plain<B: Backend>(tensor: DispatchTensor) -> BackendTensor<B>
 where
     DispatchTensor: DispatchKindConversion<B>,
 {

@@ -65,6 +65,8 @@ impl LrScheduler for ScaledLr {
 /// embeddings           η · decay^(L + 1)
 /// ```
 ///
+/// The embeddings' projection and MPNet's table of relative positions count as embeddings. ALBERT has one layer: L = 1.
+///
 /// Parameters are recognised by their paths, in every model of this crate, also in a [`Training`](crate::training) or
 /// with LoRA's adapters too, and in a [`SparseOptimizer`](crate::sparse::SparseOptimizer). A tied masked-language-model head reads the word table, which belongs to the embeddings.
 /// Groups that are added later with `with_group` take precedence.
@@ -100,7 +102,8 @@ pub fn layer_wise_decay(
         return Err(Error::data("decay", problem));
     }
     let layers = (0..num_hidden_layers).map(|layer| (format!(r"encoder\.layers\.{layer}"), layer + 1));
-    let groups = layers.chain([("((word|position|token_type)_)?embeddings".to_string(), 0)]);
+    let below = "(((word|position|token_type)_)?embeddings|embeddings_projection|relative_attention_bias)";
+    let groups = layers.chain([(below.to_string(), 0)]);
     let all = schedule.clone();
     groups.into_iter().try_fold(schedule, |schedule, (path, depth)| {
         let group = ParamGroup::from_regex(format!(r"(^|\.){path}\.")).expect("the pattern is valid");

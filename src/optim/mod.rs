@@ -16,6 +16,7 @@ mod clipped;
 mod host;
 mod layer_decay;
 mod schedule;
+mod trainable;
 
 pub(crate) use adam::{Adam, AdamKind, Moments, Step, check_learning_rate};
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
@@ -28,3 +29,4 @@ pub use clipped::ClippedAdamW;
 pub(crate) use host::{Operands, adam as adam_on_host};
 pub use layer_decay::{ScaledLr, layer_wise_decay};
 pub use schedule::linear_warmup_decay;
+pub use trainable::num_trainable_params;

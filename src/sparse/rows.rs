@@ -61,7 +61,10 @@ impl BertEmbeddings {
                 // Not looked up, but it tells the hidden size, the dtype and the device; the large table must not
                 // be held.
                 let weight = &self.word_embeddings.weight;
-                let row = Tensor::zeros([1, self.hidden_size()], (&weight.lazy_device(), dtype(weight)));
+                let row = Tensor::zeros(
+                    [1, self.word_embeddings.embedding_dim()],
+                    (&weight.lazy_device(), dtype(weight)),
+                );
                 let weight = Param::initialized(ParamId::new(), row);
                 (TokenEmbedding { weight, padding_idx: None }, None, None)
             }

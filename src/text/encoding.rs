@@ -10,6 +10,8 @@ pub struct Encoding {
     token_type_ids: Vec<u32>,
     special_tokens_mask: Vec<bool>,
     word_ids: Vec<Option<u32>>,
+    offsets: Vec<(usize, usize)>,
+    sequence_ids: Vec<Option<usize>>,
 }
 
 impl Encoding {
@@ -34,6 +36,17 @@ impl Encoding {
         &self.word_ids
     }
 
+    /// The text of a pair that each token belongs to, 0 or 1; `None` for added tokens.
+    pub fn sequence_ids(&self) -> &[Option<usize>] {
+        &self.sequence_ids
+    }
+
+    /// Where each token starts and ends in its text, in bytes; (0, 0) for added tokens. (transformers'
+    /// `offset_mapping` counts characters.) Of words, each is a text of its own, with a space before all but the first.
+    pub fn offsets(&self) -> &[(usize, usize)] {
+        &self.offsets
+    }
+
     /// Number of tokens.
     pub fn len(&self) -> usize {
         self.input_ids.len()
@@ -50,13 +63,24 @@ impl Encoding {
     }
 }
 
-impl From<tokenizers::Encoding> for Encoding {
-    fn from(encoding: tokenizers::Encoding) -> Self {
+impl Encoding {
+    /// Of a text, or of a pair whose first text has `first` tokens.
+    pub(super) fn new(encoding: &tokenizers::Encoding, first: usize) -> Self {
+        let special_tokens_mask: Vec<bool> =
+            encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect();
+        // tokenizers' own are wrong for a pair whose texts were tokenised one by one.
+        let mut tokens = 0;
+        let sequence_id = |&is_added: &bool| {
+            tokens += usize::from(!is_added);
+            (!is_added).then_some(usize::from(tokens > first))
+        };
         Self {
             input_ids: encoding.get_ids().to_vec(),
             token_type_ids: encoding.get_type_ids().to_vec(),
-            special_tokens_mask: encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect(),
             word_ids: encoding.get_word_ids().to_vec(),
+            offsets: encoding.get_offsets().to_vec(),
+            sequence_ids: special_tokens_mask.iter().map(sequence_id).collect(),
+            special_tokens_mask,
         }
     }
 }

@@ -11,7 +11,9 @@ use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::processors::bert::BertProcessing;
+use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{ModelWrapper, Tokenizer};
 
 const TOKENIZER_NAME: &str = "tokenizer.json";
@@ -41,7 +43,12 @@ impl Pretrained {
         special.register(&mut tokenizer);
         if tokenizer.get_post_processor().is_none() {
             let [cls, sep] = [&special.cls, &special.sep].map(|token| (token.content.clone(), token.id));
-            tokenizer.with_post_processor(Some(BertProcessing::new(sep, cls)));
+            // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
+            let processor: PostProcessorWrapper = match cls.0.as_str() {
+                "<s>" => RobertaProcessing::new(sep, cls).add_prefix_space(false).into(),
+                _ => BertProcessing::new(sep, cls).into(),
+            };
+            tokenizer.with_post_processor(Some(processor));
         }
         let truncation = tokenizer.get_truncation().map(|truncation| truncation.max_length);
         let model_max_length = match settings.model_max_length {

@@ -32,6 +32,8 @@
 //! and an `Encoding` turns into a [`MaskedLmExample`](crate::training::MaskedLmExample) with token types and words.
 
 #[cfg(feature = "tokenizers")]
+mod chars;
+#[cfg(feature = "tokenizers")]
 mod encoding;
 #[cfg(feature = "tokenizers")]
 mod files;
@@ -42,7 +44,11 @@ mod settings;
 mod special;
 #[cfg(feature = "tokenizers")]
 mod tokenizer;
+#[cfg(feature = "tokenizers")]
+mod windows;
 
+#[cfg(feature = "tokenizers")]
+pub(crate) use chars::Chars;
 #[cfg(feature = "tokenizers")]
 pub use encoding::{Encoding, TextBatch};
 pub use lines::Lines;

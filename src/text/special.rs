@@ -20,6 +20,7 @@ pub(super) struct SpecialTokens {
     pub(super) cls: SpecialToken,
     pub(super) sep: SpecialToken,
     pub(super) mask: SpecialToken,
+    pub(super) unk: Option<SpecialToken>,
     /// Other special tokens, which are never masked.
     others: Vec<SpecialToken>,
 }
@@ -50,12 +51,12 @@ impl SpecialTokens {
         let named = [&settings.bos_token, &settings.eos_token].into_iter().flatten();
         let stated =
             named.chain(settings.unnamed_special_tokens()).filter_map(|token| look_up(token.content()));
-        let others = unk.into_iter().chain(stated).collect();
-        Ok(Self { pad, cls, sep, mask, others })
+        let others = stated.collect();
+        Ok(Self { pad, cls, sep, mask, unk, others })
     }
 
     fn all(&self) -> impl Iterator<Item = &SpecialToken> {
-        [&self.pad, &self.cls, &self.sep, &self.mask].into_iter().chain(&self.others)
+        [&self.pad, &self.cls, &self.sep, &self.mask].into_iter().chain(&self.unk).chain(&self.others)
     }
 
     /// Has the tokenizer find them in a text as they are written, where its file does not say how.

@@ -12,9 +12,10 @@ use std::path::Path;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
-use tokenizers::{PostProcessor, Tokenizer};
+use tokenizers::{PostProcessor, PostProcessorWrapper, Tokenizer};
 
-/// The tokenizer of a BERT or RoBERTa model, equal to transformers' `BertTokenizer` and `RobertaTokenizer`.
+/// The tokenizer of a model of this crate, equal to transformers' `BertTokenizer` (that of DistilBERT and ELECTRA too),
+/// `RobertaTokenizer`, `MPNetTokenizer` and, from a `tokenizer.json`, `AlbertTokenizer`.
 ///
 /// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
 /// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut.
@@ -38,8 +39,11 @@ use tokenizers::{PostProcessor, Tokenizer};
 /// ```
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
-    tokenizer: Tokenizer,
-    special: SpecialTokens,
+    /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
+    /// once again with the special tokens.
+    pub(super) tokenizer: Tokenizer,
+    post_processor: Option<PostProcessorWrapper>,
+    pub(super) special: SpecialTokens,
     special_token_ids: Vec<u32>,
     vocab_size: usize,
     /// The limit of the files, or the one that replaced it.
@@ -55,7 +59,7 @@ const LARGEST_MULTIPLE: usize = 1 << 16;
 impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint.
     ///
-    /// `path` is a directory with a `tokenizer.json` (preferred) or BERT's `vocab.txt`, or one of those files.
+    /// `path` is a directory with a `tokenizer.json` (preferred) or BERT's or MPNet's `vocab.txt`, or one of those files.
     /// `tokenizer_config.json` beside it gives `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` (which
     /// override a BERT normaliser of `tokenizer.json`, as in transformers), `add_prefix_space` (which overrides a
     /// byte-level pre-tokeniser), `model_max_length` and the special tokens;
@@ -73,12 +77,15 @@ impl BertTokenizer {
     /// - [`Error::File`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
     ///   WordPiece `[UNK]`.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let Pretrained { tokenizer, special, model_max_length } = Pretrained::read(path.as_ref())?;
+        let Pretrained { mut tokenizer, special, model_max_length } = Pretrained::read(path.as_ref())?;
+        let post_processor = tokenizer.get_post_processor().cloned();
+        tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         let largest = tokenizer.get_vocab(true).into_values().max();
         Ok(Self {
             special_token_ids: special.ids(&tokenizer),
             vocab_size: largest.map_or(0, |id| id as usize + 1),
             tokenizer,
+            post_processor,
             special,
             stated_max_length: model_max_length,
             readable_length: None,
@@ -296,31 +303,6 @@ impl BertTokenizer {
         encodings.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Encodes one text of any length as windows of at most [`model_max_length`](Self::model_max_length) tokens, each
-    /// with its own special tokens; neighbouring windows share `stride` tokens (transformers'
-    /// `return_overflowing_tokens`).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`encode`](Self::encode), and [`Error::Data`] if a window has no more than `stride`
-    /// tokens beside the special ones.
-    pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
-        let mut first = self.tokenize(text)?;
-        if let Some(room) = self.room(false)? {
-            if stride >= room {
-                let problem = format!(
-                    "must hold more than that, but have room for only {room} beside the special tokens; set a smaller \
-                     stride or a larger model_max_length"
-                );
-                return Err(Error::data(format!("windows that overlap by {stride} tokens"), problem));
-            }
-            let params = TruncationParams { max_length: room, stride, ..Default::default() };
-            (first, _) = truncate_encodings(first, None, &params).map_err(failed)?;
-        }
-        let rest = first.take_overflowing();
-        std::iter::once(first).chain(rest).map(|window| self.finish(window, None)).collect()
-    }
-
     /// Packs encodings into a batch, padded at the end to the longest, or to the next multiple of
     /// [`pad_to_multiple_of`](Self::pad_to_multiple_of).
     ///
@@ -358,19 +340,28 @@ impl BertTokenizer {
     }
 
     /// The tokens of a text alone.
-    fn tokenize(&self, text: &str) -> Result<tokenizers::Encoding> {
+    pub(super) fn tokenize(&self, text: &str) -> Result<tokenizers::Encoding> {
         self.tokenizer.encode(text, false).map_err(failed)
     }
 
     /// Adds the special tokens.
-    fn finish(&self, text: tokenizers::Encoding, pair: Option<tokenizers::Encoding>) -> Result<Encoding> {
-        self.tokenizer.post_process(text, pair, true).map(Encoding::from).map_err(failed)
+    pub(super) fn finish(
+        &self,
+        text: tokenizers::Encoding,
+        pair: Option<tokenizers::Encoding>,
+    ) -> Result<Encoding> {
+        let first = text.len();
+        let finished = match &self.post_processor {
+            Some(post_processor) => post_processor.process(text, pair, true),
+            None => self.tokenizer.post_process(text, pair, true),
+        };
+        finished.map(|encoding| Encoding::new(&encoding, first)).map_err(failed)
     }
 
     /// The places that special tokens leave; `None` for any number.
-    fn room(&self, is_pair: bool) -> Result<Option<usize>> {
+    pub(super) fn room(&self, is_pair: bool) -> Result<Option<usize>> {
         let Some(max_length) = self.model_max_length() else { return Ok(None) };
-        let special_tokens = self.tokenizer.get_post_processor().map_or(0, |post| post.added_tokens(is_pair));
+        let special_tokens = self.post_processor.as_ref().map_or(0, |post| post.added_tokens(is_pair));
         match max_length.checked_sub(special_tokens) {
             Some(room) => Ok(Some(room)),
             None => Err(Error::data(
@@ -383,6 +374,6 @@ impl BertTokenizer {
     }
 }
 
-fn failed(source: tokenizers::Error) -> Error {
+pub(super) fn failed(source: tokenizers::Error) -> Error {
     Error::Tokenize { source }
 }

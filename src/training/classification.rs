@@ -1,6 +1,6 @@
 //! The classifiers in Burn's trainer.
 
-use super::metrics::SpearmanInput;
+use super::metrics::{EntityInput, SpearmanInput};
 use super::step::{classified, trained};
 use crate::model::{
     BertForSequenceClassification, BertForTokenClassification, SequenceClassificationBatch,
@@ -9,7 +9,8 @@ use crate::model::{
 use burn::backend::ExecutionError;
 use burn::prelude::*;
 use burn::train::metric::{
-    AccuracyInput, Adaptor, ConfusionStatsInput, HammingScoreInput, LossInput, TopKAccuracyInput,
+    AccuracyInput, Adaptor, ConfusionStatsInput, HammingScoreInput, LossInput, PerplexityInput,
+    TopKAccuracyInput,
 };
 use burn::train::{ClassificationOutput, ItemLazy};
 
@@ -128,18 +129,52 @@ impl BertForSequenceClassification {
     }
 }
 
+/// The output of a [`BertForTokenClassification`] that metrics are computed from.
+///
+/// It has a row for each token that has a label. It supports [`EntityMetric`](super::EntityMetric) and the metrics of
+/// Burn's `ClassificationOutput`: `LossMetric`, `AccuracyMetric` and [`ConfusionMetric`](super::ConfusionMetric). A
+/// batch without such a token counts in none of them.
+pub struct TokenClassificationItem {
+    /// Loss, scores [N, C] and labels `[N]`.
+    pub output: ClassificationOutput,
+    /// The row of the batch that each of the N tokens is in.
+    pub sentences: Vec<usize>,
+}
+
+impl ItemLazy for TokenClassificationItem {
+    fn sync(self) -> Result<Self, ExecutionError> {
+        Ok(Self { output: self.output.sync()?, sentences: self.sentences })
+    }
+}
+
+macro_rules! of_classification_output {
+    ($($input:ty),*) => {$(
+        impl Adaptor<$input> for TokenClassificationItem {
+            fn adapt(&self) -> $input {
+                self.output.adapt()
+            }
+        }
+    )*};
+}
+of_classification_output!(LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput);
+
+impl Adaptor<EntityInput> for TokenClassificationItem {
+    fn adapt(&self) -> EntityInput {
+        let ClassificationOutput { output, targets, .. } = &self.output;
+        EntityInput { logits: output.clone(), labels: targets.clone(), sentences: self.sentences.clone() }
+    }
+}
+
 trained! {
-    ///
-    /// The output has a row for each token that has a label and serves `LossMetric`, `AccuracyMetric` and
-    /// [`ConfusionMetric`](super::ConfusionMetric); a batch without such a token counts in none of them.
-    BertForTokenClassification: TokenClassificationBatch => ClassificationOutput
+    BertForTokenClassification: TokenClassificationBatch => TokenClassificationItem
 }
 
 impl BertForTokenClassification {
-    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
+    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, TokenClassificationItem) {
         let output = self.forward(batch);
         let [_, _, classes] = output.logits.dims();
         let metrics = classified(&output.loss, batch.labelled(output.logits), classes);
-        (output.loss, metrics)
+        let sentences = batch.positions().iter().map(|[row, _]| *row).collect();
+        (output.loss, TokenClassificationItem { output: metrics, sentences })
     }
 }

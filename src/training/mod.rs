@@ -36,12 +36,12 @@
 //!
 //! For Burn's `SupervisedTraining` (features `tokenizers` and `train`):
 //!
-//! | | masked language modelling | classification | sentence embeddings |
-//! |---|---|---|---|
-//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` | `SentencePair` |
-//! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `SentencePairBatcher` |
-//! | loaders | `TrainingLoader`, `ValidationLoader` | `LabelledLoader` | `LabelledLoader` |
-//! | metrics beside Burn's | | `ConfusionMetric`, `SpearmanMetric` | |
+//! | | masked language modelling | classification | question answering | sentence embeddings |
+//! |---|---|---|---|---|
+//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePair` |
+//! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
+//! | loaders | `TrainingLoader`, `ValidationLoader` | `LabelledLoader` | `LabelledLoader` | `LabelledLoader` |
+//! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | |
 //!
 //! `Training` makes any model trainable by Burn's `Learner`; `Run`, `Patience` and `progress` are for stopping, resuming and
 //! showing a run.
@@ -73,6 +73,8 @@ mod prefetch;
 #[cfg(feature = "train")]
 mod progress;
 #[cfg(feature = "train")]
+mod question_answering;
+#[cfg(feature = "train")]
 mod run;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod seeds;
@@ -82,7 +84,7 @@ mod sentence_embedding;
 mod step;
 
 #[cfg(feature = "train")]
-pub use classification::SequenceClassificationItem;
+pub use classification::{SequenceClassificationItem, TokenClassificationItem};
 pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use corpus::Corpus;
@@ -92,15 +94,18 @@ pub use label_names::LabelNames;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use labelled::{
     Column, IGNORED_LABEL, Label, LabelKind, LabelledLoader, LabelledSentences, LabelledText, LabelledTexts,
-    LabelledTokens, SentencePair, SentencePairBatcher, SequenceBatcher, TextColumns, TokenBatcher,
-    TryBatcher,
+    LabelledTokens, QuestionWindow, QuestionWindowBatcher, QuestionWindows, SentencePair,
+    SentencePairBatcher, SequenceBatcher, SquadExample, SquadScores, TextColumns, TokenBatcher, TryBatcher,
 };
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use loader::{TrainingLoader, ValidationLoader};
 #[cfg(feature = "train")]
 pub use losses::Losses;
 #[cfg(feature = "train")]
-pub use metrics::{ConfusionMatrix, ConfusionMetric, SpearmanInput, SpearmanMetric, spearman};
+pub use metrics::{
+    ConfusionMatrix, ConfusionMetric, EntityCounts, EntityInput, EntityMetric, EntityScores, SpearmanInput,
+    SpearmanMetric, spearman,
+};
 #[cfg(feature = "train")]
 pub use progress::{ProgressLines, progress};
 #[cfg(feature = "train")]

@@ -64,7 +64,7 @@ pub fn module(config: &BertEmbeddingsConfig, device: &Device) -> BertEmbeddings 
     };
     let mut module = config.init(device);
     fill(&mut module.word_embeddings.weight, 1);
-    fill(&mut module.token_type_embeddings.weight, 2);
+    fill(&mut module.token_type_embeddings.as_mut().unwrap().weight, 2);
     if let Some(table) = &mut module.position_embeddings {
         fill(&mut table.weight, 3);
     }
@@ -140,7 +140,7 @@ fn assert_gradients(
         ("position table", position.map(host), &expected.position),
         (
             "token type table",
-            module.token_type_embeddings.weight.grad(gradients).map(host),
+            module.token_type_embeddings.as_ref().unwrap().weight.grad(gradients).map(host),
             &expected.token_type,
         ),
         ("gamma", module.layer_norm.gamma.grad(gradients).map(host), &expected.gamma),

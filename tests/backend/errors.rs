@@ -4,13 +4,16 @@ use crate::case::*;
 use crate::devices;
 use crate::reference::host;
 use burn::prelude::*;
+use burn::tensor::FloatDType;
 use burn_bert::model::{
     BertForMaskedLmConfig, BertForSequenceClassificationConfig, BertForTokenClassificationConfig,
     BertModelConfig, MaskedLmBatch, SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn_bert::{
     BertEmbeddingsConfig, BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig,
+    cast_module,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const IDS: [[i32; 3]; 2] = [[1, 2, 3], [4, 5, 0]];
 
@@ -182,7 +185,22 @@ pub fn forward_panics_with_the_same_words(case: &Case) {
     let module = module(&config(), &case.device);
     let input = BertEmbeddingsInput::from_rows(&[[99]], &case.device).unwrap();
     let error = module.try_forward(&input).unwrap_err().to_string();
-    let panic =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| module.forward(&input))).unwrap_err();
+    let panic = catch_unwind(AssertUnwindSafe(|| module.forward(&input))).unwrap_err();
     assert_eq!(panic.downcast_ref::<String>(), Some(&error));
+}
+
+pub fn a_dtype_that_the_device_does_not_compute_in_is_refused_by_name(case: &Case) {
+    for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
+        let module = module(&config(), &case.device);
+        let cast = || cast_module(module.clone(), dtype);
+        if case.device.supports_dtype(dtype) {
+            let input = BertEmbeddingsInput::from_rows(&IDS, &case.device).unwrap();
+            let output = host(cast().forward(&input));
+            assert!(output.iter().all(|value| value.is_finite()), "{dtype:?}: {output:?}");
+            continue;
+        }
+        let panic = catch_unwind(AssertUnwindSafe(cast)).expect_err("a module that nothing computes");
+        let message = panic.downcast_ref::<String>().expect("a message");
+        assert!(message.contains(&format!("does not compute in {dtype:?}")), "{message}");
+    }
 }

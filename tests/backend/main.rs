@@ -80,6 +80,7 @@ macro_rules! every_behaviour {
                 errors::an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own,
                 errors::a_table_of_its_own_names_the_place_in_any_rank,
                 errors::forward_panics_with_the_same_words,
+                errors::a_dtype_that_the_device_does_not_compute_in_is_refused_by_name,
                 training::ten_training_steps_have_the_losses_of_a_loop_in_f64,
                 training::a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays,
                 training::records_keep_their_values_while_training_goes_on,

@@ -87,7 +87,7 @@ pub fn the_same_seed_gives_the_same_bits(case: &Case) {
             host(module.word_embeddings.weight.val()),
             host(output),
             table(&module.word_embeddings),
-            table(&module.token_type_embeddings),
+            table(module.token_type_embeddings.as_ref().unwrap()),
             module.position_embeddings.as_ref().map(table).unwrap(),
             host(module.layer_norm.gamma.grad(&gradients).unwrap()),
             host(module.layer_norm.beta.as_ref().unwrap().grad(&gradients).unwrap()),

@@ -107,7 +107,7 @@ impl Reference {
             hidden: module.hidden_size(),
             word: host(module.word_embeddings.weight.val()),
             position: module.position_embeddings.as_ref().map(|table| host(table.weight.val())),
-            token_type: host(module.token_type_embeddings.weight.val()),
+            token_type: host(module.token_type_embeddings.as_ref().unwrap().weight.val()),
             gamma: host(module.layer_norm.gamma.val()),
             beta: module.layer_norm.beta.as_ref().map(|beta| host(beta.val())).unwrap(),
             scheme: module.position_embedding_type(),

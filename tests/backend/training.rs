@@ -153,7 +153,7 @@ pub fn a_record_saved_here_loads_on_every_device(case: &Case) {
             [
                 host(module.word_embeddings.weight.val()),
                 host(position.weight.val()),
-                host(module.token_type_embeddings.weight.val()),
+                host(module.token_type_embeddings.as_ref().unwrap().weight.val()),
                 host(module.layer_norm.gamma.val()),
                 host(module.layer_norm.beta.as_ref().unwrap().val()),
             ]

@@ -9,7 +9,7 @@ use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
-use burn::train::{ClassificationOutput, InferenceStep, Learner, SupervisedTraining, TrainStep};
+use burn::train::{InferenceStep, Learner, SupervisedTraining, TrainStep};
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
@@ -19,7 +19,7 @@ use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
     ConfusionMetric, Label, LabelledLoader, LabelledText, LabelledTokens, ProgressLines, SequenceBatcher,
-    TokenBatcher, Training, TryBatcher,
+    TokenBatcher, TokenClassificationItem, Training, TryBatcher,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -183,7 +183,7 @@ fn a_tagger_steps_and_a_batch_without_tags_counts_in_no_metric() {
             .unwrap()
     };
     let loss = |model: &BertForTokenClassification| {
-        InferenceStep::step(model, batch(&["the", "film", "was", "good"])).loss.into_scalar::<f32>()
+        InferenceStep::step(model, batch(&["the", "film", "was", "good"])).output.loss.into_scalar::<f32>()
     };
     let before = loss(&model.valid());
     let mut training = Training::new(model);
@@ -191,18 +191,19 @@ fn a_tagger_steps_and_a_batch_without_tags_counts_in_no_metric() {
     let mut schedule = ModuleLrScheduler::from(rate);
     for _ in 0..20 {
         let output = TrainStep::step(&training, batch(&["the", "film", "was", "good"]));
-        assert_eq!((output.item.output.dims(), output.item.targets.dims()), ([4, 2], [4]));
+        let item = &output.item.output;
+        assert_eq!((item.output.dims(), item.targets.dims()), ([4, 2], [4]));
         training = training.optimize(&mut optimizer, schedule.step(), output.grads);
     }
     let after = loss(&training.model.valid());
     assert!(after < before / 2.0, "{before} → {after}");
     let nothing = InferenceStep::step(&training.model, batch(&[]));
-    assert_eq!((nothing.output.dims(), nothing.loss.dims()), ([0, 2], [0]));
+    assert_eq!((nothing.output.output.dims(), nothing.output.loss.dims()), ([0, 2], [0]));
 
     let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
     let (mut accuracy, mut loss) = (AccuracyMetric::new(), LossMetric::new());
     let (mut f1, mut matthews) = (ConfusionMetric::macro_f1(), ConfusionMetric::matthews());
-    let mut update = |output: &ClassificationOutput| {
+    let mut update = |output: &TokenClassificationItem| {
         accuracy.update(&output.adapt(), &metadata()).unwrap();
         loss.update(&output.adapt(), &metadata()).unwrap();
         f1.update(&output.adapt(), &metadata()).unwrap();

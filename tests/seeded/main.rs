@@ -7,6 +7,8 @@ mod devices;
 mod tolerance;
 
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod answers;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod classifiers;
 mod dropout;
 #[cfg(feature = "flex")]
@@ -14,6 +16,8 @@ mod encoder_operators;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 mod operator;
+#[cfg(feature = "flex")]
+mod recomputation;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod sentences;
 #[cfg(all(feature = "tokenizers", feature = "train"))]

@@ -91,20 +91,57 @@ fn a_null_padding_id_means_no_padding_row() {
 
 #[test]
 fn a_family_with_another_input_layer_is_refused_by_name() {
-    for model_type in ["distilbert", "albert", "deberta-v2", "mpnet", "big_bird", "megatron-bert", "gpt2"] {
+    for model_type in ["modernbert", "deberta-v2", "big_bird", "megatron-bert", "gpt2"] {
         let error = config_of(&format!(r#"{{"model_type": "{model_type}"}}"#)).unwrap_err();
         assert!(matches!(error, Error::UnsupportedModel { .. }), "{error}");
         let message = error.to_string();
-        assert!(message.contains(model_type) && message.contains("xlm-roberta"), "{message}");
+        let listed = "BertModel and its heads read bert, distilbert, electra, mpnet, albert, ernie, roberta, \
+                      xlm-roberta, camembert, data2vec-text; BertEmbeddings reads also the input layer of splinter, \
+                      xmod, roberta-prelayernorm, longformer, luke";
+        assert!(message.contains(model_type) && message.contains(listed), "{message}");
     }
 }
 
 #[test]
-fn electra_is_read_if_its_tables_are_as_wide_as_the_model() {
-    let wide = config_of(r#"{"model_type": "electra", "embedding_size": 1024, "hidden_size": 1024}"#);
-    assert_eq!(wide.unwrap().hidden_size, 1024);
-    let message = config_of(r#"{"model_type": "electra"}"#).unwrap_err().to_string();
-    assert!(message.contains("128") && message.contains("256"), "{message}");
+fn tables_of_another_width_than_the_model_are_those_of_electra_and_albert() {
+    let sizes = |json: &str| {
+        let config = config_of(json).unwrap();
+        (config.hidden_size, config.embedding_size)
+    };
+    let wide = r#"{"model_type": "electra", "embedding_size": 1024, "hidden_size": 1024}"#;
+    assert_eq!(sizes(wide), (1024, None));
+    assert_eq!(sizes(r#"{"model_type": "electra"}"#), (256, Some(128)));
+    assert_eq!(sizes(r#"{"model_type": "albert", "hidden_size": 128}"#), (128, Some(128)));
+    assert_eq!(sizes(r#"{"model_type": "bert", "embedding_size": 128}"#), (768, None));
+}
+
+#[test]
+fn distilberts_fields_have_their_own_names() {
+    let config = config_of(
+        r#"{"model_type": "distilbert", "dim": 12, "dropout": 0.3, "type_vocab_size": 2, "layer_norm_eps": 1e-5}"#,
+    );
+    let config = config.unwrap();
+    assert_eq!((config.hidden_size, config.hidden_dropout_prob), (12, 0.3));
+    assert_eq!((config.type_vocab_size, config.layer_norm_eps), (0, 1e-12), "it has neither");
+    let error = config_of(r#"{"model_type": "distilbert", "dim": 0}"#).unwrap_err();
+    assert!(matches!(&error, Error::ConfigFile { field: "dim", .. }), "{error}");
+    let error = config_of(r#"{"model_type": "distilbert", "dropout": "a"}"#).unwrap_err();
+    assert!(matches!(&error, Error::ConfigFile { field: "dropout", .. }), "{error}");
+}
+
+#[test]
+fn what_a_family_does_not_compute_is_refused_by_its_field() {
+    for (model_type, field, value) in [
+        ("albert", "num_hidden_groups", 2),
+        ("albert", "inner_group_num", 2),
+        ("mpnet", "relative_attention_num_buckets", 64),
+        ("mpnet", "pad_token_id", 0),
+    ] {
+        let error =
+            config_of(&format!(r#"{{"model_type": "{model_type}", "{field}": {value}}}"#)).unwrap_err();
+        assert!(matches!(&error, Error::UnsupportedModel { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("{field} is {value}, but must be")), "{error}");
+    }
 }
 
 #[test]

@@ -36,6 +36,11 @@ fn presets_have_the_parameter_counts_of_their_checkpoints() {
         (BertEmbeddingsConfig::bert_base_chinese(), 16_622_592),
         (BertEmbeddingsConfig::bert_large_uncased(), 31_782_912),
         (BertEmbeddingsConfig::roberta_base(), 39_000_576),
+        (BertEmbeddingsConfig::distilbert_base_uncased(), 23_835_648),
+        (BertEmbeddingsConfig::electra_small(), 3_972_864),
+        (BertEmbeddingsConfig::electra_base(), 23_837_184),
+        (BertEmbeddingsConfig::mpnet_base(), 23_841_024),
+        (BertEmbeddingsConfig::albert_base_v2(), 3_906_048),
     ] {
         assert_eq!(config.num_params(), expected);
         assert_eq!(config.init(&Device::default()).num_params(), expected);

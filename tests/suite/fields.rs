@@ -60,7 +60,7 @@ fn errors(module: &BertEmbeddings) -> [Error; 3] {
 fn a_table_or_layer_norm_of_another_width_is_named_with_both_shapes() {
     let changes: [(Change, &str); 5] = [
         (
-            |module| module.token_type_embeddings = TokenEmbeddingConfig::new(2, 5).init(&device()),
+            |module| module.token_type_embeddings = Some(TokenEmbeddingConfig::new(2, 5).init(&device())),
             "token_type_embeddings.weight has shape [2, 5], but expected [2, 4]",
         ),
         (
@@ -307,7 +307,7 @@ fn a_module_whose_word_padding_was_removed_still_has_a_config_that_builds() {
 fn the_config_has_the_sizes_of_the_tables_that_are_there() {
     let mut module = config().init(&device());
     module.word_embeddings = TokenEmbeddingConfig::new(12, 4).init(&device());
-    module.token_type_embeddings = TokenEmbeddingConfig::new(3, 4).init(&device());
+    module.token_type_embeddings = Some(TokenEmbeddingConfig::new(3, 4).init(&device()));
     module.position_embeddings = Some(TokenEmbeddingConfig::new(7, 4).init(&device()));
     let found = module.config();
     assert_eq!((found.vocab_size, found.type_vocab_size, found.max_position_embeddings), (12, 3, 7));
@@ -324,7 +324,7 @@ fn the_epsilon_of_the_layer_norm_field_counts() {
             BertEmbeddingsInput::from_embeds(Tensor::from_floats([[[1.0, 2.0, 4.0, 8.0]]], &device()))
                 .unwrap();
         let zero = |rows| Param::from_tensor(Tensor::<2>::zeros([rows, 4], &device()));
-        module.token_type_embeddings.weight = zero(2);
+        module.token_type_embeddings.as_mut().unwrap().weight = zero(2);
         module.position_embeddings.as_mut().unwrap().weight = zero(6);
         // mean 3.75, variance 7.1875
         let rstd = 1.0 / (7.1875 + epsilon).sqrt();
@@ -345,7 +345,9 @@ fn an_epsilon_that_is_zero_in_the_dtype_of_the_statistics_is_refused() {
     );
     let mut module = cast_module(config().with_layer_norm_eps(2e-38).init(&device()), FloatDType::F64);
     let constant = Tensor::<3>::zeros([1, 3, 4], (&device(), DType::F64));
-    for table in [&mut module.token_type_embeddings, module.position_embeddings.as_mut().unwrap()] {
+    for table in
+        [module.token_type_embeddings.as_mut().unwrap(), module.position_embeddings.as_mut().unwrap()]
+    {
         let [rows, _] = table.weight.val().dims();
         table.weight = Param::from_tensor(Tensor::zeros([rows, 4], (&device(), DType::F64)));
     }

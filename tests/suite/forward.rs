@@ -27,7 +27,8 @@ fn module(config: &BertEmbeddingsConfig) -> BertEmbeddings {
     if let Some(table) = &mut module.position_embeddings {
         table.weight = Param::from_tensor(normal([config.max_position_embeddings, hidden]));
     }
-    module.token_type_embeddings.weight = Param::from_tensor(normal([config.type_vocab_size, hidden]));
+    module.token_type_embeddings.as_mut().unwrap().weight =
+        Param::from_tensor(normal([config.type_vocab_size, hidden]));
     module.layer_norm.gamma = Param::from_tensor(normal([1, hidden]).squeeze_dim::<1>(0).add_scalar(1.0));
     module.layer_norm.beta = Some(Param::from_tensor(normal([1, hidden]).squeeze_dim::<1>(0)));
     module
@@ -38,7 +39,7 @@ fn token(module: &BertEmbeddings, word: usize, kind: usize, position: Option<usi
     let hidden = module.hidden_size();
     let row = |table: &Tensor<2>, row: usize| values(table.clone().narrow(0, row, 1));
     let mut x = row(&module.word_embeddings.weight.val(), word);
-    let types = row(&module.token_type_embeddings.weight.val(), kind);
+    let types = row(&module.token_type_embeddings.as_ref().unwrap().weight.val(), kind);
     x.iter_mut().zip(types).for_each(|(x, s)| *x += s);
     if let (Some(table), Some(position)) = (&module.position_embeddings, position) {
         x.iter_mut().zip(row(&table.weight.val(), position)).for_each(|(x, p)| *x += p);
@@ -73,7 +74,7 @@ fn one_token_module(sum: [f32; 4]) -> BertEmbeddings {
     let zeros = || Param::from_tensor(Tensor::zeros([1, 4], &device));
     module.word_embeddings.weight = Param::from_data([sum], &device);
     module.position_embeddings.as_mut().unwrap().weight = zeros();
-    module.token_type_embeddings.weight = zeros();
+    module.token_type_embeddings.as_mut().unwrap().weight = zeros();
     module
 }
 
@@ -261,6 +262,6 @@ fn the_display_names_every_part() {
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
-    let table = config().init(&Device::default()).token_type_embeddings.to_string();
+    let table = config().init(&Device::default()).token_type_embeddings.unwrap().to_string();
     assert_eq!(table.lines().count(), 1, "{table}");
 }

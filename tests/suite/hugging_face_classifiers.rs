@@ -7,8 +7,9 @@ use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::cast_module;
 use burn_bert::model::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
-    BertForTokenClassificationConfig, BertModelConfig, LoadReport, PretrainedModel, ProblemType,
+    BertForQuestionAnswering, BertForQuestionAnsweringConfig, BertForSequenceClassification,
+    BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
+    BertModelConfig, LoadReport, PretrainedModel, ProblemType, QuestionAnsweringBatch,
     SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn_bert::optim::{AdamWConfig, adamw};
@@ -183,6 +184,48 @@ impl Classifier for BertForTokenClassification {
         let output = self.forward(batch);
         (output.loss, output.logits.flatten(0, 2))
     }
+}
+
+impl Classifier for BertForQuestionAnswering {
+    const KIND: &'static str = "qa";
+    type Batch = QuestionAnsweringBatch;
+
+    fn undropped(dir: &Path, _weights: Option<Vec<f64>>) -> BertForQuestionAnsweringConfig {
+        let mut config = BertForQuestionAnsweringConfig::from_pretrained(dir).unwrap();
+        undropped(&mut config.bert);
+        config
+    }
+
+    fn slots(&mut self, family: &str) -> Vec<(String, Slot<'_>)> {
+        let mut slots = whole_model::bert(&mut self.bert, family);
+        slots.extend(whole_model::linear("qa_outputs".into(), &mut self.qa_outputs));
+        slots
+    }
+
+    fn batch(case: &File, _problem: &str, device: &Device) -> QuestionAnsweringBatch {
+        let (input, padding) = case.batch(device);
+        let answers: Vec<usize> = case.data("labels").iter::<i64>().map(|place| place as usize).collect();
+        let answers: Vec<[usize; 2]> = answers.chunks(2).map(|answer| [answer[0], answer[1]]).collect();
+        QuestionAnsweringBatch::new(input, Some(padding), &answers).unwrap()
+    }
+
+    fn run(&self, batch: &QuestionAnsweringBatch) -> (Tensor<1>, Tensor<1>) {
+        let output = self.forward(batch);
+        let logits: Tensor<3> = Tensor::stack(vec![output.start_logits, output.end_logits], 2);
+        (output.loss, logits.flatten(0, 2))
+    }
+}
+
+/// Two of the answers lie outside their sequences in part.
+#[test]
+fn answers_to_questions_equal_transformers() {
+    BertForQuestionAnswering::assert_equal("qa");
+}
+
+/// The reference gives padding the score minus infinity.
+#[test]
+fn padding_has_no_part_in_the_loss_of_answers() {
+    BertForQuestionAnswering::assert_equal("qa_padded");
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn a_padding_index_that_was_set_past_its_table_is_an_error() {
             let mut module = module();
             let padding_idx = match table {
                 EmbeddingTable::Word => &mut module.word_embeddings.padding_idx,
-                EmbeddingTable::TokenType => &mut module.token_type_embeddings.padding_idx,
+                EmbeddingTable::TokenType => &mut module.token_type_embeddings.as_mut().unwrap().padding_idx,
                 _ => &mut module.position_embeddings.as_mut().unwrap().padding_idx,
             };
             *padding_idx = Some(row);

@@ -15,6 +15,8 @@ mod transformers;
 mod whole_model;
 
 mod adamw;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+mod answers;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
 #[cfg(feature = "checkpoint")]
@@ -28,9 +30,13 @@ mod corrupt_checkpoint;
 #[cfg(feature = "checkpoint")]
 mod damaged_directory;
 mod encoder;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
+mod entities;
 #[cfg(feature = "checkpoint")]
 mod errors;
 mod extremes;
+#[cfg(feature = "checkpoint")]
+mod families;
 mod family;
 mod fields;
 mod forward;
@@ -40,6 +46,8 @@ mod gradients_models;
 mod hugging_face;
 #[cfg(feature = "checkpoint")]
 mod hugging_face_classifiers;
+#[cfg(feature = "checkpoint")]
+mod hugging_face_families;
 #[cfg(feature = "checkpoint")]
 mod hugging_face_masked_lm;
 mod input;
@@ -55,6 +63,8 @@ mod masked_lm;
 mod metrics;
 #[cfg(feature = "checkpoint")]
 mod odd_files;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+mod ranking;
 mod resize;
 #[cfg(feature = "checkpoint")]
 mod resize_model;

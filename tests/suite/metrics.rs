@@ -6,7 +6,10 @@ use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput};
 use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig, SequenceClassificationBatch};
-use burn_bert::training::{ConfusionMatrix, ConfusionMetric, LabelNames, SpearmanMetric, spearman};
+use burn_bert::training::{
+    ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, LabelNames, SpearmanMetric,
+    TokenClassificationItem, spearman,
+};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use serde_json::Value;
 
@@ -161,6 +164,71 @@ fn classes_may_be_far_apart() {
 }
 
 #[test]
+fn scores_of_entities_equal_seqevals() {
+    let fixture: Value = serde_json::from_str(include_str!("../fixtures/entities/cases.json")).unwrap();
+    for case in fixture["scores"].as_array().unwrap() {
+        let rows = |name: &str| -> Vec<Vec<String>> { serde_json::from_value(case[name].clone()).unwrap() };
+        let (truth, predicted) = (rows("truth"), rows("predicted"));
+        let is = |found: f64, expected: &Value| {
+            let expected = expected.as_f64().unwrap();
+            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}: {:?}", truth[0]);
+        };
+        let mut scores = EntityScores::default();
+        for (truth, predicted) in truth.iter().zip(&predicted) {
+            let [truth, predicted] =
+                [truth, predicted].map(|row| row.iter().map(String::as_str).collect::<Vec<_>>());
+            scores.add(&truth, &predicted);
+        }
+        is(scores.total().precision(), &case["precision"]);
+        is(scores.total().recall(), &case["recall"]);
+        is(scores.total().f1(), &case["f1"]);
+        let types = case["types"].as_object().unwrap();
+        assert_eq!(scores.types().keys().collect::<Vec<_>>(), types.keys().collect::<Vec<_>>());
+        for (name, expected) in types {
+            let counts = scores.of(name);
+            let found = [counts.precision(), counts.recall(), counts.f1()];
+            found.iter().zip(expected.as_array().unwrap()).for_each(|(found, expected)| is(*found, expected));
+        }
+
+        // The same in Burn's trainer, in batches of five sentences, of which one is empty.
+        let mut tags: Vec<&String> = truth.iter().chain(&predicted).flatten().collect();
+        tags.sort();
+        tags.dedup();
+        let names = LabelNames::new(tags.iter().map(|tag| tag.as_str())).unwrap();
+        let id = |tag: &String| tags.iter().position(|other| *other == tag).unwrap();
+        let mut metrics =
+            [EntityMetric::f1(&names), EntityMetric::precision(&names), EntityMetric::recall(&names)];
+        let (device, sentences) = (Device::default(), truth.iter().zip(&predicted).collect::<Vec<_>>());
+        for batch in sentences.chunks(5).chain([&[] as &[_]]) {
+            let words = |row: usize| {
+                batch.iter().flat_map(move |pair| [pair.0, pair.1][row]).map(id).collect::<Vec<usize>>()
+            };
+            let one_hot =
+                words(1).into_iter().flat_map(|best| (0..names.len()).map(move |k| f32::from(k == best)));
+            let count = words(0).len();
+            let logits = TensorData::new(one_hot.collect::<Vec<_>>(), [count, names.len()]);
+            let labels =
+                TensorData::new(words(0).into_iter().map(|id| id as i64).collect::<Vec<_>>(), [count]);
+            let rows = batch.iter().enumerate().flat_map(|(row, pair)| vec![row; pair.0.len()]).collect();
+            let output = ClassificationOutput::new(
+                Tensor::zeros([1], &device),
+                Tensor::from_data(logits, &device),
+                Tensor::from_data(labels, &device),
+            );
+            let item = TokenClassificationItem { output, sentences: rows };
+            for metric in &mut metrics {
+                metric.update(&item.adapt(), &metadata()).unwrap();
+            }
+        }
+        for (metric, name) in metrics.iter_mut().zip(["f1", "precision", "recall"]) {
+            is(metric.final_value().current(), &case[name]);
+            metric.clear();
+            assert_eq!(metric.final_value().current(), 0.0);
+        }
+    }
+}
+
+#[test]
 fn scores_that_are_no_number_predict_no_class() {
     let device = Device::default();
     let output = |scores: [[f32; 2]; 2]| {
@@ -171,6 +239,10 @@ fn scores_that_are_no_number_predict_no_class() {
         let mut metric = ConfusionMetric::macro_f1();
         metric.update(&output([[1.0, 0.0], [0.0, 1.0]]).adapt(), &metadata()).unwrap();
         assert_eq!(metric.final_value().current(), 1.0);
+        let item = TokenClassificationItem { output: output(nan), sentences: vec![0, 0] };
+        let mut entities = EntityMetric::f1(&LabelNames::new(["O", "B-X"]).unwrap());
+        entities.update(&item.adapt(), &metadata()).unwrap();
+        assert!(entities.final_value().current().is_nan());
         metric.update(&output(nan).adapt(), &metadata()).unwrap();
         metric.update(&output([[1.0, 0.0], [0.0, 1.0]]).adapt(), &metadata()).unwrap();
         assert!(metric.final_value().current().is_nan() && metric.value().unwrap().current().is_nan());

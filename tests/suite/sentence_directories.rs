@@ -7,7 +7,8 @@ use burn_bert::model::{
     Pooling, PretrainedModel,
 };
 use burn_bert::{
-    BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, VocabularyResize,
+    BertEmbeddingsConfig, BertEmbeddingsInput, Error, Family, PaddingMask, PositionEmbeddingType,
+    VocabularyResize,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -314,19 +315,29 @@ mod against_sentence_transformers {
     #[test]
     #[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
     fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
-        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         let all = tempfile::tempdir().unwrap();
         let mut models = Vec::new();
-        for (pooling, normalize) in MODES.into_iter().zip([true, false].into_iter().cycle()) {
-            let config = config().with_pooling(pooling).with_normalize(normalize);
+        let modes = MODES.into_iter().map(|pooling| (Family::Bert, pooling, "tokenizer"));
+        let families = [
+            (Family::DistilBert, Pooling::Mean, "tokenizer"),
+            (Family::Electra, Pooling::Mean, "tokenizer"),
+            (Family::MpNet, Pooling::Mean, "families/mpnet_tokenizer"),
+            (Family::Albert, Pooling::Mean, "families/albert_tokenizer"),
+        ];
+        for ((family, pooling, tokenizer), normalize) in
+            modes.chain(families).zip([true, false].into_iter().cycle())
+        {
+            let config = BertForSentenceEmbeddingConfig::new(crate::families::config(family));
+            let config = config.with_pooling(pooling).with_normalize(normalize);
             let mut config = config.with_max_seq_length(Some(10));
             config.bert.embeddings.vocab_size = 486;
-            let name = format!("{pooling:?}");
+            let name = format!("{family:?}{pooling:?}");
             let dir = all.path().join(&name);
             let model = config.init(&device());
             model.save_pretrained(&dir).unwrap();
-            for name in ["tokenizer.json", "tokenizer_config.json", "vocab.txt"] {
-                fs::copy(tokenizer.join(name), dir.join(name)).unwrap();
+            for name in ["tokenizer.json", "tokenizer_config.json"] {
+                fs::copy(fixtures.join(tokenizer).join(name), dir.join(name)).unwrap();
             }
             models.push((name, dir, model));
         }

@@ -65,7 +65,8 @@ impl Fixture {
             .init(device);
         module.word_embeddings.weight = self.param(WORD, device);
         module.position_embeddings.as_mut().unwrap().weight = self.param(POSITION, device);
-        module.token_type_embeddings.weight = self.param("token_type_embeddings.weight", device);
+        module.token_type_embeddings.as_mut().unwrap().weight =
+            self.param("token_type_embeddings.weight", device);
         module.layer_norm.gamma = self.param("LayerNorm.weight", device);
         module.layer_norm.beta = Some(self.param("LayerNorm.bias", device));
         module
@@ -115,7 +116,7 @@ impl Fixture {
         assert_close(&values(module.word_embeddings.weight.val()), &after(WORD), tolerance);
         let positions = module.position_embeddings.as_ref().unwrap().weight.val();
         assert_close(&values(positions), &after(POSITION), tolerance);
-        let types = module.token_type_embeddings.weight.val();
+        let types = module.token_type_embeddings.as_ref().unwrap().weight.val();
         assert_close(&values(types), &after("token_type_embeddings.weight"), tolerance);
         assert_close(&values(module.layer_norm.gamma.val()), &after("LayerNorm.weight"), tolerance);
         assert_close(&values(module.layer_norm.beta.unwrap().val()), &after("LayerNorm.bias"), tolerance);

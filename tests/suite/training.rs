@@ -57,7 +57,7 @@ fn unused_rows_of_every_table_get_exactly_no_gradient() {
     };
     assert_eq!(used(&module.word_embeddings.weight), [4, 5, 6, 7, 8, 9]);
     assert_eq!(used(&module.position_embeddings.as_ref().unwrap().weight), [0, 1, 2, 3, 4]);
-    assert_eq!(used(&module.token_type_embeddings.weight), [1]);
+    assert_eq!(used(&module.token_type_embeddings.as_ref().unwrap().weight), [1]);
 }
 
 #[test]

@@ -8,13 +8,15 @@ use crate::turn;
 use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::train::TrainStep;
 use burn_bert::functional::{
     Norm, Rows, Sequences, add_layer_norm, attention, embed_layer_norm, on_reference_path,
 };
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
+use burn_bert::model::{
+    BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationBatch,
+};
 use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask, PositionEmbeddingType};
 
 const WORDS: usize = 20;
 
@@ -38,7 +40,7 @@ fn model(positions: PositionEmbeddingType, padding: Option<usize>) -> BertForMas
 }
 
 /// The loss on a device, and the gradients of all parameters.
-fn step(model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
+fn step<M: Module>(model: &M, device: &Device, loss: impl FnOnce(&M, &Device) -> Tensor<1>) -> Vec<f64> {
     struct Collect<'a>(&'a GradientsParams, Vec<f64>);
     impl ModuleVisitor for Collect<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -47,16 +49,22 @@ fn step(model: &BertForMaskedLm, device: &Device) -> Vec<f64> {
         }
     }
     let device = device.clone().autodiff();
-    let collator =
-        MaskedLmCollatorConfig::new(WORDS, 3, 0, vec![0, 1, 2, 3]).with_mlm_probability(0.4).init();
-    let sentences = [vec![1, 7, 4, 9, 8, 2], vec![1, 5, 2], vec![1, 6, 6, 19, 2]].map(MaskedLmExample::new);
-    let batch = collator.collate(&sentences, 3, &device).unwrap();
     let model = model.clone().fork(&device);
     device.seed(11);
-    let output = TrainStep::step(&model, batch);
-    let mut collect = Collect(&output.grads, tolerance::values(output.item.loss));
+    let loss = loss(&model, &device);
+    let gradients = GradientsParams::from_grads(loss.backward(), &model);
+    let mut collect = Collect(&gradients, tolerance::values(loss));
     model.visit(&mut collect);
     collect.1
+}
+
+const SENTENCES: [&[i32]; 3] = [&[1, 7, 4, 9, 8, 2], &[1, 5, 2], &[1, 6, 6, 19, 2]];
+
+fn masked_lm_loss(model: &BertForMaskedLm, device: &Device) -> Tensor<1> {
+    let collator =
+        MaskedLmCollatorConfig::new(WORDS, 3, 0, vec![0, 1, 2, 3]).with_mlm_probability(0.4).init();
+    let sentences = SENTENCES.map(|ids| MaskedLmExample::new(ids.iter().map(|&id| id as u32).collect()));
+    model.try_forward(&collator.collate(&sentences, 3, device).unwrap()).unwrap().loss
 }
 
 /// With every scheme of positions, and with some parameters frozen.
@@ -109,12 +117,32 @@ fn a_worker_computes_what_its_device_computes_elsewhere_with_dropout_too() {
     let worker = Worker::start();
     let remote = worker.device();
     for model in &models() {
-        let here = step(model, &Device::flex());
-        let reference = on_reference_path(|| step(model, &Device::flex()));
+        let here = step(model, &Device::flex(), masked_lm_loss);
+        let reference = on_reference_path(|| step(model, &Device::flex(), masked_lm_loss));
         assert!(here != reference, "the kernels' last bits are their own");
-        assert!(step(model, &remote) == here);
-        assert!(on_reference_path(|| step(model, &remote)) == reference);
+        assert!(step(model, &remote, masked_lm_loss) == here);
+        assert!(on_reference_path(|| step(model, &remote, masked_lm_loss)) == reference);
     }
+}
+
+/// Its head has Burn's dropout.
+#[test]
+fn a_worker_drops_out_of_a_classifiers_head_what_its_device_drops_out_elsewhere() {
+    let _turn = turn();
+    let worker = Worker::start();
+    let bert = model(PositionEmbeddingType::Absolute, Some(0)).bert.config();
+    let classifier = BertForSequenceClassificationConfig::new(bert).with_classifier_dropout(Some(0.5));
+    let classifier = classifier.init(&Device::flex().autodiff());
+    all_values(&classifier);
+    let loss = |model: &BertForSequenceClassification, device: &Device| {
+        let rows = SENTENCES.map(|ids| [ids, &[0; 6][ids.len()..]].concat());
+        let input = BertEmbeddingsInput::from_rows(&rows, device).unwrap();
+        let padding = PaddingMask::from_lengths(&SENTENCES.map(<[i32]>::len), 6);
+        let batch = SequenceClassificationBatch::single_label(input, Some(padding), &[0, 1, 1]).unwrap();
+        model.try_forward(&batch).unwrap().loss
+    };
+    let here = step(&classifier, &Device::flex(), loss);
+    assert!(step(&classifier, &worker.device(), loss) == here);
 }
 
 #[cfg(feature = "wgpu")]
@@ -124,7 +152,7 @@ fn a_worker_with_a_gpu_computes_what_the_gpu_computes_elsewhere_with_dropout_too
     let worker = Worker::start_on_wgpu();
     let remote = worker.device();
     for model in &models() {
-        let here = step(model, &devices::wgpu());
-        tolerance::assert_close(&step(model, &remote), &here, tolerance::F32);
+        let here = step(model, &devices::wgpu(), masked_lm_loss);
+        tolerance::assert_close(&step(model, &remote, masked_lm_loss), &here, tolerance::F32);
     }
 }

@@ -1,6 +1,7 @@
 //! The kernels for CubeCL's devices: one forward; two backward, of which one adds up the bias's gradient.
 
 use super::{BiasGelu, BiasGeluOp};
+use crate::operator::activation::Activation;
 use crate::operator::cube::launch::{RowLaunch, buffer};
 use crate::operator::cube::row::{column, zeros};
 use crate::operator::cube::totals::store_share;
@@ -15,6 +16,9 @@ const BINDINGS: u32 = 7;
 
 /// `None` for inputs that the kernels do not take.
 fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
+    if input.activation != Activation::Gelu {
+        return None;
+    }
     RowLaunch::of(input.path, &[&input.x, &input.bias], input.x.meta.shape().dims(), BINDINGS)
 }
 

@@ -1,6 +1,7 @@
 //! The operator on tensors.
 
 use super::{BiasGelu, BiasGeluOp};
+use crate::operator::activation::Activation;
 use crate::operator::path::Path;
 use crate::operator::run::run;
 use burn::prelude::*;
@@ -45,8 +46,13 @@ use burn::prelude::*;
 ///
 /// If `bias` is not of length I.
 pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+    bias_activation(x, bias, Activation::Gelu)
+}
+
+/// As [`bias_gelu`], with any activation. CubeCL devices run the reference for those that are not the exact GELU.
+pub(crate) fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) -> Tensor<2> {
     let [_, columns] = x.dims();
     assert_eq!(bias.dims(), [columns], "bias must be as long as a row of x");
     let [x, bias] = [x.dequantize().into_dispatch(), bias.dequantize().into_dispatch()];
-    Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, path: Path::current() }))
+    Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, activation, path: Path::current() }))
 }

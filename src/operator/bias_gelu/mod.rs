@@ -1,4 +1,4 @@
-//! Add a bias, take the exact GELU: one operator with its own backward.
+//! Add a bias, take the activation: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
 mod cube;
@@ -7,8 +7,12 @@ mod flex;
 pub(crate) mod functional;
 mod reference;
 
+use crate::operator::activation::Activation;
 use crate::operator::inputs::inputs;
 use crate::operator::path::Path;
+
+/// The factor of z³ in the approximation of GELU.
+const CUBIC: f64 = 0.044715;
 
 inputs! {
     /// N rows of length I.
@@ -20,6 +24,7 @@ inputs! {
             bias,
         }
         plain {
+            activation: Activation,
             path: Path,
         }
     }

@@ -1,6 +1,7 @@
 //! The operator made of Burn's primitive operations.
 
-use super::{BiasGelu, BiasGeluOp};
+use super::{BiasGelu, BiasGeluOp, CUBIC};
+use crate::operator::activation::Activation;
 use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::dtype::{narrow, wide};
 use crate::operator::inputs::{Held, Spec, Specs};
@@ -20,7 +21,15 @@ impl Operator for BiasGeluOp {
 
     fn reference<B: DropoutOps>(inputs: BiasGelu<B>) -> Output<Self, B> {
         let z = biased::<B>(&inputs);
-        (narrow::<B>(B::float_mul(cumulative::<B>(z.clone()), z), inputs.x.dtype()), [])
+        let y = match inputs.activation {
+            Activation::Gelu => B::float_mul(cumulative::<B>(z.clone()), z),
+            Activation::GeluTanh => {
+                let tanh = B::float_tanh(cubic::<B>(&z, 1.0));
+                B::float_mul(half_above::<B>(tanh), z)
+            }
+            Activation::Relu => B::relu(z),
+        };
+        (narrow::<B>(y, inputs.x.dtype()), [])
     }
 
     fn reference_backward<B: DropoutOps>(
@@ -30,10 +39,25 @@ impl Operator for BiasGeluOp {
         [x, bias]: [bool; 2],
     ) -> Vec<Option<FloatTensor<B>>> {
         let z = biased::<B>(&inputs);
-        let half_square = B::float_mul_scalar(B::float_mul(z.clone(), z.clone()), (-0.5).into());
-        let density = B::float_mul_scalar(B::float_exp(half_square), (1.0 / (2.0 * PI).sqrt()).into());
-        let slope = B::float_add(cumulative::<B>(z.clone()), B::float_mul(z, density));
-        let grad = B::float_mul(wide::<B>(grad), slope);
+        let grad = wide::<B>(grad);
+        let grad = match inputs.activation {
+            Activation::Gelu => {
+                let half_square = B::float_mul_scalar(B::float_mul(z.clone(), z.clone()), (-0.5).into());
+                let density =
+                    B::float_mul_scalar(B::float_exp(half_square), (1.0 / (2.0 * PI).sqrt()).into());
+                let slope = B::float_add(cumulative::<B>(z.clone()), B::float_mul(z, density));
+                B::float_mul(grad, slope)
+            }
+            Activation::GeluTanh => {
+                let tanh = B::float_tanh(cubic::<B>(&z, 1.0));
+                let square = B::float_mul(tanh.clone(), tanh.clone());
+                let rest = B::float_add_scalar(B::float_mul_scalar(square, (-0.5).into()), 0.5.into());
+                // z times the derivative of the cubic is the cubic with three times its last term.
+                let inner = B::float_mul(rest, cubic::<B>(&z, 3.0));
+                B::float_mul(grad, B::float_add(half_above::<B>(tanh), inner))
+            }
+            Activation::Relu => B::relu_backward(B::relu(z), grad),
+        };
         let bias = bias.then(|| rows::total::<B>(grad.clone(), &inputs.bias));
         vec![x.then(|| narrow::<B>(grad, inputs.x.dtype())), bias]
     }
@@ -48,6 +72,17 @@ fn biased<B: Backend>(inputs: &BiasGelu<B>) -> FloatTensor<B> {
 
 /// Φ(z).
 fn cumulative<B: Backend>(z: FloatTensor<B>) -> FloatTensor<B> {
-    let erf = B::float_erf(B::float_mul_scalar(z, FRAC_1_SQRT_2.into()));
-    B::float_mul_scalar(B::float_add_scalar(erf, 1.0.into()), 0.5.into())
+    half_above::<B>(B::float_erf(B::float_mul_scalar(z, FRAC_1_SQRT_2.into())))
+}
+
+/// (1 + x) / 2.
+fn half_above<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    B::float_mul_scalar(B::float_add_scalar(x, 1.0.into()), 0.5.into())
+}
+
+/// √(2/π) · (z + `weight` · 0.044715 z³).
+fn cubic<B: Backend>(z: &FloatTensor<B>, weight: f64) -> FloatTensor<B> {
+    let square = B::float_mul(z.clone(), z.clone());
+    let factor = B::float_add_scalar(B::float_mul_scalar(square, (weight * CUBIC).into()), 1.0.into());
+    B::float_mul_scalar(B::float_mul(factor, z.clone()), (2.0 / PI).sqrt().into())
 }

@@ -12,7 +12,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchAutodiffContext};
 use burn::prelude::*;
 use ops::DropoutOps;
-pub(crate) use seeds::with_one_draw;
+pub(crate) use seeds::{Seed, recorded, replayed, with_one_draw};
 
 /// The elements that dropout keeps.
 #[derive(Clone, Debug)]

@@ -3,10 +3,16 @@
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 
 thread_local! {
     static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
+    static RECORDED: RefCell<Option<Vec<Seed>>> = const { RefCell::new(None) };
+    static REPLAYED: RefCell<VecDeque<Seed>> = const { RefCell::new(VecDeque::new()) };
 }
+
+/// Seeds, [K, 4], and the row of one.
+pub(crate) type Seed = (Tensor<2, Int>, usize);
 
 /// Seeds of the operators of one forward.
 struct Shared {
@@ -39,8 +45,44 @@ pub(crate) fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Seeds on a device, [K, 4], and the row of one that no other operator has.
-pub(super) fn next(device: &Device) -> (Tensor<2, Int>, usize) {
+/// What `f` returns, and the seeds that its operators got.
+pub(crate) fn recorded<T>(f: impl FnOnce() -> T) -> (T, Vec<Seed>) {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            RECORDED.take();
+        }
+    }
+    let _end = End;
+    RECORDED.set(Some(Vec::new()));
+    let result = f();
+    (result, RECORDED.take().expect("a call does not record within another"))
+}
+
+/// Runs `f`, whose operators get the seeds of a recorded call.
+pub(crate) fn replayed<T>(seeds: Vec<Seed>, f: impl FnOnce() -> T) -> T {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            REPLAYED.take();
+        }
+    }
+    let _end = End;
+    REPLAYED.set(seeds.into());
+    f()
+}
+
+/// Seeds on a device, and the row of one that no other operator has.
+pub(super) fn next(device: &Device) -> Seed {
+    let again = REPLAYED.with_borrow_mut(VecDeque::pop_front);
+    let seed = again.unwrap_or_else(|| new(device));
+    RECORDED.with_borrow_mut(|recorded| {
+        recorded.as_mut().map(|seeds| seeds.push((seed.0.clone().inner(), seed.1)))
+    });
+    seed
+}
+
+fn new(device: &Device) -> Seed {
     SHARED.with_borrow_mut(|shared| {
         let Some(shared) = shared.as_mut().filter(|shared| shared.next < shared.count) else {
             return (draw(1, device), 0);
@@ -67,7 +109,7 @@ mod tests {
     fn seed() -> (Vec<i32>, usize) {
         let (seeds, row) = next(&Device::flex());
         let drawn = seeds.dims()[0];
-        (seeds.narrow(0, row, 1).into_data().convert::<i32>().into_vec().unwrap(), drawn)
+        (seeds.narrow(0, row, 1).into_data().iter::<i32>().collect(), drawn)
     }
 
     #[test]

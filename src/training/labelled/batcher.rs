@@ -37,12 +37,19 @@ pub trait TryBatcher: Send + Sync + 'static {
 pub struct SequenceBatcher {
     tokenizer: Arc<BertTokenizer>,
     num_labels: usize,
+    is_ranking: bool,
 }
 
 impl SequenceBatcher {
     /// Batches for a model with `num_labels` labels (1 for regression).
     pub fn new(tokenizer: BertTokenizer, num_labels: usize) -> Self {
-        Self { tokenizer: Arc::new(tokenizer), num_labels }
+        Self { tokenizer: Arc::new(tokenizer), num_labels, is_ranking: false }
+    }
+
+    /// Batches of pairs for a model that [ranks](crate::model::BertForSequenceClassification::rank): numbers in [0, 1] are
+    /// the relevance of the second text for the first, and are learned with binary cross-entropy.
+    pub fn for_ranking(tokenizer: BertTokenizer) -> Self {
+        Self { is_ranking: true, ..Self::new(tokenizer, 1) }
     }
 
     fn encode(&self, items: &[LabelledText]) -> Result<Vec<Encoding>> {
@@ -114,7 +121,10 @@ impl TryBatcher for SequenceBatcher {
                     Label::Value(value) => Some(Ok([f64::from(*value)])),
                     _ => None,
                 })?;
-                SequenceClassificationBatch::regression(input, padding, &values)
+                match self.is_ranking {
+                    true => SequenceClassificationBatch::multi_label(input, padding, &values),
+                    false => SequenceClassificationBatch::regression(input, padding, &values),
+                }
             }
             Some(Label::Class(_)) | None => {
                 let ids = of_one_kind(&items, |label| match label {

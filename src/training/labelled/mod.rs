@@ -5,6 +5,8 @@ mod file;
 mod label;
 mod loader;
 mod pairs;
+mod squad;
+mod squad_windows;
 mod texts;
 mod tokens;
 
@@ -12,5 +14,7 @@ pub use batcher::{IGNORED_LABEL, SequenceBatcher, TokenBatcher, TryBatcher};
 pub use label::{Label, LabelKind};
 pub use loader::LabelledLoader;
 pub use pairs::{SentencePair, SentencePairBatcher};
+pub use squad::{SquadExample, SquadScores};
+pub use squad_windows::{QuestionWindow, QuestionWindowBatcher, QuestionWindows};
 pub use texts::{Column, LabelledText, LabelledTexts, TextColumns};
 pub use tokens::{LabelledSentences, LabelledTokens};

@@ -198,6 +198,6 @@ impl Numeric for SpearmanMetric {
 }
 
 /// As Burn's own metrics write themselves.
-fn serialized(entry: &NumericEntry) -> SerializedEntry {
+pub(super) fn serialized(entry: &NumericEntry) -> SerializedEntry {
     SerializedEntry::new(format!("epoch {:.4}", entry.current()), entry.serialize())
 }

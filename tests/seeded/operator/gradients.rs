@@ -49,7 +49,7 @@ pub(super) fn frozen_tables_get_no_gradient_and_change_nobody_elses(case: &Case)
     let gradients = |module: &BertEmbeddings| {
         let gradients = (module.forward(&input) * weights.clone()).sum().backward();
         let positions = module.position_embeddings.as_ref().unwrap();
-        [&module.word_embeddings, positions, &module.token_type_embeddings]
+        [&module.word_embeddings, positions, module.token_type_embeddings.as_ref().unwrap()]
             .map(|table| table.weight.grad(&gradients).map(values))
     };
     let all = gradients(&module);

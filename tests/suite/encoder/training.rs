@@ -15,11 +15,11 @@ fn the_gradient_passes_the_finite_difference_check_in_every_scheme() {
     for scheme in SCHEMES {
         let mask = PaddingMask::from_rows(&every_kind()[1..5]).unwrap();
         for padding in [None, Some(&mask)] {
-            let layers = config(scheme).init(&device()).layers;
+            let encoder = config(scheme).init(&device());
             // Not random ones: where LayerNorm gets nearly equal numbers, differences are no measure.
             let report = GradCheck::new()
                 .run_with_input(
-                    &BertEncoder { layers: layers.iter().map(filled).collect() },
+                    &BertEncoder { layers: encoder.layers.iter().map(filled).collect(), ..encoder.clone() },
                     hidden([4, 8]),
                     |encoder, hidden, probe| probe.weighted_sum(encoder.forward(hidden, padding)),
                 )
@@ -108,7 +108,7 @@ fn operators_and_their_references_give_the_same_layer() {
     let [batch, seq] = mask.dims();
     let run = || {
         let encoder = encoder(PositionEmbeddingType::Absolute);
-        let loaded = BertEncoder { layers: encoder.layers.iter().map(filled).collect() };
+        let loaded = BertEncoder { layers: encoder.layers.iter().map(filled).collect(), ..encoder.clone() };
         let output = loaded.forward(hidden([batch, seq]), Some(&mask));
         let found = (output.clone() * weights([batch, seq, H])).sum().backward();
         [vec![values(output)], gradients(&loaded, &found)].concat()

@@ -99,9 +99,9 @@ pub fn rows() -> Vec<Row> {
         row(
             "UnsupportedModel",
             |dir| config(dir, r#"{"model_type": "gpt2"}"#),
-            "DIR/config.json: model type gpt2 is not supported: its input layer is not BERT's or RoBERTa's; \
-             supported: bert, electra, ernie, splinter, roberta, xlm-roberta, camembert, xmod, data2vec-text, \
-             roberta-prelayernorm, longformer, luke",
+            "DIR/config.json: model type gpt2 is not supported: BertModel and its heads read bert, distilbert, \
+             electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert, data2vec-text; BertEmbeddings reads \
+             also the input layer of splinter, xmod, roberta-prelayernorm, longformer, luke",
             "",
         ),
         row(

@@ -228,13 +228,14 @@ fn a_resized_module_is_trained_on_with_the_same_optimizer() {
         optimizer.step(0.1, module, gradients)
     };
     module = step(module, &[[1, 2, 3]]);
-    let (word_id, type_id) = (module.word_embeddings.weight.id, module.token_type_embeddings.weight.id);
+    let (word_id, type_id) =
+        (module.word_embeddings.weight.id, module.token_type_embeddings.as_ref().unwrap().weight.id);
     module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
     module.extend_positions(12, PositionFill::Tile).unwrap();
     let position_id = module.position_embeddings.as_ref().unwrap().weight.id;
     assert_ne!(module.word_embeddings.weight.id, word_id);
     assert_ne!(module.word_embeddings.weight.id, position_id);
-    assert_eq!(module.token_type_embeddings.weight.id, type_id);
+    assert_eq!(module.token_type_embeddings.as_ref().unwrap().weight.id, type_id);
     let before = words(&module);
     module = step(module, &[[11, 2, 10]]);
     assert_ne!(rows(&words(&module), 11..12), rows(&before, 11..12));

@@ -86,6 +86,11 @@ fn presets_have_as_many_parameters_as_transformers_models() {
         (BertModelConfig::bert_base_chinese(), 102_290_312),
         (BertModelConfig::bert_large_uncased(), 335_174_458),
         (BertModelConfig::roberta_base(), 124_697_433),
+        (BertModelConfig::distilbert_base_uncased(), 66_985_530),
+        (BertModelConfig::electra_small(), 13_546_682),
+        (BertModelConfig::electra_base(), 109_514_298),
+        (BertModelConfig::mpnet_base(), 109_518_527),
+        (BertModelConfig::albert_base_v2(), 11_221_680),
     ] {
         assert_eq!(BertForMaskedLmConfig::new(config).init(&device()).num_params(), count);
     }

@@ -68,7 +68,7 @@ fn row(table: &Param<Tensor<2>>, row: usize) -> Vec<f64> {
 fn parameters(module: &BertEmbeddings) -> Vec<f64> {
     let mut all = values(module.word_embeddings.weight.val());
     all.extend(values(positions(module).val()));
-    all.extend(values(module.token_type_embeddings.weight.val()));
+    all.extend(values(module.token_type_embeddings.as_ref().unwrap().weight.val()));
     all.extend(values(module.layer_norm.gamma.val()));
     all.extend(values(module.layer_norm.beta.as_ref().unwrap().val()));
     all

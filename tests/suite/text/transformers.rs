@@ -153,6 +153,22 @@ fn tokenizer_json_of_roberta_equals_transformers() {
 }
 
 #[test]
+fn the_tokenizers_of_mpnet_and_albert_equal_transformers() {
+    for folder in ["families/mpnet_tokenizer", "families/albert_tokenizer"] {
+        let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap();
+        assert_eq!(tokenizer.model_max_length(), Some(512));
+        assert_equals_transformers(&tokenizer, &cases(folder));
+        let alone = changed(folder, |_| {});
+        assert_equals_transformers(&BertTokenizer::from_pretrained(alone).unwrap(), &cases(folder));
+    }
+    let vocabulary = fixture("families/mpnet_tokenizer/vocab.txt");
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(vocabulary, dir.path().join("vocab.txt")).unwrap();
+    let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
+    assert_equals_transformers(&tokenizer, &cases("families/mpnet_tokenizer"));
+}
+
+#[test]
 fn settings_of_tokenizer_config_equal_transformers() {
     for variant in cases("tokenizer")["variants"].as_array().unwrap() {
         let texts: Vec<String> = list(&variant["texts"]);

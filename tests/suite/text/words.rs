@@ -9,7 +9,10 @@ use std::fs;
 fn words_have_the_pieces_of_the_text_with_a_space_before_each() {
     let words = ["New", "York", "", "isn't", "10 000", "away", "."];
     let text = "New York isn't 10 000 away .";
-    for tokenizer in [roberta(), bert()] {
+    let [mpnet, albert] = ["mpnet", "albert"].map(|family| {
+        BertTokenizer::from_pretrained(fixture(&format!("families/{family}_tokenizer"))).unwrap()
+    });
+    for tokenizer in [roberta(), bert(), mpnet, albert] {
         let found = tokenizer.encode_words(&words).unwrap();
         assert_eq!(found.input_ids(), tokenizer.encode(text).unwrap().input_ids());
         let mut pieces: Vec<u32> = found.word_ids().iter().flatten().copied().collect();

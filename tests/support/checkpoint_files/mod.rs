@@ -32,10 +32,12 @@ pub fn values<const D: usize>(param: &Param<Tensor<D>>) -> Vec<f64> {
 pub fn all_values(module: &BertEmbeddings) -> Vec<Vec<f64>> {
     let positions = module.position_embeddings.as_ref().map(|table| values(&table.weight));
     let beta = module.layer_norm.beta.as_ref().unwrap();
+    let types = module.token_type_embeddings.iter().map(|table| values(&table.weight));
     [values(&module.word_embeddings.weight)]
         .into_iter()
         .chain(positions)
-        .chain([values(&module.token_type_embeddings.weight), values(&module.layer_norm.gamma), values(beta)])
+        .chain(types)
+        .chain([values(&module.layer_norm.gamma), values(beta)])
         .collect()
 }
 

@@ -119,7 +119,7 @@ impl Golden {
         let grads = [
             table(NAMES[0], &module.word_embeddings),
             table(NAMES[1], positions),
-            table(NAMES[2], &module.token_type_embeddings),
+            table(NAMES[2], module.token_type_embeddings.as_ref().unwrap()),
             values(module.layer_norm.gamma.grad(&gradients).unwrap()),
             values(beta.grad(&gradients).unwrap()),
         ];
@@ -237,7 +237,7 @@ pub fn parameters(module: &BertEmbeddings) -> [Vec<f64>; 5] {
     [
         values(module.word_embeddings.weight.val()),
         values(module.position_embeddings.as_ref().unwrap().weight.val()),
-        values(module.token_type_embeddings.weight.val()),
+        values(module.token_type_embeddings.as_ref().unwrap().weight.val()),
         values(module.layer_norm.gamma.val()),
         values(module.layer_norm.beta.as_ref().unwrap().val()),
     ]

@@ -36,10 +36,11 @@ pub fn norm<'a>(name: String, norm: &'a mut LayerNorm) -> [(String, Slot<'a>); 2
 pub fn bert<'a>(model: &'a mut BertModel, prefix: &str) -> Vec<(String, Slot<'a>)> {
     let BertModel { embeddings, encoder, pooler } = model;
     let name = |part: &str| format!("{prefix}.embeddings.{part}");
-    let mut slots = vec![
-        (name("word_embeddings.weight"), Slot::Table(&mut embeddings.word_embeddings.weight)),
-        (name("token_type_embeddings.weight"), Slot::Table(&mut embeddings.token_type_embeddings.weight)),
-    ];
+    let mut slots =
+        vec![(name("word_embeddings.weight"), Slot::Table(&mut embeddings.word_embeddings.weight))];
+    if let Some(table) = &mut embeddings.token_type_embeddings {
+        slots.push((name("token_type_embeddings.weight"), Slot::Table(&mut table.weight)));
+    }
     if let Some(table) = &mut embeddings.position_embeddings {
         slots.push((name("position_embeddings.weight"), Slot::Table(&mut table.weight)));
     }
@@ -124,6 +125,11 @@ pub struct File {
 impl File {
     pub fn at(path: &Path) -> Self {
         Self { bytes: std::fs::read(path).unwrap() }
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let file = SafeTensors::deserialize(&self.bytes).unwrap();
+        file.names().into_iter().map(String::from).collect()
     }
 
     pub fn has(&self, name: &str) -> bool {

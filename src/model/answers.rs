@@ -1,0 +1,181 @@
+//! Answers in texts, from the scores of their first and last tokens.
+
+use super::question_answering::BertForQuestionAnswering;
+use super::windows::{for_each_window, softmax};
+use crate::error::{Error, Result};
+use crate::text::{BertTokenizer, Chars, Encoding};
+use burn::config::Config;
+use burn::prelude::*;
+use std::collections::BTreeSet;
+
+/// How [`BertForQuestionAnswering::answers`] finds answers. The defaults are those of transformers' `run_qa.py`.
+#[derive(Config, Debug, PartialEq)]
+pub struct AnswersConfig {
+    /// The number of answers to a question that are returned, and of the first and last tokens that are considered in each
+    /// window.
+    #[config(default = 20)]
+    pub n_best: usize,
+    /// The maximum length of an answer, in tokens.
+    #[config(default = 30)]
+    pub max_answer_len: usize,
+    /// The tokens that neighbouring windows of a long text share.
+    #[config(default = 128)]
+    pub doc_stride: usize,
+    /// Whether a text may lack the answer, and by how much the score of that must exceed that of the best answer
+    /// (`null_score_diff_threshold`; SQuAD 2's default is 0). Without it there always is an answer.
+    pub no_answer_threshold: Option<f64>,
+}
+
+/// An answer to a question. Returned by [`BertForQuestionAnswering::answers`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The part of the text that answers; empty if the text lacks the answer.
+    pub text: String,
+    /// Where it starts in the text, in characters.
+    pub start: usize,
+    /// Where it ends, in characters; the first that is not part of it.
+    pub end: usize,
+    /// The probability among the answers that are returned.
+    pub score: f64,
+    /// The sum of the scores of the first and of the last token.
+    pub logit: f64,
+}
+
+impl Answer {
+    /// Whether this says that the text lacks the answer.
+    pub fn is_impossible(&self) -> bool {
+        self.text.is_empty()
+    }
+}
+
+/// A candidate: its characters and its score.
+struct Span {
+    start: usize,
+    end: usize,
+    logit: f64,
+}
+
+impl BertForQuestionAnswering {
+    /// The answers to each question in the text beside it. The first one is the model's; the others follow in the order of
+    /// their scores.
+    ///
+    /// A text of more than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) is read in windows, each
+    /// with the question. The score of an answer is the sum of the scores of its first and last tokens. That of no answer
+    /// is the score of `[CLS]`, the lowest of all windows, as for SQuAD. A span that several windows contain is listed once,
+    /// with its best score. Without a valid span, and without `no_answer_threshold`, the list is empty.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::BertEmbeddingsConfig;
+    /// use burn_bert::model::{AnswersConfig, BertForQuestionAnsweringConfig, BertModelConfig};
+    /// use burn_bert::text::BertTokenizer;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwho\nada\nwrote\nit\n")?;
+    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
+    /// let device = Device::default();
+    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(8))
+    ///     .with_num_hidden_layers(1)
+    ///     .with_num_attention_heads(2)
+    ///     .with_intermediate_size(16);
+    /// let model = BertForQuestionAnsweringConfig::new(bert).init(&device); // not trained
+    /// let answers = model.answers(&tokenizer, &[("Who?", "Ada wrote it")], &AnswersConfig::new())?;
+    /// assert!(answers[0].iter().all(|answer| "Ada wrote it".contains(&answer.text)));
+    /// assert!((answers[0].iter().map(|answer| answer.score).sum::<f64>() - 1.0).abs() < 1e-6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertTokenizer::encode_pair_windows`] and [`logits`](Self::logits); [`Error::Config`] if `n_best` or
+    /// `max_answer_len` is 0; [`Error::Data`] if a score is NaN.
+    ///
+    /// Source: `postprocess_qa_predictions` of transformers' example `run_qa.py`, 4.57, which lists spans of several windows
+    /// several times.
+    pub fn answers<Q: AsRef<str>, T: AsRef<str>>(
+        &self,
+        tokenizer: &BertTokenizer,
+        questions: &[(Q, T)],
+        config: &AnswersConfig,
+    ) -> Result<Vec<Vec<Answer>>> {
+        for (field, value) in [("n_best", config.n_best), ("max_answer_len", config.max_answer_len)] {
+            if value == 0 {
+                return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
+            }
+        }
+        let (mut windows, mut places) = (Vec::new(), Vec::new());
+        for (place, (question, text)) in questions.iter().enumerate() {
+            let question = question.as_ref().trim_start();
+            windows.extend(tokenizer.encode_pair_windows(question, text.as_ref(), config.doc_stride)?);
+            places.resize(windows.len(), place);
+        }
+        let chars: Vec<Chars> = questions.iter().map(|(_, text)| Chars::of(text.as_ref())).collect();
+        let mut spans: Vec<Vec<Span>> = questions.iter().map(|_| Vec::new()).collect();
+        let mut impossible = vec![f64::INFINITY; questions.len()];
+        for_each_window(
+            tokenizer,
+            &windows,
+            &self.qa_outputs.weight.lazy_device(),
+            |batch| Ok(Tensor::stack(self.logits(&batch.input, batch.padding.as_ref())?.into(), 2)),
+            |window, logits, _| {
+                if logits.iter().any(|logit| logit.is_nan()) {
+                    let what = format!("the scores of question {}", places[window]);
+                    let problem = "are NaN; is the model trained, and are its values finite?";
+                    return Err(Error::data(what, problem));
+                }
+                let place = places[window];
+                spans[place].extend(of_window(&windows[window], logits, &chars[place], config));
+                impossible[place] = impossible[place].min(logits[0] + logits[1]);
+                Ok(())
+            },
+        )?;
+        let answered = spans.into_iter().zip(impossible).zip(&chars);
+        Ok(answered.map(|((spans, impossible), text)| best(spans, impossible, text, config)).collect())
+    }
+}
+
+/// The candidates in a window, given two scores for each token.
+fn of_window(window: &Encoding, logits: &[f64], text: &Chars, config: &AnswersConfig) -> Vec<Span> {
+    let best = |which: usize| -> Vec<usize> {
+        let mut places: Vec<usize> = (0..window.len()).collect();
+        places.sort_by(|&a, &b| logits[2 * b + which].total_cmp(&logits[2 * a + which]));
+        places.truncate(config.n_best);
+        places.retain(|&place| window.sequence_ids()[place] == Some(1));
+        places
+    };
+    let (starts, ends) = (best(0), best(1));
+    let pairs = starts.iter().flat_map(|&start| ends.iter().map(move |&end| (start, end)));
+    let valid = pairs.filter(|&(start, end)| start <= end && end - start < config.max_answer_len);
+    let span = |(start, end): (usize, usize)| Span {
+        start: text.index(window.offsets()[start].0),
+        end: text.index(window.offsets()[end].1),
+        logit: logits[2 * start] + logits[2 * end + 1],
+    };
+    valid.map(span).collect()
+}
+
+/// The best of a question's candidates, the model's answer first.
+fn best(mut spans: Vec<Span>, impossible: f64, text: &Chars, config: &AnswersConfig) -> Vec<Answer> {
+    spans.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+    let mut seen = BTreeSet::new();
+    spans.retain(|span| seen.insert((span.start, span.end)));
+    spans.truncate(config.n_best);
+    if let Some(threshold) = config.no_answer_threshold {
+        let is_impossible = spans.first().is_none_or(|best| impossible - best.logit > threshold);
+        let place = spans.partition_point(|span| span.logit >= impossible);
+        let others = config.n_best - usize::from(place < config.n_best);
+        spans.truncate(if is_impossible { others } else { others.max(1) });
+        // The model's answer is the first, whatever the threshold.
+        let place = if is_impossible { 0 } else { place.clamp(1, spans.len()) };
+        spans.insert(place, Span { start: 0, end: 0, logit: impossible });
+    }
+    let scores = softmax(&spans.iter().map(|span| span.logit).collect::<Vec<_>>());
+    let answer = |(span, score): (Span, f64)| Answer {
+        text: text.slice(span.start, span.end).into(),
+        start: span.start,
+        end: span.end,
+        score,
+        logit: span.logit,
+    };
+    spans.into_iter().zip(scores).map(answer).collect()
+}

@@ -1,0 +1,230 @@
+//! `BertForQuestionAnswering`: the model and its batch.
+
+use super::bert::BertModel;
+use super::config::BertModelConfig;
+use super::labels::{Labels, mismatch};
+use super::loss::labelled_cross_entropy;
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_linear};
+use crate::error::Result;
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::prelude::*;
+
+/// Configuration of [`BertForQuestionAnswering`].
+#[derive(Config, Debug, PartialEq)]
+pub struct BertForQuestionAnsweringConfig {
+    /// The model below the head.
+    pub bert: BertModelConfig,
+}
+
+impl BertForQuestionAnsweringConfig {
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::validate`].
+    pub fn validate(&self) -> Result<()> {
+        self.bert.validate()
+    }
+
+    /// Builds the model on `device`, or says what is wrong with the config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<BertForQuestionAnswering> {
+        self.validate()?;
+        Ok(BertForQuestionAnswering {
+            bert: self.bert.try_init_without_pooler(device)?,
+            qa_outputs: self.bert.linear(2, device),
+        })
+    }
+}
+
+init_and_forward!(
+    BertForQuestionAnsweringConfig,
+    BertForQuestionAnswering,
+    QuestionAnsweringBatch,
+    QuestionAnsweringOutput
+);
+
+/// A batch for [`BertForQuestionAnswering`]: questions with the texts that answer them, and the answers.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::QuestionAnsweringBatch;
+/// use burn_bert::{BertEmbeddingsInput, PaddingMask};
+///
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 9, 8, 3], [2, 8, 3, 5, 3, 0]], &Device::default())?;
+/// let padding = PaddingMask::from_lengths(&[6, 5], 6);
+/// // The tokens 3 and 4 answer the first question; nothing answers the second: its answer is [CLS].
+/// let batch = QuestionAnsweringBatch::new(input, Some(padding), &[[3, 4], [0, 0]])?;
+/// # let _ = batch;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct QuestionAnsweringBatch {
+    /// The tokens, padded at the end to one length.
+    pub input: BertEmbeddingsInput,
+    /// Where a sequence is padded, [B, S]; `None` if none is.
+    pub padding: Option<PaddingMask>,
+    /// The first and the last token of each answer; `None` where no sequence has one.
+    answers: [Option<Labels>; 2],
+}
+
+impl QuestionAnsweringBatch {
+    /// One answer per sequence, the place of its first and of its last token.
+    ///
+    /// A place that holds no token, because it is outside the sequence, is not learned, as in transformers; places of
+    /// padding are outside too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one answer per sequence, or `padding` is not
+    /// [B, S].
+    pub fn new(
+        input: BertEmbeddingsInput,
+        padding: Option<PaddingMask>,
+        answers: &[[usize; 2]],
+    ) -> Result<Self> {
+        let [batch, seq] = input.dims();
+        if let Some(padding) = &padding {
+            padding.check([batch, seq])?;
+        }
+        if answers.len() != batch {
+            return Err(mismatch(vec![answers.len()], format!("[{batch}], one answer per sequence")));
+        }
+        let rows: Vec<&[bool]> = padding.iter().flat_map(PaddingMask::rows).collect();
+        let is_token =
+            |row: usize, place: usize| place < seq && rows.get(row).is_none_or(|padding| !padding[place]);
+        let places = |which: usize| -> Result<Option<Labels>> {
+            let places = answers.iter().enumerate().map(|(row, answer)| {
+                if is_token(row, answer[which]) { answer[which] as i64 } else { IGNORED }
+            });
+            Labels::of_sequences(&input, &places.collect::<Vec<_>>())
+        };
+        let answers = [places(0)?, places(1)?];
+        Ok(Self { input, padding, answers })
+    }
+
+    /// The scores of the N sequences that have an answer, [B, S] → [N, S], and its place, `[N]`: of the first and of the
+    /// last token. `None` if there are none.
+    pub fn labelled(&self, output: &QuestionAnsweringOutput) -> [Option<(Tensor<2>, Tensor<1, Int>)>; 2] {
+        let [starts, ends] = &self.answers;
+        let labelled = |labels: &Option<Labels>, logits: &Tensor<2>| {
+            labels.as_ref().map(|labels| (labels.select(logits.clone()), labels.tensor()))
+        };
+        [labelled(starts, &output.start_logits), labelled(ends, &output.end_logits)]
+    }
+}
+
+/// The place of an answer that is outside its sequence.
+const IGNORED: i64 = -100;
+
+/// The score of padding: its probability is 0 in every dtype.
+const OF_PADDING: f64 = -65504.0;
+
+/// BERT or RoBERTa with the scores of each token to be the first and the last of an answer:
+/// `[start_logits, end_logits] = last_hidden_state·W + b`.
+///
+/// Made by [`BertForQuestionAnsweringConfig::init`], or read by
+/// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory with any head or none.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertForQuestionAnsweringConfig, BertModelConfig, QuestionAnsweringBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = BertForQuestionAnsweringConfig::new(bert).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 9, 8, 3]], &device)?;
+/// let output = model.forward(&QuestionAnsweringBatch::new(input, None, &[[3, 4]])?);
+/// assert_eq!((output.start_logits.dims(), output.end_logits.dims()), ([1, 6], [1, 6]));
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Numerics
+///
+/// Padding has the score −65504, so that neither loss nor answers depend on it. In transformers padding has scores of its
+/// own, which take part in the loss of a padded batch.
+///
+/// Source: `BertForQuestionAnswering` and `RobertaForQuestionAnswering` of transformers 5.23.
+#[derive(Module, Debug)]
+pub struct BertForQuestionAnswering {
+    /// The model below the head; without a pooler.
+    pub bert: BertModel,
+    /// W and b, [H, 2].
+    pub qa_outputs: Linear,
+}
+
+/// What [`BertForQuestionAnswering::forward`] returns.
+#[derive(Debug)]
+pub struct QuestionAnsweringOutput {
+    /// The mean of the cross-entropies of the first and of the last token, `[1]`.
+    pub loss: Tensor<1>,
+    /// The score of each token to be the first of the answer, [B, S].
+    pub start_logits: Tensor<2>,
+    /// The score of each token to be the last of the answer, [B, S].
+    pub end_logits: Tensor<2>,
+}
+
+impl BertForQuestionAnswering {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertForQuestionAnsweringConfig {
+        BertForQuestionAnsweringConfig::new(self.bert.config())
+    }
+
+    /// The score of each token to be the first of the answer, and to be the last: [B, S] twice.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModel::try_forward`]; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch),
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) or [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if
+    /// the head is not [H, 2], of the word table's dtype and on its device.
+    pub fn logits(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+    ) -> Result<[Tensor<2>; 2]> {
+        let words = &self.bert.embeddings.word_embeddings;
+        check_linear("qa_outputs", &self.qa_outputs, [self.bert.embeddings.hidden_size(), 2], words)?;
+        let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        let logits = self.qa_outputs.forward(hidden); // [B, S, 2]
+        let of = |which: usize| logits.clone().narrow(2, which, 1).squeeze_dim::<2>(2);
+        Ok([of(0), of(1)].map(|logits| match padding {
+            Some(padding) => {
+                let mask = padding.tensor(&logits.device());
+                logits.mask_fill(mask, OF_PADDING)
+            }
+            None => logits,
+        }))
+    }
+
+    /// Scores the tokens of a batch and returns the loss.
+    ///
+    /// If no sequence has an answer inside it, the loss is 0, and its gradients are zeros; transformers' is NaN.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`logits`](Self::logits); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch),
+    /// [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) or [`Error::DeviceMismatch`](crate::Error::DeviceMismatch)
+    /// if `batch.input` was replaced by one of another shape or device than the answers.
+    pub fn try_forward(&self, batch: &QuestionAnsweringBatch) -> Result<QuestionAnsweringOutput> {
+        let [_, seq] = batch.input.dims();
+        batch.answers.iter().flatten().try_for_each(|labels| labels.check_classes(&batch.input, seq))?;
+        let [start_logits, end_logits] = self.logits(&batch.input, batch.padding.as_ref())?;
+        let [starts, ends] = &batch.answers;
+        let loss = |logits: &Tensor<2>, labels: &Option<Labels>| {
+            labelled_cross_entropy(logits.clone(), labels.as_ref(), None)
+        };
+        let loss = (loss(&start_logits, starts) + loss(&end_logits, ends)).div_scalar(2.0);
+        Ok(QuestionAnsweringOutput { loss, start_logits, end_logits })
+    }
+}

@@ -1,0 +1,88 @@
+//! Texts by their relevance for a query, from a classifier of pairs.
+
+use super::sequence_classification::{BertForSequenceClassification, ScoreActivation};
+use super::windows::for_each_window;
+use crate::error::{Error, Result};
+use crate::text::BertTokenizer;
+
+/// A text and its relevance. Returned by [`BertForSequenceClassification::rank`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranked {
+    /// The place of the text in the list that was ranked.
+    pub index: usize,
+    /// The score.
+    pub score: f64,
+}
+
+impl BertForSequenceClassification {
+    /// The texts by their relevance for a query, the most relevant first; of equal ones, the first of the list.
+    ///
+    /// The model has one label and reads the query and a text as a pair (a cross-encoder); a pair that is too long is cut as
+    /// by [`encode_pair`](BertTokenizer::encode_pair). The score is the [activation](ScoreActivation) of the logit, by
+    /// default the sigmoid, as in sentence-transformers, whose directories
+    /// [`from_pretrained`](super::PretrainedModel::from_pretrained) reads. To train one, give
+    /// [`SequenceClassificationBatch::multi_label`](super::SequenceClassificationBatch::multi_label) a relevance in [0, 1]
+    /// for each pair; the loss is then binary cross-entropy.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::BertEmbeddingsConfig;
+    /// use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig};
+    /// use burn_bert::text::BertTokenizer;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\nwind\n")?;
+    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
+    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(8).with_hidden_size(8))
+    ///     .with_num_hidden_layers(1)
+    ///     .with_num_attention_heads(2)
+    ///     .with_intermediate_size(16);
+    /// let config = BertForSequenceClassificationConfig::new(bert).with_num_labels(1);
+    /// let model = config.init(&Device::default()); // not trained
+    /// let ranked = model.rank(&tokenizer, "sun", &["rain", "sun", "wind"])?;
+    /// assert!(ranked[0].score >= ranked[1].score && ranked[1].score >= ranked[2].score);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Config`] if the model has not one label;
+    /// - those of [`BertTokenizer::encode_pair`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN.
+    ///
+    /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
+    pub fn rank<T: AsRef<str> + Sync>(
+        &self,
+        tokenizer: &BertTokenizer,
+        query: &str,
+        texts: &[T],
+    ) -> Result<Vec<Ranked>> {
+        let config = self.config();
+        if config.num_labels() != 1 {
+            let problem = format!("has {} labels, but a model that ranks has one", config.num_labels());
+            return Err(Error::Config { field: "id2label", problem });
+        }
+        let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (query, text.as_ref())).collect();
+        let windows = tokenizer.encode_pairs(&pairs)?;
+        let mut ranked = Vec::with_capacity(texts.len());
+        for_each_window(
+            tokenizer,
+            &windows,
+            &self.classifier.out_proj.weight.lazy_device(),
+            |batch| Ok(self.logits(&batch.input, batch.padding.as_ref())?.unsqueeze_dim(1)),
+            |index, logits, _| {
+                if logits[0].is_nan() {
+                    let problem = "is NaN; is the model trained, and are its values finite?";
+                    return Err(Error::data(format!("the score of text {index}"), problem));
+                }
+                let score = match config.activation {
+                    Some(ScoreActivation::Identity) => logits[0],
+                    Some(ScoreActivation::Sigmoid) | None => 1.0 / (1.0 + (-logits[0]).exp()),
+                };
+                ranked.push(Ranked { index, score });
+                Ok(())
+            },
+        )?;
+        ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
+        Ok(ranked)
+    }
+}

@@ -1,0 +1,105 @@
+//! Models that answer and rank learn to.
+
+use crate::turn;
+use burn::data::dataloader::DataLoader;
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn_bert::BertEmbeddingsConfig;
+use burn_bert::model::{
+    AnswersConfig, BertForQuestionAnsweringConfig, BertForSequenceClassificationConfig, BertModelConfig,
+};
+use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{
+    Label, LabelledLoader, LabelledText, QuestionWindowBatcher, QuestionWindows, SequenceBatcher,
+    SquadExample, SquadScores, TryBatcher,
+};
+use std::path::{Path, PathBuf};
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+}
+
+fn tokenizer() -> BertTokenizer {
+    BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap().with_model_max_length(48)
+}
+
+fn bert() -> BertModelConfig {
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(tokenizer().vocab_size())
+        .with_hidden_size(32)
+        .with_max_position_embeddings(64)
+        .with_hidden_dropout_prob(0.0);
+    BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(2)
+        .with_num_attention_heads(4)
+        .with_intermediate_size(64)
+        .with_attention_probs_dropout_prob(0.0)
+}
+
+#[test]
+fn a_model_learns_the_answers_of_a_squad_file() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    device.seed(5);
+    let examples: Vec<SquadExample> = SquadExample::read(fixture("answers/squad.json")).unwrap();
+    let questions: Vec<_> = examples.iter().map(|example| (&example.question, &example.context)).collect();
+    let tokenizer = tokenizer();
+    let windows = QuestionWindows::new(&examples, &tokenizer, 8).unwrap();
+    assert!(
+        burn::data::dataset::Dataset::len(&windows) > examples.len(),
+        "some texts are too long for one window"
+    );
+    let loader = LabelledLoader::new(windows, QuestionWindowBatcher::new(tokenizer.clone()), 32, &device);
+    let loader = loader.unwrap();
+    let mut model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
+    let scores = |model: &burn_bert::model::BertForQuestionAnswering| {
+        let config = AnswersConfig::new().with_doc_stride(8).with_no_answer_threshold(Some(0.0));
+        let answers = model.valid().answers(&tokenizer, &questions, &config).unwrap();
+        let texts: Vec<&str> = answers.iter().map(|answers| answers[0].text.as_str()).collect();
+        SquadScores::of(&examples, &texts)
+    };
+    let before = scores(&model);
+    let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
+    let mut losses = Vec::new();
+    for _ in 0..120 {
+        for batch in loader.iter() {
+            let loss = model.try_forward(&batch.unwrap()).unwrap().loss;
+            losses.push(loss.clone().into_scalar::<f32>());
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            (model, _) = optimizer.step(3e-3, model, gradients);
+        }
+    }
+    let (first, last) = (losses[0], losses[losses.len() - 1]);
+    assert!(last < first / 10.0, "{first} → {last}");
+    let after = scores(&model);
+    assert!(after.exact >= 75.0 && after.exact > before.exact, "{before:?} → {after:?}");
+}
+
+#[test]
+fn a_cross_encoder_learns_an_order() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    device.seed(6);
+    let texts = ["the cat sat", "dogs run", "the sun and the moon", "a red house"];
+    let relevance = [0.25, 1.0, 0.0, 0.75];
+    let pair = |(text, relevance): (&&str, &f32)| LabelledText {
+        text: "who can run".into(),
+        pair: Some(text.to_string()),
+        label: Label::Value(*relevance),
+    };
+    let pairs: Vec<_> = texts.iter().zip(&relevance).map(pair).collect();
+    let batch = SequenceBatcher::for_ranking(tokenizer()).try_batch(pairs, &device).unwrap();
+    let mut model = BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device);
+    let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
+    for _ in 0..80 {
+        let gradients = GradientsParams::from_grads(model.forward(&batch).loss.backward(), &model);
+        (model, _) = optimizer.step(3e-3, model, gradients);
+    }
+    let ranked = model.valid().rank(&tokenizer(), "who can run", &texts).unwrap();
+    assert_eq!(ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>(), [1, 3, 0, 2], "{ranked:?}");
+    for ranked in ranked {
+        assert!((ranked.score - f64::from(relevance[ranked.index])).abs() < 0.15, "{ranked:?}");
+    }
+}

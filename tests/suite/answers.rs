@@ -1,0 +1,224 @@
+//! Answers, training windows and SQuAD's scores against the published rules (tests/fixtures/make_answers.py).
+
+use crate::tolerance::values;
+use burn::data::dataset::Dataset;
+use burn::prelude::*;
+use burn::train::metric::{Adaptor, LossInput};
+use burn::train::{ClassificationOutput, InferenceStep, TrainStep};
+use burn_bert::model::{
+    Answer, AnswersConfig, BertForQuestionAnswering, BertForQuestionAnsweringConfig, BertModelConfig,
+    PretrainedModel, QuestionAnsweringBatch,
+};
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{QuestionWindowBatcher, QuestionWindows, SquadExample, SquadScores, TryBatcher};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+}
+
+fn cases() -> Value {
+    serde_json::from_slice(&fs::read(fixture("answers/cases.json")).unwrap()).unwrap()
+}
+
+fn examples() -> Vec<SquadExample> {
+    SquadExample::read(fixture("answers/squad.json")).unwrap()
+}
+
+fn model(name: &str) -> (BertForQuestionAnswering, BertTokenizer) {
+    let (model, report) =
+        BertForQuestionAnswering::from_pretrained(fixture("answers").join(name), &Device::default()).unwrap();
+    assert!(report.is_complete() && report.unused.is_empty());
+    let folder = if name == "bert" { "tokenizer" } else { "roberta_tokenizer" };
+    let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap();
+    (model.clone(), tokenizer.for_model(&model.config().bert.embeddings).unwrap())
+}
+
+fn number(value: &Value) -> usize {
+    value.as_u64().unwrap() as usize
+}
+
+#[test]
+fn answers_equal_those_of_squads_post_processing() {
+    let (cases, examples) = (cases(), examples());
+    let questions: Vec<_> =
+        examples.iter().map(|example| (example.question.as_str(), example.context.as_str())).collect();
+    let mut compared = 0;
+    for name in ["bert", "roberta"] {
+        let (model, tokenizer) = model(name);
+        for run in cases["runs"].as_array().unwrap().iter().filter(|run| run["model"] == name) {
+            let tokenizer = tokenizer.clone().with_model_max_length(number(&run["max_length"]));
+            let config = AnswersConfig::new()
+                .with_n_best(number(&run["n_best"]))
+                .with_max_answer_len(number(&run["max_answer_len"]))
+                .with_doc_stride(number(&run["stride"]))
+                .with_no_answer_threshold(run["threshold"].as_f64());
+            let found = model.answers(&tokenizer, &questions, &config).unwrap();
+            for ((answers, expected), (question, text)) in
+                found.iter().zip(run["answers"].as_array().unwrap()).zip(&questions)
+            {
+                let context = format!("{name}, {config:?}, {}: {question}", run["max_length"]);
+                let expected = expected.as_array().unwrap();
+                let spans = |answers: &[Answer]| -> Vec<[usize; 2]> {
+                    answers.iter().map(|answer| [answer.start, answer.end]).collect()
+                };
+                let expected_spans: Vec<_> =
+                    expected.iter().map(|answer| [number(&answer[0]), number(&answer[1])]).collect();
+                assert_eq!(spans(answers), expected_spans, "{context}\n{answers:#?}\n{expected:#?}");
+                for (answer, expected) in answers.iter().zip(expected) {
+                    let characters = text.chars().skip(answer.start).take(answer.end - answer.start);
+                    assert_eq!(answer.text, characters.collect::<String>());
+                    for (found, expected) in [(answer.score, &expected[2]), (answer.logit, &expected[3])] {
+                        let expected = expected.as_f64().unwrap();
+                        assert!((found - expected).abs() < 2e-5, "{context}: {found} is not {expected}");
+                    }
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 1000, "{compared} answers");
+}
+
+#[test]
+fn training_windows_have_the_tokens_of_the_answer() {
+    let (cases, examples) = (cases(), examples());
+    for run in cases["targets"].as_array().unwrap() {
+        let (_, tokenizer) = model(run["model"].as_str().unwrap());
+        let tokenizer = tokenizer.with_model_max_length(number(&run["max_length"]));
+        let windows = QuestionWindows::new(&examples, &tokenizer, number(&run["stride"])).unwrap();
+        let found: Vec<_> = windows.iter().map(|window| window.unwrap().answer).collect();
+        assert_eq!(json!(found), run["targets"], "{}", run["model"]);
+        assert_eq!(windows.sizes().len(), windows.len());
+        let items = windows.iter().map(|window| window.unwrap()).collect();
+        let batch = QuestionWindowBatcher::new(tokenizer).try_batch(items, &Device::default()).unwrap();
+        assert_eq!(batch.input.dims(), [windows.len(), windows.sizes().into_iter().max().unwrap()]);
+    }
+}
+
+#[test]
+fn squads_files_are_read_in_both_versions() {
+    let examples = examples();
+    assert_eq!(examples.len(), 8);
+    assert_eq!(examples[0].answers, [("Berlin".to_string(), 13), ("to Berlin".to_string(), 10)]);
+    assert_eq!((examples[3].id.as_str(), examples[3].answers.len()), ("q3", 0));
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("v1.json");
+    let write = |start: usize| {
+        let qas =
+            json!([{ "id": "1", "question": "?", "answers": [{ "text": "爱", "answer_start": start }] }]);
+        let file = json!({ "version": "1.1", "data": [{ "title": "t", "paragraphs": [{ "context": "我爱 it", "qas": qas }] }] });
+        fs::write(&path, file.to_string()).unwrap();
+        SquadExample::read(&path)
+    };
+    assert_eq!(write(1).unwrap()[0].answers, [("爱".to_string(), 1)]);
+    for start in [0, 2, 5, 6, 1 << 40] {
+        let error = write(start).unwrap_err();
+        assert!(matches!(&error, Error::Data { what, .. } if what.contains("\"1\"")), "{error}");
+    }
+    for text in ["{}", "[]", "{\"data\": 3}", "", "{\"data\": []}"] {
+        fs::write(&path, text).unwrap();
+        let error = SquadExample::read(&path).unwrap_err();
+        assert!(matches!(error, Error::Json { .. } | Error::File { .. }), "{text}: {error}");
+    }
+}
+
+#[test]
+fn exact_match_and_f1_are_squads() {
+    let cases = cases();
+    let (mut examples, mut predictions) = (Vec::new(), Vec::new());
+    for case in cases["scored"].as_array().unwrap() {
+        let answers: Vec<String> = serde_json::from_value(case[0].clone()).unwrap();
+        let answers = answers.into_iter().map(|answer| (answer, 0)).collect();
+        let example = SquadExample { answers, ..SquadExample::default() };
+        let scores = SquadScores::of(std::slice::from_ref(&example), &[case[1].as_str().unwrap()]);
+        let expected = [&case[2], &case[3]].map(|score| score.as_f64().unwrap());
+        assert_eq!(scores.exact, expected[0], "{case}");
+        assert!((scores.f1 - expected[1]).abs() < 1e-9, "{case}: {}", scores.f1);
+        examples.push(example);
+        predictions.push(case[1].as_str().unwrap());
+    }
+    let scores = SquadScores::of(&examples, &predictions);
+    let total = [0, 1].map(|which| cases["total"][which].as_f64().unwrap());
+    assert!((scores.exact - total[0]).abs() < 1e-9 && (scores.f1 - total[1]).abs() < 1e-9);
+}
+
+fn tiny() -> BertForQuestionAnsweringConfig {
+    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
+    let bert = BertModelConfig::new(embeddings.with_hidden_dropout_prob(0.0))
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(12)
+        .with_attention_probs_dropout_prob(0.0);
+    BertForQuestionAnsweringConfig::new(bert)
+}
+
+#[test]
+fn answers_outside_all_sequences_cost_nothing() {
+    let device = Device::default().autodiff();
+    let model = tiny().init(&device);
+    let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device).unwrap();
+    let padding = Some(PaddingMask::from_lengths(&[4, 3], 4));
+    let batch = |answers: &[[usize; 2]]| {
+        QuestionAnsweringBatch::new(input.clone(), padding.clone(), answers).unwrap()
+    };
+    let outside = batch(&[[4, usize::MAX], [3, 5]]);
+    let output = model.forward(&outside);
+    assert_eq!(values(output.loss.clone()), [0.0]);
+    let gradient = model.qa_outputs.weight.grad(&output.loss.backward()).unwrap();
+    assert!(values(gradient).iter().all(|&value| value == 0.0));
+    let item: ClassificationOutput = InferenceStep::step(&model, outside);
+    assert_eq!((item.output.dims(), item.loss.dims()), ([0, 4], [0]));
+
+    // Three of the four places are known.
+    let item = TrainStep::step(&model, batch(&[[1, 2], [9, 0]])).item;
+    assert_eq!((item.output.dims(), values(item.targets.clone().float())), ([3, 4], vec![1.0, 2.0, 0.0]));
+    let _: LossInput = item.adapt();
+
+    let wrong = QuestionAnsweringBatch::new(input.clone(), None, &[[0, 0]]).unwrap_err();
+    assert!(matches!(wrong, Error::ShapeMismatch { input: "labels", .. }), "{wrong}");
+    let mut replaced = batch(&[[1, 3], [0, 0]]);
+    replaced.input = BertEmbeddingsInput::from_rows(&[[2, 7], [2, 8]], &device).unwrap();
+    replaced.padding = None;
+    assert!(matches!(model.try_forward(&replaced), Err(Error::LabelOutOfRange { .. })));
+}
+
+#[test]
+fn a_saved_model_gives_the_same_answers() {
+    let (dir, device) = (tempfile::tempdir().unwrap(), Device::default());
+    let (model, tokenizer) = model("roberta");
+    model.save_pretrained(dir.path()).unwrap();
+    let config: Value = serde_json::from_slice(&fs::read(dir.path().join("config.json")).unwrap()).unwrap();
+    assert_eq!(config["architectures"], json!(["RobertaForQuestionAnswering"]));
+    assert_eq!(config["id2label"].as_object().unwrap().len(), 2);
+    let (loaded, report) = BertForQuestionAnswering::from_pretrained(dir.path(), &device).unwrap();
+    assert!(report.is_complete() && report.unused.is_empty());
+    let questions = [("Who?", "The cat sat on the mat.")];
+    let config = AnswersConfig::new();
+    let answers = |model: &BertForQuestionAnswering| {
+        model.answers(&tokenizer, &questions, &config.clone().with_doc_stride(0)).unwrap()
+    };
+    assert_eq!(answers(&loaded), answers(&model));
+    assert!(!answers(&model)[0].is_empty());
+}
+
+#[test]
+fn settings_that_find_no_answer_are_refused() {
+    let (model, tokenizer) = model("bert");
+    let error = |config: &AnswersConfig, length: usize| {
+        let tokenizer = tokenizer.clone().with_model_max_length(length);
+        model.answers(&tokenizer, &[("Who?", "The cat sat.")], config).unwrap_err()
+    };
+    let config = AnswersConfig::new().with_doc_stride(0);
+    assert!(matches!(error(&config.clone().with_n_best(0), 40), Error::Config { field: "n_best", .. }));
+    let none = error(&config.clone().with_max_answer_len(0), 40);
+    assert!(matches!(none, Error::Config { field: "max_answer_len", .. }));
+    // [CLS] who ? [SEP] … [SEP]
+    let full = error(&config, 5);
+    assert!(full.to_string().starts_with("windows that overlap by 0 tokens"), "{full}");
+    assert!(error(&config.with_doc_stride(128), 40).to_string().contains("smaller stride"));
+}

@@ -1,0 +1,132 @@
+//! Entities against transformers' pipeline, and their scores against seqeval's (tests/fixtures/make_entities.py).
+
+use burn::prelude::*;
+use burn_bert::Error;
+use burn_bert::model::{
+    Aggregation, BertForTokenClassification, BertForTokenClassificationConfig, EntitiesConfig,
+    PretrainedModel,
+};
+use burn_bert::text::BertTokenizer;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+}
+
+fn cases() -> Value {
+    serde_json::from_slice(&fs::read(fixture("entities/cases.json")).unwrap()).unwrap()
+}
+
+fn model(name: &str) -> (BertForTokenClassification, BertTokenizer) {
+    let (model, report) =
+        BertForTokenClassification::from_pretrained(fixture("entities").join(name), &Device::default())
+            .unwrap();
+    assert!(report.is_complete() && report.unused.is_empty());
+    let folder = if name == "bert" { "tokenizer" } else { "roberta_tokenizer" };
+    let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap();
+    (model.clone(), tokenizer.for_model(&model.config().bert.embeddings).unwrap())
+}
+
+#[test]
+fn entities_equal_those_of_transformers_pipeline() {
+    let cases = cases();
+    let mut compared = 0;
+    for name in ["bert", "roberta"] {
+        let (model, tokenizer) = model(name);
+        for run in cases["runs"].as_array().unwrap().iter().filter(|run| run["model"] == name) {
+            let aggregation = match run["aggregation"].as_str().unwrap() {
+                "none" => Aggregation::None,
+                "simple" => Aggregation::Simple,
+                "first" => Aggregation::First,
+                "average" => Aggregation::Average,
+                "max" => Aggregation::Max,
+                other => panic!("{other}"),
+            };
+            let list = |value: &Value| -> Vec<String> { serde_json::from_value(value.clone()).unwrap() };
+            let config = EntitiesConfig::new()
+                .with_aggregation(aggregation)
+                .with_ignored_labels(list(&run["ignored"]))
+                .with_stride(run["stride"].as_u64().unwrap() as usize);
+            let tokenizer = match run["max_length"].as_u64() {
+                Some(length) => tokenizer.clone().with_model_max_length(length as usize),
+                None => tokenizer.clone(),
+            };
+            let texts = list(&run["texts"]);
+            let found = model.entities(&tokenizer, &texts, &config).unwrap();
+            assert_eq!(found.len(), texts.len());
+            for ((text, found), expected) in texts.iter().zip(&found).zip(run["entities"].as_array().unwrap())
+            {
+                let expected = expected.as_array().unwrap();
+                let context = format!("{name}, {aggregation:?}, {}: {text:?}", run["max_length"]);
+                assert_eq!(found.len(), expected.len(), "{context}: {found:#?}\n{expected:#?}");
+                for (found, expected) in found.iter().zip(expected) {
+                    let [start, end] = [1, 2].map(|place| expected[place].as_u64().unwrap() as usize);
+                    assert_eq!(
+                        (found.label.as_str(), found.start, found.end),
+                        (expected[0].as_str().unwrap(), start, end),
+                        "{context}"
+                    );
+                    let characters = text.chars().skip(start).take(end - start);
+                    assert_eq!(found.text, characters.collect::<String>(), "{context}");
+                    let score = expected[3].as_f64().unwrap();
+                    assert!((found.score - score).abs() < 1e-5, "{context}: {} is not {score}", found.score);
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 1000, "{compared} entities");
+}
+
+#[test]
+fn entities_are_the_same_read_alone_or_with_others() {
+    let (model, tokenizer) = model("bert");
+    let texts: Vec<String> = (0..20).map(|i| format!("{} in Berlin", "the cat ".repeat(i))).collect();
+    let config = EntitiesConfig::new().with_ignored_labels(Vec::new());
+    let together = model.entities(&tokenizer, &texts, &config).unwrap();
+    for (text, expected) in texts.iter().zip(together) {
+        let alone = model.entities(&tokenizer, &[text], &config).unwrap().remove(0);
+        assert_eq!(alone.len(), expected.len());
+        for (alone, expected) in alone.iter().zip(&expected) {
+            assert_eq!(
+                (alone.start, alone.end, &alone.label),
+                (expected.start, expected.end, &expected.label)
+            );
+            assert!((alone.score - expected.score).abs() < 1e-5);
+        }
+    }
+    assert!(model.entities::<&str>(&tokenizer, &[], &config).unwrap().is_empty());
+}
+
+#[test]
+fn a_stride_without_aggregation_is_refused() {
+    let (model, tokenizer) = model("bert");
+    let config = EntitiesConfig::new().with_aggregation(Aggregation::None).with_stride(2);
+    let error = model.entities(&tokenizer, &["the cat"], &config).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "stride", .. }), "{error}");
+}
+
+#[test]
+fn scores_that_are_no_number_are_refused() {
+    let (model, tokenizer) = model("bert");
+    let config = BertForTokenClassificationConfig { ..model.config() };
+    let mut broken = config.init(&Device::default());
+    broken.classifier.bias = broken.classifier.bias.map(|bias| bias.map(|bias| bias * f32::NAN));
+    let error = broken.entities(&tokenizer, &["the cat"], &EntitiesConfig::new()).unwrap_err();
+    assert!(error.to_string().starts_with("the scores of token 1, \"the\" are NaN"), "{error}");
+}
+
+/// transformers' `return_offsets_mapping` counts characters, these are bytes.
+#[test]
+fn offsets_give_the_text_of_each_token() {
+    let (_, tokenizer) = model("bert");
+    let text = "Café 我爱 Straße";
+    let encoding = tokenizer.encode(text).unwrap();
+    let parts: Vec<&str> = encoding.offsets().iter().map(|&(start, end)| &text[start..end]).collect();
+    assert_eq!(parts[..4], ["", "Café", "我", "爱"]);
+    assert_eq!((parts.last(), parts[4..parts.len() - 1].concat()), (Some(&""), "Straße".to_string()));
+    let pair = tokenizer.encode_pair("the cat", "sat").unwrap();
+    assert_eq!(pair.sequence_ids(), [None, Some(0), Some(0), None, Some(1), None]);
+}

@@ -1,0 +1,345 @@
+//! What DistilBERT, ELECTRA, MPNet and ALBERT do not have in common with BERT, beside the numbers.
+
+use crate::tolerance::{F64, assert_close, values};
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::tensor::{Distribution, FloatDType};
+use burn_bert::encoder::{Activation, BertEncoder, BertLayer};
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassificationConfig,
+    BertForTokenClassificationConfig, BertModel, BertModelConfig, MaskedLmBatch, PretrainedModel,
+    SequenceClassificationBatch, TokenClassificationBatch,
+};
+use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
+use burn_bert::{
+    BertEmbeddingsInput, Error, Family, PaddingMask, PositionEmbeddingType, TokenEmbeddingConfig,
+    VocabularyResize, cast_module,
+};
+use serde_json::{Value, json};
+use std::fs;
+
+const FAMILIES: [Family; 4] = [Family::DistilBert, Family::Electra, Family::MpNet, Family::Albert];
+
+/// A small model of the family.
+pub fn config(family: Family) -> BertModelConfig {
+    let mut config = match family {
+        Family::DistilBert => BertModelConfig::distilbert_base_uncased(),
+        Family::Electra => BertModelConfig::electra_small(),
+        Family::MpNet => BertModelConfig::mpnet_base(),
+        Family::Albert => BertModelConfig::albert_base_v2(),
+        _ => BertModelConfig::bert_base_uncased(),
+    };
+    let embeddings = &mut config.embeddings;
+    embeddings.vocab_size = 20;
+    embeddings.hidden_size = 16;
+    embeddings.embedding_size = embeddings.embedding_size.map(|_| 8);
+    embeddings.max_position_embeddings = 14;
+    embeddings.hidden_dropout_prob = 0.0;
+    config
+        .with_num_hidden_layers(2)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(24)
+        .with_attention_probs_dropout_prob(0.0)
+}
+
+/// Four sequences, each padded at its end; the padding id of MPNet is 1, of the others 0.
+fn input(family: Family, device: &Device) -> (BertEmbeddingsInput, PaddingMask) {
+    let pad = if family == Family::MpNet { 1 } else { 0 };
+    let rows = [[2, 7, 14, 11, 3], [2, 19, 4, 3, pad], [2, 12, 8, 3, pad], [2, 5, 3, pad, pad]];
+    let input = BertEmbeddingsInput::from_rows(&rows, device).unwrap();
+    (input, PaddingMask::from_lengths(&[5, 4, 4, 3], 5))
+}
+
+#[test]
+fn every_family_and_head_learns_from_random_weights() {
+    let device = Device::default().autodiff();
+    device.seed(7);
+    fn train<M: Module>(mut model: M, loss: impl Fn(&M) -> Tensor<1>) -> [f64; 2] {
+        let mut optimizer = adamw(&AdamWConfig::new());
+        let first = values(loss(&model))[0];
+        for _ in 0..120 {
+            let gradients = GradientsParams::from_grads(loss(&model).backward(), &model);
+            model = optimizer.step(5e-3, model, gradients);
+        }
+        [first, values(loss(&model))[0]]
+    }
+    for family in FAMILIES {
+        let (input, padding) = input(family, &device);
+        let config = config(family);
+        let masked = [[0, 1], [1, 1], [2, 2], [3, 1]];
+        let words =
+            MaskedLmBatch::new(input.clone(), Some(padding.clone()), &masked, &[9, 13, 6, 17]).unwrap();
+        let sequences =
+            SequenceClassificationBatch::single_label(input.clone(), Some(padding.clone()), &[0, 2, 1, 0]);
+        let sequences = sequences.unwrap();
+        let tags: [[i64; 5]; 4] = [
+            [-100, 1, 0, 2, -100],
+            [-100, 2, 1, -100, -100],
+            [-100, 0, 0, -100, -100],
+            [-100, 1, -100, -100, -100],
+        ];
+        let tags = TokenClassificationBatch::new(input, Some(padding), &tags).unwrap();
+        let model = BertForMaskedLmConfig::new(config.clone()).init(&device);
+        let of_words = train(model, |model| model.forward(&words).loss);
+        let classifier = BertForSequenceClassificationConfig::new(config.clone()).with_num_labels(3);
+        let of_sequences = train(classifier.init(&device), |model| model.forward(&sequences).loss);
+        let tagger = BertForTokenClassificationConfig::new(config).with_num_labels(3).init(&device);
+        let of_tokens = train(tagger, |model| model.forward(&tags).loss);
+        println!("{family:?}: words {of_words:.3?}, sequences {of_sequences:.3?}, tokens {of_tokens:.3?}");
+        for [first, last] in [of_words, of_sequences, of_tokens] {
+            assert!(last < first / 2.0, "{family:?}: {first} to {last}");
+        }
+    }
+}
+
+#[test]
+fn dropout_is_where_transformers_has_it() {
+    let device = Device::default().autodiff();
+    let padding = PaddingMask::from_lengths(&[5, 5], 5);
+    // With one of the two outputs of a layer zero, only the dropout of the other can be seen.
+    for (family, of_attention, of_output) in [
+        (Family::Bert, true, true),
+        (Family::Electra, true, true),
+        (Family::MpNet, true, true),
+        (Family::DistilBert, false, true),
+        (Family::Albert, true, false),
+    ] {
+        let mut config = config(family);
+        config.embeddings.hidden_dropout_prob = 0.5;
+        let encoder = config.encoder().init(&device);
+        let width = config.embeddings.embedding_size.unwrap_or(16);
+        let hidden = Tensor::<3>::random([2, 5, width], Distribution::Normal(0.0, 1.0), &device);
+        let is_random = |change: fn(&mut BertLayer)| {
+            let mut encoder: BertEncoder = encoder.clone();
+            encoder.layers.iter_mut().for_each(change);
+            let run = || values(encoder.forward(hidden.clone(), Some(&padding)));
+            run() != run()
+        };
+        assert_eq!(is_random(|layer| silence(&mut layer.output)), of_attention, "{family:?}: attention");
+        assert_eq!(is_random(|layer| silence(&mut layer.attention_output)), of_output, "{family:?}: output");
+    }
+}
+
+/// Makes a linear layer's output zero.
+fn silence(linear: &mut burn::nn::Linear) {
+    linear.weight = linear.weight.clone().map(|weight| weight.zeros_like().require_grad());
+    linear.bias = linear.bias.clone().map(|bias| bias.map(|bias| bias.zeros_like().require_grad()));
+}
+
+#[test]
+fn token_types_are_ignored_where_a_family_has_none() {
+    let device = Device::default();
+    for family in FAMILIES {
+        let model = config(family).init(&device);
+        let (input, padding) = input(family, &device);
+        let run =
+            |input: &BertEmbeddingsInput| values(model.forward(input, Some(&padding)).last_hidden_state);
+        let typed = input.clone().with_token_type_ids(&[[0, 0, 1, 1, 1]; 4]).unwrap();
+        let has_none = matches!(family, Family::DistilBert | Family::MpNet);
+        assert_eq!(run(&typed) == run(&input), has_none, "{family:?}");
+        assert_eq!(model.embeddings.token_type_embeddings.is_none(), has_none);
+    }
+}
+
+#[test]
+fn reference_and_kernels_compute_the_same_activations() {
+    let device = Device::default().autodiff();
+    for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Relu] {
+        let model = config(Family::Bert).with_hidden_act(activation).init(&device);
+        let model = cast_module(model, FloatDType::F64);
+        let (input, padding) = input(Family::Bert, &device);
+        let run = || {
+            let output = model.forward(&input, Some(&padding)).last_hidden_state;
+            let gradients = output.clone().powi_scalar(3).sum().backward();
+            let layer = &model.encoder.layers[0].intermediate;
+            let bias = layer.bias.as_ref().unwrap().grad(&gradients).unwrap();
+            [values(output), values(layer.weight.grad(&gradients).unwrap()), values(bias)]
+        };
+        for (fused, reference) in run().iter().zip(burn_bert::functional::on_reference_path(run)) {
+            assert_close(fused, &reference, F64);
+        }
+    }
+}
+
+#[test]
+fn a_vocabulary_grows_in_every_family_and_is_saved() {
+    let device = Device::default();
+    for family in FAMILIES {
+        for tied in [true, false] {
+            let config = BertForMaskedLmConfig::new(config(family)).with_tie_word_embeddings(tied);
+            let mut model = config.init(&device);
+            model.resize_vocabulary(&VocabularyResize::new(23)).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            model.save_pretrained(dir.path()).unwrap();
+            let (read, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
+            assert!(report.is_complete() && report.unused.is_empty(), "{family:?}: {report}");
+            assert_eq!(read.config(), model.config());
+            let (input, padding) = input(family, &device);
+            let scores = |model: &BertForMaskedLm| {
+                let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state;
+                values(model.scores(hidden.flatten(0, 1)).unwrap())
+            };
+            assert_eq!(scores(&read), scores(&model), "{family:?}");
+            assert_eq!(scores(&read).len(), 4 * 5 * 23);
+        }
+    }
+}
+
+#[test]
+fn rows_alone_give_the_values_and_gradients_of_the_whole_tables() {
+    let device = Device::default().autodiff();
+    for family in FAMILIES {
+        let model = cast_module(config(family).init(&device), FloatDType::F64);
+        let (input, padding) = input(family, &device);
+        let run = |model: &BertModel, input: &BertEmbeddingsInput| {
+            let output = model.forward(input, Some(&padding)).last_hidden_state;
+            let gradients = output.clone().powi_scalar(3).sum().backward();
+            let encoder = &model.encoder;
+            let layer = encoder.layers[0].attention.query.weight.grad(&gradients);
+            let projection = encoder.embeddings_projection.as_ref();
+            let projection = projection.and_then(|linear| linear.weight.grad(&gradients));
+            [Some(output.flatten::<2>(0, 1)), layer, projection].map(|found| found.map(values))
+        };
+        let rows = model.embeddings.touched_rows(&input).unwrap();
+        let small = BertModel { embeddings: rows.embeddings().clone(), ..model.clone() };
+        assert_eq!(run(&small, rows.input()), run(&model, &input), "{family:?}");
+    }
+}
+
+#[test]
+fn what_lies_below_the_layers_learns_at_the_rate_of_the_embeddings() {
+    let mut schedule = layer_wise_decay(linear_warmup_decay(1.0, 0, 10).unwrap(), 2, 0.5).unwrap();
+    let rates = schedule.step();
+    for (path, rate) in [
+        ("bert.encoder.embeddings_projection.weight", 0.125),
+        ("bert.encoder.relative_attention_bias.table.weight", 0.125),
+        ("bert.embeddings.word_embeddings.weight", 0.125),
+        ("bert.encoder.layers.0.attention.query.weight", 0.25),
+        ("classifier.dense.weight", 1.0),
+    ] {
+        assert_eq!(rates.lr_from_param(0.into(), Some(path)), rate, "{path}");
+    }
+}
+
+fn refused(config: BertModelConfig) -> String {
+    match config.try_init(&Device::default()) {
+        Err(error @ Error::Config { .. }) => error.to_string(),
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+}
+
+#[test]
+fn a_config_that_no_model_of_the_family_has_is_refused() {
+    let with = |family, change: fn(&mut BertModelConfig)| {
+        let mut config = config(family);
+        change(&mut config);
+        refused(config)
+    };
+    for (message, expected) in [
+        (with(Family::Bert, |config| config.embeddings.embedding_size = Some(8)), "embedding_size is 8"),
+        (with(Family::Electra, |config| config.embeddings.embedding_size = Some(16)), "hidden_size 16"),
+        (with(Family::Albert, |config| config.embeddings.embedding_size = None), "embedding_size is None"),
+        (with(Family::DistilBert, |config| config.embeddings.type_vocab_size = 2), "always 0"),
+        (with(Family::DistilBert, |config| config.embeddings.layer_norm_eps = 1e-5), "always 1e-12"),
+        (with(Family::Bert, |config| config.embeddings.type_vocab_size = 0), "type_vocab_size is 0"),
+        (
+            with(Family::MpNet, |config| {
+                config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey;
+            }),
+            "position_embedding_type is RelativeKey",
+        ),
+    ] {
+        assert!(message.contains(expected), "{message}");
+    }
+    let tagger = BertForTokenClassificationConfig::new(config(Family::MpNet));
+    let error = tagger.with_classifier_dropout(Some(0.5)).try_init(&Device::default()).unwrap_err();
+    assert!(matches!(&error, Error::Config { field: "classifier_dropout", .. }), "{error}");
+}
+
+#[test]
+fn parts_that_a_family_has_not_are_refused_in_a_forward_and_in_a_save() {
+    let device = Device::default();
+    let mut model = config(Family::DistilBert).init(&device);
+    let (batch, _) = input(Family::DistilBert, &device);
+    model.embeddings.token_type_embeddings = Some(TokenEmbeddingConfig::new(2, 16).init(&device));
+    let error = model.try_forward(&batch, None).unwrap_err();
+    assert!(matches!(&error, Error::Config { field: "token_type_embeddings", .. }), "{error}");
+
+    let mut model = config(Family::MpNet).init(&device);
+    let (batch, _) = input(Family::MpNet, &device);
+    let bias = model.encoder.relative_attention_bias.as_mut().unwrap();
+    bias.table = TokenEmbeddingConfig::new(31, 2).init(&device);
+    let error = model.try_forward(&batch, None).unwrap_err();
+    assert!(error.to_string().contains("relative_attention_bias"), "{error}");
+
+    let mut model = config(Family::Electra).init(&device);
+    model.encoder.layers[1].hidden_act = Activation::Relu;
+    let dir = tempfile::tempdir().unwrap();
+    let error = model.save_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(&error, Error::Config { field: "hidden_act", .. }), "{error}");
+    let mut model = config(Family::Electra).init(&device);
+    model.pooler = config(Family::Bert).init(&device).pooler;
+    let error = model.save_pretrained(dir.path()).unwrap_err();
+    assert!(error.to_string().contains("pooler"), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_classifier_reads_the_directory_of_another_head_and_says_what_it_lacked() {
+    let device = Device::default();
+    let expected = [
+        (Family::DistilBert, vec!["pre_classifier.weight", "pre_classifier.bias"]),
+        (Family::Electra, vec!["classifier.dense.weight", "classifier.dense.bias"]),
+        (Family::MpNet, vec!["classifier.dense.weight", "classifier.dense.bias"]),
+        (Family::Albert, vec!["albert.pooler.weight", "albert.pooler.bias"]),
+    ];
+    for (family, first) in expected {
+        let dir = tempfile::tempdir().unwrap();
+        BertForMaskedLmConfig::new(config(family)).init(&device).save_pretrained(dir.path()).unwrap();
+        let (model, report) =
+            burn_bert::model::BertForSequenceClassification::from_pretrained(dir.path(), &device).unwrap();
+        assert_eq!(report.missing[..2], first[..], "{report}");
+        assert!(!report.unused.is_empty());
+        // The other head stays beside the new one.
+        model.save_pretrained(dir.path()).unwrap();
+        let (_, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
+        assert!(report.is_complete(), "{report}");
+        let fields: Value =
+            serde_json::from_slice(&fs::read(dir.path().join("config.json")).unwrap()).unwrap();
+        assert_eq!(fields["model_type"], json!(family.model_type()));
+    }
+}
+
+#[test]
+fn defaults_of_a_config_are_those_of_the_familys_class() {
+    let read = |model_type: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("config.json"), json!({ "model_type": model_type }).to_string()).unwrap();
+        BertModelConfig::from_pretrained(dir.path()).unwrap()
+    };
+    let facts = |config: BertModelConfig| {
+        let embeddings = config.embeddings;
+        let sizes = [
+            embeddings.vocab_size,
+            embeddings.hidden_size,
+            embeddings.embedding_size.unwrap_or(0),
+            embeddings.max_position_embeddings,
+            embeddings.type_vocab_size,
+            config.num_hidden_layers,
+            config.num_attention_heads,
+            config.intermediate_size,
+            embeddings.pad_token_id.unwrap(),
+        ];
+        let dropout = [embeddings.hidden_dropout_prob, config.attention_probs_dropout_prob];
+        (sizes, dropout, config.hidden_act)
+    };
+    // `DistilBertConfig()`, … of transformers 5.23.0.
+    let tenth = [0.1; 2];
+    let gelu = Activation::Gelu;
+    assert_eq!(facts(read("distilbert")), ([30522, 768, 0, 512, 0, 6, 12, 3072, 0], tenth, gelu));
+    assert_eq!(facts(read("electra")), ([30522, 256, 128, 512, 2, 12, 4, 1024, 0], tenth, gelu));
+    assert_eq!(facts(read("mpnet")), ([30527, 768, 0, 512, 0, 12, 12, 3072, 1], tenth, gelu));
+    let albert = ([30000, 4096, 128, 512, 2, 12, 64, 16384, 0], [0.0; 2], Activation::GeluTanh);
+    assert_eq!(facts(read("albert")), albert);
+}

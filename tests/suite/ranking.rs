@@ -1,0 +1,195 @@
+//! Ranks against sentence-transformers' `CrossEncoder` (tests/fixtures/make_cross_encoder.py).
+
+use crate::tolerance::{F32, assert_close, values};
+use crate::transformers::Python;
+use burn::prelude::*;
+use burn_bert::Error;
+use burn_bert::model::{
+    BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel, Ranked,
+    ScoreActivation,
+};
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{Label, LabelledText, SequenceBatcher, TryBatcher};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn saved() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cross_encoder/saved")
+}
+
+fn cases() -> Value {
+    serde_json::from_slice(&fs::read(saved().with_file_name("cases.json")).unwrap()).unwrap()
+}
+
+fn read(dir: &Path) -> BertForSequenceClassification {
+    let (model, report) = BertForSequenceClassification::from_pretrained(dir, &Device::default()).unwrap();
+    assert!(report.is_complete() && report.unused.is_empty());
+    model
+}
+
+fn tokenizer(model: &BertForSequenceClassification) -> BertTokenizer {
+    BertTokenizer::from_pretrained(saved()).unwrap().for_model(&model.config().bert.embeddings).unwrap()
+}
+
+fn list<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// A copy of the directory whose configs a test may change.
+fn copied() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(saved()).unwrap() {
+        let path = file.unwrap().path();
+        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    dir
+}
+
+fn edit(dir: &Path, file: &str, change: impl Fn(&mut Value)) {
+    let path = dir.join(file);
+    let mut value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut value);
+    fs::write(path, value.to_string()).unwrap();
+}
+
+#[track_caller]
+fn assert_ranked(found: &[Ranked], expected: &[(usize, f64)]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, (index, score)) in found.iter().zip(expected) {
+        assert_eq!(found.index, *index, "{found:?}, {score}");
+        assert!((found.score - score).abs() < 1e-5, "{found:?}, {score}");
+    }
+}
+
+#[test]
+fn ranks_and_scores_equal_sentence_transformers() {
+    let (cases, model) = (cases(), read(&saved()));
+    let texts: Vec<String> = list(&cases["texts"]);
+    assert_eq!(model.config().activation, Some(ScoreActivation::Sigmoid));
+    let identity =
+        BertForSequenceClassificationConfig { activation: Some(ScoreActivation::Identity), ..model.config() };
+    let (identity, _) =
+        BertForSequenceClassification::from_pretrained_with(&identity, saved(), &Device::default()).unwrap();
+    for run in cases["runs"].as_array().unwrap() {
+        let model = if run["activation"] == "Identity" { &identity } else { &model };
+        let ranked = model.rank(&tokenizer(model), run["query"].as_str().unwrap(), &texts).unwrap();
+        assert_ranked(&ranked, &list::<Vec<(usize, f64)>>(&run["ranked"]));
+    }
+    assert!(model.rank::<&str>(&tokenizer(&model), "", &[]).unwrap().is_empty());
+}
+
+#[test]
+fn pairs_are_trained_with_sentence_transformers_loss() {
+    let cases = cases();
+    let device = Device::default().autodiff();
+    let (model, _) = BertForSequenceClassification::from_pretrained(saved(), &device).unwrap();
+    let texts: Vec<String> = list(&cases["texts"]);
+    let labels: Vec<f32> = list(&cases["labels"]);
+    let query = cases["runs"][0]["query"].as_str().unwrap();
+    let items = |texts: &[String]| -> Vec<LabelledText> {
+        let pairs = texts.iter().zip(&labels);
+        pairs
+            .map(|(text, &label)| LabelledText {
+                text: query.into(),
+                pair: Some(text.clone()),
+                label: Label::Value(label),
+            })
+            .collect()
+    };
+    let batcher = SequenceBatcher::for_ranking(tokenizer(&model));
+    let output = model.forward(&batcher.try_batch(items(&texts), &device).unwrap());
+    assert_close(&values(output.loss.clone()), &[cases["loss"].as_f64().unwrap()], F32);
+    let gradient = model.classifier.out_proj.weight.grad(&output.loss.backward()).unwrap();
+    assert_close(&values(gradient), &list::<Vec<f64>>(&cases["gradient"]), F32);
+
+    let mut wrong = items(&texts[..1]);
+    wrong[0].label = Label::Value(1.5);
+    let error = batcher.try_batch(wrong, &device).unwrap_err();
+    assert!(matches!(&error, Error::Data { what, .. } if what == "labels[0][0]"), "{error}");
+}
+
+#[test]
+fn the_activation_is_found_where_each_version_writes_it() {
+    let activation = |change: &dyn Fn(&Path)| {
+        let dir = copied();
+        fs::remove_file(dir.path().join("config_sentence_transformers.json")).unwrap();
+        change(dir.path());
+        BertForSequenceClassificationConfig::from_pretrained(dir.path()).map(|config| config.activation)
+    };
+    let identity = "torch.nn.modules.linear.Identity";
+    assert_eq!(activation(&|_| {}).unwrap(), None);
+    let version_4 = |dir: &Path| {
+        edit(dir, "config.json", |config| {
+            config["sentence_transformers"] = json!({ "activation_fn": identity, "version": "4.0.1" });
+            config["sbert_ce_default_activation_function"] = json!("torch.nn.modules.activation.Sigmoid");
+        });
+    };
+    assert_eq!(activation(&version_4).unwrap(), Some(ScoreActivation::Identity));
+    let version_2 = |dir: &Path| {
+        edit(dir, "config.json", |config| {
+            config["sbert_ce_default_activation_function"] = json!(identity);
+        });
+    };
+    assert_eq!(activation(&version_2).unwrap(), Some(ScoreActivation::Identity));
+    let unknown = |dir: &Path| {
+        edit(dir, "config.json", |config| {
+            config["sbert_ce_default_activation_function"] = json!("torch.nn.modules.activation.Tanh");
+        });
+    };
+    let error = activation(&unknown).unwrap_err().to_string();
+    assert!(error.contains("Tanh") && error.contains("sbert_ce_default_activation_function"), "{error}");
+}
+
+#[test]
+fn a_saved_ranker_keeps_its_activation() {
+    let dir = copied();
+    let config = read(dir.path()).config().with_activation(Some(ScoreActivation::Identity));
+    let (model, _) =
+        BertForSequenceClassification::from_pretrained_with(&config, dir.path(), &Device::default()).unwrap();
+    let new = tempfile::tempdir().unwrap();
+    for dir in [dir.path(), new.path()] {
+        model.save_pretrained(dir).unwrap();
+        assert_eq!(read(dir).config(), config);
+    }
+    // The directory is still sentence-transformers'.
+    let own: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("config_sentence_transformers.json")).unwrap())
+            .unwrap();
+    assert_eq!(own["activation_fn"], "torch.nn.modules.linear.Identity");
+    assert_eq!((&own["model_type"], &own["prompts"]), (&json!("CrossEncoder"), &json!({})));
+    assert!(!new.path().join("config_sentence_transformers.json").exists());
+}
+
+#[test]
+fn a_model_of_several_labels_does_not_rank() {
+    let model = read(&saved());
+    let two = model.config().with_num_labels(2).init(&Device::default());
+    let error = two.rank(&tokenizer(&model), "the cat", &["sat"]).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "id2label", .. }), "{error}");
+}
+
+#[test]
+#[ignore = "needs Python with sentence-transformers"]
+fn sentence_transformers_gives_a_saved_ranker_the_same_scores() {
+    let (cases, dir, out) = (cases(), copied(), tempfile::tempdir().unwrap());
+    let device = Device::default();
+    device.seed(7);
+    let config = read(&saved()).config().with_activation(Some(ScoreActivation::Identity));
+    let model = config.init(&device);
+    model.save_pretrained(dir.path()).unwrap();
+    let (new, bare) = (tempfile::tempdir().unwrap(), ["tokenizer.json", "tokenizer_config.json"]);
+    model.save_pretrained(new.path()).unwrap();
+    for name in bare {
+        fs::copy(saved().join(name), new.path().join(name)).unwrap();
+    }
+    let texts: Vec<String> = list(&cases["texts"]);
+    let found = model.rank(&tokenizer(&model), "What did the cat do?", &texts).unwrap();
+    for dir in [dir.path(), new.path()] {
+        fs::write(out.path().join("texts.json"), cases["texts"].to_string()).unwrap();
+        Python::named().check("ranked", dir, out.path());
+        let ranked: Value =
+            serde_json::from_slice(&fs::read(out.path().join("ranked.json")).unwrap()).unwrap();
+        assert_ranked(&found, &list::<Vec<(usize, f64)>>(&ranked));
+    }
+}
