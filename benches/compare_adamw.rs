@@ -2,6 +2,8 @@
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_adamw
 //!
+//! In mixed precision the update is the same: parameters, moments and gradients are f32 there too.
+//!
 //! Set the variables of `compare_masked_lm` for allocators that do not return freed pages to the OS.
 
 mod race;

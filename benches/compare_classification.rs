@@ -5,7 +5,7 @@
 //!
 //! Set the variables of `compare_masked_lm` for allocators that do not return freed pages to the OS. The contestants have the same
 //! weights and the same batch, and their losses are compared first. They are interleaved, so that they run under the
-//! same conditions. Without `BURN_BERT_PYTHON` PyTorch's columns are empty.
+//! same conditions. In bf16 are, in training, products (autocast), and in inference the whole model. Without `BURN_BERT_PYTHON` PyTorch's columns are empty.
 
 #[path = "../tests/support/counting_allocator/mod.rs"]
 mod counting_allocator;
@@ -14,7 +14,9 @@ mod whole_model;
 
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::prelude::*;
-use burn_bert::functional::cross_entropy;
+use burn::tensor::FloatDType;
+use burn_bert::cast_module;
+use burn_bert::functional::{Precision, autocast, cross_entropy, linear};
 use burn_bert::model::{BertModel, PretrainedModel};
 use burn_bert::{BertEmbeddingsInput, PaddingMask};
 use counting_allocator::{Counting, count};
@@ -23,7 +25,7 @@ use race::{Peer, Race, contestants, time};
 use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
-use whole_model::{Exchange, Training, assert_same_loss, models, note, time_against};
+use whole_model::{Exchange, Training, assert_same_loss, models, note, rate, time_against};
 
 #[global_allocator]
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
@@ -48,7 +50,9 @@ impl Classifier {
     fn loss(&self, batch: &Batch) -> Tensor<1> {
         let output = self.bert.forward(&batch.input, Some(&batch.padding));
         let pooled = output.pooler_output.expect("a pooler");
-        cross_entropy(self.head.forward(self.dropout.forward(pooled)), batch.labels.clone())
+        let bias = self.head.bias.as_ref().map(|bias| bias.val());
+        let logits = linear(self.dropout.forward(pooled), self.head.weight.val(), bias);
+        cross_entropy(logits, batch.labels.clone())
     }
 }
 
@@ -99,9 +103,9 @@ fn main() {
         BATCH * SEQ
     );
     println!(
-        "| model | what | burn-bert | PyTorch | ratio | fused AdamW | ratio | and bf16 autocast | ratio |"
+        "| model | what | burn-bert | PyTorch | ratio | fused AdamW | ratio | burn-bert, bf16 | PyTorch, bf16 | ratio |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut notes = Vec::new();
     for (name, config) in models() {
         let device = Device::default().autodiff();
@@ -121,33 +125,41 @@ fn main() {
             let mut torch = torch.borrow_mut();
             torch.as_mut().map_or_else(Vec::new, |torch| torch.time(&exchange.case(kind), runs))
         };
+        let can_bf16 = Precision::Bf16.check(&device).is_ok();
+        let mut rounded = Training::new(model.clone());
         let mut training = Training::new(model);
         let loss = |model: &Classifier| model.loss(&batch);
         let mut step = || training.step(loss);
-        let [own, default, fused, bf16] = RACE.run([
+        let mut step_in_bf16 =
+            || rounded.step(|model: &Classifier| autocast(Precision::Bf16, || model.loss(&batch)));
+        let [own, default, fused, own_bf16, bf16] = RACE.run([
             Box::new(|runs| time(runs, &mut step)),
             Box::new(|runs| ask("train", runs)),
             Box::new(|runs| ask("fused", runs)),
+            Box::new(|runs| if can_bf16 { time(runs, &mut step_in_bf16) } else { Vec::new() }),
             Box::new(|runs| ask("bf16", runs)),
         ]);
-        let others = [default, fused, bf16].map(|other| time_against(own, other));
-        println!("| {name} | training step | {own:.0} | {} |", others.join(" | "));
+        let others = [default, fused].map(|other| time_against(own, other)).join(" | ");
+        let in_bf16 = time_against(own_bf16, bf16);
+        println!("| {name} | training step | {own:.0} | {others} | {} | {in_bf16} |", rate(own_bf16));
         let ((), peak) = count(&mut step);
         for (what, kind, input, padding) in [
             ("inference", "infer", &plain.input, Some(&plain.padding)),
             ("inference without padding", "full", &plain.full, None),
         ] {
-            let [own, default] = RACE.run([
-                Box::new(|runs| {
-                    time(runs, || {
-                        black_box(fixed.bert.forward(input, padding));
-                        device.sync().expect("the device works");
-                    })
-                }),
+            let infer = |bert: &BertModel| {
+                black_box(bert.forward(input, padding));
+                device.sync().expect("the device works");
+            };
+            let narrow = can_bf16.then(|| cast_module(fixed.bert.clone(), FloatDType::BF16));
+            let [own, default, own_bf16, bf16] = RACE.run([
+                Box::new(|runs| time(runs, || infer(&fixed.bert))),
                 Box::new(|runs| ask(kind, runs)),
+                Box::new(|runs| narrow.as_ref().map_or_else(Vec::new, |narrow| time(runs, || infer(narrow)))),
+                Box::new(|runs| ask(&format!("{kind}_bf16"), runs)),
             ]);
-            let other = time_against(own, default);
-            println!("| {name} | {what} | {own:.0} | {other} | — | — | — | — |");
+            let (other, in_bf16) = (time_against(own, default), time_against(own_bf16, bf16));
+            println!("| {name} | {what} | {own:.0} | {other} | — | — | {} | {in_bf16} |", rate(own_bf16));
         }
         let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("train")));
         notes.push(note(name, &training.breakdown(loss), peak.peak, theirs));

@@ -11,12 +11,15 @@ use burn::nn::LinearConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
+use burn::tensor::FloatDType;
 use burn_bert::encoder::BertEncoderConfig;
 use burn_bert::functional::{
-    Norm, Sequences, add_layer_norm, attention, bias_gelu, cross_entropy, on_reference_path,
+    Norm, Precision, Sequences, add_layer_norm, attention, autocast, bias_gelu, cross_entropy,
+    on_reference_path,
 };
+use burn_bert::model::{BertModel, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, ClippedAdamW};
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, cast_module};
 use counting_allocator::{Counting, count};
 use std::alloc::System;
 
@@ -46,7 +49,9 @@ fn nothing_holds_more_than_it_must() {
     embedding_holds_less_than_one_more_output();
     cross_entropy_holds_one_matrix_beside_the_scores();
     encoder_operators_hold_less_than_their_references();
-    adamw_changes_parameters_and_moments_in_place();
+    a_model_in_bf16_takes_half_the_memory();
+    mixed_precision_keeps_less_for_the_backward();
+    adamw_copies_no_parameter_that_a_learner_holds();
     layers_that_are_computed_again_keep_their_inputs_alone();
 }
 
@@ -133,7 +138,7 @@ fn encoder_operators_hold_less_than_their_references() {
     }
 }
 
-fn adamw_changes_parameters_and_moments_in_place() {
+fn adamw_copies_no_parameter_that_a_learner_holds() {
     let device = Device::flex().autodiff();
     let mut module = Some(LinearConfig::new(1024, 1024).init(&device));
     let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
@@ -143,7 +148,10 @@ fn adamw_changes_parameters_and_moments_in_place() {
         let inner = device.clone().inner();
         gradients.register(taken.weight.id, Tensor::<2>::ones([1024, 1024], &inner));
         gradients.register(taken.bias.as_ref().unwrap().id, Tensor::<1>::ones([1024], &inner));
+        // Burn's `Learner` holds a clone during a step.
+        let held = taken.clone();
         let (stepped, used) = count(|| optimizer.step(1e-3, taken, gradients).0);
+        drop(held);
         module = Some(stepped);
         used
     };
@@ -151,6 +159,54 @@ fn adamw_changes_parameters_and_moments_in_place() {
     assert!(first.peak > 2 * 1024 * 1024 * FLOAT, "{first:?}: the moments are made");
     let second = step();
     assert!(second.largest < 64 * 1024, "{second:?}: of a parameter of 4 MB");
+}
+
+/// MiniLM's layers with a small vocabulary, 4 × 64 tokens.
+fn small_model(device: &Device) -> (BertModel, BertEmbeddingsInput) {
+    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(2000).with_hidden_size(384);
+    let config = BertModelConfig::new(embeddings).with_num_hidden_layers(2).with_intermediate_size(1536);
+    let model = config.init(device);
+    model.num_params(); // lazy parameters are drawn when they are first read
+    let ids: Vec<Vec<i32>> =
+        (0..4).map(|row| (0..64).map(|i| 1 + (row * 64 + i) * 7 % 1999).collect()).collect();
+    let input = BertEmbeddingsInput::from_rows(&ids, device).unwrap();
+    model.forward(&input, None);
+    (model, input)
+}
+
+fn a_model_in_bf16_takes_half_the_memory() {
+    let device = Device::flex();
+    let (model, input) = small_model(&device);
+    let bytes = model.num_params() * FLOAT;
+    let (narrow, used) = count(|| cast_module(model.clone(), FloatDType::BF16));
+    println!("a model of {bytes} B is held in {} B in bf16", used.kept);
+    assert!(used.kept as usize <= bytes / 2 + bytes / 100, "{} B", used.kept);
+
+    // Nor are weights widened on the way.
+    let forward = |model: &BertModel| {
+        drop(model.forward(&input, None)); // warm caches
+        let (output, used) = count(|| model.forward(&input, None));
+        (output.last_hidden_state, used.peak)
+    };
+    let ((exact, peak), (rounded, peak_in_bf16)) = (forward(&model), forward(&narrow));
+    println!("a forward needs {peak} B, in bf16 {peak_in_bf16} B");
+    assert!(peak_in_bf16 < peak, "{peak_in_bf16} B");
+    let difference = (rounded.cast(FloatDType::F32) - exact).abs().max().into_scalar::<f32>();
+    println!("vectors of LayerNorm differ by {difference:.1e} at most");
+    assert!(difference < 6e-2, "{difference}");
+}
+
+fn mixed_precision_keeps_less_for_the_backward() {
+    let device = Device::flex().autodiff();
+    let (model, input) = small_model(&device);
+    let forward = |precision| {
+        let run = || autocast(precision, || model.forward(&input, None).last_hidden_state);
+        drop(run());
+        count(run).1.kept
+    };
+    let (exact, rounded) = (forward(Precision::F32), forward(Precision::Bf16));
+    println!("kept for the backward: {exact} B, in bf16 {rounded} B");
+    assert!(rounded < exact * 7 / 10, "{rounded} B of {exact} B");
 }
 
 /// What a layer keeps for its backward is about sixteen times its input, in BERT's proportions.

@@ -2,8 +2,9 @@
 
 use crate::counting_allocator::count;
 use crate::race::{Peer, Race, contestants, time};
-use crate::whole_model::{Exchange, Training, assert_same_loss, note, rate_against};
+use crate::whole_model::{Exchange, Training, assert_same_loss, note, rate, rate_against};
 use burn::prelude::*;
+use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch, PretrainedModel,
 };
@@ -38,9 +39,9 @@ pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
     println!("medians of tokens per second, ratios of burn-bert to them\n");
     println!(
         "| step | burn-bert | PyTorch | ratio | head on masked tokens | ratio | and fused AdamW | ratio | \
-         in TF32 | ratio | with bf16 autocast | ratio |"
+         in TF32 | ratio | burn-bert, bf16 | and bf16 autocast | ratio |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let has_tf32 = std::env::var("BURN_BERT_TORCH_DEVICE").is_ok_and(|device| device == "cuda");
     let mut notes = Vec::new();
     for (name, case, config) in models.iter().flat_map(|(name, config)| {
@@ -62,25 +63,37 @@ pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
                 assert_same_loss(own, torch.loss(&exchange.case(kind)));
             }
         }
+        let can_bf16 = Precision::Bf16.check(&device).is_ok();
+        let mut rounded = Training::new(model.clone());
         let mut training = Training::new(model);
         let loss = |model: &BertForMaskedLm| model.forward(&batch).loss;
+        let loss_in_bf16 = |model: &BertForMaskedLm| autocast(Precision::Bf16, || loss(model));
         let mut step = || training.step(loss);
+        let mut step_in_bf16 = || rounded.step(loss_in_bf16);
         let ask = |kind: &str, steps| {
             let mut torch = torch.borrow_mut();
             torch.as_mut().map_or_else(Vec::new, |torch| torch.time(&exchange.case(kind), steps))
         };
-        let [own, every, masked, fused, tf32, bf16] = race
+        let [own, every, masked, fused, tf32, own_bf16, bf16] = race
             .run([
                 Box::new(|steps| time(steps, &mut step)),
                 Box::new(|steps| ask("every", steps)),
                 Box::new(|steps| ask("masked", steps)),
                 Box::new(|steps| ask("fused", steps)),
                 Box::new(|steps| if has_tf32 { ask("tf32", steps) } else { Vec::new() }),
+                Box::new(|steps| if can_bf16 { time(steps, &mut step_in_bf16) } else { Vec::new() }),
                 Box::new(|steps| ask("bf16", steps)),
             ])
             .map(|milliseconds| case.shape.iter().product::<usize>() as f64 / milliseconds * 1e3);
-        let others = [every, masked, fused, tf32, bf16].map(|other| rate_against(own, other)).join(" | ");
-        println!("| {name} | {own:.0} | {others} |");
+        let others = [every, masked, fused, tf32].map(|other| rate_against(own, other)).join(" | ");
+        let in_bf16 = rate_against(own_bf16, bf16);
+        println!("| {name} | {own:.0} | {others} | {} | {in_bf16} |", rate(own_bf16));
+        if can_bf16 {
+            let ((), peak) = count(&mut step_in_bf16);
+            let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("bf16")));
+            let name = format!("{name}, bf16");
+            notes.push(note(&name, &rounded.breakdown(loss_in_bf16), peak.peak, theirs));
+        }
         let ((), peak) = count(&mut step);
         let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("masked")));
         notes.push(note(&name, &training.breakdown(loss), peak.peak, theirs));

@@ -12,6 +12,8 @@ weights of the head. The kind is
     bf16    as `fused`, under bf16 autocast
     infer   the vectors of all tokens, without gradients
     full    as `infer`, with as many tokens but no padding
+
+and `infer_bf16` and `full_bf16` the same with a model whose weights are bf16.
 """
 
 import json
@@ -39,6 +41,8 @@ def make(kind, directory):
     batch = json.loads((Path(directory) / "batch.json").read_text())
     model = Classifier(directory, batch["weight"], batch["bias"]).to(DEVICE)
     labels = torch.tensor(batch["labels"])
+    if kind.endswith("_bf16"):
+        kind, model = kind.removesuffix("_bf16"), model.to(torch.bfloat16)
     if kind == "full":
         inputs = {"input_ids": torch.tensor(batch["full"])}
     else:

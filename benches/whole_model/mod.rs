@@ -94,6 +94,11 @@ pub fn assert_same_loss(own: f64, peer: f64) {
     assert!((own - peer).abs() < 1e-3 * peer.abs(), "the losses differ: {own} here, {peer} there");
 }
 
+/// A rate, or a time; a dash for a contestant that does not take part.
+pub fn rate(own: f64) -> String {
+    if own.is_nan() { "—".into() } else { format!("{own:.0}") }
+}
+
 /// `theirs | ratio` of rates, ours to theirs; dashes for a contestant that does not take part.
 pub fn rate_against(own: f64, other: f64) -> String {
     if other.is_nan() { "— | —".into() } else { format!("{other:.0} | {:.2}×", own / other) }

@@ -22,6 +22,7 @@ use burn::module::{Lora, Module, ParamGroup};
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy};
+use burn_bert::functional::Precision;
 use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig};
 use burn_bert::model::{PretrainedModel, SequenceClassificationBatch};
 use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
@@ -88,6 +89,9 @@ struct Settings {
     /// AdamW's weight decay; biases and LayerNorm are not decayed.
     #[arg(long, default_value_t = 0.01, value_parser = not_negative)]
     weight_decay: f64,
+    /// What products are computed in: f32, bf16 or f16.
+    #[arg(long, default_value_t)]
+    precision: Precision,
     /// A part of the model that is not trained.
     #[arg(long, value_parser = ["embeddings"])]
     freeze: Option<String>,
@@ -132,6 +136,7 @@ fn main() -> Result<()> {
 
 fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let (settings, device) = (&args.settings, &devices[0]);
+    settings.precision.check(device)?;
     let open = if args.resume { Run::resume } else { Run::create };
     let run = open(&args.output, settings)?;
     let patience = settings.patience.map(|epochs| Patience { epochs });
@@ -190,7 +195,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         None => schedule,
     };
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
-    let model = Training::new(model).with_max_grad_norm(1.0);
+    let model = Training::new(model).with_max_grad_norm(1.0).with_precision(settings.precision);
     let interrupter = Interrupter::new();
     let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((

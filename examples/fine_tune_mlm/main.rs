@@ -80,6 +80,7 @@ fn main() -> Result<()> {
 fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let settings = &args.settings;
     let device = devices[0].clone();
+    settings.precision.check(&device)?;
     let run =
         if args.resume { Run::resume(&args.output, settings) } else { Run::create(&args.output, settings) }?;
     let patience = settings.patience.map(|epochs| Patience { epochs });
@@ -119,7 +120,8 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     run.copy_companions(&args.checkpoint)?;
 
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
-    let model = Training::new(model).with_max_grad_norm(settings.max_grad_norm());
+    let model =
+        Training::new(model).with_max_grad_norm(settings.max_grad_norm()).with_precision(settings.precision);
     let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .grads_accumulation(settings.accumulation)

@@ -2,6 +2,7 @@
 
 use crate::command_line::{count, not_negative};
 use anyhow::{Context, Result, ensure};
+use burn_bert::functional::Precision;
 use clap::Args;
 
 /// A run is resumed with the settings that it began with.
@@ -47,6 +48,10 @@ pub struct Settings {
     /// The largest norm of all gradients together; 0 for no limit.
     #[arg(long, default_value_t = 1.0, value_parser = not_negative)]
     pub max_grad_norm: f64,
+
+    /// What products are computed in: f32, bf16 or f16.
+    #[arg(long, default_value_t)]
+    pub precision: Precision,
 
     /// The share of tokens that are masked.
     #[arg(long, default_value_t = 0.15, value_parser = not_negative)]

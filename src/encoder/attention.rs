@@ -1,6 +1,7 @@
 //! Multi-head self-attention.
 
 use super::config::BertEncoderConfig;
+use super::linear::{linear, linear_narrow};
 use super::packing::Packing;
 use super::relative::RelativePositions;
 use crate::embeddings::active_prob;
@@ -61,11 +62,16 @@ impl BertSelfAttention {
     ///
     /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
-        let all = [&self.query, &self.key, &self.value].map(|linear| linear.forward(rows.clone()));
+        let all = [&self.query, &self.key, &self.value];
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
         let [batch, seq] = packing.dims();
         let bias = bias.map(|bias| bias.clone().expand([batch as i64, -1, -1, -1]));
-        if self.relative_positions.is_none() && (bias.is_none() || packing.is_contiguous()) {
+        if self.relative_positions.is_none() && bias.is_none() {
+            let all = all.map(|layer| linear_narrow(layer, rows.clone()));
+            return attention(all, &packing.sequences, heads, None, dropout);
+        }
+        let all = all.map(|layer| linear(layer, rows.clone()));
+        if self.relative_positions.is_none() && packing.is_contiguous() {
             return attention(all, &packing.sequences, heads, bias, dropout);
         }
         // Distances are those of places, so padding between tokens counts.
@@ -89,8 +95,7 @@ impl BertSelfAttention {
     /// Panics if the rows are not those of `packing`.
     pub fn weights(&self, rows: Tensor<2>, packing: &Packing, shared: Option<&Tensor<4>>) -> Tensor<4> {
         let heads = self.num_attention_heads;
-        let [query, key] =
-            [&self.query, &self.key].map(|linear| packing.unpack(linear.forward(rows.clone())));
+        let [query, key] = [&self.query, &self.key].map(|layer| packing.unpack(linear(layer, rows.clone())));
         let [batch, seq, _] = query.dims();
         let bias = match &self.relative_positions {
             Some(positions) => positions.bias(&query, &key, heads),

@@ -2,12 +2,13 @@
 
 use super::attention::BertSelfAttention;
 use super::config::BertEncoderConfig;
+use super::linear::{linear_activation_narrow, product};
 use super::packing::Packing;
 use crate::embeddings::{Family, LayerNorm, active_prob, check_dropout, dtype, is_quantized};
 use crate::error::{Error, Result};
 use crate::operator::Activation;
 use crate::operator::dtype::computed_in;
-use crate::operator::functional::{add_layer_norm, bias_activation};
+use crate::operator::functional::add_layer_norm;
 use crate::operator::recompute::recomputed;
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -92,7 +93,7 @@ impl BertLayer {
         let [of_attention, of_output] = self.family.spec().output_dropout;
         let rows =
             self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm, of_attention);
-        let inner = linear_activation(&self.intermediate, rows.clone(), self.hidden_act);
+        let inner = linear_activation_narrow(&self.intermediate, rows.clone(), self.hidden_act);
         self.add_norm(&self.output, inner, rows, &self.output_layer_norm, of_output)
     }
 
@@ -188,19 +189,4 @@ pub(super) fn check_param<const D: usize>(
         return Err(Error::data(name(), problem));
     }
     Ok(())
-}
-
-/// `f(x·W + b)`, exact in value and gradient.
-pub(crate) fn linear_activation(linear: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
-    let product = product(linear, x);
-    let bias = match &linear.bias {
-        Some(bias) => bias.val(),
-        None => Tensor::zeros([product.dims()[1]], (&product.device(), product.dtype())),
-    };
-    bias_activation(product, bias, activation)
-}
-
-/// `x·W`: what the layer's `forward` computes, adapters and quantised weights included, before its bias.
-fn product(linear: &Linear, x: Tensor<2>) -> Tensor<2> {
-    burn::tensor::module::linear(x, linear.weight.val(), None)
 }

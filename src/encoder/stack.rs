@@ -3,6 +3,7 @@
 use super::attention_bias::RelativeAttentionBias;
 use super::config::BertEncoderConfig;
 use super::layer::{BertLayer, check_linear};
+use super::linear::linear;
 use super::packing::Packing;
 use crate::embeddings::{PaddingMask, check_epsilon};
 use crate::error::{Error, Result};
@@ -255,7 +256,7 @@ impl BertEncoder {
                 let [_, hidden] = projection.weight.lazy_shape().dims();
                 Tensor::zeros([0, hidden], (&rows.device(), rows.dtype()))
             }
-            Some(projection) => projection.forward(rows),
+            Some(projection) => linear(projection, rows),
             None => rows,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::config::BertModelConfig;
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, check_linear};
-use crate::encoder::{BertEncoder, PackedHidden};
+use crate::encoder::{BertEncoder, PackedHidden, linear};
 use crate::error::Result;
 use crate::operator::functional::with_one_draw;
 use burn::module::Module;
@@ -209,6 +209,6 @@ impl BertModel {
         let words = &self.embeddings.word_embeddings;
         check_linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2], words)?;
         let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
-        Ok(Some(dense.forward(first).tanh()))
+        Ok(Some(linear(dense, first).tanh()))
     }
 }

@@ -6,6 +6,7 @@ use crate::embeddings::{
 };
 use crate::encoder::{Activation, linear_activation};
 use crate::error::{Error, Result};
+use crate::operator::functional::linear;
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
@@ -98,11 +99,11 @@ impl MaskedLmHead {
         let hidden = self.layer_norm.forward(hidden); // [N, E]
         let words = self.decoder.as_ref().unwrap_or(words);
         let table = words.weight.val();
-        let scores = hidden.clone().matmul(table.clone().transpose()); // [N, V]
+        let scores = linear(hidden.clone(), table.clone().transpose(), None); // [N, V]
         let scores = match words.padding_idx {
             // The padding id's column again, from a row that is cut off from the table.
             Some(row) if !self.train_padding_row => {
-                let column = hidden.matmul(table.detach().narrow(0, row, 1).transpose()); // [N, 1]
+                let column = linear(hidden, table.detach().narrow(0, row, 1).transpose(), None); // [N, 1]
                 scores.slice_assign([0..column.dims()[0], row..row + 1], column)
             }
             _ => scores,

@@ -5,6 +5,7 @@ use super::config::BertModelConfig;
 use super::labels::{Labels, mismatch};
 use super::loss::labelled_cross_entropy;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_linear};
+use crate::encoder::linear;
 use crate::error::Result;
 use burn::config::Config;
 use burn::module::Module;
@@ -196,7 +197,7 @@ impl BertForQuestionAnswering {
         let words = &self.bert.embeddings.word_embeddings;
         check_linear("qa_outputs", &self.qa_outputs, [self.bert.embeddings.hidden_size(), 2], words)?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
-        let logits = self.qa_outputs.forward(hidden); // [B, S, 2]
+        let logits = linear(&self.qa_outputs, hidden); // [B, S, 2]
         let of = |which: usize| logits.clone().narrow(2, which, 1).squeeze_dim::<2>(2);
         Ok([of(0), of(1)].map(|logits| match padding {
             Some(padding) => {

@@ -9,7 +9,7 @@ use crate::embeddings::{
     BertEmbeddingsInput, Family, HeadActivation, PaddingMask, SequenceHead, TokenEmbedding, check_dropout,
     check_linear, drop_out,
 };
-use crate::encoder::{Activation, linear_activation};
+use crate::encoder::{Activation, linear, linear_activation};
 use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::Module;
@@ -167,7 +167,7 @@ impl SequenceClassificationHead {
                 };
                 let first = if drops_input { drop_out(&self.dropout, &dense.weight, first) } else { first };
                 match activation {
-                    HeadActivation::Tanh => dense.forward(first).tanh(),
+                    HeadActivation::Tanh => linear(dense, first).tanh(),
                     HeadActivation::Gelu => linear_activation(dense, first, Activation::Gelu),
                     HeadActivation::Relu => linear_activation(dense, first, Activation::Relu),
                 }
@@ -178,7 +178,7 @@ impl SequenceClassificationHead {
                 return Err(Error::Config { field: "pooler", problem });
             }
         };
-        Ok(self.out_proj.forward(drop_out(&self.dropout, &self.out_proj.weight, pooled)))
+        Ok(linear(&self.out_proj, drop_out(&self.dropout, &self.out_proj.weight, pooled)))
     }
 }
 

@@ -6,6 +6,7 @@ use super::config::{BertModelConfig, Classified};
 use super::labels::{check_names, check_weights, numbered};
 use super::loss::labelled_cross_entropy;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout, check_linear, drop_out};
+use crate::encoder::linear;
 use crate::error::Result;
 use burn::config::Config;
 use burn::module::Module;
@@ -150,7 +151,7 @@ impl BertForTokenClassification {
             words,
         )?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
-        Ok(self.classifier.forward(drop_out(&self.dropout, &self.classifier.weight, hidden)))
+        Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }
 
     /// Classifies the tokens of a batch and returns the loss.

@@ -22,10 +22,12 @@ mod inputs;
 mod kernels;
 #[cfg(any(feature = "remote", feature = "_cubecl"))]
 mod later;
+mod linear;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
 mod path;
 mod philox;
+pub(crate) mod precision;
 pub(crate) mod recompute;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
@@ -55,5 +57,8 @@ pub mod functional {
     pub(crate) use super::dropout::with_one_draw;
     pub(crate) use super::embed_layer_norm::functional::lookup;
     pub use super::embed_layer_norm::functional::{Norm, Rows, embed_layer_norm};
+    pub use super::linear::functional::linear;
+    pub(crate) use super::linear::functional::linear_narrow;
     pub use super::path::on_reference_path;
+    pub use super::precision::{Precision, autocast};
 }

@@ -3,6 +3,7 @@
 use super::dropout::{Seed, recorded, replayed};
 use super::inputs::Held;
 use super::path::Path;
+use super::precision::Rounding;
 use super::run::{follow, on_backend, plain};
 use burn::backend::autodiff::{
     Autodiff,
@@ -48,6 +49,7 @@ where
         context: context.clone(),
         compute,
         path: Path::current(),
+        rounding: Rounding::current(),
         seeds: Vec::new(),
     };
     let operand = operands[0].as_ref().expect("x");
@@ -71,6 +73,7 @@ struct Part<M, C> {
     context: C,
     compute: Compute<M, C>,
     path: Path,
+    rounding: Option<Rounding>,
     /// Those that the operators got.
     seeds: Vec<Seed>,
 }
@@ -81,7 +84,8 @@ impl<M: Module, C> Part<M, C> {
         let mut attach = Attach { followed: &self.followed, needs, leaves: Vec::new() };
         let x = attach.leaf(x);
         let module = self.module.clone().map(&mut attach);
-        (self.path.take(|| (self.compute)(&module, x, &self.context)), attach.leaves)
+        let compute = || self.path.take(|| (self.compute)(&module, x, &self.context));
+        (Rounding::take(self.rounding, compute), attach.leaves)
     }
 }
 

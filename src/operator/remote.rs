@@ -9,6 +9,7 @@ use super::embed_layer_norm::EmbedLayerNormOp;
 use super::inputs::Places;
 use super::kernels::{Kernels, Operator, Output};
 use super::later::{Call, array, gradients, output};
+use super::linear::LinearOp;
 use super::wire::{Number, Numbers, OTHER_CLIENT};
 use burn::backend::ir::{BackendIr, CustomOpIr, HandleContainer, TensorIr};
 use burn::backend::tensor::{Device, FloatTensor};
@@ -32,7 +33,7 @@ macro_rules! registry {
         }
     };
 }
-registry!(EmbedLayerNormOp, AddLayerNormOp, AttentionOp, BiasGeluOp, CrossEntropyOp);
+registry!(EmbedLayerNormOp, AddLayerNormOp, AttentionOp, BiasGeluOp, CrossEntropyOp, LinearOp);
 
 impl<O: Operator> Kernels<Remote> for O {
     fn forward(inputs: O::On<Remote>) -> Output<O, Remote> {

@@ -161,10 +161,30 @@ impl<W: Wide> HostStep<W> {
     #[inline(always)]
     pub(crate) fn run<T: Scalar<Wide = W>>(&self, w: &mut [T], m: &mut [W], v: &mut [W], g: &[T]) {
         for (((w, m), v), g) in w.iter_mut().zip(m).zip(v).zip(g) {
-            let g = g.widen() * self.factor;
-            *m = (g - *m) * self.toward_1 + *m;
-            *v = (g * g - *v) * self.toward_2 + *v;
-            *w = T::narrow(w.widen() * self.keep - *m / (v.sqrt() * self.root + self.epsilon) * self.size);
+            *w = self.next(*w, m, v, *g);
         }
+    }
+
+    /// [`run`](Self::run), but the new values take the gradients' place.
+    #[inline(always)]
+    pub(crate) fn run_into_gradients<T: Scalar<Wide = W>>(
+        &self,
+        w: &[T],
+        m: &mut [W],
+        v: &mut [W],
+        g: &mut [T],
+    ) {
+        for (((w, m), v), g) in w.iter().zip(m).zip(v).zip(g) {
+            *g = self.next(*w, m, v, *g);
+        }
+    }
+
+    /// A value after the step.
+    #[inline(always)]
+    fn next<T: Scalar<Wide = W>>(&self, w: T, m: &mut W, v: &mut W, g: T) -> T {
+        let g = g.widen() * self.factor;
+        *m = (g - *m) * self.toward_1 + *m;
+        *v = (g * g - *v) * self.toward_2 + *v;
+        T::narrow(w.widen() * self.keep - *m / (v.sqrt() * self.root + self.epsilon) * self.size)
     }
 }

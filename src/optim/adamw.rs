@@ -125,9 +125,9 @@ pub(super) fn without_decay() -> ParamGroup {
 ///
 /// # Devices
 ///
-/// On Flex a step is one pass over a parameter, its moments and its gradient, in place and on all threads. A parameter
-/// that a clone of the module shares is copied first and the clone keeps the old values. Burn's `Learner` holds such a
-/// clone during a step. Other devices run the same arithmetic as tensor operations.
+/// On Flex a step is one pass over a parameter, its moments and its gradient, on all threads. The new values take the
+/// gradient's memory, so that a parameter that a clone of the module shares, as in Burn's `Learner`, is not copied; the
+/// clone keeps the old values. Other devices run the same arithmetic as tensor operations.
 ///
 /// # Panics
 ///

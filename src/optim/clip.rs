@@ -47,9 +47,7 @@ pub fn clip_by_global_norm<M: Module>(
     gradients: &mut GradientsParams,
     max_norm: f64,
 ) -> Option<Tensor<1>> {
-    let mut squares = SumOfSquares::default();
-    squares.add_all(model, gradients);
-    let (norm, factor) = squares.clip(Factor::default(), max_norm);
+    let (norm, factor) = SumOfSquares::of(model, &mut [gradients]).clip(Factor::default(), max_norm);
     factor.apply_to_all(model, gradients);
     norm
 }
@@ -64,10 +62,10 @@ pub(crate) fn average_and_clip<M: Module>(
     batches: Tensor<1>,
     max_norm: f64,
 ) {
-    let mut squares = SumOfSquares::default();
-    for gradients in sets.iter_mut().filter(|_| max_norm.is_finite()) {
-        squares.add_all(model, gradients);
-    }
+    let squares = match max_norm.is_finite() {
+        true => SumOfSquares::of(model, sets),
+        false => SumOfSquares::default(),
+    };
     let (_, factor) = squares.clip(Factor::share(batches), max_norm);
     sets.iter_mut().for_each(|gradients| factor.apply_to_all(model, gradients));
 }
@@ -87,6 +85,20 @@ struct HostSum {
 }
 
 impl SumOfSquares {
+    /// That of all gradients of a module, which may lie on several devices; a parameter that several fields share counts
+    /// once.
+    pub(crate) fn of<M: Module>(model: &M, sets: &mut [&mut GradientsParams]) -> Self {
+        let mut squares = Self::default();
+        sets.iter_mut().for_each(|gradients| squares.add_all(model, gradients));
+        squares
+    }
+
+    /// Whether no gradient is infinite or NaN; on devices whose memory is not the host's, nor too large to be squared.
+    pub(crate) fn is_finite(self) -> bool {
+        let devices = self.devices.is_none_or(|sum| sum.into_scalar::<f64>().is_finite());
+        devices && self.host.is_none_or(|host| host.sum.is_finite())
+    }
+
     /// Adds those of all parameters of a module; a parameter that several fields share once.
     pub(crate) fn add_all<M: Module>(&mut self, model: &M, gradients: &mut GradientsParams) {
         model.visit(&mut ForEach { gradients, change: self, seen: HashSet::new() });

@@ -4,9 +4,10 @@
 //! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
 //! the number of threads.
 
-use super::adam::{Adam, Moments, Step};
+use super::adam::{Adam, HostStep, Moments, Step};
+use crate::operator::dtype::computed_in;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::with_scalar;
+use crate::operator::flex::{primitive, slice, with_scalar};
 use crate::operator::parallel;
 use burn::prelude::*;
 use pulp::{Arch, Simd, WithSimd};
@@ -143,82 +144,115 @@ pub(crate) fn adam<'a, const D: usize>(
 ) -> Result<(Tensor<D>, Moments<D>), Operands<'a, D>> {
     let Operands { values, moments: Moments { mean, square }, gradient, rows } = operands;
     let dtype = values.dtype();
-    if !is_on_host(&values) {
+    if !is_on_host(&values) || gradient.dtype() != dtype || mean.dtype() != computed_in(dtype) {
         return Err(Operands { values, moments: Moments { mean, square }, gradient, rows });
     }
-    let width = if rows.is_some() { values.dims()[D - 1] } else { PIECE };
-    let [mut w, mut m, mut v, g] = [values, mean, square, gradient].map(HostTensor::take);
-    let pieces = Pieces { width, rows };
-    let done = with_scalar!(
-        Some(dtype),
-        T => run::<T>(adam, step, factor, pieces, [&mut w, &mut m, &mut v], &g),
-        None
-    );
-    let (values, moments) = (w.into_tensor(), Moments { mean: m.into_tensor(), square: v.into_tensor() });
+    let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
+    let (done, values) = match rows {
+        None => {
+            let w = primitive(values.clone()).to_contiguous();
+            let done = with_scalar!(
+                Some(dtype),
+                T => run::<T>(adam.host_step(step, factor), slice(&w), [&mut m, &mut v, &mut g]),
+                None
+            );
+            if done.is_some() {
+                let moments = Moments { mean: m.into_tensor(), square: v.into_tensor() };
+                return Ok((g.into_tensor(), moments));
+            }
+            (done, values)
+        }
+        Some(rows) => {
+            let width = values.dims()[D - 1];
+            let mut w = HostTensor::take(values);
+            let done = with_scalar!(
+                Some(dtype),
+                T => run_rows::<T>(adam.host_step(step, factor), rows, width, [&mut w, &mut m, &mut v], &g),
+                None
+            );
+            (done, w.into_tensor())
+        }
+    };
+    let moments = Moments { mean: m.into_tensor(), square: v.into_tensor() };
     match done {
         Some(()) => Ok((values, moments)),
         None => Err(Operands { values, moments, gradient: g.into_tensor(), rows }),
     }
 }
 
-/// Pieces of some width, all or those with these numbers, which ascend.
-#[derive(Clone, Copy)]
-struct Pieces<'a> {
-    width: usize,
-    rows: Option<&'a [usize]>,
-}
-
-impl<'a> Pieces<'a> {
-    fn of<T>(self, values: &'a mut [T]) -> impl Iterator<Item = &'a mut [T]> {
-        let mut pieces = values.chunks_mut(self.width);
-        let mut rows = self.rows.map(|rows| rows.iter());
-        let mut passed = 0;
-        std::iter::from_fn(move || {
-            let Some(rows) = &mut rows else { return pieces.next() };
-            let row = *rows.next()?;
-            let piece = pieces.nth(row - passed);
-            passed = row + 1;
-            piece
-        })
-    }
-}
-
-fn run<T: Scalar>(
-    adam: &Adam,
-    step: Step,
-    factor: f64,
-    pieces: Pieces,
-    [w, m, v]: [&mut HostTensor; 3],
-    g: &HostTensor,
-) -> Option<()> {
-    let (w, g) = (w.values_mut::<T>()?, g.values::<T>()?);
-    let (m, v) = (m.values_mut()?, v.values_mut()?);
-    let step = adam.host_step(step, factor);
-    let moments = pieces.of(m).zip(pieces.of(v));
-    let all = pieces.of(w).zip(moments).zip(g.chunks(pieces.width));
-    let mut all: Vec<_> = all.map(|((w, (m, v)), g)| Piece { step, w, m, v, g }).collect();
-    parallel::for_each(g.len(), all.chunks_mut(PIECE.div_ceil(pieces.width)), |pieces| {
-        Arch::new().dispatch(Run(pieces));
+/// All values. The new ones are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and
+/// need not be copied for that.
+fn run<T: Scalar>(step: HostStep<T::Wide>, w: &[T], [m, v, g]: [&mut HostTensor; 3]) -> Option<()> {
+    let (m, v, g) = (m.values_mut()?, v.values_mut()?, g.values_mut::<T>()?);
+    let count = g.len();
+    let pieces = w.chunks(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE)).zip(g.chunks_mut(PIECE));
+    parallel::for_each(count, pieces, |(((w, m), v), g)| {
+        Arch::new().dispatch(Piece { step, w, m, v, g });
     });
     Some(())
 }
 
+/// The rows with these numbers, which ascend, in place.
+fn run_rows<T: Scalar>(
+    step: HostStep<T::Wide>,
+    rows: &[usize],
+    width: usize,
+    [w, m, v]: [&mut HostTensor; 3],
+    g: &HostTensor,
+) -> Option<()> {
+    let (w, g) = (w.values_mut::<T>()?, g.values::<T>()?);
+    let moments = picked(m.values_mut()?, rows, width).zip(picked(v.values_mut()?, rows, width));
+    let all = picked(w, rows, width).zip(moments).zip(g.chunks(width));
+    let mut all: Vec<_> = all.map(|((w, (m, v)), g)| Row { step, w, m, v, g }).collect();
+    parallel::for_each(g.len(), all.chunks_mut(PIECE.div_ceil(width)), |rows| {
+        Arch::new().dispatch(Rows(rows));
+    });
+    Some(())
+}
+
+fn picked<'a, T>(values: &'a mut [T], rows: &'a [usize], width: usize) -> impl Iterator<Item = &'a mut [T]> {
+    let mut all = values.chunks_mut(width);
+    let mut passed = 0;
+    rows.iter().map_while(move |&row| {
+        let values = all.nth(row - passed);
+        passed = row + 1;
+        values
+    })
+}
+
 struct Piece<'a, T: Scalar> {
-    step: super::adam::HostStep<T::Wide>,
+    step: HostStep<T::Wide>,
+    w: &'a [T],
+    m: &'a mut [T::Wide],
+    v: &'a mut [T::Wide],
+    g: &'a mut [T],
+}
+
+impl<T: Scalar> WithSimd for Piece<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        self.step.run_into_gradients(self.w, self.m, self.v, self.g);
+    }
+}
+
+struct Row<'a, T: Scalar> {
+    step: HostStep<T::Wide>,
     w: &'a mut [T],
     m: &'a mut [T::Wide],
     v: &'a mut [T::Wide],
     g: &'a [T],
 }
 
-struct Run<'a, 'b, T: Scalar>(&'a mut [Piece<'b, T>]);
+struct Rows<'a, 'b, T: Scalar>(&'a mut [Row<'b, T>]);
 
-impl<T: Scalar> WithSimd for Run<'_, '_, T> {
+impl<T: Scalar> WithSimd for Rows<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        for Piece { step, w, m, v, g } in self.0 {
+        for Row { step, w, m, v, g } in self.0 {
             step.run(w, m, v, g);
         }
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
 //! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`], or [`ClippedAdamW`] in the same pass |
+//! | `torch.amp.GradScaler` | [`LossScale`], for training in f16 |
 //! | `get_linear_schedule_with_warmup` | [`linear_warmup_decay`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
 //!
 //! They work with Burn's `ModuleOptimizer`, parameter groups and records.
@@ -15,6 +16,7 @@ mod clipped;
 #[cfg(feature = "flex")]
 mod host;
 mod layer_decay;
+mod loss_scale;
 mod schedule;
 mod trainable;
 
@@ -28,5 +30,6 @@ pub use clipped::ClippedAdamW;
 #[cfg(feature = "flex")]
 pub(crate) use host::{Operands, adam as adam_on_host};
 pub use layer_decay::{ScaledLr, layer_wise_decay};
+pub use loss_scale::LossScale;
 pub use schedule::linear_warmup_decay;
 pub use trainable::num_trainable_params;

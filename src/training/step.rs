@@ -1,6 +1,8 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
-use crate::optim::{add_up, assert_max_norm, average_and_clip};
+use crate::error::Result;
+use crate::operator::functional::{Precision, autocast};
+use crate::optim::{LossScale, SumOfSquares, add_up, assert_max_norm, average_and_clip};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
@@ -47,6 +49,10 @@ pub struct Training<M: Module> {
     /// The model that is trained.
     pub model: M,
     max_grad_norm: f64,
+    #[module(skip)]
+    precision: Precision,
+    /// Of f16: a [`LossScale`], no weight either.
+    loss_scale: Option<Param<Tensor<1>>>,
     /// No weight: each batch gives it a gradient of 1, so that its gradient is the number of batches added up.
     batches: Param<Tensor<1>>,
 }
@@ -55,7 +61,13 @@ impl<M: Module> Training<M> {
     /// Gradients clipped to a norm of 1, as BERT was trained.
     pub fn new(model: M) -> Self {
         let device = model.devices().into_iter().next().unwrap_or_default();
-        Self { model, max_grad_norm: 1.0, batches: Param::from_tensor(Tensor::zeros([1], &device)) }
+        Self {
+            model,
+            max_grad_norm: 1.0,
+            precision: Precision::F32,
+            loss_scale: None,
+            batches: Param::from_tensor(Tensor::zeros([1], &device)),
+        }
     }
 
     /// Sets the largest norm of all gradients together; `f64::INFINITY` clips nothing.
@@ -66,6 +78,44 @@ impl<M: Module> Training<M> {
     pub fn with_max_grad_norm(self, max_grad_norm: f64) -> Self {
         assert_max_norm(max_grad_norm);
         Self { max_grad_norm, ..self }
+    }
+
+    /// Computes the model's products in another precision, see [`autocast`](crate::functional::autocast), in training and
+    /// in validation.
+    ///
+    /// In f16 a [`LossScale`](crate::optim::LossScale) is part of the checkpoint; a step whose gradients overflow is skipped.
+    ///
+    /// # Panics
+    ///
+    /// Where [`Precision::check`](crate::functional::Precision::check) returns an error for a device of the model, with the
+    /// same message.
+    pub fn with_precision(self, precision: Precision) -> Self {
+        let checked: Result<()> = self.model.devices().iter().try_for_each(|device| precision.check(device));
+        checked.unwrap_or_else(|error| panic!("{error}"));
+        let device = self.batches.lazy_device();
+        let loss_scale = (precision == Precision::F16)
+            .then(|| Param::from_tensor(Tensor::from_data(LossScale::new().state(), (&device, DType::F32))));
+        Self { precision, loss_scale, ..self }
+    }
+
+    /// The scale of gradients in f16.
+    fn loss_scale(&self) -> Option<LossScale> {
+        let state = self.loss_scale.as_ref()?.val().into_data();
+        Some(LossScale::from_state(state.iter::<f64>()))
+    }
+
+    /// Whether a step is to be taken: unless gradients in f16 overflowed.
+    fn accepts(&mut self, sets: &mut [&mut GradientsParams]) -> bool {
+        let Some(mut scale) = self.loss_scale() else { return true };
+        let accepted = scale.take_in(SumOfSquares::of(&self.model, sets));
+        self.loss_scale = self.loss_scale.take().map(|param| {
+            param.map(|old| {
+                let options = (&old.device(), old.dtype());
+                let is_trained = old.is_require_grad();
+                Tensor::from_data(scale.state(), options).set_require_grad(is_trained)
+            })
+        });
+        accepted
     }
 
     /// What one batch adds to the gradient of `batches`.
@@ -79,24 +129,31 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> TrainOutput<M::Output> {
-        let mut output = TrainStep::step(&self.model, batch);
+        let step = || TrainStep::step(&self.model, batch);
+        let mut output = match self.loss_scale() {
+            Some(scale) => scale.autocast(step),
+            None => autocast(self.precision, step),
+        };
         output.grads.register(self.batches.id, self.one());
         output
     }
 
     fn optimize(
-        self,
+        mut self,
         optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
         mut gradients: GradientsParams,
     ) -> Self {
         let batches = gradients.remove::<1>(self.batches.id).unwrap_or_else(|| self.one());
-        average_and_clip(&self.model, &mut [&mut gradients], batches, self.max_grad_norm);
-        optimizer.step(rate, self, gradients)
+        if self.accepts(&mut [&mut gradients]) {
+            average_and_clip(&self.model, &mut [&mut gradients], batches, self.max_grad_norm);
+            return optimizer.step(rate, self, gradients);
+        }
+        self
     }
 
     fn optimize_multi(
-        self,
+        mut self,
         optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
         mut gradients: MultiGradientsParams,
@@ -105,8 +162,11 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
             gradients.remove::<1>(self.batches.id).map_or_else(|| self.one(), |(batches, _)| batches);
         let mut gradients = add_up(&self.model, gradients);
         let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
-        average_and_clip(&self.model, &mut sets, batches, self.max_grad_norm);
-        optimizer.step_multi(rate, self, gradients)
+        if self.accepts(&mut sets) {
+            average_and_clip(&self.model, &mut sets, batches, self.max_grad_norm);
+            return optimizer.step_multi(rate, self, gradients);
+        }
+        self
     }
 }
 
@@ -115,7 +175,7 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> M::Output {
-        InferenceStep::step(&self.model, batch)
+        autocast(self.precision, || InferenceStep::step(&self.model, batch))
     }
 }
 

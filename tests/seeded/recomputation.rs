@@ -70,9 +70,8 @@ fn assert_same_bits(
 ) {
     for device in devices {
         let device = device.autodiff();
-        let kept = run(&device, scheme.clone(), change, |forward| forward());
-        let again =
-            run(&device.clone().gradient_checkpointing(), scheme.clone(), change, |forward| forward());
+        let kept = run(&device, scheme, change, |forward| forward());
+        let again = run(&device.clone().gradient_checkpointing(), scheme, change, |forward| forward());
         assert!(kept.iter().flatten().any(|&value| value != 0.0));
         assert_eq!(kept.len(), again.len());
         for (i, (kept, again)) in kept.iter().zip(&again).enumerate() {

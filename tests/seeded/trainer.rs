@@ -10,6 +10,7 @@ use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::optim::{GradientsAccumulator, GradientsParams, SgdConfig};
 use burn::prelude::*;
+use burn::tensor::DType;
 use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError, FileCheckpointer};
 use burn::train::metric::{
     AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
@@ -21,6 +22,7 @@ use burn::train::{
     TrainStep, TrainingStrategy,
 };
 use burn_bert::BertEmbeddingsConfig;
+use burn_bert::functional::Precision;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::training::{
@@ -73,6 +75,18 @@ fn train_by(
         SupervisedTraining<Training<BertForMaskedLm>>,
     ) -> SupervisedTraining<Training<BertForMaskedLm>>,
 ) -> LearningResult<Training<BertForMaskedLm>> {
+    train_in(Precision::F32, dir, from, to, two)
+}
+
+fn train_in(
+    precision: Precision,
+    dir: &Path,
+    from: usize,
+    to: usize,
+    two: impl FnOnce(
+        SupervisedTraining<Training<BertForMaskedLm>>,
+    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
+) -> LearningResult<Training<BertForMaskedLm>> {
     let device = Device::default();
     let corpus = corpus(dir, 14);
     let valid = ValidationLoader::new(corpus.held_out(8), collator(dir), 4, 1, &device).unwrap();
@@ -86,7 +100,7 @@ fn train_by(
         .num_epochs(to);
     let training = two(training);
     let training = if from > 0 { training.checkpoint(from) } else { training };
-    let model = Training::new(model(&device.autodiff()));
+    let model = Training::new(model(&device.autodiff())).with_precision(precision);
     training.launch(Learner::new(model, optimizer, linear_warmup_decay(1e-2, 3, 30).unwrap()))
 }
 
@@ -290,6 +304,75 @@ fn two_devices_share_a_training() {
         println!("{optim:?}: held-out loss {before:.3} before, {after:.3} after 30 steps");
         assert!(after < before - 0.5, "{before} → {after}");
     }
+}
+
+#[test]
+fn a_run_in_16_bits_learns_goes_on_as_if_it_was_not_stopped_and_keeps_f32() {
+    let _turn = turn();
+    let exact = train(folder().path(), 0, 3);
+    for precision in [Precision::Bf16, Precision::F16] {
+        let [whole, stopped] = [folder(), folder()];
+        let train = |dir: &Path, from, to| {
+            train_in(precision, dir, from, to, |training| training.grads_accumulation(2))
+        };
+        let result = train(whole.path(), 0, 3);
+        assert!(result.error.is_none(), "{:?}", result.error);
+        let losses = [&result, &exact].map(|result| held_out_loss(&result.model.model, whole.path()));
+        println!("{precision}: held-out loss {:.4}, in f32 {:.4}", losses[0], losses[1]);
+        assert!((losses[0] - losses[1]).abs() < 0.05, "{losses:?}");
+        assert!(all_values(&result.model.model) != all_values(&exact.model.model), "it was rounded");
+        assert_eq!(result.model.model.bert.encoder.layers[0].output.weight.val().dtype(), DType::F32);
+
+        // The scale of f16 and its count are among the values.
+        train(stopped.path(), 0, 1);
+        let resumed = train(stopped.path(), 1, 3);
+        assert!(all_values(&resumed.model) == all_values(&result.model), "{precision}: bit for bit");
+        let scale = [65536.0, 30.0];
+        assert_eq!(
+            all_values(&result.model).windows(2).any(|pair| pair == scale),
+            precision == Precision::F16
+        );
+
+        let result = train_in(precision, folder().path(), 0, 3, |training| {
+            on_two_devices(training, MultiDeviceOptim::OptimMainDevice)
+        });
+        assert!(result.error.is_none(), "{:?}", result.error);
+        let loss = held_out_loss(&result.model.model, whole.path());
+        assert!((loss - losses[1]).abs() < 0.2, "{precision} on two devices: {loss}");
+    }
+}
+
+/// The scale that a training holds.
+fn scale_of(training: &Training<BertForMaskedLm>) -> Vec<f64> {
+    let (all, model) = (all_values(training), all_values(&training.model));
+    all[model.len()..].to_vec()
+}
+
+#[test]
+fn gradients_that_overflow_skip_the_step_and_halve_the_scale() {
+    let _turn = turn();
+    let device = Device::default().autodiff();
+    let start = undropped().with_precision(Precision::F16);
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
+    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
+    let mut optimizer = SgdConfig::new().init();
+    let step = |training: &Training<BertForMaskedLm>| TrainStep::step(training, batch.clone()).grads;
+    let once = start.clone().optimize(&mut optimizer, 0.1.into(), step(&start));
+    assert!(all_values(&once.model) != all_values(&start.model));
+    assert_eq!(scale_of(&once), [65536.0, 1.0, 0.0]);
+
+    let mut gradients = step(&once);
+    let weight = &once.model.bert.encoder.layers[0].output.weight;
+    let gradient = gradients.remove::<2>(weight.id).unwrap();
+    gradients.register(weight.id, gradient.mul_scalar(f32::INFINITY));
+    let skipped = once.clone().optimize(&mut optimizer, 0.1.into(), gradients);
+    assert!(all_values(&skipped.model) == all_values(&once.model));
+    assert_eq!(scale_of(&skipped), [32768.0, 0.0, 0.0]);
+
+    let twice = skipped.clone().optimize(&mut optimizer, 0.1.into(), step(&skipped));
+    assert!(all_values(&twice.model) != all_values(&once.model));
+    assert_eq!(scale_of(&twice), [32768.0, 1.0, 0.0]);
 }
 
 /// Three steps of SGD, of two batches each.

@@ -15,7 +15,7 @@ use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{BertEmbeddings, cast_module};
 use std::path::{Path, PathBuf};
 
-fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm")
 }
 
@@ -24,9 +24,9 @@ fn file(name: &str) -> File {
 }
 
 /// How a family names what is in the fixtures.
-struct Family {
+pub struct Family {
     model: &'static str,
-    cases: &'static str,
+    pub cases: &'static str,
     prefix: &'static str,
     transform: &'static str,
     transform_norm: &'static str,
@@ -35,7 +35,7 @@ struct Family {
     tensors: usize,
 }
 
-const BERT: Family = Family {
+pub const BERT: Family = Family {
     model: "tiny_bert",
     cases: "cases",
     prefix: "bert",
@@ -53,7 +53,7 @@ const fn relative(scheme: &'static str) -> Family {
 const RELATIVE_KEY: Family = relative("../relative_positions/relative_key");
 const RELATIVE_KEY_QUERY: Family = relative("../relative_positions/relative_key_query");
 
-const ROBERTA: Family = Family {
+pub const ROBERTA: Family = Family {
     model: "tiny_roberta",
     cases: "roberta_cases",
     prefix: "roberta",
@@ -65,7 +65,7 @@ const ROBERTA: Family = Family {
 
 impl Family {
     /// Every parameter by its Hugging Face name.
-    fn slots<'a>(&self, model: &'a mut BertForMaskedLm) -> Vec<(String, Slot<'a>)> {
+    pub fn slots<'a>(&self, model: &'a mut BertForMaskedLm) -> Vec<(String, Slot<'a>)> {
         let BertForMaskedLm { bert, head } = model;
         let mut slots = whole_model::bert(bert, self.prefix);
         slots.extend(linear(self.transform.into(), &mut head.transform));
@@ -75,7 +75,7 @@ impl Family {
     }
 
     /// The model as it is read from the fixture, found to hold all tensors of it.
-    fn load(&self, dtype: FloatDType, device: &Device) -> BertForMaskedLm {
+    pub fn load(&self, dtype: FloatDType, device: &Device) -> BertForMaskedLm {
         let config = BertForMaskedLmConfig::from_pretrained(folder().join(self.model)).unwrap();
         let (model, report) =
             BertForMaskedLm::from_pretrained_with(&undropped(config), folder().join(self.model), device)
@@ -140,7 +140,7 @@ impl Family {
     }
 }
 
-fn undropped(mut config: BertForMaskedLmConfig) -> BertForMaskedLmConfig {
+pub fn undropped(mut config: BertForMaskedLmConfig) -> BertForMaskedLmConfig {
     config.bert.embeddings.hidden_dropout_prob = 0.0;
     config.bert.attention_probs_dropout_prob = 0.0;
     config

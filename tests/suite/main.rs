@@ -18,6 +18,8 @@ mod adamw;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 mod answers;
 #[cfg(feature = "checkpoint")]
+mod autocast;
+#[cfg(feature = "checkpoint")]
 mod checkpoint;
 #[cfg(feature = "checkpoint")]
 mod checkpoint_config;
@@ -58,6 +60,8 @@ mod labelled;
 mod layer_decay;
 mod layout;
 mod lines;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+mod loss_curves;
 mod masked_lm;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod metrics;

@@ -9,7 +9,8 @@ use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::functional::{
-    Norm, Rows, Sequences, add_layer_norm, attention, embed_layer_norm, on_reference_path,
+    Norm, Precision, Rows, Sequences, add_layer_norm, attention, autocast, embed_layer_norm,
+    on_reference_path,
 };
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::model::{
@@ -122,6 +123,14 @@ fn a_worker_computes_what_its_device_computes_elsewhere_with_dropout_too() {
         assert!(here != reference, "the kernels' last bits are their own");
         assert!(step(model, &remote, masked_lm_loss) == here);
         assert!(on_reference_path(|| step(model, &remote, masked_lm_loss)) == reference);
+        for precision in [Precision::Bf16, Precision::F16] {
+            let loss = |model: &BertForMaskedLm, device: &Device| {
+                autocast(precision, || masked_lm_loss(model, device))
+            };
+            let rounded = step(model, &Device::flex(), loss);
+            assert!(rounded != here, "{precision} rounds");
+            assert!(step(model, &remote, loss) == rounded, "{precision}");
+        }
     }
 }
 

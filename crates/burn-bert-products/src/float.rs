@@ -4,6 +4,7 @@ use crate::Output;
 use crate::matrix::{Matrix, Values};
 use gemm::Parallelism;
 use half::bf16;
+use rayon::prelude::*;
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
@@ -58,12 +59,11 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, rounded: boo
 unsafe fn multiply_f32(a: Matrix, b: Matrix, c: *mut f32, add: bool, rounded: bool) {
     let [m, k] = a.shape();
     let [_, n] = b.shape();
-    let ([a_row, a_column], [b_row, b_column]) = (strides(&a), strides(&b));
-    let (a, b) = (values(&a, rounded), values(&b, rounded));
+    let (a, [a_row, a_column]) = values(&a, rounded);
+    let (b, [b_row, b_column]) = values(&b, rounded);
     let serial = m.saturating_mul(n).saturating_mul(k) < PARALLEL_FROM;
     let threads = if serial { Parallelism::None } else { Parallelism::Rayon(0) };
-    // SAFETY: a `Matrix` has all of its entries among its values, of which `values` keeps the places, and C is the caller's
-    // promise. `gemm` reads C only if told to, and fills it with zeros if K is 0.
+    // SAFETY: all entries of A and B are among their values, and C is the caller's promise. `gemm` reads C only if told to, and fills it with zeros if K is 0.
     unsafe {
         let (a, b) = (a.as_ptr(), b.as_ptr());
         gemm::gemm(
@@ -73,16 +73,53 @@ unsafe fn multiply_f32(a: Matrix, b: Matrix, c: *mut f32, add: bool, rounded: bo
     }
 }
 
-/// A slice of f32 or bf16 has no more than `isize::MAX` bytes, so that strides fit.
-fn strides(matrix: &Matrix) -> [isize; 2] {
-    matrix.strides().map(|stride| stride as isize)
+/// The values in f32, and the strides of rows and columns: those of the matrix, or of a copy of its entries alone.
+fn values<'a>(matrix: &Matrix<'a>, rounded: bool) -> (Cow<'a, [f32]>, [isize; 2]) {
+    // A slice of f32 has no more than `isize::MAX` bytes, so that strides fit.
+    let [row, column] = matrix.strides().map(|stride| stride as isize);
+    if row < column {
+        let (values, [column, row]) = values(&matrix.transpose(), rounded);
+        return (values, [row, column]);
+    }
+    let copy = match matrix.values() {
+        Values::F32(values) if !rounded => return (values.into(), [row, column]),
+        Values::F32(values) => copied(matrix, values, round),
+        Values::Bf16(values) => copied(matrix, values, |value| value.to_f32()),
+    };
+    (copy.into(), [matrix.shape()[1] as isize, 1])
 }
 
-/// All values in f32.
-fn values<'a>(matrix: &Matrix<'a>, rounded: bool) -> Cow<'a, [f32]> {
-    match matrix.values() {
-        Values::F32(values) if !rounded => values.into(),
-        Values::F32(values) => values.iter().map(|&value| bf16::from_f32(value).to_f32()).collect(),
-        Values::Bf16(values) => values.iter().map(|value| value.to_f32()).collect(),
+/// All entries, row by row.
+fn copied<T: Copy + Sync>(matrix: &Matrix, values: &[T], to_f32: impl Fn(T) -> f32 + Sync) -> Vec<f32> {
+    /// Values of a task, about.
+    const TASK: usize = 32 * 1024;
+    let ([rows, columns], [row, column]) = (matrix.shape(), matrix.strides());
+    let mut copy = vec![0.0; rows * columns];
+    let rows_per_task = (TASK / columns.max(1)).max(1);
+    let task = |(task, copy): (usize, &mut [f32])| {
+        for (i, copy) in copy.chunks_exact_mut(columns).enumerate() {
+            let values = &values[(task * rows_per_task + i) * row..];
+            if column == 1 {
+                copy.iter_mut().zip(values).for_each(|(copy, &value)| *copy = to_f32(value));
+            } else {
+                copy.iter_mut().enumerate().for_each(|(j, copy)| *copy = to_f32(values[j * column]));
+            }
+        }
+    };
+    let size = (rows_per_task * columns).max(1);
+    if copy.len() <= 2 * TASK {
+        copy.chunks_mut(size).enumerate().for_each(task);
+    } else {
+        copy.par_chunks_mut(size).enumerate().for_each(task);
     }
+    copy
+}
+
+/// Rounded to bf16, to nearest, ties to even: as the crate `half` does it, for vectors.
+fn round(value: f32) -> f32 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    // A NaN stays one, also if its upper half alone would be infinity.
+    let bits = if value.is_nan() { bits | 1 << 22 } else { rounded };
+    f32::from_bits(bits & 0xffff_0000)
 }

@@ -16,8 +16,11 @@
 //! | kernel | operands | needs |
 //! |---|---|---|
 //! | AMX | bf16 | Linux, AMX-BF16 and AVX512-BF16 (Intel Sapphire Rapids and later) |
-//! | AVX512-BF16 | bf16 | AVX512-BF16 (also Intel Cooper Lake, AMD Zen 4) |
+//! | AVX512-BF16 | bf16 | AVX512-BF16 on a CPU of AMD (Zen 4 and later) |
 //! | f32 on rounded operands | rounded to bf16, widened | nothing |
+//!
+//! Without AMX, CPUs of Intel with AVX512-BF16 take f32 on rounded operands, which is faster there. f32 products are those of
+//! the crate `gemm`.
 //!
 //! Operands may be f32 or bf16, each for itself. Operands in f32 are rounded while they are packed, so that a product
 //! needs no copy in 16 bits. Sums and results are f32.

@@ -85,7 +85,8 @@ impl Sequences {
 ///
 /// # Numerics
 ///
-/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once.
+/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once. Flex rounds the
+/// weights and their gradients to bf16 where they are multiplied with bf16; sums are f32.
 ///
 /// # Panics
 ///

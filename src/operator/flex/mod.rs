@@ -3,13 +3,15 @@
 pub(crate) mod functions;
 pub(crate) mod layer_norm;
 pub(crate) mod mask;
+pub(crate) mod products;
 pub(crate) mod scalar;
 pub(crate) mod sums;
 
 use crate::operator::path::Path;
-use burn::backend::Flex;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex};
+use burn::prelude::Tensor;
 use burn::tensor::{DType, Shape, TensorData};
 use scalar::Scalar;
 
@@ -76,4 +78,14 @@ pub(crate) fn rows_per_task(columns: usize) -> usize {
 /// A tensor of `values`.
 pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Flex> {
     Flex::float_from_data(TensorData::new(values, shape), &Default::default())
+}
+
+/// The tensor as Flex has it, outside autodiff.
+///
+/// # Panics
+///
+/// If the tensor is on another device.
+pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Flex> {
+    let tensor: Result<BackendTensor<Flex>, _> = DispatchTensor::try_into_backend(tensor.into_dispatch());
+    tensor.unwrap_or_else(|error| panic!("a tensor that is not on Flex: {error}")).float()
 }

@@ -5,3 +5,4 @@ mod add_layer_norm;
 mod attention;
 mod bias_gelu;
 mod leaves;
+mod linear;

@@ -11,6 +11,13 @@ pub(crate) fn is_available() -> bool {
         && is_x86_feature_detected!("avx512bf16")
 }
 
+/// Whether `vdpbf16ps` multiplies more values in a second than f32's instructions do: on CPUs of AMD, which start one in each
+/// cycle. Intel's Sapphire Rapids starts one in two, and two of f32's in each (measured: 102 and 201 GFLOP/s on a core).
+pub(crate) fn is_fast() -> bool {
+    let vendor = __cpuid(0);
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
+}
+
 /// Rows of C that are in registers, in two vectors each.
 const ROWS: usize = 8;
 
@@ -81,7 +88,9 @@ pub(super) unsafe fn narrow(sums: &[f32], bias: Option<&[f32]>, to: *mut bf16) {
     };
     let values = _mm512_cvtne2ps_pbh(half(low, high), half(0, low));
     // SAFETY: both types are 64 bytes without invalid values, and the mask has as many bits as there are places.
-    unsafe { _mm512_mask_storeu_epi16(to.cast(), bits(count), std::mem::transmute(values)) };
+    unsafe {
+        _mm512_mask_storeu_epi16(to.cast(), bits(count), std::mem::transmute::<__m512bh, __m512i>(values))
+    };
 }
 
 /// The lowest `count` ≤ 32 bits.

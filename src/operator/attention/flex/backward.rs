@@ -3,6 +3,7 @@
 use super::rows::{Scores, SoftMaxBackward};
 use super::{Head, heads, parts};
 use crate::operator::attention::Attention;
+use crate::operator::flex::products::multiply;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{slice, tensor};
@@ -10,7 +11,6 @@ use crate::operator::parallel;
 use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use pulp::Arch;
 
@@ -94,8 +94,8 @@ impl<T: Scalar> Batch<'_, T> {
         for block in head.blocks() {
             let query = head.view_of::<T>(&input.query, block.clone());
             let grad = head.view_of::<T>(self.grad, block.clone());
-            let mut weights = Flex::float_matmul(query.clone(), key.clone().transpose(0, 1));
-            let mut scores_grad = needs_scores.then(|| Flex::float_matmul(grad.clone(), value.clone()));
+            let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
+            let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.clone()));
             let first = head.index * self.longest + block.start;
             Arch::new().dispatch(SoftMaxBackward {
                 scores: Scores {
@@ -113,14 +113,14 @@ impl<T: Scalar> Batch<'_, T> {
                 bias_grad: outputs.bias.as_mut().map(|bias| &mut bias[block.start * self.longest..]),
             });
             if !outputs.value.is_empty() {
-                value_sum.add(Flex::float_matmul(weights.transpose(0, 1), grad));
+                value_sum.add(multiply(weights.transpose(0, 1), grad));
             }
             let Some(scores_grad) = scores_grad else { continue };
             if !outputs.key.is_empty() {
-                key_sum.add(Flex::float_matmul(scores_grad.transpose(0, 1), query));
+                key_sum.add(multiply(scores_grad.transpose(0, 1), query));
             }
             if !outputs.query.is_empty() {
-                let grad = Flex::float_matmul(scores_grad, key.clone());
+                let grad = multiply(scores_grad, key.clone());
                 store(&mut outputs.query[block], grad.storage());
             }
         }

@@ -3,13 +3,13 @@
 use super::rows::{Scores, SoftMax};
 use super::{Head, heads, parts};
 use crate::operator::attention::Attention;
+use crate::operator::flex::products::multiply;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::{slice, tensor};
 use crate::operator::parallel;
 use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use pulp::Arch;
 
@@ -52,7 +52,7 @@ impl<T: Scalar> Batch<'_, T> {
         let value = head.view::<T>(&self.input.value);
         for block in head.blocks() {
             let query = head.view_of::<T>(&self.input.query, block.clone());
-            let mut products = Flex::float_matmul(query, key.clone());
+            let mut products = multiply(query, key.clone());
             let first = head.index * self.longest + block.start;
             Arch::new().dispatch(SoftMax {
                 scores: Scores {
@@ -67,7 +67,7 @@ impl<T: Scalar> Batch<'_, T> {
                 max: &mut max[block.clone()],
                 inverse_sum: &mut inverse_sum[block.clone()],
             });
-            let context = Flex::float_matmul(products, value.clone());
+            let context = multiply(products, value.clone());
             let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
             for ((context, output), &inverse_sum) in
                 rows.zip(&mut output[block.clone()]).zip(&inverse_sum[block])

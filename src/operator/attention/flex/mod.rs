@@ -1,7 +1,7 @@
 //! Flex, Burn's CPU backend: sequences and heads in parallel, a block of rows of the scores at a time.
 //!
-//! A block is computed, soft-maxed and multiplied while it is in the cache, by Flex's own products on views of the
-//! inputs. Results do not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and
+//! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs: Flex's
+//! own, or in bf16 those of AMX or AVX512-BF16. Results do not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and
 //! the blocks of a head are added up in their order.
 
 mod backward;
@@ -16,7 +16,7 @@ use crate::operator::kernels::{Kernels, Operator, Output};
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{DType, Element, Shape};
+use burn::tensor::{DType, Shape};
 use std::ops::Range;
 
 impl Kernels<Flex> for AttentionOp {
@@ -98,7 +98,7 @@ impl Head {
         (0..length).step_by(step).map(move |first| first..length.min(first + step))
     }
 
-    /// The head's part of rows [N, H], wide: a view where they are wide already.
+    /// The head's part of rows [N, H] for a product: a view, but of f16 a copy that is wide.
     fn view<T: Scalar>(&self, rows: &FloatTensor<Flex>) -> FloatTensor<Flex> {
         self.view_of::<T>(rows, 0..self.length())
     }
@@ -107,7 +107,7 @@ impl Head {
     fn view_of<T: Scalar>(&self, rows: &FloatTensor<Flex>, block: Range<usize>) -> FloatTensor<Flex> {
         let view = rows.narrow(0, self.rows.start + block.start, block.len());
         let view = view.narrow(1, self.columns.start, self.columns.len());
-        if T::dtype() == T::Wide::dtype() {
+        if T::dtype() != DType::F16 {
             return view;
         }
         tensor(widened::<T>(&view), view.shape())

@@ -1,0 +1,212 @@
+//! Flex, Burn's CPU backend: products in bf16 on the instructions that the CPU has for them; in f16, operands are rounded and
+//! multiplied in f32.
+
+use super::reference::{Arithmetic, backward, forward};
+use super::{Linear, LinearOp};
+use crate::operator::dtype::narrow;
+use crate::operator::flex::scalar::Scalar;
+use crate::operator::flex::sums::accumulate;
+use crate::operator::flex::{rows_per_task, slice, tensor, widened};
+use crate::operator::kernels::{Kernels, Operator, Output};
+use crate::operator::parallel;
+use crate::operator::path::Path;
+use burn::backend::Flex;
+use burn::backend::TensorMetadata;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{DType, Shape, bf16, f16};
+use burn_bert_products::{Kernel, Matrix, product, product_bf16};
+use pulp::{Arch, Simd, WithSimd};
+
+impl Kernels<Flex> for LinearOp {
+    fn forward(input: Linear<Flex>) -> Output<Self, Flex> {
+        match input.path {
+            Path::Fused => (forward::<Host, Flex>(input), []),
+            Path::Reference => Self::reference(input),
+        }
+    }
+
+    fn backward(
+        input: Linear<Flex>,
+        []: [FloatTensor<Flex>; 0],
+        grad: FloatTensor<Flex>,
+        needs: [bool; 3],
+    ) -> Vec<Option<FloatTensor<Flex>>> {
+        match input.path {
+            Path::Fused => backward::<Host, Flex>(input, grad, needs),
+            Path::Reference => Self::reference_backward(input, [], grad, needs),
+        }
+    }
+}
+
+/// Runs `$body` with the type alias `$scalar` for a dtype whose arithmetic is f32.
+macro_rules! with_f32 {
+    ($dtype:expr, $scalar:ident => $body:expr) => {
+        match $dtype {
+            DType::F32 => {
+                type $scalar = f32;
+                $body
+            }
+            DType::F16 => {
+                type $scalar = f16;
+                $body
+            }
+            DType::BF16 => {
+                type $scalar = bf16;
+                $body
+            }
+            other => panic!("linear: a tensor in {other:?}"),
+        }
+    };
+}
+
+struct Host;
+
+impl Arithmetic<Flex> for Host {
+    fn product(a: FloatTensor<Flex>, b: FloatTensor<Flex>, dtype: DType) -> FloatTensor<Flex> {
+        if dtype == DType::F16 {
+            return Flex::float_matmul(rounded(&a), rounded(&b));
+        }
+        let shape = Shape::new([a.shape()[0], b.shape()[1]]);
+        let (a, b) = (Operand::new(a), Operand::new(b));
+        tensor(product(a.matrix(), b.matrix(), Kernel::bf16()), shape)
+    }
+
+    fn affine(
+        a: FloatTensor<Flex>,
+        b: FloatTensor<Flex>,
+        bias: Option<FloatTensor<Flex>>,
+        dtype: DType,
+        output: DType,
+    ) -> FloatTensor<Flex> {
+        let bias = bias.map(|bias| with_f32!(bias.dtype(), T => widened::<T>(&bias)));
+        let shape = Shape::new([a.shape()[0], b.shape()[1]]);
+        if [dtype, output] == [DType::BF16; 2] {
+            let (a, b) = (Operand::new(a), Operand::new(b));
+            return tensor(product_bf16(a.matrix(), b.matrix(), bias.as_deref(), Kernel::bf16()), shape);
+        }
+        let sum = Self::product(a, b, dtype);
+        if bias.is_none() && output == DType::F32 {
+            return sum;
+        }
+        let columns = shape[1];
+        let bias = bias.unwrap_or_else(|| vec![0.0; columns]);
+        let values = slice::<f32>(&sum);
+        with_f32!(output, T => {
+            let mut y = vec![T::default(); values.len()];
+            let size = rows_per_task(columns) * columns;
+            let tasks = values.chunks(size).zip(y.chunks_mut(size));
+            parallel::for_each(values.len(), tasks, |(x, y)| {
+                Arch::new().dispatch(Finish { x, bias: &bias, y });
+            });
+            tensor(y, shape)
+        })
+    }
+
+    fn total(x: FloatTensor<Flex>, of: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+        let columns = x.shape()[1];
+        let x = x.to_contiguous();
+        with_f32!(x.dtype(), T => {
+            let values = slice::<T>(&x);
+            let size = rows_per_task(columns) * columns;
+            let mut partials = vec![vec![0.0; columns]; values.len().div_ceil(size)];
+            parallel::for_each(values.len(), values.chunks(size).zip(&mut partials), |(rows, total)| {
+                Arch::new().dispatch(Total { rows, total });
+            });
+            let mut total = vec![0.0; columns];
+            partials.iter().for_each(|partial| accumulate(&mut total, partial));
+            narrow::<Flex>(tensor(total, of.shape()), of.dtype())
+        })
+    }
+}
+
+/// A matrix whose values, or those of its transpose, lie side by side.
+struct Operand {
+    values: FloatTensor<Flex>,
+    is_transposed: bool,
+}
+
+impl Operand {
+    fn new(matrix: FloatTensor<Flex>) -> Self {
+        let transposed = matrix.transpose(0, 1);
+        if !matrix.is_contiguous() && transposed.is_contiguous() {
+            return Self { values: transposed, is_transposed: true };
+        }
+        Self { values: matrix.to_contiguous(), is_transposed: false }
+    }
+
+    /// As products in bf16 read it.
+    fn matrix(&self) -> Matrix<'_> {
+        let shape = self.values.shape().dims();
+        let matrix = match self.values.dtype() {
+            DType::BF16 => Matrix::rows(slice::<bf16>(&self.values), shape),
+            _ => Matrix::rows(slice::<f32>(&self.values), shape),
+        };
+        if self.is_transposed { matrix.transpose() } else { matrix }
+    }
+}
+
+/// A matrix in f32 with the values that it has in f16.
+fn rounded(matrix: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+    /// Values of a task.
+    const PIECE: usize = 16 * 1024;
+    let operand = Operand::new(matrix.clone());
+    let y = with_f32!(operand.values.dtype(), T => {
+        let values = slice::<T>(&operand.values);
+        let mut y = vec![0.0; values.len()];
+        let tasks = values.chunks(PIECE).zip(y.chunks_mut(PIECE));
+        parallel::for_each(values.len(), tasks, |(x, y)| Arch::new().dispatch(Round { x, y }));
+        tensor(y, operand.values.shape())
+    });
+    if operand.is_transposed { y.transpose(0, 1) } else { y }
+}
+
+struct Round<'a, T> {
+    x: &'a [T],
+    y: &'a mut [f32],
+}
+
+impl<T: Scalar<Wide = f32>> WithSimd for Round<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        self.x.iter().zip(self.y).for_each(|(x, y)| *y = f16::narrow(x.widen()).widen());
+    }
+}
+
+/// Consecutive rows.
+struct Finish<'a, T> {
+    x: &'a [f32],
+    bias: &'a [f32],
+    y: &'a mut [T],
+}
+
+impl<T: Scalar<Wide = f32>> WithSimd for Finish<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let columns = self.bias.len();
+        for (x, y) in self.x.chunks_exact(columns).zip(self.y.chunks_exact_mut(columns)) {
+            x.iter().zip(self.bias).zip(y).for_each(|((x, bias), y)| *y = T::narrow(x + bias));
+        }
+    }
+}
+
+/// Consecutive rows.
+struct Total<'a, T> {
+    rows: &'a [T],
+    total: &'a mut [f32],
+}
+
+impl<T: Scalar<Wide = f32>> WithSimd for Total<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        for row in self.rows.chunks_exact(self.total.len()) {
+            self.total.iter_mut().zip(row).for_each(|(total, x)| *total += x.widen());
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The losses of a training in 16 bits beside those in f32, here and in PyTorch.
+
+#[path = "../../examples/toy_mlm/language.rs"]
+#[allow(dead_code)] // the example has pictures
+mod language;
+
+use crate::hugging_face_masked_lm::undropped;
+use crate::transformers::{Python, real_checkpoint};
+use burn::data::dataloader::DataLoader;
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn_bert::BertEmbeddingsConfig;
+use burn_bert::functional::{Precision, autocast};
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch, PretrainedModel,
+};
+use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{Corpus, MaskedLmCollatorConfig, TrainingLoader};
+use std::path::Path;
+use std::process::Stdio;
+
+/// Losses before each step, in f32 and in bf16.
+fn curves(model: &BertForMaskedLm, batches: &[MaskedLmBatch], rate: f64) -> [Vec<f64>; 2] {
+    [Precision::F32, Precision::Bf16].map(|precision| {
+        let mut model = model.clone();
+        let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
+        let step = |batch| {
+            let loss = autocast(precision, || model.forward(batch)).loss;
+            let found = loss.clone().into_scalar::<f64>();
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            (model, _) = optimizer.step(rate, model.clone(), gradients);
+            found
+        };
+        batches.iter().map(step).collect()
+    })
+}
+
+/// A batch as PyTorch reads it.
+fn json(batch: &MaskedLmBatch, positions: Option<Vec<Vec<u32>>>) -> serde_json::Value {
+    let [rows, seq] = batch.input.dims();
+    let ids: Vec<u32> = batch.input.input_ids().unwrap().into_data().iter().collect();
+    let mut labels = vec![vec![-100; seq]; rows];
+    let masked: Vec<i64> = batch.labels().unwrap().into_data().iter().collect();
+    batch.positions().iter().zip(masked).for_each(|(&[row, column], label)| labels[row][column] = label);
+    let mask: Vec<Vec<u8>> = match &batch.padding {
+        Some(padding) => padding.rows().map(|row| row.iter().map(|pad| u8::from(!pad)).collect()).collect(),
+        None => vec![vec![1; seq]; rows],
+    };
+    let mut batch = serde_json::json!({
+        "input_ids": ids.chunks(seq).collect::<Vec<_>>(),
+        "attention_mask": mask,
+        "labels": labels,
+    });
+    if let Some(positions) = positions {
+        batch["position_ids"] = positions.into();
+    }
+    batch
+}
+
+/// Trains here and in PyTorch from the same weights on the same batches, and prints means of every 50 losses.
+fn assert_curves(
+    name: &str,
+    model: &BertForMaskedLm,
+    batches: &[MaskedLmBatch],
+    batches_json: &[serde_json::Value],
+    rate: f64,
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let (checkpoint, file) = (dir.path().join("model"), dir.path().join("batches.json"));
+    model.save_pretrained(&checkpoint).unwrap();
+    std::fs::write(&file, serde_json::to_string(batches_json).unwrap()).unwrap();
+    let rate_text = rate.to_string();
+    let arguments = [checkpoint.as_path(), &file, Path::new(&rate_text)];
+    let printed = Python::named().run("train_masked_lm.py", &arguments, Stdio::null());
+    let theirs: [Vec<f64>; 2] = serde_json::from_slice(&printed).unwrap();
+    let ours = curves(model, batches, rate);
+
+    let apart =
+        |[a, b]: &[Vec<f64>; 2]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum::<f64>() / a.len() as f64;
+    println!("| {name}, steps | f32 | bf16 | PyTorch f32 | PyTorch bf16 autocast |\n|---|---|---|---|---|");
+    for first in (0..batches.len()).step_by(50) {
+        let mean = |losses: &Vec<f64>| losses[first..][..50].iter().sum::<f64>() / 50.0;
+        let row: Vec<_> = ours.iter().chain(&theirs).map(|losses| format!("{:.4}", mean(losses))).collect();
+        println!("| {} to {} | {} |", first + 1, first + 50, row.join(" | "));
+    }
+    println!("bf16 is {:.1e} a step from f32, PyTorch's {:.1e}", apart(&ours), apart(&theirs));
+    assert!((ours[0][0] - theirs[0][0]).abs() < 1e-4 * theirs[0][0]);
+    assert!(apart(&ours) <= 1.5 * apart(&theirs), "bf16 is further from f32 than PyTorch's");
+}
+
+#[test]
+#[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
+fn losses_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
+    const STEPS: usize = 300;
+    let device = Device::default().autodiff();
+    device.seed(7);
+    let language = language::Language::new(7);
+    let vocabulary = (language::SPECIAL_TOKENS.end + language::LETTERS) as usize;
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(vocabulary)
+        .with_hidden_size(32)
+        .with_max_position_embeddings(64)
+        .with_hidden_dropout_prob(0.0);
+    let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(2).with_num_attention_heads(2);
+    let bert = bert.with_intermediate_size(64).with_attention_probs_dropout_prob(0.0);
+    let model = BertForMaskedLmConfig::new(bert).init(&device);
+    let special = language::SPECIAL_TOKENS.collect();
+    let collator = MaskedLmCollatorConfig::new(vocabulary, language::MASK, 0, special).init();
+    let (mut batches, mut batches_json) = (Vec::new(), Vec::new());
+    for step in 0..STEPS as u64 {
+        let sentences = language.sentences(step + 1, 32);
+        let batch = collator.collate(&sentences, step, &device).unwrap();
+        let [_, seq] = batch.input.dims();
+        let padded = |ids: Option<&[u32]>| {
+            let mut ids = ids.unwrap().to_vec();
+            ids.resize(seq, 0);
+            ids
+        };
+        let positions = sentences.iter().map(|sentence| padded(sentence.position_ids())).collect();
+        batches_json.push(json(&batch, Some(positions)));
+        batches.push(batch);
+    }
+    assert_curves("toy", &model, &batches, &batches_json, 2e-3);
+
+    // The guides of this crate, by MiniLM.
+    let checkpoint = real_checkpoint();
+    let config = BertForMaskedLmConfig::from_pretrained(&checkpoint).unwrap();
+    let (model, _) = BertForMaskedLm::from_pretrained_with(&undropped(config), &checkpoint, &device).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut guides: Vec<_> = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    guides.sort();
+    let text: String = guides.iter().map(|guide| std::fs::read_to_string(guide).unwrap()).collect();
+    let file = dir.path().join("text");
+    std::fs::write(&file, text).unwrap();
+    let tokenizer = BertTokenizer::from_pretrained(&checkpoint).unwrap();
+    let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
+    let corpus = Corpus::open(&file, tokenizer, 64).unwrap();
+    let loader = TrainingLoader::new(corpus, collator, 4, STEPS, 7, &device).unwrap();
+    let batches: Vec<_> = loader.iter().map(|batch| batch.unwrap()).collect();
+    let batches_json: Vec<_> = batches.iter().map(|batch| json(batch, None)).collect();
+    assert_curves("MiniLM", &model, &batches, &batches_json, 1e-4);
+}
