@@ -1,4 +1,4 @@
-//! Models that answer and rank learn to.
+//! A model for questions learns to answer.
 
 use crate::turn;
 use burn::data::dataloader::DataLoader;
@@ -6,14 +6,11 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::model::{
-    AnswersConfig, BertForQuestionAnsweringConfig, BertForSequenceClassificationConfig, BertModelConfig,
-};
+use burn_bert::model::{AnswersConfig, BertForQuestionAnsweringConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, ClippedAdamW};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{
-    Label, LabelledLoader, LabelledText, QuestionWindowBatcher, QuestionWindows, SequenceBatcher,
-    SquadExample, SquadScores, TryBatcher,
+    LabelledLoader, QuestionWindowBatcher, QuestionWindows, SquadExample, SquadScores,
 };
 use std::path::{Path, PathBuf};
 
@@ -22,7 +19,7 @@ fn fixture(path: &str) -> PathBuf {
 }
 
 fn tokenizer() -> BertTokenizer {
-    BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap().with_model_max_length(48)
+    BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap().with_model_max_length(32)
 }
 
 fn bert() -> BertModelConfig {
@@ -63,7 +60,7 @@ fn a_model_learns_the_answers_of_a_squad_file() {
     let before = scores(&model);
     let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
     let mut losses = Vec::new();
-    for _ in 0..120 {
+    for _ in 0..400 {
         for batch in loader.iter() {
             let loss = model.try_forward(&batch.unwrap()).unwrap().loss;
             losses.push(loss.clone().into_scalar::<f32>());
@@ -75,31 +72,4 @@ fn a_model_learns_the_answers_of_a_squad_file() {
     assert!(last < first / 10.0, "{first} → {last}");
     let after = scores(&model);
     assert!(after.exact >= 75.0 && after.exact > before.exact, "{before:?} → {after:?}");
-}
-
-#[test]
-fn a_cross_encoder_learns_an_order() {
-    let _turn = turn();
-    let device = Device::default().autodiff();
-    device.seed(6);
-    let texts = ["the cat sat", "dogs run", "the sun and the moon", "a red house"];
-    let relevance = [0.25, 1.0, 0.0, 0.75];
-    let pair = |(text, relevance): (&&str, &f32)| LabelledText {
-        text: "who can run".into(),
-        pair: Some(text.to_string()),
-        label: Label::Value(*relevance),
-    };
-    let pairs: Vec<_> = texts.iter().zip(&relevance).map(pair).collect();
-    let batch = SequenceBatcher::for_ranking(tokenizer()).try_batch(pairs, &device).unwrap();
-    let mut model = BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device);
-    let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
-    for _ in 0..80 {
-        let gradients = GradientsParams::from_grads(model.forward(&batch).loss.backward(), &model);
-        (model, _) = optimizer.step(3e-3, model, gradients);
-    }
-    let ranked = model.valid().rank(&tokenizer(), "who can run", &texts).unwrap();
-    assert_eq!(ranked.iter().map(|ranked| ranked.index).collect::<Vec<_>>(), [1, 3, 0, 2], "{ranked:?}");
-    for ranked in ranked {
-        assert!((ranked.score - f64::from(relevance[ranked.index])).abs() < 0.15, "{ranked:?}");
-    }
 }
