@@ -32,9 +32,8 @@ pub(super) struct Replacement {
 }
 
 impl Replacement {
-    /// Finishes a save that was interrupted when it was complete, and removes what others left.
+    /// Removes what interrupted saves left. One that is complete is finished when this one is.
     pub(super) fn begin(dir: &Path) -> Result<Self> {
-        finish(dir)?;
         let begun = || {
             remove_abandoned(dir)?;
             let part = tempfile::Builder::new().prefix(PART).tempdir_in(dir)?;
@@ -339,6 +338,27 @@ mod tests {
             drop(new);
             assert_eq!(files(dir.path()), before);
         }
+        // Nor can a folder take the place of a file.
+        let (dir, _) = old();
+        fs::remove_dir_all(dir.path().join("folder")).unwrap();
+        fs::write(dir.path().join("folder"), "old").unwrap();
+        let mut new = Replacement::begin(dir.path()).unwrap();
+        new.write(&dir.path().join("folder/b"), |out| out.write_all(b"new")).unwrap_err();
+    }
+
+    #[test]
+    fn a_save_goes_over_one_that_was_killed_when_it_was_complete() {
+        let (dir, old) = old();
+        let part = kill(written(dir.path(), &NAMES[..2]));
+        fs::rename(part, dir.path().join(SAVED)).unwrap();
+        let mut last = Replacement::begin(dir.path()).unwrap();
+        last.write(&dir.path().join("a"), |out| out.write_all(b"last")).unwrap();
+        last.commit().unwrap();
+        let texts: Vec<String> = files(dir.path()).into_values().collect();
+        assert_eq!(
+            (texts, files(dir.path()).len()),
+            (vec!["last".into(), "new".into(), "old".into()], old.len())
+        );
     }
 
     #[test]

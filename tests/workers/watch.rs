@@ -69,17 +69,19 @@ fn a_worker_that_dies_is_named_and_the_other_one_goes_on() {
 #[test]
 fn a_client_that_lost_a_worker_prints_nothing_but_the_error() {
     let _turn = turn();
-    let workers = [Worker::start(), Worker::start()];
-    let addresses = workers.each_ref().map(|worker| worker.address.clone());
-    let dir = tempfile::tempdir().unwrap();
-    let mut client = client_of(&addresses, dir.path(), 100_000, Stdio::piped());
-    let _input = client.stdin.take(); // it ends with it
-    wait_for_epoch(dir.path(), 2);
-    workers[1].signal("KILL");
-    let output = within(LIMIT, move || client.wait_with_output().unwrap());
-    let printed = String::from_utf8(output.stderr).unwrap();
-    let error = format!("worker {} was lost during the training", addresses[1]);
-    assert!(printed.starts_with(&error) && printed.lines().count() == 1, "{printed}");
+    for count in [1, 2] {
+        let workers: Vec<_> = (0..count).map(|_| Worker::start()).collect();
+        let addresses: Vec<_> = workers.iter().map(|worker| worker.address.clone()).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let mut client = client_of(&addresses, dir.path(), 100_000, Stdio::piped());
+        let _input = client.stdin.take(); // it ends with it
+        wait_for_epoch(dir.path(), 2);
+        workers[0].signal("KILL");
+        let output = within(LIMIT, move || client.wait_with_output().unwrap());
+        let printed = String::from_utf8(output.stderr).unwrap();
+        let error = format!("worker {} was lost during the training", addresses[0]);
+        assert!(printed.starts_with(&error) && printed.lines().count() == 1, "{printed}");
+    }
 }
 
 #[test]
