@@ -69,7 +69,8 @@ fn assert_as_near_as_pytorch(family: &Family, precision: Precision) {
             continue;
         }
         worst = worst.max(our / their);
-        let limit = if precision == Precision::Bf16 { 2e-2 } else { 2.5e-3 };
+        // Eight times half a unit in the last place: which way a model of two layers is rounded is a matter of chance.
+        let limit = if precision == Precision::Bf16 { 3.2e-2 } else { 4e-3 };
         assert!(our <= (2.0 * their).max(limit), "{name}: {our:.1e}, PyTorch's {their:.1e}");
         (ours, theirs) = (ours + our, theirs + their);
     }
