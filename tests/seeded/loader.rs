@@ -63,6 +63,14 @@ fn windows_hold_the_whole_text_once_a_pass_but_for_those_held_out() {
         some.iter().filter_map(|window| all.iter().position(|other| other == window)).collect();
     assert!(places.len() == 3 && places.iter().any(|&place| place > 4), "{places:?}");
     assert!(some == corpus.held_out(3));
+    assert!((1..10).any(|limit| corpus.held_out(limit)[limit - 1] != all[limit - 1]), "the last one too");
+
+    // A line of the text may be longer than the tokenizer's limit.
+    fs::write(dir.path().join("text"), format!("{} ", WORDS.join(" ")).repeat(250)).unwrap();
+    let limited = tokenizer(dir.path()).with_model_max_length(14);
+    let limited = Corpus::open(dir.path().join("text"), limited, 14).unwrap();
+    assert_eq!(limited.held_out(100), self::corpus(dir.path(), 14).held_out(100));
+    assert_eq!(limited.held_out(100).len(), 7);
 }
 
 #[test]
@@ -86,6 +94,7 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
 
     let device = Device::default();
     fs::write(&path, "the cat sat on a mat\n".repeat(100)).unwrap();
+    open(16).unwrap(); // the limit itself
     let loader = |batch_size, batches| {
         TrainingLoader::new(open(14).unwrap(), collator(dir.path()), batch_size, batches, 1, &device).err()
     };
@@ -94,6 +103,23 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
     assert!(matches!(loader(2, usize::MAX), Some(Error::Config { field: "batches_per_epoch", .. })));
     let empty = ValidationLoader::new(Vec::new(), collator(dir.path()), 1, 1, &device).err();
     assert!(matches!(empty, Some(Error::Empty { .. })));
+}
+
+#[test]
+fn every_validation_masks_the_same_tokens_in_batches_of_their_own() {
+    let _turn = turn();
+    let dir = folder();
+    let held_out = corpus(dir.path(), 14).held_out(100);
+    let loader = ValidationLoader::new(held_out, collator(dir.path()), 3, 1, &Device::default()).unwrap();
+    let masked = |loader: &dyn DataLoader<MaskedLmBatch>| {
+        loader.iter().map(|batch| batch.unwrap().positions().to_vec()).collect::<Vec<_>>()
+    };
+    let first = masked(&loader);
+    assert_eq!((first.len(), loader.num_items()), (3, 7));
+    assert_ne!(first[0], first[1]);
+    assert_eq!(masked(&loader), first);
+    assert_eq!(masked(&loader.clone()), first);
+    assert_eq!(masked(loader.slice(3, 6).as_ref()), first[1..2]);
 }
 
 #[test]

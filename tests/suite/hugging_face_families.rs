@@ -500,6 +500,9 @@ fn every_head_is_written_under_transformers_names_and_read_back() {
     assert_round_trip::<BertForTokenClassification>("token");
 }
 
+/// What a model computes of a case.
+type Logits = Box<dyn Fn(&File) -> Vec<f64>>;
+
 #[test]
 #[ignore = "needs Python with torch and transformers, named by BURN_BERT_PYTHON"]
 fn transformers_reads_every_head_without_a_missing_or_unexpected_key() {
@@ -513,7 +516,7 @@ fn transformers_reads_every_head_without_a_missing_or_unexpected_key() {
                 "sequence" => "sequence_logits",
                 _ => "token_logits",
             };
-            let logits: Box<dyn Fn(&File) -> Vec<f64>> = match head {
+            let logits: Logits = match head {
                 "masked_lm" => {
                     let (model, _) =
                         BertForMaskedLm::from_pretrained(fixture(family, head), &device).unwrap();

@@ -68,7 +68,7 @@ fn json_lines_hold_names_ids_lists_and_numbers() {
     assert_eq!(all(&texts), [text("x", Label::Class(2)), text("y", Label::Class(0))]);
     assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1", "LABEL_2"]);
 
-    let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\"]}\n{\"text\": \"y\", \"label\": []}\n";
+    let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
     let (_dir, path) = file("a.json", lists);
     let columns = TextColumns::default().with_label("label", LabelKind::Classes);
     let texts = LabelledTexts::open(&path, &columns).unwrap();
@@ -301,11 +301,13 @@ fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
     assert_eq!(epoch(&loader().with_shuffling(5).starting_after(1)).0, second);
     assert_ne!(epoch(&loader().with_shuffling(6)).0, first);
 
-    let bucketed = loader().with_shuffling(5).with_length_bucketing(lengths).unwrap();
+    let bucketed = loader().with_shuffling(5).with_length_bucketing(lengths.clone()).unwrap();
     let (batches, less_padded) = epoch(&bucketed);
     assert_eq!(sorted(&batches), (0..103).collect::<Vec<_>>());
     assert!(batches[..25].iter().all(|batch| batch.len() == 4));
     assert!(less_padded * 4 < padded, "{less_padded} padded instead of {padded}");
+    let longest = batches.iter().map(|batch| batch.iter().map(|&item| lengths[item]).max());
+    assert!(!longest.is_sorted_by(|a, b| a >= b), "batches come in no order of length");
     let halves = [bucketed.slice(0, 52), bucketed.slice(52, 103)];
     let halves = halves.each_ref().map(|half| epoch(half.as_ref()).0).concat();
     assert_eq!(sorted(&halves), (0..103).collect::<Vec<_>>());
@@ -415,6 +417,13 @@ fn a_column_that_the_header_has_twice_is_refused() {
     // Others do not matter, and an index says which.
     let texts = LabelledTexts::open(&path, &TextColumns::default().with_text(2)).unwrap();
     assert_eq!(all(&texts)[0].0, "c");
+}
+
+#[test]
+fn spaces_around_the_names_of_a_header_do_not_count() {
+    let (_dir, path) = file("a.csv", "text , label\na,b\n");
+    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    assert_eq!(all(&texts), [text("a", Label::Class(0))]);
 }
 
 #[test]
