@@ -7,8 +7,7 @@ use burn_bert::model::{
     Pooling, PretrainedModel,
 };
 use burn_bert::{
-    BertEmbeddingsConfig, BertEmbeddingsInput, Error, Family, PaddingMask, PositionEmbeddingType,
-    VocabularyResize,
+    BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, VocabularyResize,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -318,12 +317,12 @@ mod against_sentence_transformers {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         let all = tempfile::tempdir().unwrap();
         let mut models = Vec::new();
-        let modes = MODES.into_iter().map(|pooling| (Family::Bert, pooling, "tokenizer"));
+        let modes = MODES.into_iter().map(|pooling| (burn_bert::Family::Bert, pooling, "tokenizer"));
         let families = [
-            (Family::DistilBert, Pooling::Mean, "tokenizer"),
-            (Family::Electra, Pooling::Mean, "tokenizer"),
-            (Family::MpNet, Pooling::Mean, "families/mpnet_tokenizer"),
-            (Family::Albert, Pooling::Mean, "families/albert_tokenizer"),
+            (burn_bert::Family::DistilBert, Pooling::Mean, "tokenizer"),
+            (burn_bert::Family::Electra, Pooling::Mean, "tokenizer"),
+            (burn_bert::Family::MpNet, Pooling::Mean, "families/mpnet_tokenizer"),
+            (burn_bert::Family::Albert, Pooling::Mean, "families/albert_tokenizer"),
         ];
         for ((family, pooling, tokenizer), normalize) in
             modes.chain(families).zip([true, false].into_iter().cycle())
