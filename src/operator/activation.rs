@@ -3,6 +3,16 @@
 use burn::config::Config;
 
 /// The activation of a feed-forward network: `hidden_act` of a `config.json`.
+///
+/// ```
+/// use burn_bert::BertEmbeddingsConfig;
+/// use burn_bert::encoder::Activation;
+/// use burn_bert::model::BertModelConfig;
+///
+/// let config = BertModelConfig::new(BertEmbeddingsConfig::new()).with_hidden_act(Activation::Relu);
+/// assert_eq!(BertModelConfig::bert_base_uncased().hidden_act, Activation::Gelu);
+/// # let _ = config;
+/// ```
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activation {

@@ -9,6 +9,13 @@ use std::fmt;
 use std::sync::OnceLock;
 
 /// What multiplies two matrices. Only a kernel that this CPU can run exists.
+///
+/// ```
+/// use burn_bert_products::Kernel;
+///
+/// assert!(Kernel::all_bf16().contains(&Kernel::bf16()));
+/// println!("bf16 products run on {}", Kernel::bf16()); // AMX, AVX512-BF16 or f32 on rounded operands
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(Instructions);
 

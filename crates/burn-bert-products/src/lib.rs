@@ -54,7 +54,7 @@ enum Output<'a> {
     Bf16 { c: *mut bf16, bias: Option<&'a [f32]> },
 }
 
-/// The product A · B, row-major.
+/// The product A · B, row-major. [The crate](crate) has an example.
 ///
 /// # Shapes
 ///
@@ -76,6 +76,14 @@ pub fn product(a: Matrix, b: Matrix, kernel: Kernel) -> Vec<f32> {
 }
 
 /// The product A · B, plus a bias for each column, rounded to bf16 once, row-major.
+///
+/// ```
+/// use burn_bert_products::{Kernel, Matrix, bf16, product_bf16};
+///
+/// let a = Matrix::rows(&[1.0, 2.0, 3.0, 4.0][..], [2, 2]);
+/// let c = product_bf16(a, a, Some(&[0.5, -0.5]), Kernel::bf16());
+/// assert_eq!(c, [7.5, 9.5, 15.5, 21.5].map(bf16::from_f32));
+/// ```
 ///
 /// # Shapes
 ///
@@ -100,6 +108,15 @@ pub fn product_bf16(a: Matrix, b: Matrix, bias: Option<&[f32]>, kernel: Kernel) 
 }
 
 /// Adds the product A · B to C, row-major.
+///
+/// ```
+/// use burn_bert_products::{Kernel, Matrix, add_product};
+///
+/// let a = Matrix::rows(&[1.0, 2.0][..], [1, 2]);
+/// let mut c = [10.0];
+/// add_product(&mut c, a, a.transpose(), Kernel::F32);
+/// assert_eq!(c, [15.0]);
+/// ```
 ///
 /// # Shapes
 ///

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-/// The values of an operand.
+/// The values of an operand; see [`Matrix`].
 #[derive(Clone, Copy, Debug)]
 pub enum Values<'a> {
     /// Values in f32. A bf16 kernel rounds them as it packs them, to nearest, ties to even.
@@ -33,6 +33,15 @@ impl<'a> From<&'a [bf16]> for Values<'a> {
 }
 
 /// A matrix to multiply: a view of values, of which entry (i, j) is the one at i · strides\[0\] + j · strides\[1\].
+///
+/// ```
+/// use burn_bert_products::{Kernel, Matrix, product};
+///
+/// let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+/// let columns = Matrix::new(&values[..], [2, 2], [3, 2]); // the first and the last of three
+/// let identity = Matrix::rows(&[1.0, 0.0, 0.0, 1.0][..], [2, 2]);
+/// assert_eq!(product(columns, identity, Kernel::F32), [1.0, 3.0, 4.0, 6.0]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     values: Values<'a>,
