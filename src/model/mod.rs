@@ -96,6 +96,7 @@ mod sentence_pair_batch;
 #[cfg(feature = "checkpoint")]
 mod sentence_stored;
 mod sequence_classification;
+mod similarity;
 #[cfg(feature = "checkpoint")]
 mod stored;
 mod token_classification;
@@ -135,6 +136,7 @@ pub use sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
     SequenceClassificationHead, SequenceClassifierOutput,
 };
+pub use similarity::Similarity;
 #[cfg(feature = "checkpoint")]
 pub use stored::{Part, Stored};
 pub use token_classification::{
