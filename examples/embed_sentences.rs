@@ -54,6 +54,10 @@ impl Embedder {
         let vectors = self.model.embed(&input, padding.as_ref())?; // [B, H]
         let [_, hidden_size] = vectors.dims();
         let values: Vec<f32> = vectors.into_data().iter().collect();
+        ensure!(
+            values.iter().all(|value| value.is_finite()),
+            "the vectors are not finite; is the model trained?"
+        );
         Ok(values.chunks(hidden_size).map(<[f32]>::to_vec).collect())
     }
 }

@@ -11,7 +11,7 @@ use super::stored::{Part, Stored, in_file, stored_head};
 use super::token_classification::{BertForTokenClassification, BertForTokenClassificationConfig};
 use crate::checkpoint::{Fields, JsonFile, StoredParam, read_json};
 use crate::embeddings::{Family, FamilyKeys, SequenceHead};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::regular_file;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -122,10 +122,24 @@ fn cross_encoder(path: &Path) -> Result<Option<Map<String, Value>>> {
     Ok((config.get("model_type").is_some_and(|kind| kind == "CrossEncoder")).then_some(config))
 }
 
+/// What sentence-transformers puts before the first text of each pair, if anything.
+fn default_prompt(config: &Map<String, Value>) -> Option<&Value> {
+    let prompt = config.get("prompts")?.get(config.get("default_prompt_name")?.as_str()?)?;
+    (prompt != "").then_some(prompt)
+}
+
 /// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
 fn activation_of(fields: &Fields) -> Result<Option<ScoreActivation>> {
     let path = fields.path().with_file_name(SENTENCE_TRANSFORMERS);
-    let (stated, field) = match cross_encoder(&path)?.and_then(|mut config| config.remove("activation_fn")) {
+    let own = cross_encoder(&path)?;
+    if let Some(prompt) = own.as_ref().and_then(default_prompt) {
+        let problem = format!(
+            "has the default prompt {prompt}, which is not added here; set default_prompt_name to null, and begin \
+             each first text with the prompt"
+        );
+        return Err(Error::file(&path, problem));
+    }
+    let (stated, field) = match own.and_then(|mut config| config.remove("activation_fn")) {
         Some(class) => (Some(class), "activation_fn"),
         None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
             Some(class) => (Some(class.clone()), CROSS_ENCODER),
