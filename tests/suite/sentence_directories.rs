@@ -426,7 +426,7 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
         assert_eq!((read_back.config(), report), (model.config(), LoadReport::default()));
         for file in (0..model.dense.len()).map(|i| format!("{}_Dense/model.safetensors", i + 2)) {
             let [written, expected] = [saved.join(&file), dir.join(&file)].map(|path| File::at(&path));
-            assert_eq!(written.names(), expected.names());
+            assert_eq!(written.names().len(), expected.names().len());
             for key in expected.names() {
                 assert_eq!(written.data(&key), expected.data(&key), "{file} {key}");
             }
