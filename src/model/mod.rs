@@ -69,6 +69,9 @@ mod classification_batch;
 #[cfg(feature = "checkpoint")]
 mod classification_stored;
 mod config;
+mod dense;
+#[cfg(feature = "tokenizers")]
+mod encode;
 #[cfg(feature = "tokenizers")]
 mod entities;
 #[cfg(feature = "checkpoint")]
@@ -83,6 +86,7 @@ mod masked_lm_stored;
 mod pooling;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
+mod prompts;
 mod question_answering;
 #[cfg(feature = "checkpoint")]
 mod question_answering_stored;
@@ -112,6 +116,9 @@ pub use answers::{Answer, AnswersConfig};
 pub use bert::{BertModel, BertModelOutput, BertPooler};
 pub use classification_batch::{SequenceClassificationBatch, TokenClassificationBatch};
 pub use config::BertModelConfig;
+pub use dense::{DenseActivation, SentenceDense, SentenceDenseConfig};
+#[cfg(feature = "tokenizers")]
+pub use encode::EncodeConfig;
 #[cfg(feature = "tokenizers")]
 pub use entities::{Aggregation, EntitiesConfig, Entity};
 #[cfg(feature = "checkpoint")]
@@ -122,6 +129,7 @@ pub use masked_lm_head::MaskedLmHead;
 pub use pooling::Pooling;
 #[cfg(feature = "checkpoint")]
 pub use pretrained::PretrainedModel;
+pub use prompts::Prompts;
 pub use question_answering::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };

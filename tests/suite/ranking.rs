@@ -148,22 +148,6 @@ fn the_activation_is_found_where_each_version_writes_it() {
     assert!(error.contains("Tanh") && error.contains("sbert_ce_default_activation_function"), "{error}");
 }
 
-#[test]
-fn a_default_prompt_that_rank_would_leave_out_is_refused() {
-    let read = |name: Value| {
-        let dir = copied();
-        edit(dir.path(), "config_sentence_transformers.json", |config| {
-            config["prompts"] = json!({ "query": "search: ", "none": "" });
-            config["default_prompt_name"] = name.clone();
-        });
-        BertForSequenceClassification::from_pretrained(dir.path(), &Device::default()).map(|_| ())
-    };
-    read(Value::Null).unwrap();
-    read(json!("none")).unwrap();
-    let error = read(json!("query")).unwrap_err().to_string();
-    assert!(error.contains("\"search: \"") && error.contains("default_prompt_name"), "{error}");
-}
-
 /// The first seven are the texts, the others pairs of the first query with each that is not empty.
 #[test]
 fn labels_and_scores_equal_those_of_transformers_pipeline() {
@@ -230,6 +214,31 @@ fn a_saved_ranker_keeps_its_activation() {
     assert_eq!(own["activation_fn"], "torch.nn.modules.linear.Identity");
     assert_eq!((&own["model_type"], &own["prompts"]), (&json!("CrossEncoder"), &json!({})));
     assert!(!new.path().join("config_sentence_transformers.json").exists());
+}
+
+#[test]
+fn the_prompt_of_a_ranker_is_put_before_its_queries() {
+    let (cases, dir) = (cases(), copied());
+    edit(dir.path(), "config_sentence_transformers.json", |config| {
+        config["prompts"] = cases["prompts"].clone();
+        config["default_prompt_name"] = json!("web");
+    });
+    let identity = read(dir.path()).config().with_activation(Some(ScoreActivation::Identity));
+    let (model, _) =
+        BertForSequenceClassification::from_pretrained_with(&identity, dir.path(), &Device::default())
+            .unwrap();
+    let texts: Vec<String> = list(&cases["texts"]);
+    let query = cases["runs"][0]["query"].as_str().unwrap();
+    let ranked = model.rank(&tokenizer(&model), query, &texts).unwrap();
+    assert_ranked(&ranked, &list::<Vec<(usize, f64)>>(&cases["prompted"]));
+    let new = tempfile::tempdir().unwrap();
+    for dir in [dir.path(), new.path()] {
+        model.save_pretrained(dir).unwrap();
+        assert_eq!(read(dir).config(), identity);
+    }
+    edit(new.path(), "config_sentence_transformers.json", |config| config["prompts"] = json!({}));
+    let error = BertForSequenceClassificationConfig::from_pretrained(new.path()).unwrap_err();
+    assert!(matches!(error, Error::ConfigFile { field: "prompts", .. }), "{error}");
 }
 
 #[test]
