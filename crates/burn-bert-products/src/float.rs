@@ -25,9 +25,9 @@ pub(crate) fn name() -> &'static str {
     if cfg!(target_arch = "aarch64") { "NEON" } else { "scalar" }
 }
 
-/// Rows and columns of C that `gemm`'s AVX-512 kernel computes at a time; its others divide them.
-const ROWS: usize = 8;
-const COLUMNS: usize = 48;
+/// Multiples of the rows and columns of C that `gemm`'s kernels compute at a time: 6 × 64 with AVX-512, 6 × 16 with AVX2.
+const ROWS: usize = 6;
+const COLUMNS: usize = 64;
 
 /// The fewest rows or columns that are split off. Also, `gemm` adds up in another order if C is at most 64 by 64.
 const PART: usize = 128;
