@@ -10,8 +10,8 @@ mod input;
 
 use anyhow::{Result, ensure};
 use burn::prelude::*;
-use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
-use burn_bert::text::{BertTokenizer, TextBatch};
+use burn_bert::model::{BertForSentenceEmbedding, EncodeConfig, PretrainedModel};
+use burn_bert::text::BertTokenizer;
 use clap::Parser;
 use serde_json::json;
 use std::path::PathBuf;
@@ -43,18 +43,15 @@ struct Args {
 struct Embedder {
     model: BertForSentenceEmbedding,
     tokenizer: BertTokenizer,
-    device: Device,
 }
 
 impl Embedder {
     /// One vector for each sentence.
     fn embed(&self, sentences: &[String]) -> Result<Vec<Vec<f32>>> {
-        let encodings = self.tokenizer.encode_batch(sentences)?;
-        let TextBatch { input, padding } = self.tokenizer.batch(&encodings, &self.device)?;
-        let vectors = self.model.embed(&input, padding.as_ref())?; // [B, H]
-        let [_, hidden_size] = vectors.dims();
+        let vectors = self.model.encode(&self.tokenizer, sentences, &EncodeConfig::new())?; // [B, H]
+        let [_, width] = vectors.dims();
         let values: Vec<f32> = vectors.into_data().iter().collect();
-        Ok(values.chunks(hidden_size).map(<[f32]>::to_vec).collect())
+        Ok(values.chunks(width).map(<[f32]>::to_vec).collect())
     }
 }
 
@@ -69,7 +66,7 @@ fn main() -> Result<()> {
     let device = Device::default();
     let (model, _) = BertForSentenceEmbedding::from_pretrained(&args.checkpoint, &device)?;
     let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;
-    let embedder = Embedder { model, tokenizer, device };
+    let embedder = Embedder { model, tokenizer };
     let query = args.query.as_ref().map(|query| embedder.embed(std::slice::from_ref(query))).transpose()?;
 
     let mut lines = input::lines();

@@ -76,13 +76,15 @@ impl Directory {
         &self.model_path
     }
 
-    /// Writes weights, config (with BERT's names, which become those of the family) and `beside`, with those tensors of the old model that have a name in the new one.
+    /// Writes weights, config (with BERT's names, which become those of the family) and `beside`, with those tensors of the old
+    /// model that have a name in the new one; and other tensors, each in a folder.
     pub(crate) fn replace(
         self,
         fields: Map<String, Value>,
         family: Family,
         beside: Vec<JsonFile>,
         mut tensors: Tensors,
+        folders: Vec<(String, Tensors)>,
         renamed: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
         if let Some(old) = self.model {
@@ -91,7 +93,11 @@ impl Directory {
         let fields = family.spec().named(fields);
         let mut jsons = vec![JsonFile { path: self.config_path, value: fields.into() }];
         jsons.extend(beside);
-        replace_files(&self.model_path, tensors, &jsons)
+        let in_folder = |folder: String| self.model_path.with_file_name(folder).join(MODEL_NAME);
+        let folders: Vec<_> =
+            folders.into_iter().map(|(folder, tensors)| (in_folder(folder), tensors)).collect();
+        let model = (self.model_path.clone(), tensors);
+        replace_files(folders.into_iter().chain([model]).collect(), &jsons)
     }
 }
 

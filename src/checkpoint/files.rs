@@ -172,7 +172,7 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 /// Whether `name` is the name of a file in the same directory, on every system.
-fn is_plain_file_name(name: &str) -> bool {
+pub(crate) fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     plain && !name.contains(['/', '\\', ':'])

@@ -19,7 +19,7 @@ mod wrapper;
 mod write;
 
 pub(crate) use directory::Directory;
-pub(crate) use files::Checkpoint;
+pub(crate) use files::{Checkpoint, is_plain_file_name};
 pub use hf_config::Fields;
 pub(crate) use json::read_json;
 pub(crate) use keys::Keys;

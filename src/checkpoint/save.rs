@@ -58,7 +58,7 @@ impl BertEmbeddings {
         check_stored(&self.stored_params(&keys), &built.stored_params(&keys))?;
         let tensors = tensors(self.stored_params(&keys), directory.model_path())?;
         let has_positions = self.position_embeddings.is_some();
-        directory.replace(fields, self.family(), Vec::new(), tensors, |key| {
+        directory.replace(fields, self.family(), Vec::new(), tensors, Vec::new(), |key| {
             let is_kept = !keys.is_of_layer(key, has_positions);
             is_kept.then(|| key.to_string())
         })

@@ -114,11 +114,14 @@ pub struct JsonFile {
     pub(crate) value: Value,
 }
 
-/// Replaces the weights, their config and what else describes the model, or nothing. A JSON file that would be the same
-/// stays, so that a save with the same config replaces one file.
-pub(super) fn replace_files(model_path: &Path, model: Tensors, jsons: &[JsonFile]) -> Result<()> {
+/// Replaces files of weights, of which the last is in the directory itself, their config and what else describes the model, or
+/// nothing. A JSON file that would be the same stays, so that a save with the same config replaces the weights alone.
+pub(super) fn replace_files(weights: Vec<(PathBuf, Tensors)>, jsons: &[JsonFile]) -> Result<()> {
+    let model_path = weights.last().map_or(Path::new(""), |(path, _)| path);
     let mut files = Replacement::begin(directory_of(model_path))?;
-    files.write(model_path, |out| model.write(out))?;
+    for (path, tensors) in weights {
+        files.write(&path, |out| tensors.write(out))?;
+    }
     for JsonFile { path, value } in jsons {
         let json = serde_json::to_string_pretty(value)
             .map_err(|source| Error::Json { path: path.clone(), source })?;
@@ -145,7 +148,7 @@ mod tests {
         tensors.push("b", Dtype::F32, vec![2], Payload::Copy(source, 0, 8));
         let target = dir.path().join("model");
         let config = JsonFile { path: dir.path().join("config"), value: json!("new") };
-        replace_files(&target, tensors, &[config]).unwrap_err();
+        replace_files(vec![(target.clone(), tensors)], &[config]).unwrap_err();
         assert!(!target.exists());
     }
 
@@ -156,7 +159,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let save = |value| {
             let config = JsonFile { path: dir.path().join("config"), value };
-            replace_files(&dir.path().join("model"), Tensors::default(), &[config]).unwrap();
+            replace_files(vec![(dir.path().join("model"), Tensors::default())], &[config]).unwrap();
             fs::metadata(dir.path().join("config")).unwrap().ino()
         };
         let first = save(json!("a"));

@@ -3,16 +3,16 @@
 use super::config::{BertModelConfig, Classified};
 use super::keys::ModelKeys;
 use super::labels::numbered;
+use super::prompts::{OwnConfig, Prompts};
 use super::sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
     SequenceClassificationHead,
 };
 use super::stored::{Part, Stored, in_file, stored_head};
 use super::token_classification::{BertForTokenClassification, BertForTokenClassificationConfig};
-use crate::checkpoint::{Fields, JsonFile, StoredParam, read_json};
+use crate::checkpoint::{Fields, JsonFile, StoredParam};
 use crate::embeddings::{Family, FamilyKeys, SequenceHead};
 use crate::error::Result;
-use crate::regular_file;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -26,7 +26,9 @@ const CLASSIFIER: &str = "classifier";
 /// that, and since version 6 in a file of its own.
 const CROSS_ENCODER: &str = "sentence_transformers";
 const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
-const SENTENCE_TRANSFORMERS: &str = "config_sentence_transformers.json";
+
+/// The `model_type` in that file.
+const CROSS_ENCODER_KIND: &str = "CrossEncoder";
 
 impl BertForSequenceClassificationConfig {
     /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
@@ -48,13 +50,15 @@ impl BertForSequenceClassificationConfig {
         } else {
             fields.text("problem_type")?.map(|name| problem_type(name, fields)).transpose()?
         };
+        let own = OwnConfig::read(fields.path().parent().unwrap_or(Path::new("")), CROSS_ENCODER_KIND)?;
         let config = Self {
             bert: BertModelConfig::from_fields(fields)?,
             id2label: names_of(fields)?,
             problem_type,
             classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
             class_weights: None,
-            activation: activation_of(fields)?,
+            activation: activation_of(fields, &own)?,
+            prompts: own.prompts()?,
         };
         in_file(config.validate(), fields)?;
         Ok(config)
@@ -113,20 +117,10 @@ pub(super) fn name_fields(id2label: &[String]) -> [(&'static str, Value); 2] {
     [("id2label", by_id.into()), ("label2id", by_name.into())]
 }
 
-/// sentence-transformers' own config, if it is that of a `CrossEncoder`.
-fn cross_encoder(path: &Path) -> Result<Option<Map<String, Value>>> {
-    if !regular_file::exists(path) {
-        return Ok(None);
-    }
-    let config: Map<String, Value> = read_json(path)?;
-    Ok((config.get("model_type").is_some_and(|kind| kind == "CrossEncoder")).then_some(config))
-}
-
 /// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
-fn activation_of(fields: &Fields) -> Result<Option<ScoreActivation>> {
-    let path = fields.path().with_file_name(SENTENCE_TRANSFORMERS);
-    let (stated, field) = match cross_encoder(&path)?.and_then(|mut config| config.remove("activation_fn")) {
-        Some(class) => (Some(class), "activation_fn"),
+fn activation_of(fields: &Fields, own: &OwnConfig) -> Result<Option<ScoreActivation>> {
+    let (stated, field) = match own.fields.get("activation_fn") {
+        Some(class) => (Some(class.clone()), "activation_fn"),
         None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
             Some(class) => (Some(class.clone()), CROSS_ENCODER),
             None if fields.is_null(OLD_CROSS_ENCODER) => (None, OLD_CROSS_ENCODER),
@@ -244,12 +238,16 @@ impl Stored for BertForSequenceClassification {
     }
 
     fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
-        let path = dir.join(SENTENCE_TRANSFORMERS);
-        let (Some(activation), Some(mut config)) = (self.config().activation, cross_encoder(&path)?) else {
+        let (config, mut own) = (self.config(), OwnConfig::read(dir, CROSS_ENCODER_KIND)?);
+        if own.fields.is_empty() && config.prompts == Prompts::new() {
             return Ok(Vec::new());
-        };
-        config.insert("activation_fn".into(), json!(activation.class()));
-        Ok(vec![JsonFile { path, value: config.into() }])
+        }
+        own.fields.insert("model_type".into(), CROSS_ENCODER_KIND.into());
+        own.set_prompts(&config.prompts);
+        if let Some(activation) = config.activation {
+            own.fields.insert("activation_fn".into(), json!(activation.class()));
+        }
+        Ok(vec![JsonFile { path: own.path, value: own.fields.into() }])
     }
 }
 

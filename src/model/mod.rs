@@ -69,6 +69,9 @@ mod classification_batch;
 #[cfg(feature = "checkpoint")]
 mod classification_stored;
 mod config;
+mod dense;
+#[cfg(feature = "tokenizers")]
+mod encode;
 #[cfg(feature = "tokenizers")]
 mod entities;
 #[cfg(feature = "checkpoint")]
@@ -83,6 +86,7 @@ mod masked_lm_stored;
 mod pooling;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
+mod prompts;
 mod question_answering;
 #[cfg(feature = "checkpoint")]
 mod question_answering_stored;
@@ -96,6 +100,7 @@ mod sentence_pair_batch;
 #[cfg(feature = "checkpoint")]
 mod sentence_stored;
 mod sequence_classification;
+mod similarity;
 #[cfg(feature = "checkpoint")]
 mod stored;
 mod token_classification;
@@ -109,6 +114,9 @@ pub use answers::{Answer, AnswersConfig};
 pub use bert::{BertModel, BertModelOutput, BertPooler};
 pub use classification_batch::{SequenceClassificationBatch, TokenClassificationBatch};
 pub use config::BertModelConfig;
+pub use dense::{DenseActivation, SentenceDense, SentenceDenseConfig};
+#[cfg(feature = "tokenizers")]
+pub use encode::EncodeConfig;
 #[cfg(feature = "tokenizers")]
 pub use entities::{Aggregation, EntitiesConfig, Entity};
 #[cfg(feature = "checkpoint")]
@@ -119,6 +127,7 @@ pub use masked_lm_head::MaskedLmHead;
 pub use pooling::Pooling;
 #[cfg(feature = "checkpoint")]
 pub use pretrained::PretrainedModel;
+pub use prompts::Prompts;
 pub use question_answering::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };
@@ -135,6 +144,7 @@ pub use sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
     SequenceClassificationHead, SequenceClassifierOutput,
 };
+pub use similarity::Similarity;
 #[cfg(feature = "checkpoint")]
 pub use stored::{Part, Stored};
 pub use token_classification::{

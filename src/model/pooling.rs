@@ -69,6 +69,16 @@ impl Pooling {
     ///
     /// [`Error::Empty`] if B or S is 0, [`Error::ShapeMismatch`] if `padding` is not [B, S].
     pub fn try_forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        self.after_prompt(hidden, padding, 0)
+    }
+
+    /// [`try_forward`](Self::try_forward) without the first `prompt_length` places from each sequence's first token on.
+    pub(super) fn after_prompt(
+        self,
+        hidden: Tensor<3>,
+        padding: Option<&PaddingMask>,
+        prompt_length: usize,
+    ) -> Result<Tensor<2>> {
         let [batch, seq, _] = hidden.dims();
         if batch == 0 || seq == 0 {
             return Err(Error::Empty { input: "hidden", shape: hidden.dims().into() });
@@ -76,25 +86,28 @@ impl Pooling {
         if let Some(mask) = padding {
             mask.check([batch, seq])?;
         }
-        let padding = padding.filter(|mask| !mask.is_full());
-        Ok(match (self, padding) {
-            (Self::Max, None) => hidden.max_dim(1).squeeze_dim(1),
-            (Self::Max, Some(mask)) => largest(hidden, mask),
-            (_, None) => {
-                let row = self.weights(&vec![false; seq]);
-                weighted_sum(hidden, row.repeat(batch))
+        let full = PaddingMask::from_lengths(&vec![seq; batch], seq);
+        let mask = padding.unwrap_or(&full);
+        let weights = mask.rows().flat_map(|is_padding| self.weights(is_padding, prompt_length));
+        let weights: Vec<f64> = weights.collect();
+        Ok(match (self, mask.is_full()) {
+            (Self::Max, _) => {
+                let left_out =
+                    weights.chunks(seq).map(|row| row.iter().map(|&weight| weight == 0.0).collect());
+                let mask = PaddingMask::from_rows(&left_out.collect::<Vec<Vec<bool>>>())?;
+                if mask.is_full() { hidden.max_dim(1).squeeze_dim(1) } else { largest(hidden, &mask) }
             }
-            (_, Some(mask)) => {
-                let weights = mask.rows().flat_map(|is_padding| self.weights(is_padding)).collect();
-                weighted_sum(without(hidden, mask, 0.0), weights)
-            }
+            (_, true) => weighted_sum(hidden, weights),
+            (_, false) => weighted_sum(without(hidden, mask, 0.0), weights),
         })
     }
 
     /// The weight of each position in the sum.
-    fn weights(self, is_padding: &[bool]) -> Vec<f64> {
+    fn weights(self, is_padding: &[bool], prompt_length: usize) -> Vec<f64> {
         let mut weights = vec![0.0; is_padding.len()];
-        let tokens: Vec<usize> = (0..is_padding.len()).filter(|&place| !is_padding[place]).collect();
+        let start = is_padding.iter().position(|is_padding| !is_padding).unwrap_or(is_padding.len());
+        let is_pooled = |&place: &usize| !is_padding[place] && place >= start + prompt_length;
+        let tokens: Vec<usize> = (start..is_padding.len()).filter(is_pooled).collect();
         let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else { return weights };
         let count = tokens.len() as f64;
         match self {
@@ -102,11 +115,11 @@ impl Pooling {
             Self::LastToken => weights[last] = 1.0,
             Self::MeanSqrtLen => tokens.iter().for_each(|&place| weights[place] = count.sqrt().recip()),
             Self::WeightedMean => {
-                let weight = |place: usize| (place - first + 1) as f64;
+                let weight = |place: usize| (place - start + 1) as f64;
                 let total: f64 = tokens.iter().map(|&place| weight(place)).sum();
                 tokens.iter().for_each(|&place| weights[place] = weight(place) / total);
             }
-            // A maximum is no weighted sum and has no use for weights.
+            // A maximum is no weighted sum: what has a weight is taken.
             Self::Mean | Self::Max => tokens.iter().for_each(|&place| weights[place] = count.recip()),
         }
         weights

@@ -57,13 +57,9 @@ pub trait PretrainedModel: Stored {
     /// Those of the config's `from_pretrained` and, for every tensor of the model,
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load).
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
-        let path = path.as_ref();
-        let (fields, config, checkpoint) = of_one_save(path, || {
-            let fields = Fields::beside(path)?;
-            let config = Self::config_of(&fields)?;
-            Ok((fields, config, Checkpoint::open(path)?))
-        })?;
-        build(&config, &fields, checkpoint, device, &Misfit::Refused)
+        opened(path.as_ref(), |fields, checkpoint| {
+            build(&Self::config_of(&fields)?, &fields, checkpoint?, device, &Misfit::Refused)
+        })
     }
 
     /// Reads a checkpoint with another config, for example with other dropout.
@@ -79,8 +75,9 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let (fields, checkpoint) = open(path.as_ref())?;
-        build(config, &fields, checkpoint, device, &Misfit::Refused)
+        opened(path.as_ref(), |fields, checkpoint| {
+            build(config, &fields, checkpoint?, device, &Misfit::Refused)
+        })
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
@@ -97,8 +94,9 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let (fields, checkpoint) = open(path.as_ref())?;
-        build(config, &fields, checkpoint, device, &Misfit::NewlyInitialised)
+        opened(path.as_ref(), |fields, checkpoint| {
+            build(config, &fields, checkpoint?, device, &Misfit::NewlyInitialised)
+        })
     }
 
     /// Replaces the model's values by those of a checkpoint.
@@ -110,8 +108,8 @@ pub trait PretrainedModel: Stored {
     ///
     /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let (fields, checkpoint) = open(path.as_ref())?;
-        let (model, report) = read(self, &fields, checkpoint, &Misfit::Refused)?;
+        let (model, report) =
+            opened(path.as_ref(), |fields, checkpoint| read(self, &fields, checkpoint?, &Misfit::Refused))?;
         *self = model;
         Ok(report)
     }
@@ -188,9 +186,9 @@ impl BertModelConfig {
     }
 }
 
-/// The config and the weights at a path.
-fn open(path: &Path) -> Result<(Fields, Checkpoint)> {
-    of_one_save(path, || Ok((Fields::beside(path)?, Checkpoint::open(path)?)))
+/// What `read` makes of the config and the weights at a path, all of one save.
+fn opened<T>(path: &Path, mut read: impl FnMut(Fields, Result<Checkpoint>) -> Result<T>) -> Result<T> {
+    of_one_save(path, || read(Fields::beside(path)?, Checkpoint::open(path)))
 }
 
 /// What becomes of a head that the checkpoint has in another size.
@@ -255,8 +253,19 @@ fn read<M: Stored>(
             && !copies.iter().any(|copy| copy == **key)
     };
     let unused = stored.iter().filter(is_unused).map(|key| key.to_string()).collect();
-    let model = filled(model, checkpoint, params)?;
-    Ok((model, LoadReport { missing, unused }))
+    let mut filled_model = filled(model, checkpoint, params)?;
+    let dir = fields.path().parent().unwrap_or(Path::new(""));
+    let folders = model.folders_beside(dir)?;
+    for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
+        let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
+        let is_of_other_size = matches!(misfit, Misfit::NewlyInitialised)
+            && checkpoint.iter_mut().any(|own| params.iter().any(|param| param.is_of_other_shape(own)));
+        match checkpoint.filter(|_| !is_of_other_size) {
+            Some(checkpoint) => filled_model = filled(&filled_model, checkpoint, params)?,
+            None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
+        }
+    }
+    Ok((filled_model, LoadReport { missing, unused }))
 }
 
 /// Refuses layers with settings of their own, which a `config.json` cannot state.
@@ -336,11 +345,17 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         params.extend(own);
         copies.extend(of_own);
     }
-    let tensors = tensors(params, directory.model_path())?;
+    let weights = tensors(params, directory.model_path())?;
+    let mut folders = Vec::new();
+    for ((name, part), (_, built)) in model.parts_beside().into_iter().zip(built.parts_beside()) {
+        check_stored(&part.params, &built.params)?;
+        let path = dir.join(&name);
+        folders.push((name, tensors(part.params, &path)?));
+    }
     let is_unprefixed = old_prefix == Some("");
     let beside_layers = [family_keys.projection, family_keys.relative_attention_bias];
     let beside_layers: Vec<_> = beside_layers.into_iter().flatten().map(|name| keys.named(name)).collect();
-    directory.replace(fields, family.family, model.files_beside(dir)?, tensors, |key| {
+    directory.replace(fields, family.family, model.files_beside(dir)?, weights, folders, |key| {
         let is_of_model =
             ["embeddings", "encoder.", "transformer.", "pooler."].iter().any(|part| key.starts_with(part));
         let name =

@@ -18,7 +18,8 @@ impl BertForSequenceClassification {
     /// The texts by their relevance for a query, the most relevant first; of equal ones, the first of the list.
     ///
     /// The model has one label and reads the query and a text as a pair (a cross-encoder); a pair that is too long is cut as
-    /// by [`encode_pair`](BertTokenizer::encode_pair). The score is the [activation](ScoreActivation) of the logit, by
+    /// by [`encode_pair`](BertTokenizer::encode_pair). Before the query is the default of the model's [`Prompts`](super::Prompts).
+    /// The score is the [activation](ScoreActivation) of the logit, by
     /// default the sigmoid, as in sentence-transformers, whose directories
     /// [`from_pretrained`](super::PretrainedModel::from_pretrained) reads. To train one, give
     /// [`SequenceClassificationBatch::multi_label`](super::SequenceClassificationBatch::multi_label) a relevance in [0, 1]
@@ -61,7 +62,8 @@ impl BertForSequenceClassification {
             let problem = format!("has {} labels, but a model that ranks has one", config.num_labels());
             return Err(Error::Config { field: "id2label", problem });
         }
-        let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (query, text.as_ref())).collect();
+        let query = format!("{}{query}", config.prompts.text(None)?);
+        let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (query.as_str(), text.as_ref())).collect();
         let windows = tokenizer.encode_pairs(&pairs)?;
         let mut ranked = Vec::with_capacity(texts.len());
         for_each_window(

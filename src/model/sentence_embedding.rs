@@ -2,9 +2,12 @@
 
 use super::bert::BertModel;
 use super::config::BertModelConfig;
+use super::dense::{SentenceDense, SentenceDenseConfig};
 use super::pooling::{Pooling, normalized};
+use super::prompts::Prompts;
 use super::ranking_loss::MultipleNegativesRankingLoss;
 use super::sentence_pair_batch::SentencePairBatch;
+use super::similarity::Similarity;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 use crate::error::{Error, Result};
 #[cfg(feature = "tokenizers")]
@@ -21,6 +24,12 @@ pub struct BertForSentenceEmbeddingConfig {
     /// How the vectors of the tokens are pooled.
     #[config(default = "Pooling::Mean")]
     pub pooling: Pooling,
+    /// Whether the tokens of a prompt are pooled too; if not, [`encode`](BertForSentenceEmbedding::encode) leaves them out.
+    #[config(default = true)]
+    pub include_prompt: bool,
+    /// The layers after the pooling, which give the vectors another width.
+    #[config(default = "Vec::new()")]
+    pub dense: Vec<SentenceDenseConfig>,
     /// Whether the vectors are scaled to length 1.
     #[config(default = true)]
     pub normalize: bool,
@@ -30,6 +39,14 @@ pub struct BertForSentenceEmbeddingConfig {
     /// Whether sentences are converted to lower case before anything else, whatever the tokenizer does.
     #[config(default = false)]
     pub do_lower_case: bool,
+    /// What [`encode`](BertForSentenceEmbedding::encode) puts before texts.
+    #[config(default = "Prompts::new()")]
+    pub prompts: Prompts,
+    /// The number of values that [`encode`](BertForSentenceEmbedding::encode) keeps of each vector, at the end; by default all.
+    pub truncate_dim: Option<usize>,
+    /// What the vectors are to be compared by.
+    #[config(default = "Similarity::Cosine")]
+    pub similarity: Similarity,
     /// The loss in training. Not stored.
     #[config(default = "MultipleNegativesRankingLoss::new()")]
     pub loss: MultipleNegativesRankingLoss,
@@ -41,16 +58,18 @@ impl BertForSentenceEmbeddingConfig {
     /// # Errors
     ///
     /// Those of [`BertModelConfig::validate`] and [`MultipleNegativesRankingLoss::validate`]; [`Error::Config`] if
-    /// `max_seq_length` is 0.
+    /// `max_seq_length`, `truncate_dim` or a layer's `out_features` is 0, or the default of the prompts is none of them.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.loss.validate()?;
-        match self.max_seq_length {
-            Some(0) => {
-                Err(Error::Config { field: "max_seq_length", problem: "is 0, but must be at least 1".into() })
+        self.prompts.validate()?;
+        self.dense.iter().try_for_each(SentenceDenseConfig::validate)?;
+        for (field, size) in [("max_seq_length", self.max_seq_length), ("truncate_dim", self.truncate_dim)] {
+            if size == Some(0) {
+                return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// Builds the model on `device`, or says what is wrong with the config.
@@ -60,13 +79,16 @@ impl BertForSentenceEmbeddingConfig {
     /// Those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
         self.validate()?;
+        let mut width = self.bert.embeddings.hidden_size;
+        let mut dense = Vec::new();
+        for config in &self.dense {
+            dense.push(config.init(width, device));
+            width = config.out_features;
+        }
         Ok(BertForSentenceEmbedding {
             bert: self.bert.try_init_without_pooler(device)?,
-            pooling: self.pooling,
-            normalize: self.normalize,
-            max_seq_length: self.max_seq_length,
-            do_lower_case: self.do_lower_case,
-            loss: self.loss.clone(),
+            dense,
+            stated: Self { dense: Vec::new(), ..self.clone() },
         })
     }
 }
@@ -78,7 +100,8 @@ init_and_forward!(
     SentenceEmbeddingOutput
 );
 
-/// A model with one vector per sentence: the vectors of its tokens, pooled and optionally normalised.
+/// A model with one vector per sentence: the vectors of its tokens, pooled, and optionally passed through layers and
+/// normalised.
 ///
 /// Made by [`BertForSentenceEmbeddingConfig::init`], or read by
 /// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory of sentence-transformers or of
@@ -110,8 +133,9 @@ init_and_forward!(
 ///
 /// # Checkpoints
 ///
-/// Pooling, normalisation and `max_seq_length` are those of `modules.json`, `1_Pooling/config.json` and
-/// `sentence_bert_config.json`, and are saved there. Without `modules.json`, the vector is the mean without
+/// Pooling, layers, normalisation and `max_seq_length` are those of `modules.json`, the folders that it names and
+/// `sentence_bert_config.json`; prompts, `truncate_dim` and similarity those of `config_sentence_transformers.json`. All are
+/// saved there. Without `modules.json`, the vector is the mean without
 /// normalisation, as in sentence-transformers. The model has no pooler: a checkpoint's pooler is
 /// [unused](super::LoadReport::unused), and saving into its directory keeps it.
 ///
@@ -120,16 +144,11 @@ init_and_forward!(
 pub struct BertForSentenceEmbedding {
     /// The model below, without a pooler.
     pub bert: BertModel,
+    /// The layers after the pooling.
+    pub dense: Vec<SentenceDense>,
+    /// What the config says beside the shapes.
     #[module(skip)]
-    pooling: Pooling,
-    #[module(skip)]
-    normalize: bool,
-    #[module(skip)]
-    max_seq_length: Option<usize>,
-    #[module(skip)]
-    do_lower_case: bool,
-    #[module(skip)]
-    loss: MultipleNegativesRankingLoss,
+    stated: BertForSentenceEmbeddingConfig,
 }
 
 /// The output of [`BertForSentenceEmbedding::forward`].
@@ -146,17 +165,19 @@ impl BertForSentenceEmbedding {
     pub fn config(&self) -> BertForSentenceEmbeddingConfig {
         BertForSentenceEmbeddingConfig {
             bert: self.bert.config(),
-            pooling: self.pooling,
-            normalize: self.normalize,
-            max_seq_length: self.max_seq_length,
-            do_lower_case: self.do_lower_case,
-            loss: self.loss.clone(),
+            dense: self.dense.iter().map(SentenceDense::config).collect(),
+            ..self.stated.clone()
         }
+    }
+
+    /// The length of the vectors.
+    pub fn width(&self) -> usize {
+        self.dense.last().map_or(self.bert.embeddings.hidden_size(), |dense| dense.config().out_features)
     }
 
     /// The maximum length of a sentence in tokens, if it is not the tokenizer's own.
     pub fn max_seq_length(&self) -> Option<usize> {
-        self.max_seq_length
+        self.stated.max_seq_length
     }
 
     /// Makes a tokenizer cut sentences to [`max_seq_length`](Self::max_seq_length) tokens, or to what the model can
@@ -168,23 +189,37 @@ impl BertForSentenceEmbedding {
     /// Those of [`BertTokenizer::for_model`].
     #[cfg(feature = "tokenizers")]
     pub fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
-        let tokenizer = match self.max_seq_length {
+        let tokenizer = match self.stated.max_seq_length {
             Some(length) => tokenizer.with_model_max_length(length),
             None => tokenizer,
         };
-        let tokenizer = if self.do_lower_case { tokenizer.with_lower_case() } else { tokenizer };
+        let tokenizer = if self.stated.do_lower_case { tokenizer.with_lower_case() } else { tokenizer };
         tokenizer.for_model(&self.bert.embeddings.config())
     }
 
-    /// One vector per sentence, [B, H].
+    /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers.
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`].
+    /// Those of [`BertModel::try_forward`]; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if
+    /// a layer does not fit what it reads, or is not of the word table's dtype and on its device.
     pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        self.embed_after(input, padding, 0)
+    }
+
+    /// [`embed`](Self::embed) without the first tokens of each sentence in the pooling.
+    pub(super) fn embed_after(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+        prompt_length: usize,
+    ) -> Result<Tensor<2>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
-        let pooled = self.pooling.try_forward(hidden, padding)?;
-        Ok(if self.normalize { normalized(pooled) } else { pooled })
+        let pooled = self.stated.pooling.after_prompt(hidden, padding, prompt_length)?;
+        let words = &self.bert.embeddings.word_embeddings;
+        let vectors =
+            self.dense.iter().try_fold(pooled, |vectors, dense| dense.try_forward(vectors, words))?;
+        Ok(if self.stated.normalize { normalized(vectors) } else { vectors })
     }
 
     /// Embeds anchors and candidates and returns the loss.
@@ -195,7 +230,7 @@ impl BertForSentenceEmbedding {
     pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
         let anchors = self.embed(&batch.anchors, batch.anchor_padding.as_ref())?;
         let candidates = self.embed(&batch.candidates, batch.candidate_padding.as_ref())?;
-        let scores = self.loss.scores(anchors, candidates)?;
-        Ok(SentenceEmbeddingOutput { loss: self.loss.of_scores(scores.clone()), scores })
+        let scores = self.stated.loss.scores(anchors, candidates)?;
+        Ok(SentenceEmbeddingOutput { loss: self.stated.loss.of_scores(scores.clone()), scores })
     }
 }

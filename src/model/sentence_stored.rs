@@ -1,11 +1,14 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
 use super::config::BertModelConfig;
+use super::dense::{DenseActivation, SentenceDenseConfig};
 use super::keys::ModelKeys;
 use super::pooling::Pooling;
+use super::prompts::{OwnConfig, Prompts};
 use super::sentence_embedding::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig};
+use super::similarity::Similarity;
 use super::stored::{Part, Stored, in_file, stored_head};
-use crate::checkpoint::{Fields, JsonFile, read_json};
+use crate::checkpoint::{Fields, JsonFile, is_plain_file_name, read_json};
 use crate::error::{Error, Result};
 use crate::regular_file;
 use serde_json::{Map, Value, json};
@@ -13,7 +16,6 @@ use std::path::{Path, PathBuf};
 
 const MODULES: &str = "modules.json";
 const POOLING: &str = "1_Pooling";
-const NORMALIZE: &str = "2_Normalize";
 const TRANSFORMER: &str = "sentence_bert_config.json";
 /// Other names of that file in older directories, which sentence-transformers reads if it is not there.
 const OLD_TRANSFORMERS: [&str; 5] = [
@@ -22,6 +24,22 @@ const OLD_TRANSFORMERS: [&str; 5] = [
     "sentence_camembert_config.json",
     "sentence_albert_config.json",
     "sentence_xlm-roberta_config.json",
+];
+
+/// The activations of a `Dense` and PyTorch's classes.
+const ACTIVATIONS: [(DenseActivation, &str); 5] = [
+    (DenseActivation::Identity, "torch.nn.modules.linear.Identity"),
+    (DenseActivation::Tanh, "torch.nn.modules.activation.Tanh"),
+    (DenseActivation::Relu, "torch.nn.modules.activation.ReLU"),
+    (DenseActivation::Gelu, "torch.nn.modules.activation.GELU"),
+    (DenseActivation::Sigmoid, "torch.nn.modules.activation.Sigmoid"),
+];
+
+const SIMILARITIES: [(Similarity, &str); 4] = [
+    (Similarity::Cosine, "cosine"),
+    (Similarity::Dot, "dot"),
+    (Similarity::Euclidean, "euclidean"),
+    (Similarity::Manhattan, "manhattan"),
 ];
 
 /// The names of a pooling in `pooling_mode` and in the older flags.
@@ -38,14 +56,14 @@ impl BertForSentenceEmbeddingConfig {
     /// Reads the config of a directory of sentence-transformers, or a Hugging Face `config.json`: the file, or the
     /// directory that holds it.
     ///
-    /// Of sentence-transformers' files it reads `modules.json`, the pooling's config, and `max_seq_length` and
-    /// `do_lower_case` of `sentence_bert_config.json` or of its older names. Prompts are not read.
+    /// Of sentence-transformers' files it reads `modules.json`, the configs of the modules, `config_sentence_transformers.json`,
+    /// and `max_seq_length` and `do_lower_case` of `sentence_bert_config.json` or of its older names.
     ///
     /// # Errors
     ///
     /// Those of [`BertModelConfig::from_pretrained`]; [`Error::ConfigFile`], naming the field, if the modules are not
-    /// a transformer in the directory itself, a pooling and optionally a normalisation, or the pooling has several
-    /// modes, leaves out prompts or has another width.
+    /// a transformer in the directory itself, a pooling, any number of `Dense` and optionally a normalisation, the pooling has
+    /// several modes, a module has a width that does not fit, or an activation, a similarity or a prompt is not known.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Self::from_fields(&Fields::at(path.as_ref())?)
     }
@@ -54,20 +72,23 @@ impl BertForSentenceEmbeddingConfig {
         let config = Self::new(BertModelConfig::from_fields(fields)?);
         let dir = fields.path().parent().unwrap_or(Path::new(""));
         let modules = dir.join(MODULES);
-        let config = if regular_file::exists(&modules) {
-            let (pooling, normalize) = modules_of(&modules, dir, config.bert.embeddings.hidden_size)?;
-            config.with_pooling(pooling).with_normalize(normalize)
-        } else {
-            config.with_normalize(false)
+        let config = match regular_file::exists(&modules) {
+            true => Modules::read(dir)?.applied(config)?,
+            false => config.with_normalize(false),
         };
+        let own = OwnConfig::read(dir, "SentenceTransformer")?;
+        let config = config
+            .with_prompts(own.prompts()?)
+            .with_truncate_dim(size(&own.fields, "truncate_dim", &own.path)?)
+            .with_similarity(similarity(&own)?);
         let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
         let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
         let config = match transformer {
             Some(path) => {
                 let fields = read_json(&path)?;
                 config
-                    .with_max_seq_length(max_seq_length(&fields, &path)?)
-                    .with_do_lower_case(do_lower_case(&fields, &path)?)
+                    .with_max_seq_length(size(&fields, "max_seq_length", &path)?)
+                    .with_do_lower_case(flag(&fields, "do_lower_case", &path)?.unwrap_or(false))
             }
             None => config,
         };
@@ -76,34 +97,116 @@ impl BertForSentenceEmbeddingConfig {
     }
 }
 
-/// The pooling that a list of modules ends in, and whether it is normalised.
-fn modules_of(path: &Path, dir: &Path, hidden_size: usize) -> Result<(Pooling, bool)> {
-    let invalid = |problem: String| Error::ConfigFile { path: path.to_path_buf(), field: "modules", problem };
-    let Value::Array(modules) = read_json(path)? else { return Err(invalid("are not a list".into())) };
-    let text = |module: &Value, field: &str| {
-        module.get(field).and_then(Value::as_str).map_or_else(String::new, String::from)
-    };
-    let kinds: Vec<String> = modules.iter().map(|module| kind(&text(module, "type"))).collect();
-    let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-    let normalize = match kinds[..] {
-        ["Transformer", "Pooling"] => None,
-        ["Transformer", "Pooling", "Normalize"] => Some(dir.join(text(&modules[2], "path"))),
-        _ => {
-            let problem = "but only Transformer, Pooling and, if need be, Normalize are supported";
-            return Err(invalid(format!("are {}, {problem}", kinds.join(", "))));
+/// The folders of the modules after the transformer.
+struct Modules {
+    pooling: PathBuf,
+    dense: Vec<PathBuf>,
+    normalize: Option<PathBuf>,
+}
+
+impl Modules {
+    /// Those of `modules.json`.
+    fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join(MODULES);
+        let invalid = |problem: String| Error::ConfigFile { path: path.clone(), field: "modules", problem };
+        let Value::Array(modules) = read_json(&path)? else { return Err(invalid("are not a list".into())) };
+        let text = |module: &Value, field: &str| {
+            module.get(field).and_then(Value::as_str).map_or_else(String::new, String::from)
+        };
+        let kinds: Vec<String> = modules.iter().map(|module| kind(&text(module, "type"))).collect();
+        let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+        let unsupported = || {
+            let problem =
+                "but supported are Transformer, Pooling, then any number of Dense and, if need be, Normalize";
+            invalid(format!("are {}, {problem}", kinds.join(", ")))
+        };
+        let ["Transformer", "Pooling", rest @ ..] = &kinds[..] else { return Err(unsupported()) };
+        let dense = rest.strip_suffix(&["Normalize"]).unwrap_or(rest);
+        if dense.iter().any(|kind| *kind != "Dense") {
+            return Err(unsupported());
+        }
+        if !text(&modules[0], "path").is_empty() {
+            return Err(invalid(format!(
+                "have the Transformer in {:?}, but it must be beside {MODULES}",
+                text(&modules[0], "path")
+            )));
+        }
+        let folder = |module: &Value| dir.join(text(module, "path"));
+        let of_dense = |module: &Value| match text(module, "path") {
+            name if is_plain_file_name(&name) => Ok(dir.join(name)),
+            name => Err(invalid(format!("have a Dense in {name:?}, which is no name of a folder"))),
+        };
+        Ok(Self {
+            pooling: folder(&modules[1]),
+            dense: modules[2..2 + dense.len()].iter().map(of_dense).collect::<Result<_>>()?,
+            normalize: modules.get(2 + dense.len()).map(folder),
+        })
+    }
+
+    /// The config with what the modules say.
+    fn applied(self, config: BertForSentenceEmbeddingConfig) -> Result<BertForSentenceEmbeddingConfig> {
+        let hidden_size = config.bert.embeddings.hidden_size;
+        let (pooling, include_prompt) = pooling_of(&self.pooling.join("config.json"), hidden_size)?;
+        let mut width = hidden_size;
+        let mut dense = Vec::new();
+        for folder in &self.dense {
+            let config = dense_of(&folder.join("config.json"), width)?;
+            width = config.out_features;
+            dense.push(config);
+        }
+        if let Some(folder) = &self.normalize {
+            check_names(&read_if_there(&folder.join("config.json"))?, &folder.join("config.json"))?;
+        }
+        Ok(config
+            .with_pooling(pooling)
+            .with_include_prompt(include_prompt)
+            .with_dense(dense)
+            .with_normalize(self.normalize.is_some()))
+    }
+}
+
+/// The config of a `Dense` that reads vectors of length `width`.
+fn dense_of(path: &Path, width: usize) -> Result<SentenceDenseConfig> {
+    let config: Map<String, Value> = read_json(path)?;
+    let invalid = |field, problem: String| Error::ConfigFile { path: path.to_path_buf(), field, problem };
+    check_names(&config, path)?;
+    let required = |field| size(&config, field, path)?.ok_or_else(|| invalid(field, "is missing".into()));
+    let in_features = required("in_features")?;
+    if in_features != width {
+        return Err(invalid("in_features", format!("is {in_features}, but what it reads has width {width}")));
+    }
+    if flag(&config, "use_residual", path)? == Some(true) {
+        return Err(invalid("use_residual", "is true, but a residual is not supported".into()));
+    }
+    let activation = match config.get("activation_function") {
+        None => DenseActivation::Tanh,
+        Some(class) => {
+            let known = ACTIVATIONS.iter().find(|(_, known)| {
+                let name = known.rsplit('.').next();
+                class
+                    .as_str()
+                    .is_some_and(|class| class.starts_with("torch.nn.") && class.rsplit('.').next() == name)
+            });
+            known.map(|(activation, _)| *activation).ok_or_else(|| {
+                let supported = ACTIVATIONS.map(|(_, class)| class).join(", ");
+                invalid("activation_function", format!("is {class}, but must be one of {supported}"))
+            })?
         }
     };
-    if !text(&modules[0], "path").is_empty() {
-        return Err(invalid(format!(
-            "have the Transformer in {:?}, but it must be beside {MODULES}",
-            text(&modules[0], "path")
-        )));
-    }
-    let pooling = pooling_of(&dir.join(text(&modules[1], "path")).join("config.json"), hidden_size)?;
-    if let Some(folder) = &normalize {
-        check_normalize(&folder.join("config.json"))?;
-    }
-    Ok((pooling, normalize.is_some()))
+    Ok(SentenceDenseConfig {
+        out_features: required("out_features")?,
+        bias: flag(&config, "bias", path)?.unwrap_or(true),
+        activation,
+    })
+}
+
+fn similarity(own: &OwnConfig) -> Result<Similarity> {
+    let Some(name) = own.get("similarity_fn_name") else { return Ok(Similarity::Cosine) };
+    let known = SIMILARITIES.iter().find(|(_, known)| name == known);
+    known.map(|(similarity, _)| *similarity).ok_or_else(|| {
+        let supported = SIMILARITIES.map(|(_, name)| name).join(", ");
+        own.invalid("similarity_fn_name", format!("is {name}, but must be one of {supported}"))
+    })
 }
 
 /// The last part of a class of sentence-transformers, or the whole name of another.
@@ -112,8 +215,8 @@ fn kind(class: &str) -> String {
     name.unwrap_or(class).into()
 }
 
-/// The mode of a pooling's config, in its present or its former form.
-fn pooling_of(path: &Path, hidden_size: usize) -> Result<Pooling> {
+/// The mode of a pooling's config, in its present or its former form, and whether prompts are pooled.
+fn pooling_of(path: &Path, hidden_size: usize) -> Result<(Pooling, bool)> {
     let config: Map<String, Value> = read_json(path)?;
     let invalid = |field, problem: String| Error::ConfigFile { path: path.to_path_buf(), field, problem };
     for field in ["embedding_dimension", "word_embedding_dimension"] {
@@ -121,9 +224,7 @@ fn pooling_of(path: &Path, hidden_size: usize) -> Result<Pooling> {
             return Err(invalid(field, format!("is {width}, but the model's hidden_size is {hidden_size}")));
         }
     }
-    if config.get("include_prompt").is_some_and(|include| *include != Value::Bool(true)) {
-        return Err(invalid("include_prompt", "is false, but prompts cannot be left out here".into()));
-    }
+    let include_prompt = flag(&config, "include_prompt", path)?.unwrap_or(true);
     let names: Vec<&str> = match config.get("pooling_mode") {
         Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
         Some(mode) => vec![mode.as_str().unwrap_or("?")],
@@ -144,7 +245,7 @@ fn pooling_of(path: &Path, hidden_size: usize) -> Result<Pooling> {
         }
     };
     let supported = MODES.map(|(_, name, _)| name).join(", ");
-    match names[..] {
+    let pooling = match names[..] {
         [] => Ok(Pooling::Mean),
         [name] => MODES
             .iter()
@@ -155,15 +256,12 @@ fn pooling_of(path: &Path, hidden_size: usize) -> Result<Pooling> {
             let problem = format!("is {}, but must be a single one of {supported}", names.join(" with "));
             Err(invalid("pooling_mode", problem))
         }
-    }
+    }?;
+    Ok((pooling, include_prompt))
 }
 
-/// Whether what is normalised are the sentences' vectors; without a config, they are.
-fn check_normalize(path: &Path) -> Result<()> {
-    if !regular_file::exists(path) {
-        return Ok(());
-    }
-    let config: Map<String, Value> = read_json(path)?;
+/// Whether a module reads and writes the sentences' vectors, as it does without a word of it.
+fn check_names(config: &Map<String, Value>, path: &Path) -> Result<()> {
     for field in ["module_input_name", "module_output_name"] {
         let other = config.get(field).filter(|name| !name.is_null() && *name != "sentence_embedding");
         if let Some(other) = other {
@@ -174,32 +272,37 @@ fn check_normalize(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn max_seq_length(config: &Map<String, Value>, path: &Path) -> Result<Option<usize>> {
-    match config.get("max_seq_length") {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => {
-            let length =
-                value.as_u64().filter(|&length| length > 0).and_then(|length| length.try_into().ok());
-            let problem = || format!("is {value}, but must be a whole number above 0");
-            length.map(Some).ok_or_else(|| Error::ConfigFile {
-                path: path.to_path_buf(),
-                field: "max_seq_length",
-                problem: problem(),
-            })
-        }
-    }
+fn read_if_there(path: &Path) -> Result<Map<String, Value>> {
+    if regular_file::exists(path) { read_json(path) } else { Ok(Map::new()) }
 }
 
-fn do_lower_case(config: &Map<String, Value>, path: &Path) -> Result<bool> {
-    match config.get("do_lower_case") {
-        None | Some(Value::Null) => Ok(false),
-        Some(Value::Bool(do_lower_case)) => Ok(*do_lower_case),
-        Some(value) => Err(Error::ConfigFile {
-            path: path.to_path_buf(),
-            field: "do_lower_case",
-            problem: format!("is {value}, but must be true or false"),
-        }),
-    }
+/// A field, unless it is missing or null.
+fn field<T>(
+    config: &Map<String, Value>,
+    field: &'static str,
+    path: &Path,
+    wanted: &str,
+    parse: impl FnOnce(&Value) -> Option<T>,
+) -> Result<Option<T>> {
+    let Some(value) = config.get(field).filter(|value| !value.is_null()) else { return Ok(None) };
+    let problem = || format!("is {value}, but must be {wanted}");
+    let error = || Error::ConfigFile { path: path.to_path_buf(), field, problem: problem() };
+    parse(value).map(Some).ok_or_else(error)
+}
+
+fn size(config: &Map<String, Value>, name: &'static str, path: &Path) -> Result<Option<usize>> {
+    field(config, name, path, "a whole number above 0", |value| {
+        value.as_u64().filter(|&size| size > 0).and_then(|size| size.try_into().ok())
+    })
+}
+
+fn flag(config: &Map<String, Value>, name: &'static str, path: &Path) -> Result<Option<bool>> {
+    field(config, name, path, "true or false", Value::as_bool)
+}
+
+/// The folder that the layer `index` after the pooling is written into.
+fn dense_folder(index: usize) -> String {
+    format!("{}_Dense", index + 2)
 }
 
 impl Stored for BertForSentenceEmbedding {
@@ -209,6 +312,30 @@ impl Stored for BertForSentenceEmbedding {
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
         Vec::new()
+    }
+
+    fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
+        let mut parts = Vec::new();
+        for (i, dense) in self.dense.iter().enumerate() {
+            let mut part = Part::linear("linear", &dense.linear);
+            if dense.linear.bias.is_none() {
+                part.params.truncate(1); // sentence-transformers refuses a bias that the config does not have
+            }
+            parts.push((dense_folder(i), part));
+        }
+        parts
+    }
+
+    fn folders_beside(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        if self.dense.is_empty() || !regular_file::exists(&dir.join(MODULES)) {
+            return Ok(Vec::new());
+        }
+        let folders = Modules::read(dir)?.dense;
+        if ![0, self.dense.len()].contains(&folders.len()) {
+            let problem = format!("have {} Dense, but the config has {}", folders.len(), self.dense.len());
+            return Err(Error::ConfigFile { path: dir.join(MODULES), field: "modules", problem });
+        }
+        Ok(folders)
     }
 
     /// In the format that every version of sentence-transformers since 2.0 reads.
@@ -223,13 +350,31 @@ impl Stored for BertForSentenceEmbedding {
         for (mode, _, flag) in MODES {
             pooling[flag] = json!(mode == config.pooling);
         }
+        if !config.include_prompt {
+            pooling["include_prompt"] = json!(false);
+        }
         let file = |path: PathBuf, value| JsonFile { path: dir.join(path), value };
         let mut files = vec![file(Path::new(POOLING).join("config.json"), pooling)];
-        if config.normalize {
-            modules.push(module(2, NORMALIZE, "Normalize"));
-            let normalize = json!({ "module_input_name": "sentence_embedding" });
-            files.push(file(Path::new(NORMALIZE).join("config.json"), normalize));
+        let mut in_features = self.bert.embeddings.hidden_size();
+        for (i, SentenceDenseConfig { out_features, bias, activation }) in config.dense.iter().enumerate() {
+            let class = ACTIVATIONS.iter().find(|(known, _)| known == activation).map(|(_, class)| *class);
+            let dense = json!({
+                "in_features": in_features,
+                "out_features": out_features,
+                "bias": bias,
+                "activation_function": class,
+            });
+            modules.push(module(modules.len(), &dense_folder(i), "Dense"));
+            files.push(file(Path::new(&dense_folder(i)).join("config.json"), dense));
+            in_features = *out_features;
         }
+        if config.normalize {
+            let folder = format!("{}_Normalize", modules.len());
+            modules.push(module(modules.len(), &folder, "Normalize"));
+            let normalize = json!({ "module_input_name": "sentence_embedding" });
+            files.push(file(Path::new(&folder).join("config.json"), normalize));
+        }
+        files.extend(self.own_config(dir)?);
         let transformer = dir.join(TRANSFORMER);
         let is_there = regular_file::exists(&transformer);
         let mut fields: Map<String, Value> = if is_there { read_json(&transformer)? } else { Map::new() };
@@ -243,5 +388,26 @@ impl Stored for BertForSentenceEmbedding {
         }
         files.push(file(MODULES.into(), modules.into()));
         Ok(files)
+    }
+}
+
+impl BertForSentenceEmbedding {
+    /// `config_sentence_transformers.json`, if there is one or something to write into it.
+    fn own_config(&self, dir: &Path) -> Result<Option<JsonFile>> {
+        let config = self.config();
+        let mut own = OwnConfig::read(dir, "SentenceTransformer")?;
+        let says_nothing = config.prompts == Prompts::new()
+            && config.truncate_dim.is_none()
+            && config.similarity == Similarity::Cosine;
+        if own.fields.is_empty() && says_nothing {
+            return Ok(None);
+        }
+        own.fields.entry("model_type").or_insert_with(|| "SentenceTransformer".into());
+        own.set_prompts(&config.prompts);
+        let similarity = SIMILARITIES.iter().find(|(known, _)| *known == config.similarity);
+        own.fields.insert("similarity_fn_name".into(), json!(similarity.map(|(_, name)| name)));
+        own.fields.remove("truncate_dim");
+        own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
+        Ok(Some(JsonFile { path: own.path, value: own.fields.into() }))
     }
 }

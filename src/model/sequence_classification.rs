@@ -5,6 +5,7 @@ use super::classification_batch::{SequenceClassificationBatch, SequenceLabels};
 use super::config::{BertModelConfig, Classified};
 use super::labels::{check_batch, check_names, check_weights, numbered};
 use super::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
+use super::prompts::Prompts;
 use crate::embeddings::{
     BertEmbeddingsInput, Family, HeadActivation, PaddingMask, SequenceHead, TokenEmbedding, check_dropout,
     check_linear, drop_out,
@@ -56,6 +57,9 @@ pub struct BertForSequenceClassificationConfig {
     pub class_weights: Option<Vec<f64>>,
     /// What `rank` makes scores with, stored as by sentence-transformers; by default the sigmoid.
     pub activation: Option<ScoreActivation>,
+    /// What `rank` puts before queries, stored as by sentence-transformers: the default of these.
+    #[config(default = "Prompts::new()")]
+    pub prompts: Prompts,
 }
 
 impl BertForSequenceClassificationConfig {
@@ -64,11 +68,12 @@ impl BertForSequenceClassificationConfig {
     /// # Errors
     ///
     /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if there is no label, a name occurs twice,
-    /// `problem_type` is `SingleLabelClassification` with only one label, the dropout is not in [0, 1), or
+    /// `problem_type` is `SingleLabelClassification` with only one label, the default prompt is none of the prompts, the dropout is not in [0, 1), or
     /// `class_weights` are given for a regression or are not one number per class that is 0
     /// or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
+        self.prompts.validate()?;
         check_names(&self.id2label)?;
         self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
@@ -114,6 +119,7 @@ impl BertForSequenceClassificationConfig {
             problem_type: self.problem_type,
             class_weights: self.class_weights.clone(),
             activation: self.activation,
+            prompts: self.prompts.clone(),
             states_dropout: self.classifier_dropout.is_some(),
         })
     }
@@ -230,6 +236,8 @@ pub struct BertForSequenceClassification {
     class_weights: Option<Vec<f64>>,
     #[module(skip)]
     activation: Option<ScoreActivation>,
+    #[module(skip)]
+    prompts: Prompts,
     /// Whether the config had a `classifier_dropout`, and not that of the other layers.
     states_dropout: bool,
 }
@@ -256,6 +264,7 @@ impl BertForSequenceClassification {
             problem_type: self.problem_type,
             class_weights: self.class_weights.clone(),
             activation: self.activation,
+            prompts: self.prompts.clone(),
         }
     }
 

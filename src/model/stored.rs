@@ -11,7 +11,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::prelude::*;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
 ///
@@ -144,6 +144,16 @@ pub trait Stored: Module {
 
     /// What is written into the directory besides config and weights.
     fn files_beside(&self, _dir: &Path) -> Result<Vec<JsonFile>> {
+        Ok(Vec::new())
+    }
+
+    /// The parts that have a folder and a weights file of their own, and that folder.
+    fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
+        Vec::new()
+    }
+
+    /// The folders of [`parts_beside`](Self::parts_beside) in a directory that is read; none if it does not have these parts.
+    fn folders_beside(&self, _dir: &Path) -> Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
 

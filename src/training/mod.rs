@@ -41,7 +41,7 @@
 //! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePair` |
 //! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
 //! | loaders | `TrainingLoader`, `ValidationLoader` | `LabelledLoader` | `LabelledLoader` | `LabelledLoader` |
-//! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | |
+//! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
 //!
 //! `Training` makes any model trainable by Burn's `Learner`; `Run`, `Patience` and `progress` are for stopping, resuming and
 //! showing a run.
@@ -103,8 +103,8 @@ pub use loader::{TrainingLoader, ValidationLoader};
 pub use losses::Losses;
 #[cfg(feature = "train")]
 pub use metrics::{
-    ConfusionMatrix, ConfusionMetric, EntityCounts, EntityInput, EntityMetric, EntityScores, SpearmanInput,
-    SpearmanMetric, spearman,
+    ConfusionMatrix, ConfusionMetric, EntityCounts, EntityInput, EntityMetric, EntityScores, RetrievalInput,
+    RetrievalMetric, RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput, TripletMetric, spearman,
 };
 #[cfg(feature = "train")]
 pub use progress::{ProgressLines, progress};

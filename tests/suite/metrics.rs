@@ -1,14 +1,18 @@
-//! Scores against scikit-learn's and SciPy's (tests/fixtures/make_metrics.py).
+//! Scores against scikit-learn's, SciPy's and sentence-transformers' (tests/fixtures/make_metrics.py).
 
 use crate::tolerance::values;
 use burn::data::dataloader::Progress;
 use burn::prelude::*;
+use burn::tensor::DType;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput};
-use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig, SequenceClassificationBatch};
+use burn_bert::model::{
+    BertForSequenceClassificationConfig, BertModelConfig, SequenceClassificationBatch, Similarity,
+};
 use burn_bert::training::{
-    ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, LabelNames, SpearmanMetric,
-    TokenClassificationItem, spearman,
+    ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, LabelNames, RetrievalInput,
+    RetrievalMetric, RetrievalScores, SpearmanInput, SpearmanMetric, TokenClassificationItem, TripletInput,
+    TripletMetric, spearman,
 };
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use serde_json::Value;
@@ -250,4 +254,128 @@ fn scores_that_are_no_number_predict_no_class() {
         metric.update(&output([[1.0, f32::NEG_INFINITY], [0.0, 1.0]]).adapt(), &metadata()).unwrap();
         assert_eq!(metric.final_value().current(), 1.0);
     }
+}
+
+const SIMILARITIES: [(&str, Similarity); 4] = [
+    ("cosine", Similarity::Cosine),
+    ("dot", Similarity::Dot),
+    ("euclidean", Similarity::Euclidean),
+    ("manhattan", Similarity::Manhattan),
+];
+
+/// Rows of numbers; what is no number is NaN.
+fn vectors(rows: &Value) -> Vec<Vec<f64>> {
+    let row = |row: &Value| {
+        row.as_array().unwrap().iter().map(|number| number.as_f64().unwrap_or(f64::NAN)).collect()
+    };
+    rows.as_array().unwrap().iter().map(row).collect()
+}
+
+/// In f64.
+fn matrix(rows: &[Vec<f64>]) -> Tensor<2> {
+    let dims = [rows.len(), rows.first().map_or(4, Vec::len)];
+    Tensor::from_data(TensorData::new(rows.concat(), dims), (&Device::default(), DType::F64))
+}
+
+/// An expected number, NaN if it is none.
+fn is_score(found: f64, expected: &Value, tolerance: f64) {
+    match expected.as_f64() {
+        Some(expected) => assert!((found - expected).abs() < tolerance, "{found} is not {expected}"),
+        None => assert!(found.is_nan(), "{found}"),
+    }
+}
+
+#[test]
+fn rank_correlations_of_similarities_equal_sentence_transformers() {
+    for case in fixture()["similarity"].as_array().unwrap() {
+        let [a, b] = ["a", "b"].map(|name| vectors(&case[name]));
+        let truth = numbers(&case["truth"]);
+        for (name, similarity) in SIMILARITIES {
+            let mut metric = SpearmanMetric::new();
+            for ((a, b), truth) in a.chunks(9).zip(b.chunks(9)).zip(truth.chunks(9)) {
+                let predicted = similarity.of_pairs(matrix(a), matrix(b)).unsqueeze_dim(1);
+                let truth = matrix(&truth.iter().map(|&truth| vec![truth]).collect::<Vec<_>>());
+                metric.update(&SpearmanInput { predicted, truth }, &metadata()).unwrap();
+            }
+            is_score(metric.final_value().current(), &case[name], 1e-12);
+        }
+    }
+}
+
+#[test]
+fn accuracies_of_triplets_equal_sentence_transformers() {
+    for case in fixture()["triplets"].as_array().unwrap() {
+        let rows = ["anchors", "positives", "negatives"].map(|name| vectors(&case[name]));
+        for (name, similarity) in SIMILARITIES {
+            let mut metric = TripletMetric::new().with_margin(case["margin"].as_f64().unwrap());
+            for start in (0..=rows[0].len()).step_by(7) {
+                let [anchors, positives, negatives] =
+                    [0, 1, 2].map(|i| matrix(&rows[i][start..rows[i].len().min(start + 7)]));
+                let positive = similarity.of_pairs(anchors.clone(), positives);
+                let negative = similarity.of_pairs(anchors, negatives);
+                metric.update(&TripletInput { positive, negative }, &metadata()).unwrap();
+            }
+            is_score(metric.value().unwrap().current(), &case[name], 1e-7); // a mean in f32
+            metric.clear();
+            assert!(metric.final_value().current().is_nan());
+        }
+    }
+}
+
+#[test]
+fn scores_of_retrieval_equal_sentence_transformers() {
+    for case in fixture()["retrieval"].as_array().unwrap() {
+        let (queries, documents) = (vectors(&case["queries"]), vectors(&case["documents"]));
+        let relevant: Vec<Vec<usize>> = serde_json::from_value(case["relevant"].clone()).unwrap();
+        for (name, similarity) in SIMILARITIES {
+            for (i, k) in [1, 3, 5].into_iter().enumerate() {
+                for (score, metric) in [
+                    ("recall", RetrievalMetric::recall(k)),
+                    ("mrr", RetrievalMetric::mrr(k)),
+                    ("accuracy", RetrievalMetric::accuracy(k)),
+                    ("ndcg", RetrievalMetric::ndcg(k)),
+                ] {
+                    let mut metric = metric.with_similarity(similarity);
+                    assert!(metric.final_value().current().is_nan(), "there is no query");
+                    let all = RetrievalInput {
+                        queries: matrix(&queries),
+                        documents: matrix(&documents),
+                        relevant: relevant.clone(),
+                    };
+                    metric.update(&all, &metadata()).unwrap();
+                    assert!(metric.value().is_none());
+                    is_score(metric.final_value().current(), &case[name][score][i], 1e-12);
+                }
+            }
+        }
+    }
+}
+
+/// A query of each batch has its document there, at the same place.
+#[test]
+fn retrieval_is_among_the_documents_of_all_batches() {
+    let device = Device::default();
+    let case = &fixture()["retrieval"][1];
+    let documents = vectors(&case["documents"]);
+    let queries = &vectors(&case["queries"])[..20];
+    let mut scores = RetrievalScores::default();
+    let mut metric = RetrievalMetric::mrr(30);
+    let own: Vec<usize> = (0..20).map(|i| i + i / 6 * 2).collect(); // two documents more in each batch
+    for (i, query) in queries.iter().enumerate() {
+        let all = matrix(&documents[..26]);
+        let row = Similarity::Cosine.between(matrix(std::slice::from_ref(query)), all);
+        scores.add(&values(row), &[own[i]]);
+    }
+    for (batch, queries) in queries.chunks(6).enumerate() {
+        let documents = &documents[batch * 8..(batch * 8 + queries.len() + 2).min(26)];
+        let relevant = (0..queries.len()).map(|i| vec![i]).collect();
+        let input = RetrievalInput { queries: matrix(queries), documents: matrix(documents), relevant };
+        metric.update(&input, &metadata()).unwrap();
+    }
+    assert!((metric.final_value().current() - scores.mrr(30)).abs() < 1e-12);
+    assert!(scores.mrr(30) < 0.9 && scores.recall(26) == 1.0);
+    let nan = Tensor::full([1, 6], f64::NAN, (&device, DType::F64));
+    let input = RetrievalInput { queries: nan.clone(), documents: nan, relevant: vec![vec![0]] };
+    metric.update(&input, &metadata()).unwrap();
+    assert!(metric.final_value().current().is_nan(), "there is no ranking");
 }

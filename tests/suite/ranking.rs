@@ -162,6 +162,31 @@ fn a_saved_ranker_keeps_its_activation() {
 }
 
 #[test]
+fn the_prompt_of_a_ranker_is_put_before_its_queries() {
+    let (cases, dir) = (cases(), copied());
+    edit(dir.path(), "config_sentence_transformers.json", |config| {
+        config["prompts"] = cases["prompts"].clone();
+        config["default_prompt_name"] = json!("web");
+    });
+    let identity = read(dir.path()).config().with_activation(Some(ScoreActivation::Identity));
+    let (model, _) =
+        BertForSequenceClassification::from_pretrained_with(&identity, dir.path(), &Device::default())
+            .unwrap();
+    let texts: Vec<String> = list(&cases["texts"]);
+    let query = cases["runs"][0]["query"].as_str().unwrap();
+    let ranked = model.rank(&tokenizer(&model), query, &texts).unwrap();
+    assert_ranked(&ranked, &list::<Vec<(usize, f64)>>(&cases["prompted"]));
+    let new = tempfile::tempdir().unwrap();
+    for dir in [dir.path(), new.path()] {
+        model.save_pretrained(dir).unwrap();
+        assert_eq!(read(dir).config(), identity);
+    }
+    edit(new.path(), "config_sentence_transformers.json", |config| config["prompts"] = json!({}));
+    let error = BertForSequenceClassificationConfig::from_pretrained(new.path()).unwrap_err();
+    assert!(matches!(error, Error::ConfigFile { field: "prompts", .. }), "{error}");
+}
+
+#[test]
 fn a_model_of_several_labels_does_not_rank() {
     let model = read(&saved());
     let two = model.config().with_num_labels(2).init(&Device::default());

@@ -3,8 +3,8 @@
 use crate::tolerance::values;
 use burn::prelude::*;
 use burn_bert::model::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, LoadReport,
-    Pooling, PretrainedModel,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, DenseActivation,
+    LoadReport, Pooling, PretrainedModel, Prompts, SentenceDenseConfig,
 };
 use burn_bert::{
     BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, VocabularyResize,
@@ -181,7 +181,7 @@ fn poolings_and_modules_that_are_not_supported_are_named() {
         ("pooling_mode", json!(["mean", "max"]), "pooling_mode", "mean with max"),
         ("pooling_mode", json!("median"), "pooling_mode", "median"),
         ("pooling_mode", json!(3), "pooling_mode", "one of cls"),
-        ("include_prompt", json!(false), "include_prompt", "false"),
+        ("include_prompt", json!("no"), "include_prompt", "true or false"),
         ("word_embedding_dimension", json!(9), "word_embedding_dimension", "hidden_size is 8"),
     ] {
         write(dir, "1_Pooling/config.json", &changed(&pooling, field, new));
@@ -200,9 +200,11 @@ fn poolings_and_modules_that_are_not_supported_are_named() {
     assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap().pooling, Pooling::Mean);
     write(dir, "1_Pooling/config.json", &pooling);
 
-    let dense = json!({ "path": "2_Dense", "type": "sentence_transformers.models.Dense" });
+    let dense = |path: &str| json!({ "path": path, "type": "sentence_transformers.models.Dense" });
     for (index, new, says) in [
-        (2, dense, "Transformer, Pooling, Dense"),
+        (2, json!({ "path": "", "type": "sentence_transformers.models.LayerNorm" }), "any number of Dense"),
+        (1, dense("1_Dense"), "Transformer, Dense, Normalize"),
+        (2, dense("../2_Dense"), "no name of a folder"),
         (0, json!({ "path": "0_BERT", "type": "sentence_transformers.models.Transformer" }), "0_BERT"),
         (1, json!({ "path": "", "type": "sentence_transformers.models.Normalize" }), "Normalize, Normalize"),
         (1, json!({ "path": "1_Pooling", "type": "mine.Pooling" }), "mine.Pooling"),
@@ -266,6 +268,176 @@ fn resizing_loading_and_other_heads_keep_the_pooling() {
     assert_eq!(read.config().pooling, Pooling::Max);
 }
 
+/// A model with two layers, in a directory.
+fn with_layers() -> (BertForSentenceEmbedding, TempDir) {
+    let layers = vec![
+        SentenceDenseConfig::new(6).with_activation(DenseActivation::Gelu),
+        SentenceDenseConfig::new(5).with_bias(false),
+    ];
+    saved(&config().with_dense(layers).with_include_prompt(false).with_truncate_dim(Some(3)))
+}
+
+#[test]
+fn layers_are_saved_read_and_new_where_a_directory_has_none() {
+    let (model, dir) = with_layers();
+    let (read_back, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!((read_back.config(), report, read_back.width()), (model.config(), LoadReport::default(), 5));
+    let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device()).unwrap();
+    let embed = |model: &BertForSentenceEmbedding| values(model.embed(&input, None).unwrap());
+    assert_eq!(embed(&read_back), embed(&model));
+
+    // Saved elsewhere without layers, and from there with them: what is missing is named.
+    let (_, plain) = saved(&config());
+    let (_, report) =
+        BertForSentenceEmbedding::from_pretrained_with(&model.config(), plain.path(), &device()).unwrap();
+    let expected = ["2_Dense/linear.weight", "2_Dense/linear.bias", "3_Dense/linear.weight"];
+    assert_eq!(report.missing, expected);
+    // Another number of layers, or another width.
+    let mut other = model.config();
+    other.dense.pop();
+    let load = |config: &BertForSentenceEmbeddingConfig| {
+        BertForSentenceEmbedding::from_pretrained_with(config, dir.path(), &device())
+    };
+    let error = load(&other).unwrap_err().to_string();
+    assert!(error.contains("have 2 Dense, but the config has 1"), "{error}");
+    let mut wide = model.config();
+    wide.dense[1].out_features = 7;
+    assert!(matches!(load(&wide), Err(Error::CheckpointShape { .. })));
+    let (_, report) =
+        BertForSentenceEmbedding::from_pretrained_with_new_head(&wide, dir.path(), &device()).unwrap();
+    assert_eq!(report.missing, ["3_Dense/linear.weight"]);
+    // A load replaces their values, and one that fails none.
+    let mut new = model.config().init(&device());
+    assert!(new.load(dir.path()).unwrap().is_complete());
+    assert_eq!(embed(&new), embed(&model));
+    fs::write(dir.path().join("3_Dense/model.safetensors"), "no tensors").unwrap();
+    let mut new = model.config().init(&device());
+    let before = embed(&new);
+    new.load(dir.path()).unwrap_err();
+    assert_eq!(embed(&new), before);
+    // Over a directory with layers a model without them is one without them.
+    config().init(&device()).save_pretrained(dir.path()).unwrap();
+    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), config());
+}
+
+#[test]
+fn layers_prompts_and_similarities_that_are_not_supported_are_named() {
+    let (_, dir) = with_layers();
+    let dir = dir.path();
+    let refused = |file: &str, field: &str, value: Value, says: &str| {
+        let before = fs::read(dir.join(file));
+        let mut changed = if before.is_ok() { read(dir, file) } else { json!({}) };
+        changed[field] = value;
+        write(dir, file, &changed);
+        let error = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap_err();
+        assert!(matches!(error, Error::ConfigFile { .. }), "{error}");
+        let error = error.to_string();
+        assert!(error.contains(says), "{error}");
+        fs::write(dir.join(file), before.unwrap()).unwrap();
+    };
+    let dense = "2_Dense/config.json";
+    refused(dense, "activation_function", json!("torch.nn.modules.activation.Mish"), "ReLU");
+    refused(dense, "activation_function", json!("mine.Tanh"), "torch.nn.modules.activation.Tanh");
+    refused(dense, "in_features", json!(9), "has width 8");
+    refused(dense, "in_features", json!(null), "is missing");
+    refused(dense, "out_features", json!(0), "above 0");
+    refused("3_Dense/config.json", "in_features", json!(8), "has width 6");
+    refused(dense, "use_residual", json!(true), "residual");
+    refused(dense, "bias", json!(1), "true or false");
+    refused(dense, "module_input_name", json!("token_embeddings"), "sentence_embedding");
+    let own = "config_sentence_transformers.json";
+    refused(own, "similarity_fn_name", json!("jaccard"), "manhattan");
+    refused(own, "truncate_dim", json!(0), "above 0");
+    refused(own, "prompts", json!(["query"]), "object of texts");
+    refused(own, "prompts", json!({ "query": 3 }), "object of texts");
+    refused(own, "default_prompt_name", json!("query"), "there are none");
+    let error = config().with_truncate_dim(Some(0)).validate().unwrap_err();
+    assert!(matches!(error, Error::Config { field: "truncate_dim", .. }), "{error}");
+    let error =
+        config().with_prompts(Prompts::new().with("a", "b").with_default("c")).validate().unwrap_err();
+    assert_eq!(error.to_string(), Prompts::new().with("a", "b").text(Some("c")).unwrap_err().to_string());
+    let error = config().with_dense(vec![SentenceDenseConfig::new(0)]).validate().unwrap_err();
+    assert!(matches!(error, Error::Config { field: "dense", .. }), "{error}");
+    // A file of another kind of model says nothing of this one.
+    let mut other = read(dir, own);
+    other["model_type"] = json!("CrossEncoder");
+    write(dir, own, &other);
+    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap().truncate_dim, None);
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn layers_and_prompts_of_directories_equal_sentence_transformers() {
+    use crate::tolerance::{F64, MODEL_F32, assert_close};
+    use crate::whole_model::File;
+    use burn::tensor::FloatDType;
+    use burn_bert::model::EncodeConfig;
+    use burn_bert::text::BertTokenizer;
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sentences");
+    let texts: Vec<String> = serde_json::from_value(read(&fixtures, "texts.json")).unwrap();
+    let device = device().autodiff();
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["dense", "max", "weighted", "cls"] {
+        let dir = fixtures.join(name);
+        let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device).unwrap();
+        assert!(report.is_complete(), "{report}");
+        let case = File::at(&fixtures.join(format!("{name}.safetensors")));
+        let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&dir).unwrap()).unwrap();
+        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+            let model = burn_bert::cast_module(model.clone(), dtype);
+            let encode = EncodeConfig::new().with_batch_size(3);
+            let named = |name: &str| encode.clone().with_prompt_name(Some(name.into()));
+            for (expected, config) in [
+                ("default", encode.clone()),
+                ("prompt", encode.clone().with_prompt(Some("a dog. ".into()))),
+                ("narrow", encode.clone().with_truncate_dim(Some(3))),
+                ("named.query", named("query")),
+                ("named.passage", named("passage")),
+                ("named.long", named("long")),
+            ] {
+                let found = values(model.encode(&tokenizer, &texts, &config).unwrap());
+                assert_close(&found, &case.values(expected), tolerance);
+            }
+            let (input, padding) = case.batch(&device);
+            let vectors = model.embed(&input, Some(&padding)).unwrap();
+            assert_close(&values(vectors.clone()), &case.values("vectors"), tolerance);
+            let upstream = Tensor::<2>::from_data(case.data("upstream"), (&device, vectors.dtype()));
+            let gradients = (vectors * upstream).sum().backward();
+            let words = &model.bert.embeddings.word_embeddings.weight;
+            assert_close(&values(words.grad(&gradients).unwrap()), &case.values("grad.words"), tolerance);
+            for (i, dense) in model.dense.iter().enumerate() {
+                let weight = dense.linear.weight.grad(&gradients).unwrap().transpose();
+                assert_close(&values(weight), &case.values(&format!("grad.{i}.linear.weight")), tolerance);
+                let bias = format!("grad.{i}.linear.bias");
+                assert_eq!(dense.linear.bias.is_some(), case.has(&bias));
+                for param in &dense.linear.bias {
+                    assert_close(&values(param.grad(&gradients).unwrap()), &case.values(&bias), tolerance);
+                }
+            }
+            let error = model.encode(&tokenizer, &texts, &named("other")).unwrap_err().to_string();
+            assert!(error.contains("\"passage\""), "{error}");
+            let none = model.encode::<&str>(&tokenizer, &[], &encode).unwrap();
+            assert_eq!(none.dims(), [0, model.config().truncate_dim.unwrap_or(model.width())]);
+        }
+        // What is saved elsewhere is read back, and is what was there.
+        let saved = copy.path().join(name);
+        model.save_pretrained(&saved).unwrap();
+        let (read_back, report) = BertForSentenceEmbedding::from_pretrained(&saved, &device).unwrap();
+        assert_eq!((read_back.config(), report), (model.config(), LoadReport::default()));
+        for file in (0..model.dense.len()).map(|i| format!("{}_Dense/model.safetensors", i + 2)) {
+            let [written, expected] = [saved.join(&file), dir.join(&file)].map(|path| File::at(&path));
+            assert_eq!(written.names().len(), expected.names().len());
+            for key in expected.names() {
+                assert_eq!(written.data(&key), expected.data(&key), "{file} {key}");
+            }
+        }
+        let own = "config_sentence_transformers.json";
+        let mut expected = read(&dir, own);
+        expected.as_object_mut().unwrap().remove("__version__");
+        assert_eq!(read(&saved, own), expected);
+    }
+}
+
 /// Against sentence-transformers itself.
 #[cfg(feature = "tokenizers")]
 mod against_sentence_transformers {
@@ -284,16 +456,10 @@ mod against_sentence_transformers {
     }
 
     fn embedded(model: &BertForSentenceEmbedding, dir: &Path, texts: &[String]) -> Vec<f64> {
-        use burn_bert::text::{BertTokenizer, TextBatch};
-        let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
-        let tokenizer = match model.max_seq_length() {
-            Some(length) => tokenizer.with_model_max_length(length),
-            None => tokenizer,
-        };
-        let tokenizer = tokenizer.for_model(&model.bert.config().embeddings).unwrap();
-        let encodings = tokenizer.encode_batch(texts).unwrap();
-        let TextBatch { input, padding } = tokenizer.batch(&encodings, &device()).unwrap();
-        values(model.embed(&input, padding.as_ref()).unwrap())
+        use burn_bert::model::EncodeConfig;
+        use burn_bert::text::BertTokenizer;
+        let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(dir).unwrap()).unwrap();
+        values(model.encode(&tokenizer, texts, &EncodeConfig::new()).unwrap())
     }
 
     #[test]
@@ -331,6 +497,12 @@ mod against_sentence_transformers {
             let config = config.with_pooling(pooling).with_normalize(normalize);
             let mut config = config.with_max_seq_length(Some(10));
             config.bert.embeddings.vocab_size = 486;
+            if normalize {
+                let prompts = Prompts::new().with("query", "a question: ").with_default("query");
+                config = config.with_prompts(prompts).with_include_prompt(false).with_truncate_dim(Some(4));
+                config.dense =
+                    vec![SentenceDenseConfig::new(6), SentenceDenseConfig::new(5).with_bias(false)];
+            }
             let name = format!("{family:?}{pooling:?}");
             let dir = all.path().join(&name);
             let model = config.init(&device());

@@ -1,13 +1,10 @@
 //! Scores of whole entities.
 
 use super::super::label_names::LabelNames;
-use super::metric::serialized;
+use super::score::{Score, numeric};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
-use burn::train::metric::{
-    Metric, MetricAttributes, MetricMetadata, MetricName, Numeric, NumericAttributes, NumericEntry,
-    SerializedEntry,
-};
+use burn::train::metric::MetricName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -178,15 +175,6 @@ impl EntityMetric {
         let (name, names) = (Arc::new(name.to_string()), names.clone());
         Self { name, score, names, scores: EntityScores::default(), has_nan: false }
     }
-
-    fn score(&self) -> f64 {
-        if self.has_nan { f64::NAN } else { (self.score)(self.scores.total()) }
-    }
-
-    fn entry(&self) -> NumericEntry {
-        let count = self.scores.total().present as usize;
-        NumericEntry::Aggregated { aggregated_value: self.score(), count }
-    }
 }
 
 /// The input of [`EntityMetric`]: N words that have a label.
@@ -200,22 +188,14 @@ pub struct EntityInput {
     pub sentences: Vec<usize>,
 }
 
-impl Metric for EntityMetric {
+impl Score for EntityMetric {
     type Input = EntityInput;
 
     fn name(&self) -> MetricName {
         self.name.clone()
     }
 
-    fn attributes(&self) -> MetricAttributes {
-        NumericAttributes { unit: None, higher_is_better: true }.into()
-    }
-
-    fn update(
-        &mut self,
-        input: &EntityInput,
-        _metadata: &MetricMetadata,
-    ) -> Result<SerializedEntry, TensorReadError> {
+    fn add(&mut self, input: &EntityInput) -> Result<(), TensorReadError> {
         if !input.sentences.is_empty() {
             let nan = input.logits.clone().is_nan().any().try_into_data()?;
             self.has_nan |= nan.iter::<bool>().any(|nan| nan);
@@ -231,28 +211,19 @@ impl Metric for EntityMetric {
                 self.scores.add(&truth, &found);
             }
         }
-        Ok(serialized(&self.entry()))
+        Ok(())
     }
 
-    fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
-        Ok(serialized(&self.final_value()))
+    fn score(&self) -> Result<f64, TensorReadError> {
+        Ok(if self.has_nan { f64::NAN } else { (self.score)(self.scores.total()) })
     }
 
-    fn clear(&mut self) {
+    fn count(&self) -> Option<usize> {
+        Some(self.scores.total().present as usize)
+    }
+
+    fn forget(&mut self) {
         (self.scores, self.has_nan) = (EntityScores::default(), false);
     }
 }
-
-impl Numeric for EntityMetric {
-    fn value(&self) -> Option<NumericEntry> {
-        Some(self.entry())
-    }
-
-    fn running_value(&self) -> Option<NumericEntry> {
-        Some(self.entry())
-    }
-
-    fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final(self.score())
-    }
-}
+numeric!(EntityMetric);

@@ -1,13 +1,11 @@
 //! The scores as metrics of Burn's trainer.
 
 use super::confusion::{ConfusionMatrix, spearman};
+use super::score::{Score, numeric};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use burn::train::RegressionOutput;
-use burn::train::metric::{
-    Adaptor, ConfusionStatsInput, Metric, MetricAttributes, MetricMetadata, MetricName, Numeric,
-    NumericAttributes, NumericEntry, SerializedEntry,
-};
+use burn::train::metric::{Adaptor, ConfusionStatsInput, MetricName};
 use std::sync::Arc;
 
 /// A score of a whole epoch's predictions: of every batch so far, not a mean over batches.
@@ -57,33 +55,16 @@ impl ConfusionMetric {
         let (name, score) = (Arc::new(name.to_string()), Arc::new(score));
         Self { name, score, matrix: ConfusionMatrix::default(), has_nan: false }
     }
-
-    fn current(&self) -> f64 {
-        if self.has_nan { f64::NAN } else { (self.score)(&self.matrix) }
-    }
-
-    fn entry(&self) -> NumericEntry {
-        let count = self.matrix.total() as usize;
-        NumericEntry::Aggregated { aggregated_value: self.current(), count }
-    }
 }
 
-impl Metric for ConfusionMetric {
+impl Score for ConfusionMetric {
     type Input = ConfusionStatsInput;
 
     fn name(&self) -> MetricName {
         self.name.clone()
     }
 
-    fn attributes(&self) -> MetricAttributes {
-        NumericAttributes { unit: None, higher_is_better: true }.into()
-    }
-
-    fn update(
-        &mut self,
-        input: &ConfusionStatsInput,
-        _metadata: &MetricMetadata,
-    ) -> Result<SerializedEntry, TensorReadError> {
+    fn add(&mut self, input: &ConfusionStatsInput) -> Result<(), TensorReadError> {
         if input.predictions.dims()[0] > 0 {
             let nan = input.predictions.clone().is_nan().any().try_into_data()?;
             self.has_nan |= nan.iter::<bool>().any(|nan| nan);
@@ -94,37 +75,29 @@ impl Metric for ConfusionMetric {
                 self.matrix.add(truth as usize, predicted as usize);
             }
         }
-        Ok(serialized(&self.entry()))
+        Ok(())
     }
 
-    fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
-        Ok(serialized(&self.final_value()))
+    fn score(&self) -> Result<f64, TensorReadError> {
+        Ok(if self.has_nan { f64::NAN } else { (self.score)(&self.matrix) })
     }
 
-    fn clear(&mut self) {
+    fn count(&self) -> Option<usize> {
+        Some(self.matrix.total() as usize)
+    }
+
+    fn forget(&mut self) {
         (self.matrix, self.has_nan) = (ConfusionMatrix::default(), false);
     }
 }
-
-impl Numeric for ConfusionMetric {
-    fn value(&self) -> Option<NumericEntry> {
-        Some(self.entry())
-    }
-
-    fn running_value(&self) -> Option<NumericEntry> {
-        Some(self.entry())
-    }
-
-    fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final(self.current())
-    }
-}
+numeric!(ConfusionMetric);
 
 /// The rank correlation of predicted and true numbers, [`spearman`], over the whole epoch. It is computed at the end of
 /// the epoch; ranks of a part of it mean nothing.
 ///
 /// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and for
-/// Burn's `RegressionOutput`.
+/// Burn's `RegressionOutput`. With the [similarity](crate::model::Similarity) of pairs of sentences as what is predicted it
+/// is the score of sentence-transformers' `EmbeddingSimilarityEvaluator`.
 #[derive(Clone, Debug, Default)]
 pub struct SpearmanMetric {
     predicted: Vec<f64>,
@@ -153,51 +126,29 @@ impl Adaptor<SpearmanInput> for RegressionOutput {
     }
 }
 
-impl Metric for SpearmanMetric {
+impl Score for SpearmanMetric {
     type Input = SpearmanInput;
 
     fn name(&self) -> MetricName {
         Arc::new("Spearman".to_string())
     }
 
-    fn attributes(&self) -> MetricAttributes {
-        NumericAttributes { unit: None, higher_is_better: true }.into()
-    }
-
-    fn update(
-        &mut self,
-        input: &SpearmanInput,
-        _metadata: &MetricMetadata,
-    ) -> Result<SerializedEntry, TensorReadError> {
+    fn add(&mut self, input: &SpearmanInput) -> Result<(), TensorReadError> {
         self.predicted.extend(input.predicted.clone().try_into_data()?.iter::<f64>());
         self.truth.extend(input.truth.clone().try_into_data()?.iter::<f64>());
-        Ok(SerializedEntry::not_available(None)) // until the epoch ends
+        Ok(())
     }
 
-    fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
-        Ok(serialized(&self.final_value()))
+    fn score(&self) -> Result<f64, TensorReadError> {
+        Ok(spearman(&self.predicted, &self.truth))
     }
 
-    fn clear(&mut self) {
+    fn count(&self) -> Option<usize> {
+        None
+    }
+
+    fn forget(&mut self) {
         *self = Self::default();
     }
 }
-
-impl Numeric for SpearmanMetric {
-    fn value(&self) -> Option<NumericEntry> {
-        None
-    }
-
-    fn running_value(&self) -> Option<NumericEntry> {
-        None
-    }
-
-    fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final(spearman(&self.predicted, &self.truth))
-    }
-}
-
-/// As Burn's own metrics write themselves.
-pub(super) fn serialized(entry: &NumericEntry) -> SerializedEntry {
-    SerializedEntry::new(format!("epoch {:.4}", entry.current()), entry.serialize())
-}
+numeric!(SpearmanMetric);
