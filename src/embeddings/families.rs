@@ -38,7 +38,7 @@ const BERT_KEYS: FamilyKeys = FamilyKeys {
         has_activation_of_layers: true,
     },
     classifier: SequenceHead::Pooled,
-    classifier_dropout: [const { dropout("classifier_dropout", None) }; 2],
+    classifier_dropout: [dropout("classifier_dropout", None), dropout("classifier_dropout", None), NEVER],
 };
 
 const ROBERTA_KEYS: FamilyKeys = FamilyKeys {
@@ -64,7 +64,9 @@ const fn dropout(field: &'static str, default: Option<f64>) -> ClassifierDropout
 }
 
 /// That of the layers.
-const NO_DROPOUT: ClassifierDropout = ClassifierDropout { field: None, default: None };
+const OF_LAYERS: ClassifierDropout = ClassifierDropout { field: None, default: None };
+
+const NEVER: ClassifierDropout = ClassifierDropout { field: None, default: Some(0.0) };
 
 const BERT_DEFAULTS: Defaults = Defaults {
     vocab_size: 30522,
@@ -154,7 +156,11 @@ const DISTILBERT: FamilySpec = FamilySpec {
             activation: HeadActivation::Relu,
             drops_input: false,
         },
-        classifier_dropout: [dropout("seq_classif_dropout", Some(0.2)), NO_DROPOUT],
+        classifier_dropout: [
+            dropout("seq_classif_dropout", Some(0.2)),
+            OF_LAYERS,
+            dropout("qa_dropout", Some(0.1)),
+        ],
         ..BERT_KEYS
     }),
     ..BERT
@@ -212,7 +218,7 @@ const MPNET: FamilySpec = FamilySpec {
             ..BERT_LAYER
         },
         relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
-        classifier_dropout: [NO_DROPOUT; 2],
+        classifier_dropout: [OF_LAYERS, OF_LAYERS, NEVER],
         ..ROBERTA_KEYS
     }),
     ..ROBERTA
@@ -262,7 +268,11 @@ const ALBERT: FamilySpec = FamilySpec {
             decoder: "predictions.decoder.weight",
             has_activation_of_layers: true,
         },
-        classifier_dropout: [const { dropout("classifier_dropout_prob", Some(0.1)) }; 2],
+        classifier_dropout: [
+            dropout("classifier_dropout_prob", Some(0.1)),
+            dropout("classifier_dropout_prob", Some(0.1)),
+            NEVER,
+        ],
         ..BERT_KEYS
     }),
     ..BERT

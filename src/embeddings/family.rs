@@ -162,8 +162,8 @@ pub(crate) struct FamilyKeys {
     pub(crate) pooler: Option<&'static str>,
     pub(crate) masked_lm: HeadKeys,
     pub(crate) classifier: SequenceHead,
-    /// The dropout of the classifiers of sequences and of tokens.
-    pub(crate) classifier_dropout: [ClassifierDropout; 2],
+    /// The dropout of the classifiers of sequences and of tokens, and of answers.
+    pub(crate) classifier_dropout: [ClassifierDropout; 3],
 }
 
 /// The keys of an encoder's layers.
