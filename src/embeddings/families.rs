@@ -6,7 +6,7 @@ use super::family::{
     PositionEmbeddingType, Projection, SequenceHead, Unsupported,
 };
 use crate::operator::Activation;
-use Field::{Always, Named};
+use Field::{Also, Always, Named};
 use PositionEmbeddingType::{Absolute, AfterPadding};
 #[cfg(feature = "checkpoint")]
 use serde_json::{Map, Value};
@@ -117,9 +117,9 @@ const DISTILBERT: FamilySpec = FamilySpec {
     base: "distilbert",
     defaults: Defaults { type_vocab_size: 0, num_hidden_layers: 6, ..BERT_DEFAULTS },
     fields: &[
-        ("hidden_size", Named("dim")),
-        ("num_hidden_layers", Named("n_layers")),
-        ("num_attention_heads", Named("n_heads")),
+        ("hidden_size", Also("dim")),
+        ("num_hidden_layers", Also("n_layers")),
+        ("num_attention_heads", Also("n_heads")),
         ("intermediate_size", Named("hidden_dim")),
         ("hidden_dropout_prob", Named("dropout")),
         ("attention_probs_dropout_prob", Named("attention_dropout")),
@@ -420,7 +420,7 @@ impl FamilySpec {
     #[cfg(feature = "checkpoint")]
     pub(crate) fn named(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
         for (field, name) in self.fields {
-            if let (Some(value), Named(name)) = (fields.remove(*field), name) {
+            if let (Some(value), Named(name) | Also(name)) = (fields.remove(*field), name) {
                 fields.insert(name.to_string(), value);
             }
         }
@@ -431,7 +431,7 @@ impl FamilySpec {
     pub(crate) fn name_of(&self, field: &'static str) -> Option<&'static str> {
         match self.fields.iter().find(|(bert, _)| *bert == field) {
             None => Some(field),
-            Some((_, Named(name))) => Some(name),
+            Some((_, Named(name) | Also(name))) => Some(name),
             Some((_, Always(_))) => None,
         }
     }

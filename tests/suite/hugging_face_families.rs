@@ -578,11 +578,17 @@ fn every_head_is_written_under_transformers_names_and_read_back() {
     of_head::<ElectraForPreTraining>();
 }
 
-/// Saves the fixture's model, has transformers read it and compute scores by `command`, and compares those of tokens.
-fn assert_read_by_transformers<H: Head>(command: &str, logits: impl Fn(&H, &File) -> Vec<f64>) {
+/// Saves the fixture's model, `changed`, has transformers read it and compute scores by `command`, and compares those of
+/// tokens.
+fn assert_read_by_transformers<H: Head>(
+    command: &str,
+    changed: impl Fn(H) -> H,
+    logits: impl Fn(&H, &File) -> Vec<f64>,
+) {
     for family in H::FAMILIES {
         let (saved, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (model, _) = H::from_pretrained(fixture(family, H::NAME), &Device::default()).unwrap();
+        let model = changed(model);
         model.save_pretrained(saved.path()).unwrap();
         Python::named().check(command, saved.path(), out.path());
         let case = File::at(&out.path().join("f32.safetensors"));
@@ -600,26 +606,47 @@ fn assert_read_by_transformers<H: Head>(command: &str, logits: impl Fn(&H, &File
 #[ignore = "needs Python with torch and transformers, named by BURN_BERT_PYTHON"]
 fn transformers_reads_every_head_without_a_missing_or_unexpected_key() {
     let batch = |case: &File| case.batch(&Device::default());
-    assert_read_by_transformers("logits", |model: &BertForMaskedLm, case| {
+    let scores = |model: &BertForMaskedLm, case: &File| {
         let (input, padding) = batch(case);
         let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state;
         values(model.scores(hidden.flatten(0, 1)).unwrap())
-    });
-    assert_read_by_transformers("sequence_logits", |model: &BertForSequenceClassification, case| {
-        let (input, padding) = batch(case);
-        values(model.logits(&input, Some(&padding)).unwrap())
-    });
-    assert_read_by_transformers("token_logits", |model: &BertForTokenClassification, case| {
-        let (input, padding) = batch(case);
-        values(model.logits(&input, Some(&padding)).unwrap())
-    });
-    assert_read_by_transformers("answer_logits", |model: &BertForQuestionAnswering, case| {
-        let (input, padding) = batch(case);
-        let [start, end] = model.logits(&input, Some(&padding)).unwrap();
-        values(Tensor::stack::<3>(vec![start, end], 2))
-    });
-    assert_read_by_transformers("replaced_logits", |model: &ElectraForPreTraining, case| {
-        let (input, padding) = batch(case);
-        values(model.logits(&input, Some(&padding)).unwrap())
-    });
+    };
+    assert_read_by_transformers("logits", |model| model, scores);
+    let untied = |model: BertForMaskedLm| {
+        model.config().with_tie_word_embeddings(false).init(&Device::default()) // a decoder of its own
+    };
+    assert_read_by_transformers("logits", untied, scores);
+    assert_read_by_transformers(
+        "sequence_logits",
+        |model| model,
+        |model: &BertForSequenceClassification, case| {
+            let (input, padding) = batch(case);
+            values(model.logits(&input, Some(&padding)).unwrap())
+        },
+    );
+    assert_read_by_transformers(
+        "token_logits",
+        |model| model,
+        |model: &BertForTokenClassification, case| {
+            let (input, padding) = batch(case);
+            values(model.logits(&input, Some(&padding)).unwrap())
+        },
+    );
+    assert_read_by_transformers(
+        "answer_logits",
+        |model| model,
+        |model: &BertForQuestionAnswering, case| {
+            let (input, padding) = batch(case);
+            let [start, end] = model.logits(&input, Some(&padding)).unwrap();
+            values(Tensor::stack::<3>(vec![start, end], 2))
+        },
+    );
+    assert_read_by_transformers(
+        "replaced_logits",
+        |model| model,
+        |model: &ElectraForPreTraining, case| {
+            let (input, padding) = batch(case);
+            values(model.logits(&input, Some(&padding)).unwrap())
+        },
+    );
 }
