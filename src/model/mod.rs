@@ -96,6 +96,8 @@ mod ranking_loss;
 mod replaced_tokens;
 #[cfg(feature = "checkpoint")]
 mod report;
+#[cfg(feature = "tokenizers")]
+mod scored_labels;
 mod sentence_embedding;
 mod sentence_pair_batch;
 #[cfg(feature = "checkpoint")]
@@ -140,6 +142,8 @@ pub use replaced_tokens::{
 };
 #[cfg(feature = "checkpoint")]
 pub use report::LoadReport;
+#[cfg(feature = "tokenizers")]
+pub use scored_labels::ScoredLabel;
 pub use sentence_embedding::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput,
 };
