@@ -104,7 +104,7 @@ fn entities_are_the_same_read_alone_or_with_others() {
 #[test]
 fn of_equal_labels_the_first_is_taken() {
     let (mut model, tokenizer) = model("bert");
-    model.classifier.weight = model.classifier.weight.map(|weight| weight.map(|weight| weight * 0.0));
+    model.classifier.weight = model.classifier.weight.map(|weight| weight * 0.0);
     model.classifier.bias = model.classifier.bias.take().map(|bias| bias.map(|bias| bias * 0.0));
     let config = EntitiesConfig::new().with_ignored_labels(Vec::new());
     for aggregation in [Aggregation::First, Aggregation::Average, Aggregation::Max] {
