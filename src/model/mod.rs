@@ -96,6 +96,7 @@ mod ranking_loss;
 #[cfg(feature = "checkpoint")]
 mod report;
 mod sentence_embedding;
+mod sentence_loss;
 mod sentence_pair_batch;
 #[cfg(feature = "checkpoint")]
 mod sentence_stored;
@@ -139,6 +140,7 @@ pub use report::LoadReport;
 pub use sentence_embedding::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput,
 };
+pub use sentence_loss::{CoSentLoss, MatryoshkaLoss, SentenceLoss, TripletLoss};
 pub use sentence_pair_batch::SentencePairBatch;
 pub use sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
