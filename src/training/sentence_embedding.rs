@@ -77,17 +77,13 @@ impl Adaptor<AccuracyInput> for SentenceEmbeddingItem {
 
 impl Adaptor<SpearmanInput> for SentenceEmbeddingItem {
     fn adapt(&self) -> SpearmanInput {
+        let Some(labels) = &self.labels else {
+            let nothing = Tensor::zeros([0, 1], &self.anchors.device());
+            return SpearmanInput { predicted: nothing.clone(), truth: nothing };
+        };
         let predicted = self.similarities(0).unsqueeze_dim(1);
-        match &self.labels {
-            Some(labels) => {
-                let truth = TensorData::new(labels.clone(), [labels.len(), 1]);
-                SpearmanInput { truth: Tensor::from_data(truth, &predicted.device()), predicted }
-            }
-            None => {
-                let nothing = predicted.narrow(0, 0, 0);
-                SpearmanInput { predicted: nothing.clone(), truth: nothing }
-            }
-        }
+        let truth = TensorData::new(labels.clone(), [labels.len(), 1]);
+        SpearmanInput { truth: Tensor::from_data(truth, &predicted.device()), predicted }
     }
 }
 

@@ -75,7 +75,7 @@ fn model(
 
 fn trained(model: BertForSentenceEmbedding, with_negatives: bool) -> BertForSentenceEmbedding {
     let dir = tempfile::tempdir().unwrap();
-    let (train, valid) = (pairs(0..12, with_negatives), pairs(20..22, false));
+    let (train, valid) = (pairs(0..12, with_negatives), pairs(20..22, with_negatives));
     let training =
         SupervisedTraining::new(dir.path().join("run"), loader(dir.path(), train), loader(dir.path(), valid))
             .metrics((LossMetric::new(), AccuracyMetric::new()))
@@ -273,7 +273,8 @@ fn scored_pairs_of_a_file_are_learned_with_each_loss_of_pairs() {
         assert!(result.error.is_none(), "{:?}", result.error);
         let after = score(&result.model.model);
         println!("{loss:?}: Spearman {before:.4} → {after:.4}");
-        assert!(before < 0.4 && after > 0.7, "{before} → {after}");
+        // With three of four labels equal, it is 0.76 at most.
+        assert!(before < 0.2 && after > 0.5, "{before} → {after}");
     }
 }
 
@@ -316,6 +317,7 @@ fn mini_batches_are_computed_again_with_the_same_dropout() {
         // The parameters of a model are drawn when they are first used.
         let new = || model(|config| config.with_mini_batch_size(Some(size)));
         let drawn = new();
+        drawn.forward(&batch);
         let kept = {
             device.seed(7);
             let parts = |input: &BertEmbeddingsInput, padding: &Option<PaddingMask>| {
@@ -344,7 +346,9 @@ fn mini_batches_are_computed_again_with_the_same_dropout() {
         drawn.forward(&batch); // draws between forward and backward are not those of the backward
         let found = gradients(&drawn, found);
         assert!(kept.iter().flatten().any(|&gradient| gradient != 0.0));
-        assert!(found == kept, "{size}");
+        for (found, kept) in found.iter().zip(&kept) {
+            assert_close(found, kept, F32);
+        }
         device.seed(8);
         assert!(gradients(&drawn, drawn.forward(&batch).loss) != kept, "another dropout");
         // A model that nothing has used before.

@@ -71,22 +71,22 @@ fn columns_are_chosen_by_name_and_by_index() {
 fn what_is_no_pair_is_an_error_that_names_the_line() {
     let all = SentenceColumns::default();
     for (name, text, problem) in [
-        ("a.csv", "a,b,c\nx,y,z\nx,y\n", "line 3 has 2 fields, but the first row has 3"),
-        ("a.csv", "a,b,score\nx,y,z\n", "line 2 has the label \"z\", which is not a finite number"),
-        ("a.csv", "a,b,score\nx,y,NaN\n", "line 2 has the label \"NaN\", which is not a finite number"),
-        ("a.csv", "a,b,score\nx,y,\n", "line 2 has the label \"\", which is not a finite number"),
-        ("a.csv", "a,b,c\nx,y, \n", "line 2 has no sentence in column 2"),
+        ("a.csv", "a,b,c\nx,y,z\nx,y\n", "line 3: the row has 2 fields, but the first row has 3"),
+        ("a.csv", "a,b,score\nx,y,z\n", "line 2: the row has the label \"z\", which is not a finite number"),
+        ("a.csv", "a,b,score\nx,y,NaN\n", "line 2: the row has the label \"NaN\", which is not a finite number"),
+        ("a.csv", "a,b,score\nx,y,\n", "line 2: the row has the label \"\", which is not a finite number"),
+        ("a.csv", "a,b,c\nx,y, \n", "line 2: the row has no sentence in column 2"),
         ("a.csv", "a,score\nx,1\n", "are [\"a\", \"score\"], of which 1 has sentences"),
         ("a.jsonl", "{\"a\": \"x\", \"score\": 1}\n", "are [\"a\", \"score\"], of which 1 has sentences"),
         (
             "a.jsonl",
             "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\"}\n",
-            "line 2 has the fields [\"a\"], but the first row has 2",
+            "line 2: the row has the fields [\"a\"], but the first row has 2",
         ),
         (
             "a.jsonl",
             "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\", \"c\": \"y\"}\n",
-            "line 2 has no field \"b\"",
+            "line 2: the row has no field \"b\"",
         ),
         ("a.jsonl", "{\"a\": \"x\", \"b\": [\"y\"]}\n", "which is not a string"),
         (
@@ -104,7 +104,7 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
     let missing = open("a.csv", "a,b\nx,y\n", &all.clone().with_label("score")).unwrap_err().to_string();
     assert!(missing.contains("column \"score\" of") && missing.contains("is not in the header"), "{missing}");
     let missing = open("a.jsonl", "{\"a\": \"x\", \"b\": \"y\"}\n", &all.with_label("score")).unwrap_err();
-    assert!(missing.to_string().contains("line 1 has no field \"score\""), "{missing}");
+    assert!(missing.to_string().contains("line 1: the row has no field \"score\""), "{missing}");
 }
 
 #[test]
