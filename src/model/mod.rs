@@ -93,8 +93,11 @@ mod question_answering_stored;
 #[cfg(feature = "tokenizers")]
 mod ranking;
 mod ranking_loss;
+mod replaced_tokens;
 #[cfg(feature = "checkpoint")]
 mod report;
+#[cfg(feature = "tokenizers")]
+mod scored_labels;
 mod sentence_embedding;
 mod sentence_loss;
 mod sentence_pair_batch;
@@ -135,8 +138,13 @@ pub use question_answering::{
 #[cfg(feature = "tokenizers")]
 pub use ranking::Ranked;
 pub use ranking_loss::MultipleNegativesRankingLoss;
+pub use replaced_tokens::{
+    ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
+};
 #[cfg(feature = "checkpoint")]
 pub use report::LoadReport;
+#[cfg(feature = "tokenizers")]
+pub use scored_labels::ScoredLabel;
 pub use sentence_embedding::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput,
 };

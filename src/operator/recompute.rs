@@ -51,8 +51,8 @@ where
 /// `compute(module, x, context)`; if `x` is under autodiff, as one step of the graph, which keeps `x` and the module's
 /// parameters alone.
 ///
-/// The backward computes the part again, with the same masks, and its gradients from there: the same bits as if all were
-/// kept. A module of `OPERANDS` parameters or more is not computed again. Parts are not nested: within one, layers are kept
+/// The backward computes the part again, with the same masks, and its gradients from there: those of a graph that keeps all, up to
+/// the order of their sums, which is the same in BERT's layers, bit for bit. A module of `OPERANDS` parameters or more is not computed again. Parts are not nested: within one, layers are kept
 /// until its backward ends.
 pub(crate) fn recomputed_anywhere<M, C, const OPERANDS: usize>(
     module: &M,

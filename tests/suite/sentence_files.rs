@@ -73,7 +73,11 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
     for (name, text, problem) in [
         ("a.csv", "a,b,c\nx,y,z\nx,y\n", "line 3: the row has 2 fields, but the first row has 3"),
         ("a.csv", "a,b,score\nx,y,z\n", "line 2: the row has the label \"z\", which is not a finite number"),
-        ("a.csv", "a,b,score\nx,y,NaN\n", "line 2: the row has the label \"NaN\", which is not a finite number"),
+        (
+            "a.csv",
+            "a,b,score\nx,y,NaN\n",
+            "line 2: the row has the label \"NaN\", which is not a finite number",
+        ),
         ("a.csv", "a,b,score\nx,y,\n", "line 2: the row has the label \"\", which is not a finite number"),
         ("a.csv", "a,b,c\nx,y, \n", "line 2: the row has no sentence in column 2"),
         ("a.csv", "a,score\nx,1\n", "are [\"a\", \"score\"], of which 1 has sentences"),
