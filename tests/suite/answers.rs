@@ -242,26 +242,6 @@ fn a_saved_model_gives_the_same_answers() {
     assert!(!answers(&model)[0].is_empty());
 }
 
-/// The null answer has the highest score in about half of them.
-#[test]
-fn a_possible_answer_is_the_first_of_one_whatever_the_score_of_none() {
-    let (model, tokenizer) = model("bert");
-    let examples = examples();
-    let questions: Vec<_> =
-        examples.iter().map(|example| (&example.question, example.context.as_str())).collect();
-    let config = AnswersConfig::new().with_n_best(1).with_doc_stride(0);
-    let answers = |threshold| {
-        let config = config.clone().with_no_answer_threshold(Some(threshold));
-        model.answers(&tokenizer, &questions, &config).unwrap()
-    };
-    let (possible, impossible) = (answers(f64::INFINITY), answers(f64::NEG_INFINITY));
-    for ((possible, impossible), (_, text)) in possible.iter().zip(&impossible).zip(&questions) {
-        assert_eq!(possible[0].is_impossible(), text.is_empty());
-        assert!(impossible[0].is_impossible());
-    }
-    assert!(possible.iter().any(|answers| answers.len() == 2 && answers[1].logit > answers[0].logit));
-}
-
 #[test]
 fn settings_that_find_no_answer_are_refused() {
     let (model, tokenizer) = model("bert");
