@@ -199,14 +199,20 @@ fn a_model_in_bf16_takes_half_the_memory() {
 fn mixed_precision_keeps_less_for_the_backward() {
     let device = Device::flex().autodiff();
     let (model, input) = small_model(&device);
-    let forward = |precision| {
-        let run = || autocast(precision, || model.forward(&input, None).last_hidden_state);
-        drop(run());
-        count(run).1.kept
+    let step = |precision| {
+        let forward = || autocast(precision, || model.forward(&input, None).last_hidden_state);
+        drop(forward().backward()); // warm caches
+        let (output, kept) = count(forward);
+        drop(output);
+        let (gradients, step) = count(|| forward().backward());
+        drop(gradients);
+        (kept.kept, step.peak)
     };
-    let (exact, rounded) = (forward(Precision::F32), forward(Precision::Bf16));
+    let [(exact, exact_peak), (rounded, peak)] = [Precision::F32, Precision::Bf16].map(step);
     println!("kept for the backward: {exact} B, in bf16 {rounded} B");
+    println!("peak of forward and backward: {exact_peak} B, in bf16 {peak} B");
     assert!(rounded < exact * 7 / 10, "{rounded} B of {exact} B");
+    assert!(peak < exact_peak, "{peak} B of {exact_peak} B");
 }
 
 /// What a layer keeps for its backward is about sixteen times its input, in BERT's proportions.
