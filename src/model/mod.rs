@@ -95,6 +95,8 @@ mod ranking;
 mod ranking_loss;
 #[cfg(feature = "checkpoint")]
 mod report;
+#[cfg(feature = "tokenizers")]
+mod scored_labels;
 mod sentence_embedding;
 mod sentence_pair_batch;
 #[cfg(feature = "checkpoint")]
@@ -136,6 +138,8 @@ pub use ranking::Ranked;
 pub use ranking_loss::MultipleNegativesRankingLoss;
 #[cfg(feature = "checkpoint")]
 pub use report::LoadReport;
+#[cfg(feature = "tokenizers")]
+pub use scored_labels::ScoredLabel;
 pub use sentence_embedding::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput,
 };
