@@ -93,6 +93,7 @@ mod question_answering_stored;
 #[cfg(feature = "tokenizers")]
 mod ranking;
 mod ranking_loss;
+mod replaced_tokens;
 #[cfg(feature = "checkpoint")]
 mod report;
 #[cfg(feature = "tokenizers")]
@@ -136,6 +137,9 @@ pub use question_answering::{
 #[cfg(feature = "tokenizers")]
 pub use ranking::Ranked;
 pub use ranking_loss::MultipleNegativesRankingLoss;
+pub use replaced_tokens::{
+    ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
+};
 #[cfg(feature = "checkpoint")]
 pub use report::LoadReport;
 #[cfg(feature = "tokenizers")]

@@ -27,8 +27,8 @@ type Compute<M, C> = fn(&M, Tensor<2>, &C) -> Tensor<2>;
 /// `compute(module, x, context)`; if `x` is on a device with gradient checkpointing, as one step of the graph, which keeps
 /// `x` and the module's parameters alone.
 ///
-/// The backward computes the part again, with the same masks, and its gradients from there: the same bits as without
-/// checkpointing. A module of 32 parameters or more, those of adapters among them, is not computed again.
+/// The backward computes the part again, with the same masks, and its gradients from there: those without checkpointing up to
+/// the order of their sums, which is the same in BERT's layers, bit for bit. A module of 32 parameters or more, those of adapters among them, is not computed again.
 pub(crate) fn recomputed<M, C>(module: &M, x: Tensor<2>, context: &C, compute: Compute<M, C>) -> Tensor<2>
 where
     M: Module + 'static,

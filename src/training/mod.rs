@@ -75,6 +75,8 @@ mod progress;
 #[cfg(feature = "train")]
 mod question_answering;
 #[cfg(feature = "train")]
+mod replaced_tokens;
+#[cfg(feature = "train")]
 mod run;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod seeds;

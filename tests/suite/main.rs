@@ -39,6 +39,8 @@ mod errors;
 mod extremes;
 #[cfg(feature = "checkpoint")]
 mod families;
+#[cfg(feature = "checkpoint")]
+mod families_training;
 mod family;
 mod fields;
 mod forward;
