@@ -38,7 +38,7 @@ pub const F16: Tolerance = Tolerance { absolute: 1e-3, relative: 1e-3 };
 pub const BF16: Tolerance = Tolerance { absolute: 1e-2, relative: 1e-2 };
 
 /// Scores of the fixtures' models held in 16 bits: every product and every LayerNorm of two layers with large random
-/// weights is rounded. PyTorch's are up to 3.4e-2 and 4.2e-3 away, its scores of words 8.1e-2 and 8.2e-3.
+/// weights is rounded. PyTorch's are up to 3.4e-2 and 4.2e-3 away.
 pub const MODEL_BF16: Tolerance = Tolerance { absolute: 4e-2, relative: 1e-2 };
 pub const MODEL_F16: Tolerance = Tolerance { absolute: 5e-3, relative: 1e-3 };
 
