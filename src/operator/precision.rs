@@ -127,7 +127,7 @@ pub(crate) fn scaled_autocast<T>(precision: Precision, scale: f64, f: impl FnOnc
 /// but gradients of parameters come out as they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rounding {
-    /// F16 or BF16.
+    /// F16 or BF16; F32 if they are not.
     pub(crate) dtype: DType,
     /// A power of two.
     pub(crate) scale: f64,
@@ -165,7 +165,11 @@ impl Rounding {
             if supported.iter().any(|(known, dtype)| *dtype == self.dtype && known == device) {
                 return;
             }
-            let precision = if self.dtype == DType::F16 { Precision::F16 } else { Precision::Bf16 };
+            let precision = match self.dtype {
+                DType::F16 => Precision::F16,
+                DType::BF16 => Precision::Bf16,
+                _ => Precision::F32,
+            };
             precision.check(device).unwrap_or_else(|error| panic!("{error}"));
             supported.push((device.clone(), self.dtype));
         });
@@ -175,12 +179,21 @@ impl Rounding {
 #[cfg(feature = "remote")]
 impl super::wire::Plain for Rounding {
     fn put(&self, to: &mut Vec<super::wire::Number>) {
-        (self.dtype == DType::F16).put(to);
+        let is = |dtype| self.dtype == dtype;
+        is(DType::F16).put(to);
+        is(DType::BF16).put(to);
         self.scale.put(to);
     }
 
     fn take(from: &mut super::wire::Numbers) -> Self {
-        let dtype = if bool::take(from) { DType::F16 } else { DType::BF16 };
+        let [f16, bf16] = [(); 2].map(|()| bool::take(from));
+        let dtype = if f16 {
+            DType::F16
+        } else if bf16 {
+            DType::BF16
+        } else {
+            DType::F32
+        };
         Self { dtype, scale: f64::take(from) }
     }
 }

@@ -6,7 +6,10 @@ use gemm::Parallelism;
 use half::bf16;
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The instructions of `gemm`'s f32 kernel. Source: `init_gemm_fn` of `gemm-common` 0.19.0.
 pub(crate) fn name() -> &'static str {
@@ -21,6 +24,13 @@ pub(crate) fn name() -> &'static str {
     }
     if cfg!(target_arch = "aarch64") { "NEON" } else { "scalar" }
 }
+
+/// Multiples of the rows and columns of C that `gemm`'s kernels compute at a time: 6 × 64 with AVX-512, 6 × 16 with AVX2.
+const ROWS: usize = 6;
+const COLUMNS: usize = 64;
+
+/// The fewest rows or columns that are split off. Also, `gemm` adds up in another order if C is at most 64 by 64.
+const PART: usize = 128;
 
 /// Below so many multiplications one thread is faster than several.
 const PARALLEL_FROM: usize = 192 * 192 * 192;
@@ -61,16 +71,86 @@ unsafe fn multiply_f32(a: Matrix, b: Matrix, c: *mut f32, add: bool, rounded: bo
     let [_, n] = b.shape();
     let (a, [a_row, a_column]) = values(&a, rounded);
     let (b, [b_row, b_column]) = values(&b, rounded);
-    let serial = m.saturating_mul(n).saturating_mul(k) < PARALLEL_FROM;
-    let threads = if serial { Parallelism::None } else { Parallelism::Rayon(0) };
-    // SAFETY: all entries of A and B are among their values, and C is the caller's promise. `gemm` reads C only if told to, and fills it with zeros if K is 0.
-    unsafe {
-        let (a, b) = (a.as_ptr(), b.as_ptr());
-        gemm::gemm(
-            m, n, k, c, 1, n as isize, add, a, a_column, a_row, b, b_column, b_row, 1.0, 1.0, false, false,
-            false, threads,
-        );
+    let (a, b, c) = (Entries(a.as_ptr().cast_mut()), Entries(b.as_ptr().cast_mut()), Entries(c));
+    let [part_rows, part_columns] = parts([m, k, n]);
+    let part = |part: usize| {
+        let rows = range(m, ROWS, part / part_columns, part_rows);
+        let columns = range(n, COLUMNS, part % part_columns, part_columns);
+        // SAFETY: all entries of A and B are among their values, and C is the caller's promise; each part writes entries of
+        // its own. `gemm` reads C only if told to, and fills it with zeros if K is 0.
+        unsafe {
+            gemm::gemm(
+                rows.len(),
+                columns.len(),
+                k,
+                c.at(rows.start, n as isize, columns.start, 1),
+                1,
+                n as isize,
+                add,
+                a.at(rows.start, a_row, 0, 0),
+                a_column,
+                a_row,
+                b.at(0, 0, columns.start, b_column),
+                b_column,
+                b_row,
+                1.0,
+                1.0,
+                false,
+                false,
+                false,
+                Parallelism::None,
+            );
+        }
+    };
+    let count = part_rows * part_columns;
+    if count == 1 {
+        return part(0);
     }
+    let next = AtomicUsize::new(0);
+    let run = || {
+        while let Some(i) = Some(next.fetch_add(1, Relaxed)).filter(|&i| i < count) {
+            part(i);
+        }
+    };
+    rayon::in_place_scope(|scope| {
+        (1..count).for_each(|_| scope.spawn(|_| run()));
+        run();
+    });
+}
+
+/// Entries of a matrix that threads share.
+#[derive(Clone, Copy)]
+struct Entries(*mut f32);
+
+// SAFETY: what threads write is of disjoint parts.
+unsafe impl Send for Entries {}
+// SAFETY: as above.
+unsafe impl Sync for Entries {}
+
+impl Entries {
+    fn at(self, i: usize, row: isize, j: usize, column: isize) -> *mut f32 {
+        self.0.wrapping_offset(i as isize * row + j as isize * column)
+    }
+}
+
+/// Into how many ranges of rows and of columns C is split for the threads: as many parts as there are threads, if they are
+/// large enough, and with the least to pack, since each part packs its rows of A and its columns of B.
+///
+/// `gemm` on several threads takes up to twice as long: it packs B on one thread, and does not split long sums.
+fn parts([m, k, n]: [usize; 3]) -> [usize; 2] {
+    if m.saturating_mul(n).saturating_mul(k) < PARALLEL_FROM {
+        return [1, 1];
+    }
+    let threads = rayon::current_num_threads();
+    let grids = (1..=threads.min(m / PART).max(1)).map(|rows| [rows, (threads / rows).min(n / PART).max(1)]);
+    let cost = |&[rows, columns]: &[usize; 2]| (Reverse(rows * columns), columns * m + rows * n);
+    grids.min_by_key(cost).expect("one row of parts")
+}
+
+/// Range `part` of `count` values in `parts` of about the same size, multiples of `unit`.
+fn range(count: usize, unit: usize, part: usize, parts: usize) -> Range<usize> {
+    let [start, end] = [part, part + 1].map(|part| (count * part / parts).next_multiple_of(unit).min(count));
+    start..end
 }
 
 /// The values in f32, and the strides of rows and columns: those of the matrix, or of a copy of its entries alone.

@@ -199,15 +199,17 @@ fn large_products_are_those_of_a_plain_loop() {
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
-    let a = Operand::new([700, 900], Order::Rows, false, 1);
-    let b = Operand::new([900, 650], Order::Columns, false, 2);
-    for kernel in kernels() {
-        let on = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| multiply(&a, &b, kernel))
-        };
-        let one = on(1);
-        assert!([2, 3, 8].into_iter().all(|threads| on(threads) == one), "{kernel}");
+    for [m, k, n] in [[700, 900, 650], [150, 5000, 300]] {
+        let a = Operand::new([m, k], Order::Rows, false, 1);
+        let b = Operand::new([k, n], Order::Columns, false, 2);
+        for kernel in kernels() {
+            let on = |threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| multiply(&a, &b, kernel))
+            };
+            let one = on(1);
+            assert!([2, 3, 8].into_iter().all(|threads| on(threads) == one), "{kernel}");
+        }
     }
 }
 

@@ -1,9 +1,10 @@
-//! Flex, Burn's CPU backend: products in bf16 on the instructions that the CPU has for them; in f16, operands are rounded and
-//! multiplied in f32.
+//! Flex, Burn's CPU backend: products in f32, each thread with a part of its own, and in bf16 on the instructions that the CPU
+//! has for them; in f16, operands are rounded and multiplied in f32.
 
 use super::reference::{Arithmetic, backward, forward};
 use super::{Linear, LinearOp};
 use crate::operator::dtype::narrow;
+use crate::operator::flex::products::with_matrix;
 use crate::operator::flex::scalar::Scalar;
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{rows_per_task, slice, tensor, widened};
@@ -12,10 +13,9 @@ use crate::operator::parallel;
 use crate::operator::path::Path;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape, bf16, f16};
-use burn_bert_products::{Kernel, Matrix, product, product_bf16};
+use burn_bert_products::{Kernel, product, product_bf16};
 use pulp::{Arch, Simd, WithSimd};
 
 impl Kernels<Flex> for LinearOp {
@@ -64,12 +64,8 @@ struct Host;
 
 impl Arithmetic<Flex> for Host {
     fn product(a: FloatTensor<Flex>, b: FloatTensor<Flex>, dtype: DType) -> FloatTensor<Flex> {
-        if dtype == DType::F16 {
-            return Flex::float_matmul(rounded(&a), rounded(&b));
-        }
         let shape = Shape::new([a.shape()[0], b.shape()[1]]);
-        let (a, b) = (Operand::new(a), Operand::new(b));
-        tensor(product(a.matrix(), b.matrix(), Kernel::bf16()), shape)
+        tensor(multiplied(&a, &b, dtype), shape)
     }
 
     fn affine(
@@ -82,21 +78,26 @@ impl Arithmetic<Flex> for Host {
         let bias = bias.map(|bias| with_f32!(bias.dtype(), T => widened::<T>(&bias)));
         let shape = Shape::new([a.shape()[0], b.shape()[1]]);
         if [dtype, output] == [DType::BF16; 2] {
-            let (a, b) = (Operand::new(a), Operand::new(b));
-            return tensor(product_bf16(a.matrix(), b.matrix(), bias.as_deref(), Kernel::bf16()), shape);
+            let product =
+                with_matrix(&a, |a| with_matrix(&b, |b| product_bf16(a, b, bias.as_deref(), Kernel::bf16())));
+            return tensor(product, shape);
         }
-        let sum = Self::product(a, b, dtype);
-        if bias.is_none() && output == DType::F32 {
-            return sum;
+        let mut sums = multiplied(&a, &b, dtype);
+        let (count, columns) = (sums.len(), shape[1]);
+        let size = rows_per_task(columns) * columns;
+        if output == DType::F32 {
+            if let Some(bias) = bias {
+                parallel::for_each(count, sums.chunks_mut(size), |rows| {
+                    Arch::new().dispatch(AddBias { rows, bias: &bias });
+                });
+            }
+            return tensor(sums, shape);
         }
-        let columns = shape[1];
         let bias = bias.unwrap_or_else(|| vec![0.0; columns]);
-        let values = slice::<f32>(&sum);
         with_f32!(output, T => {
-            let mut y = vec![T::default(); values.len()];
-            let size = rows_per_task(columns) * columns;
-            let tasks = values.chunks(size).zip(y.chunks_mut(size));
-            parallel::for_each(values.len(), tasks, |(x, y)| {
+            let mut y = vec![T::default(); count];
+            let tasks = sums.chunks(size).zip(y.chunks_mut(size));
+            parallel::for_each(count, tasks, |(x, y)| {
                 Arch::new().dispatch(Finish { x, bias: &bias, y });
             });
             tensor(y, shape)
@@ -120,29 +121,13 @@ impl Arithmetic<Flex> for Host {
     }
 }
 
-/// A matrix whose values, or those of its transpose, lie side by side.
-struct Operand {
-    values: FloatTensor<Flex>,
-    is_transposed: bool,
-}
-
-impl Operand {
-    fn new(matrix: FloatTensor<Flex>) -> Self {
-        let transposed = matrix.transpose(0, 1);
-        if !matrix.is_contiguous() && transposed.is_contiguous() {
-            return Self { values: transposed, is_transposed: true };
-        }
-        Self { values: matrix.to_contiguous(), is_transposed: false }
-    }
-
-    /// As products in bf16 read it.
-    fn matrix(&self) -> Matrix<'_> {
-        let shape = self.values.shape().dims();
-        let matrix = match self.values.dtype() {
-            DType::BF16 => Matrix::rows(slice::<bf16>(&self.values), shape),
-            _ => Matrix::rows(slice::<f32>(&self.values), shape),
-        };
-        if self.is_transposed { matrix.transpose() } else { matrix }
+/// A · B in f32, row-major, the operands rounded to `dtype`.
+fn multiplied(a: &FloatTensor<Flex>, b: &FloatTensor<Flex>, dtype: DType) -> Vec<f32> {
+    let multiply = |a: &_, b: &_, kernel| with_matrix(a, |a| with_matrix(b, |b| product(a, b, kernel)));
+    match dtype {
+        DType::F16 => multiply(&rounded(a), &rounded(b), Kernel::F32),
+        DType::BF16 => multiply(a, b, Kernel::bf16()),
+        _ => multiply(a, b, Kernel::F32),
     }
 }
 
@@ -150,15 +135,18 @@ impl Operand {
 fn rounded(matrix: &FloatTensor<Flex>) -> FloatTensor<Flex> {
     /// Values of a task.
     const PIECE: usize = 16 * 1024;
-    let operand = Operand::new(matrix.clone());
-    let y = with_f32!(operand.values.dtype(), T => {
-        let values = slice::<T>(&operand.values);
+    let transposed = matrix.transpose(0, 1);
+    if !matrix.is_contiguous() && transposed.is_contiguous() {
+        return rounded(&transposed).transpose(0, 1);
+    }
+    let matrix = matrix.to_contiguous();
+    with_f32!(matrix.dtype(), T => {
+        let values = slice::<T>(&matrix);
         let mut y = vec![0.0; values.len()];
         let tasks = values.chunks(PIECE).zip(y.chunks_mut(PIECE));
         parallel::for_each(values.len(), tasks, |(x, y)| Arch::new().dispatch(Round { x, y }));
-        tensor(y, operand.values.shape())
-    });
-    if operand.is_transposed { y.transpose(0, 1) } else { y }
+        tensor(y, matrix.shape())
+    })
 }
 
 struct Round<'a, T> {
@@ -172,6 +160,23 @@ impl<T: Scalar<Wide = f32>> WithSimd for Round<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
         self.x.iter().zip(self.y).for_each(|(x, y)| *y = f16::narrow(x.widen()).widen());
+    }
+}
+
+/// Consecutive rows.
+struct AddBias<'a> {
+    rows: &'a mut [f32],
+    bias: &'a [f32],
+}
+
+impl WithSimd for AddBias<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        for row in self.rows.chunks_exact_mut(self.bias.len()) {
+            row.iter_mut().zip(self.bias).for_each(|(x, bias)| *x += bias);
+        }
     }
 }
 

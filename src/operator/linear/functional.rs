@@ -4,14 +4,14 @@ use super::{Linear, LinearOp};
 use crate::operator::path::Path;
 use crate::operator::precision::Rounding;
 use crate::operator::run::run;
+use burn::backend::DispatchTensorKind;
 use burn::prelude::*;
 use burn::tensor::DType;
 
 /// `x·W + b`: Burn's linear layer, which [`autocast`](crate::functional::autocast) can compute with operands in 16 bits.
 ///
-/// Outside autocast, and where W is not f32, it is Burn's `linear`, bit for bit; except that with x and W in bf16 Flex
-/// multiplies as in autocast, and rounds y to bf16. In autocast, with r(·) the rounding of one
-/// operand,
+/// Outside autocast, and where W is neither f32 nor bf16, it is Burn's `linear`; but Flex multiplies operands in f32 or in
+/// bf16 as this crate does, and rounds y to their dtype. In autocast, with r(·) the rounding of one operand,
 ///
 /// ```text
 /// y      = r(x)·r(W) + b
@@ -59,9 +59,10 @@ fn compute<const D: usize>(
 ) -> Tensor<D> {
     let mut dims = x.dims();
     let rounding = match weight.dtype() {
-        DType::F32 => Rounding::current(),
-        // Burn would widen both operands first.
-        DType::BF16 if is_on_host(&x, &weight) => Some(Rounding { dtype: DType::BF16, scale: 1.0 }),
+        DType::F32 if let Some(rounding) = Rounding::current() => Some(rounding),
+        dtype @ (DType::F32 | DType::BF16) if has_products(&x, &weight) => {
+            Some(Rounding { dtype, scale: 1.0 })
+        }
         _ => None,
     };
     let Some(rounding) = rounding.filter(|_| dims.iter().all(|&size| size > 0)) else {
@@ -92,16 +93,22 @@ fn compute<const D: usize>(
     Tensor::<2>::from_dispatch(run::<LinearOp, _>(input)).reshape(dims)
 }
 
-/// Whether a product in 16 bits is one of Flex.
-fn is_on_host<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
-    #[cfg(feature = "flex")]
-    {
-        let is_flex = |device: Device| device.inner() == Device::flex();
-        x.dtype() == weight.dtype() && is_flex(x.device()) && is_flex(weight.device())
-    }
-    #[cfg(not(feature = "flex"))]
-    {
-        let _ = (x, weight);
-        false
+/// Whether products of these are this crate's: on Flex, which may be at the other end of a remote device.
+fn has_products<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
+    let tensor = weight.clone().dequantize().into_dispatch();
+    let is_listed = match tensor.kind {
+        DispatchTensorKind::Autodiff(kind) => is_listed(&kind),
+        kind => is_listed(&kind),
+    };
+    is_listed && x.dtype() == weight.dtype() && x.device().inner() == weight.device().inner()
+}
+
+fn is_listed(kind: &DispatchTensorKind) -> bool {
+    match kind {
+        #[cfg(feature = "flex")]
+        DispatchTensorKind::Flex(_) => true,
+        #[cfg(feature = "remote")]
+        DispatchTensorKind::Remote(_) => true,
+        _ => false,
     }
 }

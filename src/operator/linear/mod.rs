@@ -1,4 +1,4 @@
-//! A linear layer whose operands are rounded to 16 bits: one operator with its own backward.
+//! A linear layer whose operands may be rounded to 16 bits: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
 mod cube;
