@@ -1,10 +1,10 @@
 //! Answers a question from lines: `cargo run --release --features tokenizers --example answer -- --checkpoint DIR
 //! --question "Who wrote it?" <lines.txt`.
 //!
-//! Reads texts from standard input, one per line, and prints for each the answer's probability, where it starts and ends
-//! in the line (in characters), and the answer, separated by tabs. With `--no-answer`, a text may lack the answer, which is
-//! then empty: for models of SQuAD 2. The directory holds a model for question answering, as transformers saves it. Lines
-//! of any length are read, in windows.
+//! Reads texts from standard input, one per line, and prints for each answer the number of its line, its probability, where
+//! it starts and ends in the line (in characters), and the answer, separated by tabs. With `--no-answer`, for models of
+//! SQuAD 2, a line may contain no answer; what is printed is then empty. The directory holds a model for question
+//! answering, as transformers saves it. Lines of any length are read, in windows.
 
 #[path = "command_line/input.rs"]
 mod input;
@@ -32,10 +32,10 @@ struct Args {
     /// Answers for each line.
     #[arg(long, default_value_t = 1)]
     top: usize,
-    /// Lets a text lack the answer.
+    /// Allows that a text contains no answer.
     #[arg(long)]
     no_answer: bool,
-    /// The tokens that the windows of a long line share.
+    /// How many tokens the windows of a long line share.
     #[arg(long, default_value_t = 128)]
     doc_stride: usize,
     /// Prints a JSON object for each line of the input.
@@ -61,6 +61,7 @@ fn main() -> Result<()> {
         .with_no_answer_threshold(args.no_answer.then_some(0.0));
 
     let mut lines = input::lines();
+    let mut line = 0;
     loop {
         let texts = lines.by_ref().take(BATCH_SIZE).collect::<Result<Vec<_>>>()?;
         if texts.is_empty() {
@@ -68,6 +69,7 @@ fn main() -> Result<()> {
         }
         let questions: Vec<_> = texts.iter().map(|text| (&args.question, text)).collect();
         for (text, answers) in texts.iter().zip(model.answers(&tokenizer, &questions, &config)?) {
+            line += 1;
             let answers = answers.iter().take(args.top);
             if args.json {
                 let answers = answers.map(|answer| {
@@ -78,7 +80,7 @@ fn main() -> Result<()> {
             }
             for answer in answers {
                 let (start, end) = (answer.start, answer.end);
-                input::print(format!("{:.4}\t{start}\t{end}\t{}", answer.score, answer.text))?;
+                input::print(format!("{line}\t{:.4}\t{start}\t{end}\t{}", answer.score, answer.text))?;
             }
         }
     }

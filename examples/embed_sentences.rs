@@ -51,6 +51,10 @@ impl Embedder {
         let vectors = self.model.encode(&self.tokenizer, sentences, &EncodeConfig::new())?; // [B, H]
         let [_, width] = vectors.dims();
         let values: Vec<f32> = vectors.into_data().iter().collect();
+        ensure!(
+            values.iter().all(|value| value.is_finite()),
+            "the vectors are not finite; is the model trained?"
+        );
         Ok(values.chunks(width).map(<[f32]>::to_vec).collect())
     }
 }

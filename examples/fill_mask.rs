@@ -4,7 +4,7 @@
 #[path = "command_line/input.rs"]
 mod input;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
 use burn_bert::model::{BertForMaskedLm, PretrainedModel};
@@ -14,13 +14,13 @@ use serde_json::json;
 use std::path::PathBuf;
 
 #[derive(Parser)]
-#[command(about = "Guesses the masked words of a text")]
+#[command(about = "Predicts the masked words of a text")]
 struct Args {
     /// A Hugging Face directory with a masked-language-model head and a tokenizer.
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
 
-    /// Guesses for each mask.
+    /// Words for each mask.
     #[arg(long, default_value_t = 5)]
     top: usize,
 
@@ -38,9 +38,11 @@ fn main() -> Result<()> {
     let device = Device::default();
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device)?;
     eprint!("{report}");
-    if !report.is_complete() {
-        bail!("without a trained head there is nothing to guess with");
-    }
+    ensure!(
+        report.is_complete(),
+        "{} has no trained head for masked words, and a new one gives random words",
+        args.checkpoint.display()
+    );
     let tokenizer =
         BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.embeddings.config())?;
     let mask = tokenizer.mask_token_id();
@@ -62,6 +64,7 @@ fn main() -> Result<()> {
     let [masks, vocab_size] = probabilities.dims();
     let (best, words) = probabilities.topk_with_indices(args.top.min(vocab_size), 1);
     let best: Vec<f32> = best.into_data().iter().collect();
+    ensure!(best.iter().all(|best| best.is_finite()), "the scores are not finite; is the model trained?");
     let words: Vec<u32> = words.into_data().iter().collect();
     let top = best.len() / masks;
     for (i, (best, words)) in best.chunks(top).zip(words.chunks(top)).enumerate() {

@@ -17,7 +17,7 @@ use burn_bert::functional::{
     Norm, Precision, Sequences, add_layer_norm, attention, autocast, bias_gelu, cross_entropy,
     on_reference_path,
 };
-use burn_bert::model::{BertModel, BertModelConfig};
+use burn_bert::model::{BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, SentencePairBatch};
 use burn_bert::optim::{AdamWConfig, ClippedAdamW};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, cast_module};
 use counting_allocator::{Counting, count};
@@ -53,6 +53,7 @@ fn nothing_holds_more_than_it_must() {
     mixed_precision_keeps_less_for_the_backward();
     adamw_copies_no_parameter_that_a_learner_holds();
     layers_that_are_computed_again_keep_their_inputs_alone();
+    mini_batches_of_sentences_keep_one_of_them();
 }
 
 /// Bert-base, 8 × 128 tokens, an eighth of them padding, every fourth of the others a frequent word.
@@ -230,4 +231,34 @@ fn layers_that_are_computed_again_keep_their_inputs_alone() {
         "{layers} layers, H {hidden}, {batch} × {seq}: {kept} B; computed again {again} B; an output is {one} B"
     );
     assert!(again + 14 * one * (layers - 1) < kept, "{again} B, {kept} B when all is kept");
+}
+
+fn mini_batches_of_sentences_keep_one_of_them() {
+    let [layers, hidden, batch, seq] = [4, 64, 64, 64];
+    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(hidden);
+    let bert = BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(layers)
+        .with_num_attention_heads(hidden / 32)
+        .with_intermediate_size(4 * hidden);
+    let device = Device::flex().autodiff();
+    let sentences = |shift: usize| {
+        let ids: Vec<Vec<i32>> =
+            (0..batch).map(|row| (0..seq).map(|i| ((row + shift) * (i + 1) % 97) as i32).collect()).collect();
+        (BertEmbeddingsInput::from_rows(&ids, &device).unwrap(), None)
+    };
+    let pairs = SentencePairBatch::new(sentences(0), sentences(31)).unwrap();
+    let peak = |size: Option<usize>| {
+        let config = BertForSentenceEmbeddingConfig::new(bert.clone()).with_mini_batch_size(size);
+        let model = config.init(&device);
+        let step = || model.forward(&pairs).loss.backward();
+        drop(step()); // warm caches
+        let (gradients, used) = count(step);
+        drop(gradients);
+        used.peak
+    };
+    let [whole, split] = [peak(None), peak(Some(8))];
+    println!(
+        "2 × {batch} sentences of {seq} tokens, {layers} layers, H {hidden}: {whole} B; in mini-batches of 8 {split} B"
+    );
+    assert!(8 * split < whole, "{split} B, {whole} B when all is kept");
 }

@@ -4,11 +4,20 @@ use anyhow::{Context, Result};
 use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, Write, stdin, stdout};
 
-/// Its lines; an error says which one is not UTF-8.
+/// Its lines, without a byte order mark; an error says which one is not UTF-8.
 #[allow(dead_code)] // one program takes its text as an argument
 pub fn lines() -> impl Iterator<Item = Result<String>> {
-    (1..).zip(stdin().lock().lines()).map(|(number, line): (u64, _)| {
-        line.with_context(|| format!("line {number} of the standard input cannot be read"))
+    lines_of(stdin().lock())
+}
+
+#[allow(dead_code)]
+pub fn lines_of(reader: impl BufRead) -> impl Iterator<Item = Result<String>> {
+    (1..).zip(reader.lines()).map(|(number, line): (u64, _)| {
+        let line = line.with_context(|| format!("line {number} of the standard input cannot be read"))?;
+        Ok(match line.strip_prefix('\u{feff}') {
+            Some(text) if number == 1 => text.to_string(),
+            _ => line,
+        })
     })
 }
 

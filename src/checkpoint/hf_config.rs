@@ -74,11 +74,13 @@ impl Fields {
         finish(directory_of(&path))?;
         let mut read = Self { fields: read_json(&path)?, path };
         for (field, name) in read.family().map_or(&[][..], |family| family.spec().fields) {
-            match name {
-                Field::Always(_) => drop(read.fields.remove(*field)),
-                Field::Named(name) => {
-                    read.fields.remove(*name).map(|value| read.fields.insert(field.to_string(), value));
-                }
+            let own = match name {
+                Field::Always(_) => None,
+                Field::Named(name) | Field::Also(name) => read.fields.remove(*name),
+            };
+            let of_bert = read.fields.remove(*field).filter(|_| matches!(name, Field::Also(_)));
+            if let Some(value) = of_bert.or(own) {
+                read.fields.insert(field.to_string(), value);
             }
         }
         Ok(read)
@@ -131,6 +133,13 @@ impl Fields {
                 ),
             },
         }
+    }
+
+    /// The first of the file's classes, if there are some and `class` is none of them.
+    pub(crate) fn class_beside(&self, class: Option<&str>) -> Option<String> {
+        let classes = self.fields.get("architectures")?.as_array()?;
+        let is_other = class.is_some_and(|class| classes.iter().all(|found| found != class));
+        classes.first()?.as_str().filter(|_| is_other).map(String::from)
     }
 
     pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {

@@ -6,7 +6,7 @@ use super::family::{
     PositionEmbeddingType, Projection, SequenceHead, Unsupported,
 };
 use crate::operator::Activation;
-use Field::{Always, Named};
+use Field::{Also, Always, Named};
 use PositionEmbeddingType::{Absolute, AfterPadding};
 #[cfg(feature = "checkpoint")]
 use serde_json::{Map, Value};
@@ -38,7 +38,7 @@ const BERT_KEYS: FamilyKeys = FamilyKeys {
         has_activation_of_layers: true,
     },
     classifier: SequenceHead::Pooled,
-    classifier_dropout: [const { dropout("classifier_dropout", None) }; 2],
+    classifier_dropout: [dropout("classifier_dropout", None), dropout("classifier_dropout", None), NEVER],
 };
 
 const ROBERTA_KEYS: FamilyKeys = FamilyKeys {
@@ -64,7 +64,9 @@ const fn dropout(field: &'static str, default: Option<f64>) -> ClassifierDropout
 }
 
 /// That of the layers.
-const NO_DROPOUT: ClassifierDropout = ClassifierDropout { field: None, default: None };
+const OF_LAYERS: ClassifierDropout = ClassifierDropout { field: None, default: None };
+
+const NEVER: ClassifierDropout = ClassifierDropout { field: None, default: Some(0.0) };
 
 const BERT_DEFAULTS: Defaults = Defaults {
     vocab_size: 30522,
@@ -115,9 +117,9 @@ const DISTILBERT: FamilySpec = FamilySpec {
     base: "distilbert",
     defaults: Defaults { type_vocab_size: 0, num_hidden_layers: 6, ..BERT_DEFAULTS },
     fields: &[
-        ("hidden_size", Named("dim")),
-        ("num_hidden_layers", Named("n_layers")),
-        ("num_attention_heads", Named("n_heads")),
+        ("hidden_size", Also("dim")),
+        ("num_hidden_layers", Also("n_layers")),
+        ("num_attention_heads", Also("n_heads")),
         ("intermediate_size", Named("hidden_dim")),
         ("hidden_dropout_prob", Named("dropout")),
         ("attention_probs_dropout_prob", Named("attention_dropout")),
@@ -154,7 +156,11 @@ const DISTILBERT: FamilySpec = FamilySpec {
             activation: HeadActivation::Relu,
             drops_input: false,
         },
-        classifier_dropout: [dropout("seq_classif_dropout", Some(0.2)), NO_DROPOUT],
+        classifier_dropout: [
+            dropout("seq_classif_dropout", Some(0.2)),
+            OF_LAYERS,
+            dropout("qa_dropout", Some(0.1)),
+        ],
         ..BERT_KEYS
     }),
     ..BERT
@@ -212,7 +218,7 @@ const MPNET: FamilySpec = FamilySpec {
             ..BERT_LAYER
         },
         relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
-        classifier_dropout: [NO_DROPOUT; 2],
+        classifier_dropout: [OF_LAYERS, OF_LAYERS, NEVER],
         ..ROBERTA_KEYS
     }),
     ..ROBERTA
@@ -262,7 +268,11 @@ const ALBERT: FamilySpec = FamilySpec {
             decoder: "predictions.decoder.weight",
             has_activation_of_layers: true,
         },
-        classifier_dropout: [const { dropout("classifier_dropout_prob", Some(0.1)) }; 2],
+        classifier_dropout: [
+            dropout("classifier_dropout_prob", Some(0.1)),
+            dropout("classifier_dropout_prob", Some(0.1)),
+            NEVER,
+        ],
         ..BERT_KEYS
     }),
     ..BERT
@@ -410,7 +420,7 @@ impl FamilySpec {
     #[cfg(feature = "checkpoint")]
     pub(crate) fn named(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
         for (field, name) in self.fields {
-            if let (Some(value), Named(name)) = (fields.remove(*field), name) {
+            if let (Some(value), Named(name) | Also(name)) = (fields.remove(*field), name) {
                 fields.insert(name.to_string(), value);
             }
         }
@@ -421,7 +431,7 @@ impl FamilySpec {
     pub(crate) fn name_of(&self, field: &'static str) -> Option<&'static str> {
         match self.fields.iter().find(|(bert, _)| *bert == field) {
             None => Some(field),
-            Some((_, Named(name))) => Some(name),
+            Some((_, Named(name) | Also(name))) => Some(name),
             Some((_, Always(_))) => None,
         }
     }

@@ -125,8 +125,10 @@ pub(crate) struct Defaults {
 /// What has become of a field of BERT's `config.json`.
 #[derive(Debug)]
 pub(crate) enum Field {
-    /// It has this name.
+    /// It has this name, and BERT's is ignored.
     Named(&'static str),
+    /// It has this name beside BERT's, which counts if a config has both.
+    Also(&'static str),
     /// There is none: the value is always this.
     Always(f64),
 }
@@ -162,8 +164,8 @@ pub(crate) struct FamilyKeys {
     pub(crate) pooler: Option<&'static str>,
     pub(crate) masked_lm: HeadKeys,
     pub(crate) classifier: SequenceHead,
-    /// The dropout of the classifiers of sequences and of tokens.
-    pub(crate) classifier_dropout: [ClassifierDropout; 2],
+    /// The dropout of the classifiers of sequences and of tokens, and of answers.
+    pub(crate) classifier_dropout: [ClassifierDropout; 3],
 }
 
 /// The keys of an encoder's layers.

@@ -1,7 +1,7 @@
 //! Answers in texts, from the scores of their first and last tokens.
 
 use super::question_answering::BertForQuestionAnswering;
-use super::windows::{for_each_window, softmax};
+use super::windows::{Windows, softmax};
 use crate::error::{Error, Result};
 use crate::text::{BertTokenizer, Chars, Encoding};
 use burn::config::Config;
@@ -11,29 +11,29 @@ use std::collections::BTreeSet;
 /// How [`BertForQuestionAnswering::answers`] finds answers. The defaults are those of transformers' `run_qa.py`.
 #[derive(Config, Debug, PartialEq)]
 pub struct AnswersConfig {
-    /// The number of answers to a question that are returned, and of the first and last tokens that are considered in each
-    /// window.
+    /// The number of answers to a question that are returned, no answer not counted, and of the first and last tokens that
+    /// are considered in each window.
     #[config(default = 20)]
     pub n_best: usize,
     /// The maximum length of an answer, in tokens.
     #[config(default = 30)]
     pub max_answer_len: usize,
-    /// The tokens that neighbouring windows of a long text share.
+    /// How many tokens neighbouring windows of a long text share.
     #[config(default = 128)]
     pub doc_stride: usize,
-    /// Whether a text may lack the answer, and by how much the score of that must exceed that of the best answer
-    /// (`null_score_diff_threshold`; SQuAD 2's default is 0). Without it there always is an answer.
+    /// With a number, a text may contain no answer: the model says so if the score of no answer exceeds that of the best
+    /// answer by more than this (`null_score_diff_threshold`; SQuAD 2's default is 0).
     pub no_answer_threshold: Option<f64>,
 }
 
 /// An answer to a question. Returned by [`BertForQuestionAnswering::answers`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The part of the text that answers; empty if the text lacks the answer.
+    /// The part of the text that answers; empty if the text contains no answer.
     pub text: String,
     /// Where it starts in the text, in characters.
     pub start: usize,
-    /// Where it ends, in characters; the first that is not part of it.
+    /// Where it ends, in characters, exclusive.
     pub end: usize,
     /// The probability among the answers that are returned.
     pub score: f64,
@@ -42,7 +42,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether this says that the text lacks the answer.
+    /// Whether this is no answer: the text does not contain one.
     pub fn is_impossible(&self) -> bool {
         self.text.is_empty()
     }
@@ -88,10 +88,10 @@ impl BertForQuestionAnswering {
     /// # Errors
     ///
     /// Those of [`BertTokenizer::encode_pair_windows`] and [`logits`](Self::logits); [`Error::Config`] if `n_best` or
-    /// `max_answer_len` is 0; [`Error::Data`] if a score is NaN.
+    /// `max_answer_len` is 0; [`Error::Data`] if a score is NaN or infinite.
     ///
     /// Source: `postprocess_qa_predictions` of transformers' example `run_qa.py`, 4.57, which lists spans of several windows
-    /// several times.
+    /// several times, and spans without a character.
     pub fn answers<Q: AsRef<str>, T: AsRef<str>>(
         &self,
         tokenizer: &BertTokenizer,
@@ -103,30 +103,20 @@ impl BertForQuestionAnswering {
                 return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
             }
         }
-        let (mut windows, mut places) = (Vec::new(), Vec::new());
-        for (place, (question, text)) in questions.iter().enumerate() {
+        let windows = Windows::of(questions.iter().map(|(question, text)| {
             let question = question.as_ref().trim_start();
-            windows.extend(tokenizer.encode_pair_windows(question, text.as_ref(), config.doc_stride)?);
-            places.resize(windows.len(), place);
-        }
+            tokenizer.encode_pair_windows(question, text.as_ref(), config.doc_stride)
+        }))?;
         let chars: Vec<Chars> = questions.iter().map(|(_, text)| Chars::of(text.as_ref())).collect();
         let mut spans: Vec<Vec<Span>> = questions.iter().map(|_| Vec::new()).collect();
         let mut impossible = vec![f64::INFINITY; questions.len()];
-        for_each_window(
+        windows.for_each(
             tokenizer,
-            &windows,
             &self.qa_outputs.weight.lazy_device(),
             |batch| Ok(Tensor::stack(self.logits(&batch.input, batch.padding.as_ref())?.into(), 2)),
-            |window, logits, _| {
-                if logits.iter().any(|logit| logit.is_nan()) {
-                    let what = format!("the scores of question {}", places[window]);
-                    let problem = "are NaN; is the model trained, and are its values finite?";
-                    return Err(Error::data(what, problem));
-                }
-                let place = places[window];
-                spans[place].extend(of_window(&windows[window], logits, &chars[place], config));
+            |place, window, logits| {
+                spans[place].extend(of_window(window, logits, &chars[place], config));
                 impossible[place] = impossible[place].min(logits[0] + logits[1]);
-                Ok(())
             },
         )?;
         let answered = spans.into_iter().zip(impossible).zip(&chars);
@@ -151,7 +141,8 @@ fn of_window(window: &Encoding, logits: &[f64], text: &Chars, config: &AnswersCo
         end: text.index(window.offsets()[end].1),
         logit: logits[2 * start] + logits[2 * end + 1],
     };
-    valid.map(span).collect()
+    // Byte-level tokenizers have tokens without characters for all but one space.
+    valid.map(span).filter(|span| span.start < span.end).collect()
 }
 
 /// The best of a question's candidates, the model's answer first.

@@ -156,7 +156,7 @@ fn problem_type(name: &str, fields: &Fields) -> Result<ProblemType> {
     })
 }
 
-fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
+pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
     let dropout = &keys_of(fields.family()?).classifier_dropout[of as usize];
     match dropout.field {
         Some(field) if !fields.is_null(field) => {
@@ -172,7 +172,7 @@ fn keys_of(family: Family) -> &'static FamilyKeys {
 }
 
 /// The dropout of a classifier as `config.json` states it, if the family's does.
-fn dropout_field(
+pub(super) fn dropout_field(
     bert: &BertModelConfig,
     of: Classified,
     stated: Option<f64>,

@@ -7,11 +7,12 @@ use burn::config::Config;
 use burn::nn::Linear;
 use burn::prelude::*;
 
-/// What a classifier gives classes to.
+/// What a head scores.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Classified {
     Sequences,
     Tokens,
+    Answers,
 }
 
 /// Configuration of a [`BertModel`](super::BertModel); the defaults are BERT-base's.
@@ -124,27 +125,31 @@ impl BertModelConfig {
         }
     }
 
-    /// The dropout of a classifier whose config gives none.
+    /// The dropout of a head whose config gives none.
     pub(super) fn classifier_dropout(&self, of: Classified) -> f64 {
         let keys = self.embeddings.family.spec().keys.as_ref();
         let default = keys.and_then(|keys| keys.classifier_dropout[of as usize].default);
         default.unwrap_or(self.embeddings.hidden_dropout_prob)
     }
 
-    /// Checks the dropout of a classifier: a probability, and that of the layers if the family has no other.
+    /// Checks the dropout of a head: a probability, and the default if a config of the family can state no other.
     pub(super) fn check_classifier_dropout(&self, of: Classified, stated: Option<f64>) -> Result<()> {
-        let field = "classifier_dropout";
-        let hidden = self.embeddings.hidden_dropout_prob;
-        check_dropout(field, stated.unwrap_or(hidden))?;
+        let field = match of {
+            Classified::Sequences | Classified::Tokens => "classifier_dropout",
+            Classified::Answers => "qa_dropout",
+        };
+        let default = self.classifier_dropout(of);
+        check_dropout(field, stated.unwrap_or(default))?;
         let spec = self.embeddings.family.spec();
         let has_own =
             spec.keys.as_ref().is_none_or(|keys| keys.classifier_dropout[of as usize].field.is_some());
         match stated {
-            Some(prob) if !has_own && prob != hidden => Err(Error::Config {
+            Some(prob) if !has_own && prob != default => Err(Error::Config {
                 field,
                 problem: format!(
-                    "is {prob}, but a classifier of the family {} has the dropout of the layers, {hidden}; use None",
-                    spec.model_type
+                    "is {prob}, but this head of the family {} always has {default}{}; use None",
+                    spec.model_type,
+                    if default == 0.0 { "" } else { ", the dropout of the layers" }
                 ),
             }),
             _ => Ok(()),

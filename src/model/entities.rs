@@ -1,7 +1,7 @@
 //! Entities in texts, from a classifier of tokens.
 
 use super::token_classification::BertForTokenClassification;
-use super::windows::{for_each_window, softmax};
+use super::windows::{Windows, softmax};
 use crate::error::{Error, Result};
 use crate::text::{BertTokenizer, Chars, Encoding};
 use burn::config::Config;
@@ -29,10 +29,10 @@ pub struct EntitiesConfig {
     /// How predictions are aggregated.
     #[config(default = "Aggregation::First")]
     pub aggregation: Aggregation,
-    /// The labels of what is no entity, without their prefix if predictions are aggregated.
+    /// Labels that are not returned; without their prefix if predictions are aggregated.
     #[config(default = "vec![\"O\".into()]")]
     pub ignored_labels: Vec<String>,
-    /// The tokens that neighbouring windows of a long text share. An entity that is not longer is never cut in two.
+    /// How many tokens neighbouring windows of a long text share. No entity of at most this length is cut in two.
     #[config(default = 0)]
     pub stride: usize,
 }
@@ -44,7 +44,7 @@ pub struct Entity {
     pub text: String,
     /// Where it starts in the text, in characters.
     pub start: usize,
-    /// Where it ends, in characters; the first that is not part of it.
+    /// Where it ends, in characters, exclusive.
     pub end: usize,
     /// The label: a type, such as `PER` of `B-PER` and `I-PER`, or with [`Aggregation::None`] the token's.
     pub label: String,
@@ -72,8 +72,9 @@ impl BertForTokenClassification {
     /// The entities of each text, in their order: spans, labels and scores equal to those of transformers'
     /// `token-classification` pipeline.
     ///
-    /// Labels are IOB2: `B-X` begins an entity of the type X, `I-X` continues one, and begins one after anything else; a
-    /// label without a prefix is like `I-`. A text of more than the tokenizer's
+    /// Labels are IOB1 or IOB2: `B-X` begins an entity of the type X, `I-X` continues one, and begins one after anything
+    /// else; a label without a prefix is like `I-`. Another prefix, such as `E-` and `S-` of BIOES, makes an entity of its
+    /// own, as there. A text of more than the tokenizer's
     /// [`model_max_length`](BertTokenizer::model_max_length) is read in windows, as by the pipeline with `stride`; of
     /// entities that overlap, the longest remains, and of those the one with the highest score.
     ///
@@ -102,7 +103,8 @@ impl BertForTokenClassification {
     /// # Errors
     ///
     /// - [`Error::Config`] with a stride and [`Aggregation::None`], which would return tokens twice;
-    /// - those of [`BertTokenizer::encode_windows`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN.
+    /// - those of [`BertTokenizer::encode_windows`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN or
+    ///   infinite.
     ///
     /// Source: `TokenClassificationPipeline` of transformers 5.23.
     pub fn entities<T: AsRef<str>>(
@@ -116,23 +118,17 @@ impl BertForTokenClassification {
                 "is not 0, but without aggregation the tokens of two windows would be returned twice";
             return Err(Error::Config { field: "stride", problem: problem.into() });
         }
-        let (mut windows, mut places) = (Vec::new(), Vec::new());
-        for (place, text) in texts.iter().enumerate() {
-            windows.extend(tokenizer.encode_windows(text.as_ref(), config.stride)?);
-            places.resize(windows.len(), place);
-        }
+        let windows =
+            Windows::of(texts.iter().map(|text| tokenizer.encode_windows(text.as_ref(), config.stride)))?;
         let chars: Vec<Chars> = texts.iter().map(|text| Chars::of(text.as_ref())).collect();
         let mut found: Vec<Vec<Vec<Entity>>> = texts.iter().map(|_| Vec::new()).collect();
-        for_each_window(
+        windows.for_each(
             tokenizer,
-            &windows,
             &self.classifier.weight.lazy_device(),
             |batch| self.logits(&batch.input, batch.padding.as_ref()),
-            |window, logits, classes| {
-                let text = &chars[places[window]];
-                let tokens = scored(tokenizer, &windows[window], text, logits.chunks(classes))?;
-                found[places[window]].push(self.of_window(tokens, text, config));
-                Ok(())
+            |place, window, logits| {
+                let tokens = scored(tokenizer, window, &chars[place], logits.chunks(self.id2label().len()));
+                found[place].push(self.of_window(tokens, &chars[place], config));
             },
         )?;
         let of_text = |mut windows: Vec<Vec<Entity>>| match windows.len() {
@@ -195,19 +191,15 @@ fn scored<'a>(
     window: &Encoding,
     text: &Chars,
     logits: impl Iterator<Item = &'a [f64]>,
-) -> Result<Vec<Scored>> {
-    let mut tokens = Vec::with_capacity(window.len());
-    for (i, logits) in (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]) {
+) -> Vec<Scored> {
+    let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
+    let scored = |(i, logits): (usize, &[f64])| {
         let (start, end) = window.offsets()[i];
         let (start, end) = (text.index(start), text.index(end));
-        if logits.iter().any(|logit| logit.is_nan()) {
-            let what = format!("the scores of token {i}, {:?}", text.slice(start, end));
-            return Err(Error::data(what, "are NaN; is the model trained, and are its values finite?"));
-        }
         let continues_word = tokenizer.continues_word(window.input_ids()[i], text, start, end);
-        tokens.push(Scored { scores: softmax(logits), start, end, continues_word });
-    }
-    Ok(tokens)
+        Scored { scores: softmax(logits), start, end, continues_word }
+    };
+    tokens.map(scored).collect()
 }
 
 /// Of entities that overlap, the longest; of equally long ones that with the highest score.

@@ -93,9 +93,13 @@ mod question_answering_stored;
 #[cfg(feature = "tokenizers")]
 mod ranking;
 mod ranking_loss;
+mod replaced_tokens;
 #[cfg(feature = "checkpoint")]
 mod report;
+#[cfg(feature = "tokenizers")]
+mod scored_labels;
 mod sentence_embedding;
+mod sentence_loss;
 mod sentence_pair_batch;
 #[cfg(feature = "checkpoint")]
 mod sentence_stored;
@@ -134,11 +138,17 @@ pub use question_answering::{
 #[cfg(feature = "tokenizers")]
 pub use ranking::Ranked;
 pub use ranking_loss::MultipleNegativesRankingLoss;
+pub use replaced_tokens::{
+    ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
+};
 #[cfg(feature = "checkpoint")]
 pub use report::LoadReport;
+#[cfg(feature = "tokenizers")]
+pub use scored_labels::ScoredLabel;
 pub use sentence_embedding::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput,
 };
+pub use sentence_loss::{CoSentLoss, MatryoshkaLoss, SentenceLoss, TripletLoss};
 pub use sentence_pair_batch::SentencePairBatch;
 pub use sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,

@@ -265,7 +265,9 @@ fn read<M: Stored>(
             None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
         }
     }
-    Ok((filled_model, LoadReport { missing, unused }))
+    let class = M::CLASS.map(|class| format!("{}{class}", embeddings.family.spec().class));
+    let other_class = fields.class_beside(class.as_deref());
+    Ok((filled_model, LoadReport { missing, unused, other_class }))
 }
 
 /// Refuses layers with settings of their own, which a `config.json` cannot state.

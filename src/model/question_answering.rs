@@ -1,15 +1,15 @@
 //! `BertForQuestionAnswering`: the model and its batch.
 
 use super::bert::BertModel;
-use super::config::BertModelConfig;
+use super::config::{BertModelConfig, Classified};
 use super::labels::{Labels, mismatch};
 use super::loss::labelled_cross_entropy;
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_linear};
+use crate::embeddings::{BertEmbeddingsInput, PaddingMask, check_dropout, check_linear, drop_out};
 use crate::encoder::linear;
 use crate::error::Result;
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::Linear;
+use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 
 /// Configuration of [`BertForQuestionAnswering`].
@@ -17,6 +17,9 @@ use burn::prelude::*;
 pub struct BertForQuestionAnsweringConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
+    /// Probability that dropout zeroes an input of the head, in [0, 1); by default 0.1 in DistilBERT. The other families have
+    /// none.
+    pub qa_dropout: Option<f64>,
 }
 
 impl BertForQuestionAnsweringConfig {
@@ -24,9 +27,11 @@ impl BertForQuestionAnsweringConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`].
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config) if the dropout is not in [0, 1), or the
+    /// family has none.
     pub fn validate(&self) -> Result<()> {
-        self.bert.validate()
+        self.bert.validate()?;
+        self.bert.check_classifier_dropout(Classified::Answers, self.qa_dropout)
     }
 
     /// Builds the model on `device`, or says what is wrong with the config.
@@ -38,6 +43,10 @@ impl BertForQuestionAnsweringConfig {
         self.validate()?;
         Ok(BertForQuestionAnswering {
             bert: self.bert.try_init_without_pooler(device)?,
+            dropout: DropoutConfig::new(
+                self.qa_dropout.unwrap_or_else(|| self.bert.classifier_dropout(Classified::Answers)),
+            )
+            .init(),
             qa_outputs: self.bert.linear(2, device),
         })
     }
@@ -126,8 +135,8 @@ const IGNORED: i64 = -100;
 /// The score of padding: its probability is 0 in every dtype.
 const OF_PADDING: f64 = -65504.0;
 
-/// BERT or RoBERTa with the scores of each token to be the first and the last of an answer:
-/// `[start_logits, end_logits] = last_hidden_state·W + b`.
+/// A model with the scores of each token to be the first and the last of an answer:
+/// `[start_logits, end_logits] = Dropout(last_hidden_state)·W + b`.
 ///
 /// Made by [`BertForQuestionAnsweringConfig::init`], or read by
 /// [`from_pretrained`](super::PretrainedModel::from_pretrained) from a directory with any head or none.
@@ -156,11 +165,13 @@ const OF_PADDING: f64 = -65504.0;
 /// Padding has the score −65504, so that neither loss nor answers depend on it. In transformers padding has scores of its
 /// own, which take part in the loss of a padded batch.
 ///
-/// Source: `BertForQuestionAnswering` and `RobertaForQuestionAnswering` of transformers 5.23.
+/// Source: `BertForQuestionAnswering` of transformers 5.23 and its like in the other [families](crate::Family).
 #[derive(Module, Debug)]
 pub struct BertForQuestionAnswering {
     /// The model below the head; without a pooler.
     pub bert: BertModel,
+    /// Dropout of what the head reads.
+    pub dropout: Dropout,
     /// W and b, [H, 2].
     pub qa_outputs: Linear,
 }
@@ -179,7 +190,10 @@ pub struct QuestionAnsweringOutput {
 impl BertForQuestionAnswering {
     /// The config that builds a model of this shape.
     pub fn config(&self) -> BertForQuestionAnsweringConfig {
-        BertForQuestionAnsweringConfig::new(self.bert.config())
+        let bert = self.bert.config();
+        let prob = self.dropout.prob;
+        let is_default = prob == bert.classifier_dropout(Classified::Answers);
+        BertForQuestionAnsweringConfig { bert, qa_dropout: (!is_default).then_some(prob) }
     }
 
     /// The score of each token to be the first of the answer, and to be the last: [B, S] twice.
@@ -188,15 +202,18 @@ impl BertForQuestionAnswering {
     ///
     /// Those of [`BertModel::try_forward`]; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch),
     /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) or [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if
-    /// the head is not [H, 2], of the word table's dtype and on its device.
+    /// the head is not [H, 2], of the word table's dtype and on its device; [`Error::Config`](crate::Error::Config) if its
+    /// dropout is not in [0, 1).
     pub fn logits(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<[Tensor<2>; 2]> {
         let words = &self.bert.embeddings.word_embeddings;
+        check_dropout("qa_dropout", self.dropout.prob)?;
         check_linear("qa_outputs", &self.qa_outputs, [self.bert.embeddings.hidden_size(), 2], words)?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        let hidden = drop_out(&self.dropout, &self.qa_outputs.weight, hidden);
         let logits = linear(&self.qa_outputs, hidden); // [B, S, 2]
         let of = |which: usize| logits.clone().narrow(2, which, 1).squeeze_dim::<2>(2);
         Ok([of(0), of(1)].map(|logits| match padding {

@@ -1,9 +1,10 @@
 //! How `BertForQuestionAnswering` is stored.
 
-use super::config::BertModelConfig;
+use super::classification_stored::{classifier_dropout, dropout_field, name_fields};
+use super::config::{BertModelConfig, Classified};
 use super::keys::ModelKeys;
 use super::question_answering::{BertForQuestionAnswering, BertForQuestionAnsweringConfig};
-use super::stored::{Part, Stored, stored_head};
+use super::stored::{Part, Stored, in_file, stored_head};
 use crate::checkpoint::Fields;
 use crate::error::Result;
 use std::path::Path;
@@ -13,13 +14,17 @@ impl BertForQuestionAnsweringConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::from_pretrained`].
+    /// Those of [`BertModelConfig::from_pretrained`]; [`Error::ConfigFile`](crate::Error::ConfigFile) if the dropout is not in
+    /// [0, 1).
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Self::from_fields(&Fields::at(path.as_ref())?)
     }
 
     fn from_fields(fields: &Fields) -> Result<Self> {
-        Ok(Self::new(BertModelConfig::from_fields(fields)?))
+        let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
+        let config = Self { bert: BertModelConfig::from_fields(fields)?, qa_dropout };
+        in_file(config.validate(), fields)?;
+        Ok(config)
     }
 }
 
@@ -34,7 +39,8 @@ impl Stored for BertForQuestionAnswering {
 
     /// The head has two outputs, and transformers makes as many as there are labels.
     fn head_fields(&self) -> Vec<(&'static str, serde_json::Value)> {
-        let names = super::labels::numbered(2);
-        super::classification_stored::name_fields(&names).into()
+        let config = self.config();
+        let dropout = dropout_field(&config.bert, Classified::Answers, config.qa_dropout);
+        name_fields(&super::labels::numbered(2)).into_iter().chain(dropout).collect()
     }
 }

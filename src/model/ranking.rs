@@ -1,7 +1,7 @@
 //! Texts by their relevance for a query, from a classifier of pairs.
 
 use super::sequence_classification::{BertForSequenceClassification, ScoreActivation};
-use super::windows::for_each_window;
+use super::windows::{Windows, sigmoid};
 use crate::error::{Error, Result};
 use crate::text::BertTokenizer;
 
@@ -48,7 +48,8 @@ impl BertForSequenceClassification {
     /// # Errors
     ///
     /// - [`Error::Config`] if the model has not one label;
-    /// - those of [`BertTokenizer::encode_pair`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN.
+    /// - those of [`BertTokenizer::encode_pair`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN or
+    ///   infinite.
     ///
     /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
     pub fn rank<T: AsRef<str> + Sync>(
@@ -64,24 +65,18 @@ impl BertForSequenceClassification {
         }
         let query = format!("{}{query}", config.prompts.text(None)?);
         let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (query.as_str(), text.as_ref())).collect();
-        let windows = tokenizer.encode_pairs(&pairs)?;
+        let windows = Windows::of(tokenizer.encode_pairs(&pairs)?.into_iter().map(|pair| Ok(vec![pair])))?;
         let mut ranked = Vec::with_capacity(texts.len());
-        for_each_window(
+        windows.for_each(
             tokenizer,
-            &windows,
             &self.classifier.out_proj.weight.lazy_device(),
             |batch| Ok(self.logits(&batch.input, batch.padding.as_ref())?.unsqueeze_dim(1)),
-            |index, logits, _| {
-                if logits[0].is_nan() {
-                    let problem = "is NaN; is the model trained, and are its values finite?";
-                    return Err(Error::data(format!("the score of text {index}"), problem));
-                }
+            |index, _, logits| {
                 let score = match config.activation {
                     Some(ScoreActivation::Identity) => logits[0],
-                    Some(ScoreActivation::Sigmoid) | None => 1.0 / (1.0 + (-logits[0]).exp()),
+                    Some(ScoreActivation::Sigmoid) | None => sigmoid(logits[0]),
                 };
                 ranked.push(Ranked { index, score });
-                Ok(())
             },
         )?;
         ranked.sort_by(|a, b| b.score.total_cmp(&a.score));

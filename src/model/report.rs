@@ -13,6 +13,9 @@ pub struct LoadReport {
     pub missing: Vec<String>,
     /// Keys of the checkpoint that the model has no use for, such as those of other heads.
     pub unused: Vec<String>,
+    /// The class that `architectures` of `config.json` names, if it is not that of the model, such as another head's. The bare
+    /// model is of none.
+    pub other_class: Option<String>,
 }
 
 impl LoadReport {
@@ -24,6 +27,9 @@ impl LoadReport {
 
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(class) = &self.other_class {
+            writeln!(f, "config.json names another class: {class}")?;
+        }
         if !self.missing.is_empty() {
             writeln!(f, "not in the checkpoint, not loaded: {}", self.missing.join(", "))?;
         }

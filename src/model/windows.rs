@@ -1,33 +1,61 @@
 //! Texts of any number and length, through a head.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
 
 /// Windows that are read at once.
 const BATCH_SIZE: usize = 16;
 
-/// Gives `found` the scores of each of the `windows`, of which there may be any number: C for each token.
-///
-/// # Shapes
-///
-/// - output of `logits`: [B, S, C]
-pub(super) fn for_each_window(
-    tokenizer: &BertTokenizer,
-    windows: &[Encoding],
-    device: &Device,
-    logits: impl Fn(&TextBatch) -> Result<Tensor<3>>,
-    mut found: impl FnMut(usize, &[f64], usize) -> Result<()>,
-) -> Result<()> {
-    for (batch, windows) in windows.chunks(BATCH_SIZE).enumerate() {
-        let logits = logits(&tokenizer.batch(windows, device)?)?;
-        let [_, seq, classes] = logits.dims();
-        let logits: Vec<f64> = logits.into_data().iter().collect();
-        for (i, logits) in logits.chunks(seq * classes).enumerate() {
-            found(batch * BATCH_SIZE + i, logits, classes)?;
+/// The windows of texts, in the order of the texts.
+pub(super) struct Windows {
+    encodings: Vec<Encoding>,
+    /// The text of each, counted from 0.
+    texts: Vec<usize>,
+}
+
+impl Windows {
+    /// Of texts that each give one or more windows.
+    pub(super) fn of(texts: impl Iterator<Item = Result<Vec<Encoding>>>) -> Result<Self> {
+        let mut windows = Self { encodings: Vec::new(), texts: Vec::new() };
+        for (text, encodings) in texts.enumerate() {
+            windows.encodings.extend(encodings?);
+            windows.texts.resize(windows.encodings.len(), text);
         }
+        Ok(windows)
     }
-    Ok(())
+
+    /// Gives `found` each window: its text, its tokens, and what `logits` gives for it, N rows of C numbers.
+    ///
+    /// # Shapes
+    ///
+    /// - output of `logits`: [B, N, C]
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Data`] if a number is NaN or infinite.
+    pub(super) fn for_each(
+        &self,
+        tokenizer: &BertTokenizer,
+        device: &Device,
+        logits: impl Fn(&TextBatch) -> Result<Tensor<3>>,
+        mut found: impl FnMut(usize, &Encoding, &[f64]),
+    ) -> Result<()> {
+        for (encodings, texts) in self.encodings.chunks(BATCH_SIZE).zip(self.texts.chunks(BATCH_SIZE)) {
+            let logits = logits(&tokenizer.batch(encodings, device)?)?;
+            let [_, rows, classes] = logits.dims();
+            let logits: Vec<f64> = logits.into_data().iter().collect();
+            for ((encoding, &text), logits) in encodings.iter().zip(texts).zip(logits.chunks(rows * classes))
+            {
+                if logits.iter().any(|logit| !logit.is_finite()) {
+                    let problem = "are not finite; is the model trained, and are its values finite?";
+                    return Err(Error::data(format!("the scores of text {text}"), problem));
+                }
+                found(text, encoding, logits);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Probabilities of scores: exp(xᵢ) / Σ exp(xⱼ).
@@ -36,4 +64,9 @@ pub(super) fn softmax(logits: &[f64]) -> Vec<f64> {
     let exponentials: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
     let sum: f64 = exponentials.iter().sum();
     exponentials.into_iter().map(|exponential| exponential / sum).collect()
+}
+
+/// 1 / (1 + exp(−x)).
+pub(super) fn sigmoid(logit: f64) -> f64 {
+    1.0 / (1.0 + (-logit).exp())
 }

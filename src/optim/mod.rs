@@ -5,6 +5,7 @@
 //! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
 //! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`], or [`ClippedAdamW`] in the same pass |
 //! | `torch.amp.GradScaler` | [`LossScale`], for training in f16 |
+//! | `(loss / n).backward()` of n batches | [`MeanGradients`] |
 //! | `get_linear_schedule_with_warmup` | [`linear_warmup_decay`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
 //!
 //! They work with Burn's `ModuleOptimizer`, parameter groups and records.
@@ -17,6 +18,7 @@ mod clipped;
 mod host;
 mod layer_decay;
 mod loss_scale;
+mod mean_gradients;
 mod schedule;
 mod trainable;
 
@@ -31,5 +33,6 @@ pub use clipped::ClippedAdamW;
 pub(crate) use host::{Operands, adam as adam_on_host};
 pub use layer_decay::{ScaledLr, layer_wise_decay};
 pub use loss_scale::LossScale;
+pub use mean_gradients::MeanGradients;
 pub use schedule::linear_warmup_decay;
 pub use trainable::num_trainable_params;

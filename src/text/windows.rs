@@ -17,7 +17,7 @@ impl BertTokenizer {
     /// Those of [`encode`](Self::encode), and [`Error::Data`] if a window has no more than `stride`
     /// tokens beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
-        let windows = self.windows(self.tokenize(text)?, self.room(false)?, stride)?;
+        let windows = self.windows(self.tokenize(text)?, self.room(false)?, stride, String::new)?;
         windows.into_iter().map(|window| self.finish(window, None)).collect()
     }
 
@@ -30,10 +30,14 @@ impl BertTokenizer {
     /// Those of [`encode`](Self::encode), and [`Error::Data`] if the first text leaves room for no more than `stride`
     /// tokens of the second.
     pub fn encode_pair_windows(&self, text: &str, pair: &str, stride: usize) -> Result<Vec<Encoding>> {
-        let text = self.tokenize(text)?;
-        let room = self.room(true)?.map(|room| room.saturating_sub(text.len()));
-        let windows = self.windows(self.tokenize(pair)?, room, stride)?;
-        windows.into_iter().map(|window| self.finish(text.clone(), Some(window))).collect()
+        let first = self.tokenize(text)?;
+        let room = self.room(true)?.map(|room| room.saturating_sub(first.len()));
+        let beside = || {
+            let start: String = text.chars().take(40).collect();
+            format!(" and the {} tokens of {start:?}{}", first.len(), if start == text { "" } else { "…" })
+        };
+        let windows = self.windows(self.tokenize(pair)?, room, stride, beside)?;
+        windows.into_iter().map(|window| self.finish(first.clone(), Some(window))).collect()
     }
 
     /// The tokens of a text in windows of at most `room` tokens.
@@ -42,12 +46,14 @@ impl BertTokenizer {
         text: tokenizers::Encoding,
         room: Option<usize>,
         stride: usize,
+        beside: impl Fn() -> String,
     ) -> Result<Vec<tokenizers::Encoding>> {
         let Some(room) = room else { return Ok(vec![text]) };
         if stride >= room {
             let problem = format!(
-                "must hold more than that, but have room for only {room} beside the special tokens and, of a pair, its \
-                 first text; set a smaller stride or a larger model_max_length"
+                "must hold more than that, but have room for only {room} beside the special tokens{}; set a smaller \
+                 stride or a larger model_max_length",
+                beside()
             );
             return Err(Error::data(format!("windows that overlap by {stride} tokens"), problem));
         }

@@ -1,6 +1,7 @@
 //! Reading `config.json`.
 
 use crate::checkpoint_files::*;
+use burn_bert::model::BertModelConfig;
 use burn_bert::{BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType};
 
 fn config_of(json: &str) -> Result<BertEmbeddingsConfig, Error> {
@@ -196,4 +197,19 @@ fn a_config_larger_than_any_is_refused_for_its_size() {
     std::fs::File::create(&path).unwrap().set_len((16 << 20) + 1).unwrap();
     let error = BertEmbeddingsConfig::from_pretrained(&path).unwrap_err();
     assert!(error.to_string().contains("it is larger than 16 MiB"), "{error}");
+}
+
+/// What `DistilBertConfig` of transformers 5.23 makes of them: three names of BERT are its own names, too, and count before
+/// them; others are none of its fields.
+#[test]
+fn fields_of_bert_are_fields_of_distilbert_where_transformers_takes_them() {
+    let config = |fields: &str| {
+        let json = format!(r#"{{"model_type": "distilbert", {fields}}}"#);
+        BertModelConfig::from_pretrained(folder(&[("config.json", json.as_bytes())]).path()).unwrap()
+    };
+    let own = config(r#""hidden_act": "relu", "intermediate_size": 7, "hidden_dropout_prob": 0.5"#);
+    assert_eq!(own, config(r#""activation": "gelu""#));
+    let shared = config(r#""hidden_size": 24, "dim": 48, "num_hidden_layers": 5, "n_layers": 2"#);
+    assert_eq!((shared.embeddings.hidden_size, shared.num_hidden_layers), (24, 5));
+    assert_eq!(config(r#""num_attention_heads": 6"#), config(r#""n_heads": 6"#));
 }

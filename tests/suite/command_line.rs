@@ -4,6 +4,10 @@
 #[expect(dead_code, reason = "it prints, too")]
 mod values;
 
+#[path = "../../examples/command_line/input.rs"]
+#[expect(dead_code, reason = "it prints, too")]
+mod input;
+
 #[path = "../../examples/swap_backend/trial.rs"]
 #[expect(dead_code, reason = "it also runs")]
 mod trial;
@@ -30,6 +34,20 @@ fn numbers_that_overflow_or_mean_nothing_are_refused() {
     for value in ["-1", "-1e-300", "nan", "inf", "1e400", "x"] {
         assert!(real(value).is_err(), "{value}");
     }
+}
+
+#[test]
+fn lines_are_the_texts_of_any_file() {
+    let lines = |bytes: &[u8]| -> Vec<_> { input::lines_of(bytes).map(|line| line.ok()).collect() };
+    let some = |text: &str| Some(text.to_string());
+    // A byte order mark would move every place in the line.
+    assert_eq!(
+        lines("\u{feff}one\r\n\n\u{feff}two".as_bytes()),
+        [some("one"), some(""), some("\u{feff}two")]
+    );
+    assert_eq!(lines(b""), []);
+    let errors: Vec<_> = input::lines_of(&b"one\n\xff\n"[..]).filter_map(Result::err).collect();
+    assert!(errors.len() == 1 && errors[0].to_string().contains("line 2"), "{errors:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Ranks against sentence-transformers' `CrossEncoder` (tests/fixtures/make_cross_encoder.py).
+//! Ranks against sentence-transformers' `CrossEncoder`, labels against transformers' pipeline (tests/fixtures/make_cross_encoder.py).
 
 use crate::tolerance::{F32, assert_close, values};
 use crate::transformers::Python;
@@ -103,10 +103,17 @@ fn pairs_are_trained_with_sentence_transformers_loss() {
     let gradient = model.classifier.out_proj.weight.grad(&output.loss.backward()).unwrap();
     assert_close(&values(gradient), &list::<Vec<f64>>(&cases["gradient"]), F32);
 
-    let mut wrong = items(&texts[..1]);
-    wrong[0].label = Label::Value(1.5);
-    let error = batcher.try_batch(wrong, &device).unwrap_err();
-    assert!(matches!(&error, Error::Data { what, .. } if what == "labels[0][0]"), "{error}");
+    let wrong = |change: &dyn Fn(&mut LabelledText), what: &str| {
+        let mut items = items(&texts[..2]);
+        items.iter_mut().for_each(change);
+        let error = batcher.try_batch(items, &device).unwrap_err();
+        assert!(matches!(&error, Error::Data { what: found, .. } if found == what), "{error}");
+    };
+    wrong(&|item| item.label = Label::Value(1.5), "labels[0][0]");
+    // Cross-entropy over one class would be 0, whatever the model says.
+    wrong(&|item| item.label = Label::Class(0), "the labels of a batch");
+    wrong(&|item| item.label = Label::Classes(vec![0]), "the labels of a batch");
+    wrong(&|item| item.pair = None, "the second text");
 }
 
 #[test]
@@ -139,6 +146,54 @@ fn the_activation_is_found_where_each_version_writes_it() {
     };
     let error = activation(&unknown).unwrap_err().to_string();
     assert!(error.contains("Tanh") && error.contains("sbert_ce_default_activation_function"), "{error}");
+}
+
+/// The first seven are the texts, the others pairs of the first query with each that is not empty.
+#[test]
+fn labels_and_scores_equal_those_of_transformers_pipeline() {
+    let cases = cases();
+    let texts: Vec<String> = list(&cases["texts"]);
+    let query = cases["runs"][0]["query"].as_str().unwrap();
+    let three = saved().with_file_name("three_labels");
+    for problem in cases["problems"].as_array().unwrap() {
+        let dir = if problem["num_labels"] == 1 { saved() } else { three.clone() };
+        let config = BertForSequenceClassificationConfig::from_pretrained(&dir).unwrap();
+        let config =
+            config.with_problem_type(serde_json::from_value(problem["problem_type"].clone()).unwrap());
+        let (model, _) =
+            BertForSequenceClassification::from_pretrained_with(&config, dir, &Device::default()).unwrap();
+        let tokenizer = tokenizer(&model);
+        let second = texts.iter().filter(|text| !text.is_empty());
+        let pairs: Vec<_> = second.map(|text| (query, text)).collect();
+        let mut encodings = tokenizer.encode_batch(&texts).unwrap();
+        encodings.extend(tokenizer.encode_pairs(&pairs).unwrap());
+        let found = model.classify(&tokenizer, &encodings).unwrap();
+        let expected: Vec<Vec<(String, f64)>> = list(&problem["found"]);
+        assert_eq!((found.len(), encodings.len()), (expected.len(), 13));
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found.len(), expected.len());
+            for (found, (label, score)) in found.iter().zip(expected) {
+                assert_eq!(&found.label, label, "{problem}");
+                assert!((found.score - score).abs() < 1e-5, "{found:?}, {score}");
+            }
+        }
+        assert!(model.classify(&tokenizer, &[]).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn scores_that_are_not_finite_have_no_rank() {
+    let model = read(&saved());
+    for value in [f32::NAN, f32::INFINITY] {
+        let mut broken = model.clone();
+        let head = &mut broken.classifier.out_proj;
+        head.bias = head.bias.take().map(|bias| bias.map(|bias| bias * 0.0 + value));
+        let error = broken.rank(&tokenizer(&model), "the cat", &["sat"]).unwrap_err();
+        assert!(error.to_string().starts_with("the scores of text 0 are not finite"), "{error}");
+        let encodings = tokenizer(&model).encode_batch(&["the cat"]).unwrap();
+        let error = broken.classify(&tokenizer(&model), &encodings).unwrap_err();
+        assert!(error.to_string().starts_with("the scores of text 0 are not finite"), "{error}");
+    }
 }
 
 #[test]

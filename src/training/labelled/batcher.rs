@@ -55,13 +55,14 @@ impl SequenceBatcher {
     fn encode(&self, items: &[LabelledText]) -> Result<Vec<Encoding>> {
         let pairs: Vec<(&str, &str)> =
             items.iter().filter_map(|item| Some((item.text.as_str(), item.pair.as_deref()?))).collect();
-        if pairs.is_empty() {
+        if pairs.is_empty() && !self.is_ranking {
             let texts: Vec<&str> = items.iter().map(|item| item.text.as_str()).collect();
             return self.tokenizer.encode_batch(&texts);
         }
         if pairs.len() < items.len() {
+            let or_none = if self.is_ranking { "" } else { ", or none" };
             let problem = format!(
-                "is given for {} of {} texts; give all a second text, or none",
+                "is given for {} of {} texts; give all a second text{or_none}",
                 pairs.len(),
                 items.len()
             );
@@ -104,10 +105,16 @@ impl TryBatcher for SequenceBatcher {
     /// # Errors
     ///
     /// Those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
-    /// the number of labels, the labels are of several kinds, or only some texts have a second one. One class per text
-    /// is compared with the number of labels by the model.
+    /// the number of labels, the labels are of several kinds, or only some texts have a second one; for ranking, if a
+    /// label is no number in [0, 1], or a text has no second one. One class per text is compared with the number of
+    /// labels by the model.
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
+        if self.is_ranking && items.iter().any(|item| !matches!(item.label, Label::Value(_))) {
+            let problem =
+                "are classes, but must be numbers in [0, 1] for ranking; read them with LabelKind::Value";
+            return Err(Error::data("the labels of a batch", problem));
+        }
         match items.first().map(|item| &item.label) {
             Some(Label::Classes(_)) => {
                 let marks = of_one_kind(&items, |label| match label {

@@ -15,7 +15,7 @@ pub struct SquadExample {
     pub question: String,
     /// The text.
     pub context: String,
-    /// The answers, each with the character of the text at which it starts; none if the text lacks the answer.
+    /// The answers, each with the character of the text at which it starts; none if the text contains no answer.
     pub answers: Vec<(String, usize)>,
 }
 
@@ -72,8 +72,8 @@ impl SquadExample {
     ///
     /// # Errors
     ///
-    /// [`Error::Json`] if the file is not of that form; [`Error::Data`], with the question, if an answer is not at its
-    /// place in the text; [`Error::File`] if it is a FIFO or a device, has no question or more than 4 GiB;
+    /// [`Error::Json`] if the file is not of that form; [`Error::Data`], with the question, if an answer is empty or not
+    /// at its place in the text; [`Error::File`] if it is a FIFO or a device, has no question or more than 4 GiB;
     /// [`Error::Io`], [`Error::NotUtf8`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>> {
         let path = path.as_ref();
@@ -101,8 +101,13 @@ impl SquadExample {
     }
 
     /// Whether each answer is at its place.
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         for (answer, start) in &self.answers {
+            if answer.is_empty() {
+                return Err(
+                    "has an answer without text; a question that its text does not answer has none".into()
+                );
+            }
             let mut rest = self.context.chars();
             let is_there = *start == 0 || rest.nth(start - 1).is_some();
             if !is_there || !rest.as_str().starts_with(answer.as_str()) {
@@ -126,7 +131,7 @@ pub struct SquadScores {
 }
 
 impl SquadScores {
-    /// The scores of one prediction for each example; the empty text says that there is no answer.
+    /// The scores of one prediction for each example; the empty text says that there is no answer. NaN without examples.
     ///
     /// Case, ASCII punctuation, articles and white space do not count.
     ///

@@ -2,7 +2,7 @@
 
 use super::batcher::TryBatcher;
 use super::squad::SquadExample;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::QuestionAnsweringBatch;
 use crate::text::{BertTokenizer, Chars, Encoding, TextBatch};
 use burn::data::dataloader::batcher::Batcher;
@@ -57,10 +57,13 @@ impl QuestionWindows {
     ///
     /// # Errors
     ///
-    /// Those of [`BertTokenizer::encode_pair_windows`].
+    /// Those of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty or not at
+    /// its place in the text.
     pub fn new(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Self> {
         let mut windows = Vec::new();
         for example in examples {
+            let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
+            example.check().map_err(misplaced)?;
             let chars = Chars::of(&example.context);
             let span = example.answers.first().map(|(text, start)| (*start, start + text.chars().count()));
             let question = example.question.trim_start();
@@ -86,10 +89,7 @@ fn tokens(window: &Encoding, text: &Chars, (start, end): (usize, usize)) -> Opti
         let (start, end) = window.offsets()[i];
         (text.index(start), text.index(end))
     };
-    let (&first, &last) = (of_text.first()?, of_text.last()?);
-    if offsets(first).0 > start || offsets(last).1 < end {
-        return None;
-    }
+    // There are none before the answer if it begins before the window, and none after it if it ends after it.
     let begins = of_text.iter().take_while(|&&i| offsets(i).0 <= start).last()?;
     let ends = of_text.iter().rev().take_while(|&&i| offsets(i).1 >= end).last()?;
     Some([*begins, *ends])
@@ -124,7 +124,7 @@ impl TryBatcher for QuestionWindowBatcher {
 
     /// # Errors
     ///
-    /// [`Error::Empty`](crate::Error::Empty) without a window.
+    /// [`Error::Empty`] without a window.
     fn try_batch(&self, items: Vec<QuestionWindow>, device: &Device) -> Result<QuestionAnsweringBatch> {
         let (encodings, answers): (Vec<_>, Vec<_>) =
             items.into_iter().map(|window| (window.encoding, window.answer)).unzip();

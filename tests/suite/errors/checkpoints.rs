@@ -88,12 +88,12 @@ pub fn rows() -> Vec<Row> {
                 file(dir, "config.json", "{}");
                 let module =
                     |name| format!(r#"{{"type": "sentence_transformers.models.{name}", "path": ""}}"#);
-                let modules = ["Transformer", "Pooling", "Dense"].map(module).join(", ");
+                let modules = ["Transformer", "Pooling", "LayerNorm"].map(module).join(", ");
                 file(dir, "modules.json", format!("[{modules}]"));
                 BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap_err()
             },
-            "DIR/modules.json: modules are Transformer, Pooling, Dense, but only Transformer, Pooling and, if need \
-             be, Normalize are supported",
+            "DIR/modules.json: modules are Transformer, Pooling, LayerNorm, but supported are Transformer, Pooling, then \
+             any number of Dense and, if need be, Normalize",
             "",
         ),
         row(

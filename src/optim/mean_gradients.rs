@@ -1,0 +1,67 @@
+//! Gradients of several batches.
+
+use super::clip::Factor;
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams};
+
+/// The mean of the gradients of several batches, g = (g₁ + … + gₙ) / n, for accumulation in a loop of your own. Burn's
+/// `GradientsAccumulator` has their sum. (In Burn's `Learner`, `Training` takes the mean.)
+///
+/// The batches are counted, so that the mean is right for the last step of an epoch, which may have fewer.
+///
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn::optim::GradientsParams;
+/// use burn::prelude::*;
+/// use burn_bert::optim::MeanGradients;
+///
+/// let device = Device::default().autodiff();
+/// let model = LinearConfig::new(2, 1).init(&device);
+/// let gradients = |batch: [[f32; 2]; 1]| {
+///     let loss = model.forward(Tensor::<2>::from_floats(batch, &device)).sum();
+///     GradientsParams::from_grads(loss.backward(), &model)
+/// };
+/// let mut mean = MeanGradients::new();
+/// mean.add(&model, gradients([[1.0, 2.0]]));
+/// mean.add(&model, gradients([[3.0, 6.0]]));
+/// assert_eq!(mean.batches(), 2);
+/// let weight = mean.take(&model).get::<2>(model.weight.id).unwrap();
+/// assert_eq!(weight.into_data(), TensorData::from([[2.0f32], [4.0]]));
+/// assert_eq!(mean.batches(), 0);
+/// ```
+pub struct MeanGradients<M> {
+    sum: GradientsAccumulator<M>,
+    batches: usize,
+}
+
+impl<M: Module> MeanGradients<M> {
+    /// Of no batch.
+    pub fn new() -> Self {
+        Self { sum: GradientsAccumulator::new(), batches: 0 }
+    }
+
+    /// Adds the gradients of a batch.
+    pub fn add(&mut self, model: &M, gradients: GradientsParams) {
+        self.sum.accumulate(model, gradients);
+        self.batches += 1;
+    }
+
+    /// How many batches were added since the last [`take`](Self::take).
+    pub fn batches(&self) -> usize {
+        self.batches
+    }
+
+    /// The mean, for an optimiser; without a batch there are no gradients. The next batch begins another mean.
+    pub fn take(&mut self, model: &M) -> GradientsParams {
+        let mut gradients = self.sum.grads();
+        let batches = std::mem::take(&mut self.batches).max(1);
+        Factor::Host(1.0 / batches as f64).apply_to_all(model, &mut gradients);
+        gradients
+    }
+}
+
+impl<M: Module> Default for MeanGradients<M> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
