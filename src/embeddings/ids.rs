@@ -4,6 +4,7 @@ use crate::error::{EmbeddingTable, Error, Result};
 use burn::backend::{ExecutionError, try_read_sync};
 use burn::prelude::*;
 use burn::tensor::{DType, IntDType};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Ids from the host or in a tensor: what [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes beside the tokens.
@@ -133,6 +134,17 @@ impl Ids {
 
     pub(crate) fn to_device(&self, device: &Device) -> Self {
         Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
+    }
+
+    /// The ids of some sequences; one row for all stays as it is.
+    pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
+        let [rows, columns] = self.dims();
+        if rows == 1 {
+            return Ok(self.clone());
+        }
+        let host = self.host()?.map(|host| host[range.start * columns..range.end * columns].to_vec());
+        let tensor = self.tensor.clone().narrow(0, range.start, range.len());
+        Ok(Self { name: self.name, tensor, host: host.map(|host| Arc::new(host.into())) })
     }
 
     /// Whether `table`, of `rows` rows, has a row for every id.

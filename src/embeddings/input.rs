@@ -3,6 +3,7 @@
 use super::ids::{Ids, IntoIds};
 use crate::error::{Error, Result};
 use burn::prelude::*;
+use std::ops::Range;
 
 /// The input of [`BertEmbeddings`](crate::BertEmbeddings): a batch of B sequences of S tokens.
 ///
@@ -228,6 +229,20 @@ impl BertEmbeddingsInput {
             position_ids,
             past_key_values_length: 0,
         }
+    }
+
+    /// Some sequences of the batch, for a model that has [checked](super::BertEmbeddings::check_all) the whole.
+    pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
+        let of = |ids: &Option<Ids>| ids.as_ref().map(|ids| ids.sequences(range.clone())).transpose();
+        Ok(Self {
+            words: match &self.words {
+                Words::Ids(ids) => Words::Ids(ids.sequences(range.clone())?),
+                Words::Embeds(embeds) => Words::Embeds(embeds.clone().narrow(0, range.start, range.len())),
+            },
+            token_type_ids: of(&self.token_type_ids)?,
+            position_ids: of(&self.position_ids)?,
+            past_key_values_length: self.past_key_values_length,
+        })
     }
 
     pub(crate) fn words(&self) -> &Words {

@@ -240,10 +240,19 @@ impl BertEmbeddings {
     ///
     /// Ids are not checked after [`BertEmbeddingsInput::unchecked_ids`].
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
-        self.check(input)?;
-        let rows = [self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?];
+        let rows = self.rows(input)?;
         let dropout = active_prob(&self.dropout, &self.word_embeddings.weight);
         Ok(embed_layer_norm(input.dims(), rows, self.layer_norm.norm(), dropout))
+    }
+
+    /// Whether [`try_forward`](Self::try_forward) takes a batch.
+    pub(crate) fn check_all(&self, input: &BertEmbeddingsInput) -> Result<()> {
+        self.rows(input).map(drop)
+    }
+
+    fn rows(&self, input: &BertEmbeddingsInput) -> Result<[Rows; 3]> {
+        self.check(input)?;
+        Ok([self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?])
     }
 
     fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {

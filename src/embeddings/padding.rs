@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use burn::prelude::*;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The length to which sequences are padded: the smallest multiple that holds the longest.
@@ -54,6 +55,12 @@ impl PaddingMask {
         }
         let is_padding = rows.iter().flat_map(|row| row.as_ref().iter().copied());
         Ok(Self::new(is_padding.collect(), [rows.len(), seq]))
+    }
+
+    /// The mask of some sequences.
+    pub(crate) fn sequences(&self, range: Range<usize>) -> Self {
+        let [_, seq] = self.dims;
+        Self::new(self.is_padding[range.start * seq..range.end * seq].into(), [range.len(), seq])
     }
 
     fn new(is_padding: Arc<[bool]>, dims: [usize; 2]) -> Self {

@@ -93,6 +93,6 @@ pub(super) fn zero_loss<const D: usize>(scores: Tensor<D>) -> Tensor<1> {
 }
 
 /// Numbers in the dtype and on the device of a tensor.
-fn vector<const D: usize>(values: &[f64], like: &Tensor<D>) -> Tensor<1> {
+pub(super) fn vector<const D: usize>(values: &[f64], like: &Tensor<D>) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), (&like.device(), like.dtype()))
 }

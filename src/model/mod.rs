@@ -99,6 +99,7 @@ mod report;
 #[cfg(feature = "tokenizers")]
 mod scored_labels;
 mod sentence_embedding;
+mod sentence_loss;
 mod sentence_pair_batch;
 #[cfg(feature = "checkpoint")]
 mod sentence_stored;
@@ -147,6 +148,7 @@ pub use scored_labels::ScoredLabel;
 pub use sentence_embedding::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput,
 };
+pub use sentence_loss::{CoSentLoss, MatryoshkaLoss, SentenceLoss, TripletLoss};
 pub use sentence_pair_batch::SentencePairBatch;
 pub use sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,

@@ -6,10 +6,12 @@ use super::dense::{SentenceDense, SentenceDenseConfig};
 use super::pooling::{Pooling, normalized};
 use super::prompts::Prompts;
 use super::ranking_loss::MultipleNegativesRankingLoss;
+use super::sentence_loss::SentenceLoss;
 use super::sentence_pair_batch::SentencePairBatch;
 use super::similarity::Similarity;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 use crate::error::{Error, Result};
+use crate::operator::recompute::recomputed_anywhere;
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::config::Config;
@@ -48,8 +50,15 @@ pub struct BertForSentenceEmbeddingConfig {
     #[config(default = "Similarity::Cosine")]
     pub similarity: Similarity,
     /// The loss in training. Not stored.
-    #[config(default = "MultipleNegativesRankingLoss::new()")]
-    pub loss: MultipleNegativesRankingLoss,
+    #[config(default = "MultipleNegativesRankingLoss::new().into()")]
+    pub loss: SentenceLoss,
+    /// Sentences that training embeds at once; by default all of a batch. Not stored.
+    ///
+    /// The vectors of a batch are first computed without what the backward needs. The backward computes each mini-batch
+    /// again, with the same dropout, so that only one is in memory. Losses and gradients are those of the whole batch, with as
+    /// many negatives; a step takes one forward more (`CachedMultipleNegativesRankingLoss` of sentence-transformers 6.2; Gao et
+    /// al. 2021). A model of more than 1023 parameters keeps all.
+    pub mini_batch_size: Option<usize>,
 }
 
 impl BertForSentenceEmbeddingConfig {
@@ -57,14 +66,19 @@ impl BertForSentenceEmbeddingConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`] and [`MultipleNegativesRankingLoss::validate`]; [`Error::Config`] if
-    /// `max_seq_length`, `truncate_dim` or a layer's `out_features` is 0, or the default of the prompts is none of them.
+    /// Those of [`BertModelConfig::validate`] and [`SentenceLoss::validate`]; [`Error::Config`] if `max_seq_length`,
+    /// `truncate_dim`, `mini_batch_size` or a layer's `out_features` is 0, or the default of the prompts is none of them.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
-        self.loss.validate()?;
         self.prompts.validate()?;
         self.dense.iter().try_for_each(SentenceDenseConfig::validate)?;
-        for (field, size) in [("max_seq_length", self.max_seq_length), ("truncate_dim", self.truncate_dim)] {
+        let width = self.dense.last().map_or(self.bert.embeddings.hidden_size, |dense| dense.out_features);
+        self.loss.validate(width)?;
+        for (field, size) in [
+            ("max_seq_length", self.max_seq_length),
+            ("truncate_dim", self.truncate_dim),
+            ("mini_batch_size", self.mini_batch_size),
+        ] {
             if size == Some(0) {
                 return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
             }
@@ -125,7 +139,7 @@ init_and_forward!(
 /// let questions = sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?;
 /// let answers = sentences(&[[2, 9, 7, 3], [2, 5, 6, 3]])?;
 /// let output = model.forward(&SentencePairBatch::new((questions, None), (answers, None))?);
-/// assert_eq!(output.scores.dims(), [2, 2]);
+/// assert_eq!(output.candidates.dims(), [2, 8]);
 /// let gradients = output.loss.backward();
 /// # let _ = gradients;
 /// # Ok::<(), burn_bert::Error>(())
@@ -156,8 +170,10 @@ pub struct BertForSentenceEmbedding {
 pub struct SentenceEmbeddingOutput {
     /// The loss, `[1]`.
     pub loss: Tensor<1>,
-    /// The score of each anchor and candidate, [B, C]; the positives are on the diagonal.
-    pub scores: Tensor<2>,
+    /// The vectors of the anchors, [B, H].
+    pub anchors: Tensor<2>,
+    /// The vectors of the candidates, [C, H].
+    pub candidates: Tensor<2>,
 }
 
 impl BertForSentenceEmbedding {
@@ -226,11 +242,47 @@ impl BertForSentenceEmbedding {
     ///
     /// # Errors
     ///
-    /// Those of [`embed`](Self::embed) and [`MultipleNegativesRankingLoss::try_forward`].
+    /// Those of [`embed`](Self::embed) and [`SentenceLoss::try_forward`]; [`Error::Data`] if a batch of vectors is to be split into
+    /// [mini-batches](BertForSentenceEmbeddingConfig::mini_batch_size).
     pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
-        let anchors = self.embed(&batch.anchors, batch.anchor_padding.as_ref())?;
-        let candidates = self.embed(&batch.candidates, batch.candidate_padding.as_ref())?;
-        let scores = self.stated.loss.scores(anchors, candidates)?;
-        Ok(SentenceEmbeddingOutput { loss: self.stated.loss.of_scores(scores.clone()), scores })
+        let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref())?;
+        let candidates = self.embed_all(&batch.candidates, batch.candidate_padding.as_ref())?;
+        let labels = batch.labels.as_deref();
+        let loss = self.stated.loss.try_forward(anchors.clone(), candidates.clone(), labels)?;
+        Ok(SentenceEmbeddingOutput { loss, anchors, candidates })
     }
+
+    /// [`embed`](Self::embed) in the mini-batches of the config.
+    fn embed_all(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        let [batch, _] = input.dims();
+        let Some(size) = self.stated.mini_batch_size else { return self.embed(input, padding) };
+        if input.input_ids().is_none() {
+            let problem = "cannot be split into mini-batches; give input_ids, or leave out mini_batch_size";
+            return Err(Error::data("inputs_embeds", problem));
+        }
+        self.bert.embeddings.check_all(input)?; // with the rows of the batch in messages
+        let device = self.bert.embeddings.word_embeddings.weight.val().device();
+        let parts = (0..batch).step_by(size).map(|first| {
+            let range = first..batch.min(first + size);
+            let part = Part {
+                input: input.sequences(range.clone())?,
+                padding: padding.map(|padding| padding.sequences(range)),
+            };
+            let nothing = Tensor::zeros([1, 1], &device); // what comes in are ids
+            recomputed_anywhere::<_, _, MAX_OPERANDS>(self, nothing, &part, |model, _, part| {
+                model.embed(&part.input, part.padding.as_ref())
+            })
+        });
+        Ok(Tensor::cat(parts.collect::<Result<_>>()?, 0))
+    }
+}
+
+/// Parameters of a model that is computed again, and one. BERT-large has 391, with adapters everywhere 679.
+const MAX_OPERANDS: usize = 1024;
+
+/// Some sentences of a batch.
+#[derive(Clone, Debug)]
+struct Part {
+    input: BertEmbeddingsInput,
+    padding: Option<PaddingMask>,
 }

@@ -1,12 +1,13 @@
 //! Batches of pairs of sentences.
 
+use super::sentence_loss::check_labels;
 use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
 use crate::error::{Error, Result};
 
-/// A batch for the contrastive training of a [`BertForSentenceEmbedding`](super::BertForSentenceEmbedding).
+/// A batch for the training of a [`BertForSentenceEmbedding`](super::BertForSentenceEmbedding).
 ///
-/// Candidate i is the positive of anchor i. Candidates beyond the number of anchors are negatives of all anchors (hard
-/// negatives).
+/// Candidate i is the positive of anchor i, or the other sentence of its pair. Candidates beyond the number of anchors are
+/// negatives; [`SentenceLoss`](super::SentenceLoss) says which a loss reads.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -31,6 +32,8 @@ pub struct SentencePairBatch {
     pub candidates: BertEmbeddingsInput,
     /// Where a candidate is padded, [C, S′]; `None` if none is.
     pub candidate_padding: Option<PaddingMask>,
+    /// The similarity of each anchor and its candidate, B numbers.
+    pub labels: Option<Vec<f32>>,
 }
 
 impl SentencePairBatch {
@@ -56,6 +59,17 @@ impl SentencePairBatch {
                 expected: format!("[{batch} or more, {seq}], at least one per anchor"),
             });
         }
-        Ok(Self { anchors, anchor_padding, candidates, candidate_padding })
+        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None })
+    }
+
+    /// Sets the similarity of each anchor and its candidate.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Data`] if there is not one for each anchor, or one is not finite.
+    pub fn with_labels(self, labels: &[f32]) -> Result<Self> {
+        let [batch, _] = self.anchors.dims();
+        check_labels(labels, batch)?;
+        Ok(Self { labels: Some(labels.to_vec()), ..self })
     }
 }

@@ -5,9 +5,13 @@ use super::inputs::Held;
 use super::path::Path;
 use super::precision::Rounding;
 use super::run::{follow, on_backend, plain};
+use crate::error::Result;
 use burn::backend::autodiff::{
     Autodiff,
-    checkpoint::{base::Checkpointer, strategy::BalancedCheckpointing},
+    checkpoint::{
+        base::Checkpointer,
+        strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
+    },
     grads::Gradients,
     ops::{Backward, NodeGuard, Ops, OpsKind},
 };
@@ -22,21 +26,45 @@ use burn::tensor::DType;
 use std::marker::PhantomData;
 
 /// What a part computes from its module, `x` and what else it takes.
-type Compute<M, C> = fn(&M, Tensor<2>, &C) -> Tensor<2>;
+type Compute<M, C> = fn(&M, Tensor<2>, &C) -> Result<Tensor<2>>;
 
-/// `compute(module, x, context)`; if `x` is on a device with gradient checkpointing, as one step of the graph, which keeps
-/// `x` and the module's parameters alone.
-///
-/// The backward computes the part again, with the same masks, and its gradients from there: those without checkpointing up to
-/// the order of their sums, which is the same in BERT's layers, bit for bit. A module of 32 parameters or more, those of adapters among them, is not computed again.
-pub(crate) fn recomputed<M, C>(module: &M, x: Tensor<2>, context: &C, compute: Compute<M, C>) -> Tensor<2>
+/// `compute(module, x, context)`; if `x` is on a device with gradient checkpointing, [as one step](recomputed_anywhere) of
+/// the graph. A module of 32 parameters or more, those of adapters among them, is not computed again.
+pub(crate) fn recomputed<M, C>(
+    module: &M,
+    x: Tensor<2>,
+    context: &C,
+    compute: Compute<M, C>,
+) -> Result<Tensor<2>>
 where
     M: Module + 'static,
     C: Held,
 {
-    if x.gradient_checkpointing_strategy() != Some(GradientCheckpointingStrategy::Balanced) {
-        return compute(module, x, context);
+    match x.gradient_checkpointing_strategy() {
+        Some(GradientCheckpointingStrategy::Balanced) => {
+            recomputed_anywhere::<M, C, 32>(module, x, context, compute)
+        }
+        _ => compute(module, x, context),
     }
+}
+
+/// `compute(module, x, context)`; if `x` is under autodiff, as one step of the graph, which keeps `x` and the module's
+/// parameters alone.
+///
+/// The backward computes the part again, with the same masks, and its gradients from there: those of a graph that keeps all, up to
+/// the order of their sums, which is the same in BERT's layers, bit for bit. A module of `OPERANDS` parameters or more is not computed again. Parts are not nested: within one, layers are kept
+/// until its backward ends.
+pub(crate) fn recomputed_anywhere<M, C, const OPERANDS: usize>(
+    module: &M,
+    x: Tensor<2>,
+    context: &C,
+    compute: Compute<M, C>,
+) -> Result<Tensor<2>>
+where
+    M: Module + 'static,
+    C: Held,
+{
+    let Some(strategy) = x.gradient_checkpointing_strategy() else { return compute(module, x, context) };
     let mut detach = Detach { operands: vec![Some(x.clone().into_dispatch())], followed: vec![true] };
     let detached = module.clone().map(&mut detach);
     let Detach { operands, followed } = detach;
@@ -57,11 +85,11 @@ where
         DispatchTensorKind::Autodiff(inner) => inner,
         kind => kind,
     };
-    on_backend!(kind, B => record::<B, M, C>(part, operands), compute(module, x, context))
+    on_backend!(kind, B => match strategy {
+        GradientCheckpointingStrategy::Disabled => record::<B, NoCheckpointing, M, C, OPERANDS>(part, operands),
+        GradientCheckpointingStrategy::Balanced => record::<B, BalancedCheckpointing, M, C, OPERANDS>(part, operands),
+    }, compute(module, x, context))
 }
-
-/// `x` and the parameters.
-const OPERANDS: usize = 32;
 
 /// What is computed again.
 #[derive(Clone, Debug)]
@@ -80,12 +108,12 @@ struct Part<M, C> {
 
 impl<M: Module, C> Part<M, C> {
     /// The output for `x`, and what has a gradient: of `x` and of the parameters those that `needs` asks for.
-    fn run(&self, x: Tensor<2>, needs: &[bool]) -> (Tensor<2>, Vec<Option<Leaf>>) {
+    fn run(&self, x: Tensor<2>, needs: &[bool]) -> Result<(Tensor<2>, Vec<Option<Leaf>>)> {
         let mut attach = Attach { followed: &self.followed, needs, leaves: Vec::new() };
         let x = attach.leaf(x);
         let module = self.module.clone().map(&mut attach);
         let compute = || self.path.take(|| (self.compute)(&module, x, &self.context));
-        (Rounding::take(self.rounding, compute), attach.leaves)
+        Ok((Rounding::take(self.rounding, compute)?, attach.leaves))
     }
 }
 
@@ -93,19 +121,23 @@ impl<M: Module, C> Part<M, C> {
 #[derive(Debug)]
 struct Step<M, C>(PhantomData<fn(M, C)>);
 
-/// The output on autodiff over `B`.
-fn record<B, M, C>(mut part: Part<M, C>, operands: Vec<Option<DispatchTensor>>) -> Tensor<2>
+/// The output on autodiff over `B`; `operands` are `x` and the parameters.
+fn record<B, S, M, C, const OPERANDS: usize>(
+    mut part: Part<M, C>,
+    operands: Vec<Option<DispatchTensor>>,
+) -> Result<Tensor<2>>
 where
     B: Backend,
+    S: CheckpointStrategy,
     M: Module + 'static,
     C: Held,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, BalancedCheckpointing>>,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
 {
-    let follow = follow::<B, BalancedCheckpointing>;
+    let follow = follow::<B, S>;
     let mut operands = operands.into_iter();
     let x = follow(operands.next().flatten().expect("x"));
     // A constant stands for what is absent.
-    let constant = Autodiff::<B, BalancedCheckpointing>::from_inner(x.primitive().clone());
+    let constant = Autodiff::<B, S>::from_inner(x.primitive().clone());
     let mut nodes = vec![x.node()];
     nodes.extend(
         operands.map(|operand| operand.map_or_else(|| constant.node(), |tensor| follow(tensor).node())),
@@ -114,19 +146,20 @@ where
     let nodes: [NodeGuard; OPERANDS] =
         std::array::from_fn(|_| nodes.next().unwrap_or_else(|| constant.node()));
     let x = x.into_primitive();
-    let ((y, _), seeds) = recorded(|| part.run(tensor::<B>(x.clone()), &[false; OPERANDS]));
+    let (run, seeds) = recorded(|| part.run(tensor::<B>(x.clone()), &[false; OPERANDS]));
+    let (y, _) = run?;
     part.seeds = seeds;
     let y = plain::<B>(y.inner().into_dispatch()).float();
-    let step = Step::<M, C>(PhantomData).prepare::<BalancedCheckpointing>(nodes).compute_bound();
+    let step = Backward::<B, OPERANDS>::prepare::<S>(Step::<M, C>(PhantomData), nodes).compute_bound();
     let output = match step.stateful() {
         OpsKind::Tracked(prep) => prep.finish((part, x), y),
         OpsKind::UnTracked(prep) => prep.finish(y),
     };
-    let output = BackendTensor::<Autodiff<B, BalancedCheckpointing>>::Float(output);
-    Tensor::from_dispatch(DispatchTensor::from_backend(output))
+    let output = BackendTensor::<Autodiff<B, S>>::Float(output);
+    Ok(Tensor::from_dispatch(DispatchTensor::from_backend(output)))
 }
 
-impl<B, M, C> Backward<B, OPERANDS> for Step<M, C>
+impl<B, M, C, const OPERANDS: usize> Backward<B, OPERANDS> for Step<M, C>
 where
     B: Backend,
     M: Module + 'static,
@@ -145,7 +178,8 @@ where
         let grad = tensor::<B>(grads.consume::<B>(&ops.node));
         let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
         let needs = parents.map(|parent| parent.is_some());
-        let (y, leaves) = replayed(part.seeds.clone(), || part.run(tensor::<B>(x), &needs));
+        let run = replayed(part.seeds.clone(), || part.run(tensor::<B>(x), &needs));
+        let (y, leaves) = run.expect("the forward had no error");
         let mut found = (y * grad.autodiff()).sum().backward();
         for (parent, leaf) in parents.into_iter().zip(leaves) {
             if let (Some(parent), Some(leaf)) = (parent, leaf)

@@ -38,7 +38,7 @@
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
-//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePair` |
+//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePairs` |
 //! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
 //! | loaders | `TrainingLoader`, `ValidationLoader` | `LabelledLoader` | `LabelledLoader` | `LabelledLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
@@ -96,8 +96,9 @@ pub use label_names::LabelNames;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use labelled::{
     Column, IGNORED_LABEL, Label, LabelKind, LabelledLoader, LabelledSentences, LabelledText, LabelledTexts,
-    LabelledTokens, QuestionWindow, QuestionWindowBatcher, QuestionWindows, SentencePair,
-    SentencePairBatcher, SequenceBatcher, SquadExample, SquadScores, TextColumns, TokenBatcher, TryBatcher,
+    LabelledTokens, QuestionWindow, QuestionWindowBatcher, QuestionWindows, SentenceColumns, SentencePair,
+    SentencePairBatcher, SentencePairs, SequenceBatcher, SquadExample, SquadScores, TextColumns,
+    TokenBatcher, TryBatcher,
 };
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use loader::{TrainingLoader, ValidationLoader};
@@ -112,5 +113,7 @@ pub use metrics::{
 pub use progress::{ProgressLines, progress};
 #[cfg(feature = "train")]
 pub use run::{Patience, Run};
+#[cfg(feature = "train")]
+pub use sentence_embedding::SentenceEmbeddingItem;
 #[cfg(feature = "train")]
 pub use step::Training;

@@ -1,23 +1,122 @@
 //! `BertForSentenceEmbedding` in Burn's trainer.
 
+use super::metrics::{RetrievalInput, SpearmanInput, TripletInput};
 use super::step::trained;
-use crate::model::{BertForSentenceEmbedding, SentencePairBatch};
+use crate::model::{BertForSentenceEmbedding, SentencePairBatch, Similarity};
+use burn::backend::ExecutionError;
 use burn::prelude::*;
-use burn::train::ClassificationOutput;
+use burn::train::ItemLazy;
+use burn::train::metric::{AccuracyInput, Adaptor, LossInput};
 
-trained! {
-    ///
-    /// The output has a row per anchor and a class per candidate. It serves `LossMetric` and `AccuracyMetric`: the share
-    /// of anchors that are nearest to their own candidate of the batch, which depends on the batch size. Negatives are
-    /// those of one batch: accumulated batches, and those of several devices, do not share them.
-    BertForSentenceEmbedding: SentencePairBatch => ClassificationOutput
+/// The output of a [`BertForSentenceEmbedding`] that metrics are computed from, by the similarity of its config.
+///
+/// It always supports `LossMetric`; with labels [`SpearmanMetric`](super::SpearmanMetric); without
+/// [`RetrievalMetric`](super::RetrievalMetric), in which an anchor's own candidate is relevant, and `AccuracyMetric`, the share
+/// of anchors whose own candidate is the most similar of the batch, which depends on the batch size; with negatives
+/// [`TripletMetric`](super::TripletMetric), of the first negative of each anchor. For the other metrics it is an empty batch,
+/// which they ignore.
+///
+/// Negatives are those of one batch: accumulated batches, and those of several devices, do not share them.
+#[derive(Clone, Debug)]
+pub struct SentenceEmbeddingItem {
+    /// The loss, `[1]`.
+    pub loss: Tensor<1>,
+    /// The vectors of the anchors, [B, H].
+    pub anchors: Tensor<2>,
+    /// The vectors of the candidates, [C, H].
+    pub candidates: Tensor<2>,
+    /// The similarity of each anchor and its candidate, if the batch says it.
+    pub labels: Option<Vec<f32>>,
+    /// What vectors are compared by.
+    pub similarity: Similarity,
 }
 
+impl SentenceEmbeddingItem {
+    /// The similarity of each anchor and its candidate number `column`, `[B]`; `[0]` if there is none.
+    fn similarities(&self, column: usize) -> Tensor<1> {
+        let ([batch, _], [count, _]) = (self.anchors.dims(), self.candidates.dims());
+        if count < (column + 1) * batch {
+            return Tensor::zeros([0], &self.anchors.device());
+        }
+        let candidates = self.candidates.clone().narrow(0, column * batch, batch);
+        self.similarity.of_pairs(self.anchors.clone(), candidates)
+    }
+}
+
+impl ItemLazy for SentenceEmbeddingItem {
+    fn sync(self) -> Result<Self, ExecutionError> {
+        // Like Burn's own outputs: nothing is read back here.
+        self.loss.device().flush()?;
+        Ok(Self {
+            loss: self.loss.without_autodiff(),
+            anchors: self.anchors.without_autodiff(),
+            candidates: self.candidates.without_autodiff(),
+            ..self
+        })
+    }
+}
+
+impl Adaptor<LossInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> LossInput {
+        let [batch, _] = self.anchors.dims();
+        LossInput::new(self.loss.clone().expand([batch]))
+    }
+}
+
+impl Adaptor<AccuracyInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> AccuracyInput {
+        let ([batch, _], [count, _], device) =
+            (self.anchors.dims(), self.candidates.dims(), self.anchors.device());
+        if self.labels.is_some() {
+            return AccuracyInput::new(Tensor::zeros([0, count], &device), Tensor::zeros([0], &device));
+        }
+        let scores = self.similarity.between(self.anchors.clone(), self.candidates.clone());
+        AccuracyInput::new(scores, Tensor::arange(0..batch as i64, &device))
+    }
+}
+
+impl Adaptor<SpearmanInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> SpearmanInput {
+        let Some(labels) = &self.labels else {
+            let nothing = Tensor::zeros([0, 1], &self.anchors.device());
+            return SpearmanInput { predicted: nothing.clone(), truth: nothing };
+        };
+        let predicted = self.similarities(0).unsqueeze_dim(1);
+        let truth = TensorData::new(labels.clone(), [labels.len(), 1]);
+        SpearmanInput { truth: Tensor::from_data(truth, &predicted.device()), predicted }
+    }
+}
+
+impl Adaptor<TripletInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> TripletInput {
+        let negative = self.similarities(1);
+        let positive = if negative.dims()[0] == 0 { negative.clone() } else { self.similarities(0) };
+        TripletInput { positive, negative }
+    }
+}
+
+impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> RetrievalInput {
+        let relevant = match &self.labels {
+            Some(labels) => vec![Vec::new(); labels.len()],
+            None => (0..self.anchors.dims()[0]).map(|own| vec![own]).collect(),
+        };
+        RetrievalInput { queries: self.anchors.clone(), documents: self.candidates.clone(), relevant }
+    }
+}
+
+trained!(BertForSentenceEmbedding: SentencePairBatch => SentenceEmbeddingItem);
+
 impl BertForSentenceEmbedding {
-    fn outcome(&self, batch: &SentencePairBatch) -> (Tensor<1>, ClassificationOutput) {
+    fn outcome(&self, batch: &SentencePairBatch) -> (Tensor<1>, SentenceEmbeddingItem) {
         let output = self.forward(batch);
-        let [anchors, _] = output.scores.dims();
-        let own = Tensor::arange(0..anchors as i64, &output.scores.device());
-        (output.loss.clone(), ClassificationOutput::new(output.loss, output.scores, own))
+        let item = SentenceEmbeddingItem {
+            loss: output.loss.clone(),
+            anchors: output.anchors,
+            candidates: output.candidates,
+            labels: batch.labels.clone(),
+            similarity: self.config().similarity,
+        };
+        (output.loss, item)
     }
 }

@@ -130,7 +130,7 @@ fn contrastive_training_passes_with_hard_negatives_in_one_and_in_both_directions
     for symmetric in [false, true] {
         // A scale of 2 keeps the loss away from its flat end.
         let loss = MultipleNegativesRankingLoss::new().with_scale(2.0).with_symmetric(symmetric);
-        let config = BertForSentenceEmbeddingConfig::new(bert(FAMILIES[1])).with_loss(loss);
+        let config = BertForSentenceEmbeddingConfig::new(bert(FAMILIES[1])).with_loss(loss.into());
         assert_passes(config.init(&device()), |model, _| model.forward(&batch).loss);
     }
 }

@@ -86,6 +86,10 @@ mod schedule;
 mod sentence_directories;
 #[cfg(feature = "checkpoint")]
 mod sentence_embeddings;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod sentence_files;
+#[cfg(feature = "checkpoint")]
+mod sentence_losses;
 mod sparse_adam;
 mod sparse_resume;
 mod sparse_rows;

@@ -7,7 +7,7 @@ use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use burn_bert::model::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, MultipleNegativesRankingLoss, Pooling,
-    PretrainedModel, SentencePairBatch,
+    PretrainedModel, SentenceLoss, SentencePairBatch,
 };
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, cast_module};
@@ -115,13 +115,13 @@ fn nothing_to_pool_and_no_anchors_are_errors() {
             assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{pooling:?}: {error}");
         }
     }
-    let loss = MultipleNegativesRankingLoss::new();
+    let loss = SentenceLoss::from(MultipleNegativesRankingLoss::new());
     let vectors = |rows: usize| Tensor::<2>::ones([rows, 4], &device);
     for candidates in [0, 2] {
-        let error = loss.try_forward(vectors(0), vectors(candidates)).unwrap_err();
+        let error = loss.try_forward(vectors(0), vectors(candidates), None).unwrap_err();
         assert!(matches!(error, Error::Empty { input: "anchors", .. }), "{error}");
     }
-    let error = loss.try_forward(vectors(2), vectors(2).cast(FloatDType::F64)).unwrap_err();
+    let error = loss.try_forward(vectors(2), vectors(2).cast(FloatDType::F64), None).unwrap_err();
     assert!(matches!(error, Error::DTypeMismatch { input: "candidates", .. }), "{error}");
 }
 
@@ -140,7 +140,8 @@ fn a_zero_vector_is_normalised_to_zero_with_a_finite_gradient() {
     // Beside a zero vector, the others have the gradients that they should: 20 · cos is 20, 0 and 0.
     let vectors = |rows| Tensor::<2>::from_data(rows, &device).require_grad();
     let (anchors, candidates) = (vectors([[3.0, 4.0], [0.0, 0.0]]), vectors([[3.0, 4.0], [0.0, 0.0]]));
-    let loss = MultipleNegativesRankingLoss::new().forward(anchors.clone(), candidates.clone());
+    let loss = SentenceLoss::from(MultipleNegativesRankingLoss::new());
+    let loss = loss.forward(anchors.clone(), candidates.clone(), None);
     assert_close(&values(loss.clone()), &[(2f64.ln() + (-20f64).exp()) / 2.0], F32);
     let gradients = loss.backward();
     for tensor in [anchors, candidates] {
@@ -161,9 +162,9 @@ fn f16_is_added_up_and_normalised_in_f32() {
     }
     // 400² is past the largest f16, 65504.
     let vectors = Tensor::<2>::from_data([[300.0, 400.0]], (&device, DType::F16));
-    let scores = MultipleNegativesRankingLoss::new().scores(vectors.clone(), vectors).unwrap();
-    assert_eq!(scores.dtype(), DType::F16);
-    assert_close(&values(scores), &[20.0], F16);
+    let loss = SentenceLoss::CosineSimilarity.forward(vectors.clone(), vectors, Some(&[0.0]));
+    assert_eq!(loss.dtype(), DType::F16);
+    assert_close(&values(loss), &[1.0], F16);
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn the_contrastive_loss_and_its_gradients_equal_sentence_transformers() {
             };
             let (anchors, candidates) = (vectors("anchors"), vectors("candidates"));
             let loss = MultipleNegativesRankingLoss::new().with_scale(5.0).with_symmetric(symmetric);
-            let loss = loss.forward(anchors.clone(), candidates.clone());
+            let loss = SentenceLoss::from(loss).forward(anchors.clone(), candidates.clone(), None);
             assert_close(&values(loss.clone()), &case.values(&format!("loss.{name}")), tolerance);
             let gradients = loss.backward();
             for (part, tensor) in [("anchors", anchors), ("candidates", candidates)] {
@@ -197,7 +198,7 @@ fn contrastive_training_equals_sentence_transformers() {
         let batch = batch(&case, &device);
         let mut model = model(dtype, &device, Pooling::Mean, true);
         let output = model.forward(&batch);
-        assert_eq!(output.scores.dims(), [5, 7]);
+        assert_eq!((output.anchors.dims(), output.candidates.dims()), ([5, 12], [7, 12]));
         assert_close(&values(output.loss.clone()), &case.values("model.plain"), tolerance);
         let gradients = output.loss.backward();
         let mut compared = 0;
@@ -225,7 +226,7 @@ fn the_loss_of_the_config_is_the_models() {
     let device = Device::default();
     let case = case("f32");
     let config = model(FloatDType::F32, &device, Pooling::Mean, true).config();
-    let config = config.with_loss(MultipleNegativesRankingLoss::new().with_symmetric(true));
+    let config = config.with_loss(MultipleNegativesRankingLoss::new().with_symmetric(true).into());
     let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
     let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&config, dir, &device).unwrap();
     assert_close(
@@ -242,11 +243,13 @@ fn bad_pairs_and_configs_are_errors() {
     let vectors = |rows, columns| Tensor::<2>::ones([rows, columns], &device);
     let loss = MultipleNegativesRankingLoss::new();
     for candidates in [vectors(2, 4), vectors(3, 5)] {
-        let error = loss.try_forward(vectors(3, 4), candidates).unwrap_err();
+        let error =
+            SentenceLoss::from(loss.clone()).try_forward(vectors(3, 4), candidates, None).unwrap_err();
         assert!(matches!(error, Error::ShapeMismatch { input: "candidates", .. }), "{error}");
     }
     for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let error = loss.clone().with_scale(scale).try_forward(vectors(2, 2), vectors(2, 2)).unwrap_err();
+        let loss = SentenceLoss::from(loss.clone().with_scale(scale));
+        let error = loss.try_forward(vectors(2, 2), vectors(2, 2), None).unwrap_err();
         assert!(matches!(error, Error::Config { field: "scale", .. }), "{error}");
     }
     let input = |rows: usize| BertEmbeddingsInput::from_rows(&vec![[2, 3]; rows], &device).unwrap();
@@ -257,7 +260,7 @@ fn bad_pairs_and_configs_are_errors() {
     assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
 
     let config = model(FloatDType::F32, &device, Pooling::Mean, true).config();
-    let bad_loss = config.clone().with_loss(loss.with_scale(0.0));
+    let bad_loss = config.clone().with_loss(loss.with_scale(0.0).into());
     for (field, config) in [("max_seq_length", config.with_max_seq_length(Some(0))), ("scale", bad_loss)] {
         let error = config.try_init(&device).unwrap_err();
         assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{error}");

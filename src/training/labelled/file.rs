@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::regular_file;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -24,14 +25,11 @@ impl LabelledFile {
     }
 
     /// What `row` makes of each line that is not blank.
-    pub(super) fn json_lines<T>(
-        &self,
-        mut row: impl FnMut(&Map<String, Value>) -> Result<T, String>,
-    ) -> Result<Vec<T>> {
+    pub(super) fn json_lines<T>(&self, mut row: impl FnMut(&Object) -> Result<T, String>) -> Result<Vec<T>> {
         let lines = self.lines().filter(|(_, text)| !text.trim().is_empty());
         let rows = lines.map(|(line, text)| {
             let object = serde_json::from_str(text).map_err(|error| format!("is not a JSON object: {error}"));
-            object.and_then(|Object(fields)| row(&fields)).map_err(|problem| self.bad_row(line, problem))
+            object.and_then(|object| row(&object)).map_err(|problem| self.bad_row(line, problem))
         });
         rows.collect()
     }
@@ -50,8 +48,31 @@ impl LabelledFile {
     }
 }
 
-/// The fields of a JSON object, of which each is there once: of two, nothing says which is meant.
-struct Object(Map<String, Value>);
+/// The fields of a JSON object in their order, of which each is there once: of two, nothing says which is meant.
+pub(super) struct Object(Vec<(String, Value)>);
+
+impl Object {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value)
+    }
+
+    /// The field `name`, which is there.
+    pub(super) fn field(&self, name: &str) -> Result<&Value, String> {
+        self.get(name).ok_or_else(|| format!("has no field {name:?}"))
+    }
+
+    /// The text in the field `name`.
+    pub(super) fn text(&self, name: &str) -> Result<String, String> {
+        match self.field(name)? {
+            Value::String(text) => Ok(text.clone()),
+            other => Err(format!("has {other} in the field {name:?}, which is not a string")),
+        }
+    }
+}
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -65,12 +86,12 @@ impl<'de> Deserialize<'de> for Object {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Object, A::Error> {
-                let mut fields = Map::new();
+                let (mut fields, mut names) = (Vec::new(), BTreeSet::new());
                 while let Some((name, value)) = entries.next_entry::<String, Value>()? {
-                    if fields.contains_key(&name) {
+                    if !names.insert(name.clone()) {
                         return Err(A::Error::custom(format_args!("it has the field {name:?} twice")));
                     }
-                    fields.insert(name, value);
+                    fields.push((name, value));
                 }
                 Ok(Object(fields))
             }
@@ -83,6 +104,19 @@ impl<'de> Deserialize<'de> for Object {
 /// The extension of a path in lower case, which decides the format.
 pub(super) fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
+}
+
+/// What separates the columns of a table; `None` for one JSON object per line.
+pub(super) fn delimiter(path: &Path) -> Result<Option<u8>> {
+    match extension(path).as_str() {
+        "csv" => Ok(Some(b',')),
+        "tsv" => Ok(Some(b'\t')),
+        other if is_json(other) => Ok(None),
+        other => {
+            let problem = format!("is {other:?}, but must be csv, tsv or jsonl");
+            Err(Error::data(format!("the extension of {}", path.display()), problem))
+        }
+    }
 }
 
 /// Whether files with this extension hold one JSON object per line.

@@ -1,12 +1,11 @@
 //! Labelled texts in CSV, TSV and JSON lines.
 
 use super::super::label_names::LabelNames;
-use super::file::{LabelledFile, counted, extension, is_json};
+use super::file::{LabelledFile, delimiter};
 use super::label::{Classes, Label, LabelKind};
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
-use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
-use serde_json::Value;
+use csv::StringRecord;
 use std::path::Path;
 
 /// A text, or a pair of texts, and its label: an item of [`LabelledTexts`].
@@ -152,15 +151,7 @@ impl LabelledTexts {
 
     fn read(path: &Path, columns: &TextColumns, names: Option<&LabelNames>) -> Result<Self> {
         let mut classes = Classes::new(names);
-        let delimiter = match extension(path).as_str() {
-            "csv" => Some(b','),
-            "tsv" => Some(b'\t'),
-            other if is_json(other) => None,
-            other => {
-                let problem = format!("is {other:?}, but must be csv, tsv or jsonl");
-                return Err(Error::data(format!("the extension of {}", path.display()), problem));
-            }
-        };
+        let delimiter = delimiter(path)?;
         let file = LabelledFile::read(path)?;
         let texts = match delimiter {
             Some(delimiter) => columns.of_table(&file, delimiter, &mut classes),
@@ -213,88 +204,31 @@ impl TextColumns {
         delimiter: u8,
         classes: &mut Classes,
     ) -> Result<Vec<LabelledText>> {
-        let mut reader = ReaderBuilder::new()
-            .has_headers(self.has_header)
-            .delimiter(delimiter)
-            .quoting(delimiter == b',')
-            .from_reader(file.text.as_bytes());
-        // The parser gives where it began to look for a record, which blank lines may precede.
-        let line = |position: Option<&Position>| {
-            let (before, rest) = file.text.split_at(position.map_or(0, |position| position.byte() as usize));
-            let blank = &rest[..rest.len() - rest.trim_start_matches(['\r', '\n']).len()];
-            1 + before.matches('\n').count() as u64 + blank.matches('\n').count() as u64
+        let columns = |header: Option<&StringRecord>, _: usize| {
+            let place = |column: &Column| column.place(header, &file.path);
+            Ok((place(&self.text)?, self.pair.as_ref().map(place).transpose()?, place(&self.label)?))
         };
-        let refused = |error: csv::Error| {
-            let problem = match error.kind() {
-                ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                    format!("has {}, but the first row has {expected_len}", counted(*len as usize, "field"))
-                }
-                _ => format!("cannot be read: {error}"),
-            };
-            file.bad_row(line(error.position()), problem)
-        };
-        if delimiter == b','
-            && let Some(place) = unclosed_quote(&file.text)
-        {
-            let line = 1 + file.text[..place].matches('\n').count() as u64;
-            let problem =
-                "has a quote that is not closed; close it, or double a quote that is part of a quoted field";
-            return Err(file.bad_row(line, problem.into()));
-        }
-        let header = if self.has_header { Some(reader.headers().map_err(refused)?.clone()) } else { None };
-        let place = |column: &Column| column.place(header.as_ref(), &file.path);
-        let (text, label) = (place(&self.text)?, place(&self.label)?);
-        let pair = self.pair.as_ref().map(place).transpose()?;
-
-        let mut row = |record: &StringRecord| {
-            let field = |place: usize| {
-                let found = || format!("has {}, but none at index {place}", counted(record.len(), "field"));
-                record.get(place).ok_or_else(found)
-            };
-            let pair = pair.map(field).transpose()?.map(String::from);
-            let label = classes.in_field(field(label)?, self.kind)?;
-            Ok(LabelledText { text: field(text)?.to_string(), pair, label })
-        };
-        let records = reader.records().map(|record| {
-            let record = record.map_err(refused)?;
-            row(&record).map_err(|problem| file.bad_row(line(record.position()), problem))
-        });
-        records.collect()
+        file.table(delimiter, self.has_header, columns, |&(text, pair, label), row| {
+            let pair = pair.map(|pair| row.field(pair)).transpose()?.map(String::from);
+            let label = classes.in_field(row.field(label)?, self.kind)?;
+            Ok(LabelledText { text: row.field(text)?.to_string(), pair, label })
+        })
     }
 
     fn of_json(&self, file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledText>> {
         let (text, label) = (self.text.key(&file.path)?, self.label.key(&file.path)?);
         let pair = self.pair.as_ref().map(|pair| pair.key(&file.path)).transpose()?;
         file.json_lines(|object| {
-            let field = |key: &str| object.get(key).ok_or_else(|| format!("has no field {key:?}"));
-            let string = |key: &str| match field(key)? {
-                Value::String(text) => Ok(text.clone()),
-                other => Err(format!("has {other} in the field {key:?}, which is not a string")),
-            };
-            let label = classes.in_json(field(label)?, self.kind)?;
-            Ok(LabelledText { text: string(text)?, pair: pair.map(string).transpose()?, label })
+            let label = classes.in_json(object.field(label)?, self.kind)?;
+            let pair = pair.map(|pair| object.text(pair)).transpose()?;
+            Ok(LabelledText { text: object.text(text)?, pair, label })
         })
     }
 }
 
-/// Where a quoted field begins that goes on to the end of a comma-separated file.
-fn unclosed_quote(text: &str) -> Option<usize> {
-    let (mut open, mut begins) = (None, true);
-    let mut bytes = text.bytes().enumerate().peekable();
-    while let Some((place, byte)) = bytes.next() {
-        match open {
-            Some(_) if byte == b'"' && bytes.next_if(|&(_, next)| next == b'"').is_none() => open = None,
-            None if byte == b'"' && begins => open = Some(place),
-            _ => {}
-        }
-        begins = open.is_none() && matches!(byte, b',' | b'\n' | b'\r');
-    }
-    open
-}
-
 impl Column {
     /// The index of the column in a table.
-    fn place(&self, header: Option<&StringRecord>, path: &Path) -> Result<usize> {
+    pub(super) fn place(&self, header: Option<&StringRecord>, path: &Path) -> Result<usize> {
         let name = match self {
             Self::Index(place) => return Ok(*place),
             Self::Name(name) => name,
@@ -312,7 +246,7 @@ impl Column {
     }
 
     /// The field of a JSON object.
-    fn key(&self, path: &Path) -> Result<&str> {
+    pub(super) fn key(&self, path: &Path) -> Result<&str> {
         match self {
             Self::Name(name) => Ok(name),
             Self::Index(index) => Err(Error::data(

@@ -5,7 +5,7 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn_bert::model::{
     BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig,
-    MultipleNegativesRankingLoss, ProblemType, SentencePairBatch,
+    MultipleNegativesRankingLoss, ProblemType, SentenceLoss, SentencePairBatch,
 };
 use burn_bert::{
     BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbeddingConfig,
@@ -49,7 +49,7 @@ pub fn rows() -> Vec<Row> {
             "Config",
             |_| {
                 let loss = MultipleNegativesRankingLoss::new().with_scale(0.0);
-                let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(loss);
+                let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(loss.into());
                 config.try_init(&device()).unwrap_err()
             },
             "invalid config: scale is 0, but must be finite and above 0",
@@ -160,7 +160,8 @@ pub fn rows() -> Vec<Row> {
             "ShapeMismatch",
             |_| {
                 let [anchors, candidates] = [[2, 4], [3, 5]].map(|shape| Tensor::zeros(shape, &device()));
-                MultipleNegativesRankingLoss::new().try_forward(anchors, candidates).unwrap_err()
+                let loss = SentenceLoss::from(MultipleNegativesRankingLoss::new());
+                loss.try_forward(anchors, candidates, None).unwrap_err()
             },
             "candidates has shape [3, 5], but expected [2 or more, 4] for 2 anchors",
             "",

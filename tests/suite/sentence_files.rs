@@ -1,0 +1,146 @@
+//! Files of pairs and triplets of sentences to batches.
+
+use burn::data::dataloader::DataLoader;
+use burn::data::dataset::Dataset;
+use burn::prelude::*;
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{
+    LabelledLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
+};
+use std::fs;
+
+fn open(
+    name: &str,
+    text: &str,
+    columns: &SentenceColumns,
+) -> Result<Vec<(Vec<String>, Option<f32>)>, burn_bert::Error> {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(name), text).unwrap();
+    let pairs = SentencePairs::open(dir.path().join(name), columns)?;
+    let row = |pair: SentencePair| ([vec![pair.anchor, pair.positive], pair.negatives].concat(), pair.label);
+    Ok(pairs.iter().map(|pair| row(pair.unwrap())).collect())
+}
+
+fn row(sentences: &[&str], label: Option<f32>) -> (Vec<String>, Option<f32>) {
+    (sentences.iter().copied().map(String::from).collect(), label)
+}
+
+#[test]
+fn columns_beside_the_label_are_sentences_in_their_order() {
+    let all = SentenceColumns::default();
+    for (name, text) in [
+        ("a.csv", "score,b,a\r\n0.5,x,\"y, z\"\r\n-1,u,v\r\n"),
+        ("a.tsv", "b\ta\tscore\nx\ty, z\t0.5\nu\tv\t-1\n"),
+        (
+            "a.jsonl",
+            "{\"b\": \"x\", \"score\": 0.5, \"a\": \"y, z\"}\n\n{\"a\": \"v\", \"score\": -1, \"b\": \"u\"}\n",
+        ),
+    ] {
+        let expected = [row(&["x", "y, z"], Some(0.5)), row(&["u", "v"], Some(-1.0))];
+        assert_eq!(open(name, text, &all).unwrap(), expected, "{name}");
+    }
+    let triplets = "anchor,positive,negative_1,negative_2\na,b,c,d\n";
+    assert_eq!(open("a.csv", triplets, &all).unwrap(), [row(&["a", "b", "c", "d"], None)]);
+    for name in ["label", "labels", "score", "scores"] {
+        assert_eq!(
+            open("a.csv", &format!("a,b,{name}\nx,y,1\n"), &all).unwrap(),
+            [row(&["x", "y"], Some(1.0))]
+        );
+    }
+}
+
+#[test]
+fn columns_are_chosen_by_name_and_by_index() {
+    let named = SentenceColumns::default().with_sentences(["q", "a"]).with_label("y");
+    for (name, text) in [
+        ("a.csv", "id,a,q,y\n7,x,z,2\n"),
+        (
+            "a.jsonl",
+            "{\"id\": 7, \"a\": \"x\", \"q\": \"z\", \"y\": 2}\n{\"q\": \"z\", \"a\": \"x\", \"y\": 2}",
+        ),
+    ] {
+        assert_eq!(open(name, text, &named).unwrap()[0], row(&["z", "x"], Some(2.0)));
+    }
+    let unnamed = SentenceColumns::default().without_header();
+    assert_eq!(open("a.tsv", "label\tb\nc\td\n", &unnamed).unwrap().len(), 2);
+    let indexed = unnamed.with_sentences([2, 1]).with_label(0);
+    assert_eq!(open("a.tsv", "1\tb\tc\n", &indexed).unwrap(), [row(&["c", "b"], Some(1.0))]);
+}
+
+#[test]
+fn what_is_no_pair_is_an_error_that_names_the_line() {
+    let all = SentenceColumns::default();
+    for (name, text, problem) in [
+        ("a.csv", "a,b,c\nx,y,z\nx,y\n", "line 3: the row has 2 fields, but the first row has 3"),
+        ("a.csv", "a,b,score\nx,y,z\n", "line 2: the row has the label \"z\", which is not a finite number"),
+        (
+            "a.csv",
+            "a,b,score\nx,y,NaN\n",
+            "line 2: the row has the label \"NaN\", which is not a finite number",
+        ),
+        ("a.csv", "a,b,score\nx,y,\n", "line 2: the row has the label \"\", which is not a finite number"),
+        ("a.csv", "a,b,c\nx,y, \n", "line 2: the row has no sentence in column 2"),
+        ("a.csv", "a,score\nx,1\n", "are [\"a\", \"score\"], of which 1 has sentences"),
+        ("a.jsonl", "{\"a\": \"x\", \"score\": 1}\n", "are [\"a\", \"score\"], of which 1 has sentences"),
+        (
+            "a.jsonl",
+            "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\"}\n",
+            "line 2: the row has the fields [\"a\"], but the first row has 2",
+        ),
+        (
+            "a.jsonl",
+            "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\", \"c\": \"y\"}\n",
+            "line 2: the row has no field \"b\"",
+        ),
+        ("a.jsonl", "{\"a\": \"x\", \"b\": [\"y\"]}\n", "which is not a string"),
+        (
+            "a.jsonl",
+            "{\"a\": \"x\", \"b\": \"y\", \"label\": \"1\"}\n",
+            "has the label \"1\", which is not a finite number",
+        ),
+        ("a.jsonl", "{\"a\": \"x\", \"b\": \"y\", \"b\": \"z\"}\n", "it has the field \"b\" twice"),
+        ("a.jsonl", "\n", "has no"),
+        ("a.txt", "", "the extension of"),
+    ] {
+        let error = open(name, text, &all).unwrap_err().to_string();
+        assert!(error.contains(problem), "{name} {text:?}: {error}");
+    }
+    let missing = open("a.csv", "a,b\nx,y\n", &all.clone().with_label("score")).unwrap_err().to_string();
+    assert!(missing.contains("column \"score\" of") && missing.contains("is not in the header"), "{missing}");
+    let missing = open("a.jsonl", "{\"a\": \"x\", \"b\": \"y\"}\n", &all.with_label("score")).unwrap_err();
+    assert!(missing.to_string().contains("line 1: the row has no field \"score\""), "{missing}");
+}
+
+#[test]
+fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "f", "g", "h"];
+    fs::write(dir.path().join("vocab.txt"), words.join("\n") + "\n").unwrap();
+    let batcher = SentencePairBatcher::new(BertTokenizer::from_pretrained(dir.path()).unwrap());
+    fs::write(dir.path().join("a.csv"), "anchor,positive,n1,n2\na,b,c,d\ne,f,g,h\n").unwrap();
+    let pairs = SentencePairs::open(dir.path().join("a.csv"), &SentenceColumns::default()).unwrap();
+    assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));
+    let device = Device::default();
+    let loader = LabelledLoader::new(pairs, batcher.clone(), 2, &device).unwrap();
+    let batch = loader.iter().next().unwrap().unwrap();
+    let ids = |input: &burn_bert::BertEmbeddingsInput| -> Vec<i64> {
+        input.input_ids().unwrap().narrow(1, 1, 1).into_data().iter().collect()
+    };
+    assert_eq!((ids(&batch.anchors), ids(&batch.candidates)), (vec![5, 9], vec![6, 10, 7, 11, 8, 12]));
+    assert_eq!(batch.labels, None);
+
+    let pair = |negatives: &[&str], label| SentencePair {
+        negatives: negatives.iter().copied().map(String::from).collect(),
+        label,
+        ..SentencePair::new("a", "b")
+    };
+    let refused = |pairs: Vec<SentencePair>| batcher.try_batch(pairs, &device).unwrap_err().to_string();
+    let labelled = batcher.try_batch(vec![pair(&[], Some(0.5)), pair(&[], Some(1.0))], &device).unwrap();
+    assert_eq!(labelled.labels, Some(vec![0.5, 1.0]));
+    let found = refused(vec![pair(&["c"], None), pair(&[], None)]);
+    assert!(found.contains("has 0, but another of the batch has 1"), "{found}");
+    let found = refused(vec![pair(&[], Some(1.0)), pair(&[], None)]);
+    assert!(found.contains("are given for 1 of 2 pairs; give all a label, or none"), "{found}");
+    let found = refused(vec![pair(&[], Some(f32::NAN))]);
+    assert!(found.contains("the label of pair 0 is NaN"), "{found}");
+}

@@ -1,0 +1,316 @@
+//! The losses of sentence embeddings against sentence-transformers' (tests/fixtures/make_sentence_losses.py): values and
+//! gradients, of vectors and through a whole model, in mini-batches too.
+
+use crate::tolerance::{F64, MODEL_F32, Tolerance, assert_close, values};
+use crate::whole_model::{self, File};
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+use burn_bert::model::{
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, CoSentLoss, MatryoshkaLoss,
+    MultipleNegativesRankingLoss, PretrainedModel, SentenceLoss, SentencePairBatch, Similarity, TripletLoss,
+};
+use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, cast_module};
+use std::path::{Path, PathBuf};
+
+const DTYPES: [(FloatDType, &str, Tolerance); 2] =
+    [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)];
+
+/// Pairs in a batch.
+const BATCH: usize = 5;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn case(suffix: &str) -> File {
+    File::at(&fixtures().join(format!("sentence_losses/cases_{suffix}.safetensors")))
+}
+
+fn labels(case: &File) -> Vec<f32> {
+    case.data("labels").iter().collect()
+}
+
+/// Each loss by its name in the fixture, with the number of columns that it reads: of vectors of length 6, and of the model,
+/// with its defaults.
+fn losses(of_vectors: bool) -> Vec<(&'static str, usize, SentenceLoss)> {
+    let either = |vectors: f64, default: f64| if of_vectors { vectors } else { default };
+    let width = if of_vectors { 6 } else { 12 };
+    let dims = [width, width / 2, width / 3];
+    let triplet =
+        |metric, margin| TripletLoss::new().with_distance_metric(metric).with_triplet_margin(margin);
+    let co_sent = |scale| CoSentLoss::new().with_scale(scale);
+    let ranking = |scale| MultipleNegativesRankingLoss::new().with_scale(scale);
+    let matryoshka_co_sent =
+        MatryoshkaLoss::new(co_sent(3.0), dims).with_matryoshka_weights([1.0, 0.5, 0.25]);
+    let matryoshka_ranking = MatryoshkaLoss::new(ranking(5.0), dims);
+    let losses: Vec<(&str, usize, SentenceLoss)> = vec![
+        ("co_sent", 2, co_sent(either(3.0, 20.0)).into()),
+        ("cosine", 2, SentenceLoss::CosineSimilarity),
+        ("triplet", 3, triplet(Similarity::Euclidean, either(1.0, 5.0)).into()),
+        ("triplet_cosine", 3, triplet(Similarity::Cosine, 0.25).into()),
+        ("triplet_manhattan", 3, triplet(Similarity::Manhattan, 0.5).into()),
+        ("ranking", 4, ranking(either(5.0, 20.0)).into()),
+        ("matryoshka_co_sent", 2, matryoshka_co_sent.into()),
+        ("matryoshka_ranking", 3, matryoshka_ranking.into()),
+    ];
+    if !of_vectors {
+        assert_eq!(losses[0].2, CoSentLoss::new().into());
+        assert_eq!(losses[2].2, TripletLoss::new().into());
+        assert_eq!(losses[5].2, MultipleNegativesRankingLoss::new().into());
+    }
+    losses
+}
+
+/// The tiny BERT of the fixture, in training without dropout.
+fn model(
+    dtype: FloatDType,
+    device: &Device,
+    change: impl FnOnce(BertForSentenceEmbeddingConfig) -> BertForSentenceEmbeddingConfig,
+) -> BertForSentenceEmbedding {
+    let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
+    let mut config = BertForSentenceEmbeddingConfig::from_pretrained(&dir).unwrap();
+    config.bert.embeddings.hidden_dropout_prob = 0.0;
+    config.bert.attention_probs_dropout_prob = 0.0;
+    let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&change(config), &dir, device).unwrap();
+    cast_module(model, dtype)
+}
+
+/// The first columns of the fixture, with labels.
+fn batch(case: &File, columns: usize, device: &Device) -> SentencePairBatch {
+    let rows = |column: usize, part: &str| {
+        Tensor::<2, Int>::from_data(case.data(&format!("column{column}.{part}")), device)
+    };
+    let sentences = |columns: std::ops::Range<usize>| {
+        let all = |part| Tensor::cat(columns.clone().map(|column| rows(column, part)).collect(), 0);
+        let padding: PaddingMask = all("attention_mask").equal_elem(0).into();
+        (BertEmbeddingsInput::from_ids(all("input_ids")).unwrap(), Some(padding))
+    };
+    let batch = SentencePairBatch::new(sentences(0..1), sentences(1..columns)).unwrap();
+    batch.with_labels(&labels(case)).unwrap()
+}
+
+/// The largest difference of two lists.
+fn difference(found: &[f64], expected: &[f64]) -> f64 {
+    found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn every_loss_and_its_gradients_equal_sentence_transformers() {
+    let device = Device::default().autodiff();
+    for (dtype, suffix, tolerance) in DTYPES {
+        let case = case(suffix);
+        let rows = Tensor::<2>::from_data(case.data("vectors"), (&device, DType::from(dtype)));
+        for (name, columns, loss) in losses(true) {
+            let vectors = rows.clone().narrow(0, 0, columns * BATCH).detach().require_grad();
+            let anchors = vectors.clone().narrow(0, 0, BATCH);
+            let candidates = vectors.clone().narrow(0, BATCH, (columns - 1) * BATCH);
+            let found = loss.forward(anchors, candidates, Some(&labels(&case)));
+            let expected = case.values(&format!("vectors.{name}"));
+            let gradient = values(vectors.grad(&found.backward()).unwrap());
+            let gradients = case.values(&format!("vectors.{name}.grad"));
+            let found = values(found);
+            println!(
+                "{suffix} {name}: {:.1e}, gradients {:.1e}",
+                difference(&found, &expected),
+                difference(&gradient, &gradients)
+            );
+            assert_close(&found, &expected, tolerance);
+            assert_close(&gradient, &gradients, tolerance);
+        }
+    }
+}
+
+/// The loss of a model, and the gradient of each parameter.
+fn gradients(
+    model: &mut BertForSentenceEmbedding,
+    batch: &SentencePairBatch,
+) -> (Vec<f64>, Vec<(String, Vec<f64>)>) {
+    let loss = model.forward(batch).loss;
+    let gradients = loss.backward();
+    let slots = whole_model::bert(&mut model.bert, "bert");
+    (values(loss), slots.into_iter().map(|(name, slot)| (name, slot.gradient(&gradients))).collect())
+}
+
+#[test]
+fn every_loss_trains_a_model_as_in_sentence_transformers_in_mini_batches_too() {
+    let device = Device::default().autodiff();
+    for (dtype, suffix, tolerance) in DTYPES {
+        let case = case(suffix);
+        for (name, columns, loss) in losses(false) {
+            let batch = batch(&case, columns, &device);
+            let loss_of_model = case.values(&format!("model.{name}"));
+            let mut expected = Vec::new();
+            let again = device.clone().gradient_checkpointing();
+            for (mini_batch_size, device) in [
+                (None, &device),
+                (Some(1), &device),
+                (Some(2), &device),
+                (Some(100), &device),
+                (None, &again),
+                (Some(2), &again),
+            ] {
+                let mut model = model(dtype, device, |config| {
+                    config.with_loss(loss.clone()).with_mini_batch_size(mini_batch_size)
+                });
+                let (found, gradients) = gradients(&mut model, &batch);
+                assert_close(&found, &loss_of_model, tolerance);
+                if expected.is_empty() {
+                    let key = |(key, _): &(String, _)| case.values(&format!("{name}.grad.{key}"));
+                    expected = gradients.iter().map(key).collect();
+                    assert_eq!(expected.len(), 37);
+                }
+                let mut largest = difference(&found, &loss_of_model);
+                for ((_, gradient), expected) in gradients.iter().zip(&expected) {
+                    largest = largest.max(difference(gradient, expected));
+                    assert_close(gradient, expected, tolerance);
+                }
+                println!("{suffix} {name} {mini_batch_size:?}: {largest:.1e}");
+            }
+        }
+        // What sentence-transformers' own cache computes.
+        for name in ["", "matryoshka_"] {
+            let (cached, plain) = (format!("model.{name}cached"), format!("model.{name}ranking"));
+            assert_close(&case.values(&cached), &case.values(&plain), tolerance);
+        }
+    }
+}
+
+#[test]
+fn mini_batches_of_a_plain_model_give_the_vectors_of_the_batch() {
+    let device = Device::default();
+    let case = case("f64");
+    let batch = batch(&case, 4, &device);
+    let run =
+        |size| model(FloatDType::F64, &device, |config| config.with_mini_batch_size(size)).forward(&batch);
+    let (whole, split) = (run(None), run(Some(3)));
+    assert_eq!(whole.candidates.dims(), [15, 12]);
+    assert_close(&values(split.anchors), &values(whole.anchors), F64);
+    assert_close(&values(split.candidates), &values(whole.candidates), F64);
+}
+
+/// sentence-transformers gives 0 for a batch that has nothing to compare.
+#[test]
+fn a_batch_without_a_comparison_costs_nothing() {
+    let device = Device::default().autodiff();
+    let vectors = |rows: &[[f32; 2]]| {
+        Tensor::<2>::from_data(TensorData::new(rows.concat(), [rows.len(), 2]), &device).require_grad()
+    };
+    let [pair, pairs] = [&[[3.0, 4.0]][..], &[[3.0, 4.0], [1.0, -1.0]][..]];
+    for (loss, anchors, labels) in [
+        (SentenceLoss::from(MultipleNegativesRankingLoss::new()), pair, None),
+        (MultipleNegativesRankingLoss::new().with_symmetric(true).into(), pair, None),
+        (CoSentLoss::new().into(), pair, Some(&[0.5][..])),
+        (CoSentLoss::new().into(), pairs, Some(&[0.5, 0.5][..])),
+    ] {
+        let anchors = vectors(anchors);
+        let candidates = anchors.clone().flip([1]).detach();
+        let found = loss.forward(anchors.clone(), candidates, labels);
+        let gradient = values(anchors.grad(&found.backward()).unwrap());
+        assert_eq!(values(found), [0.0], "{loss:?}");
+        assert!(gradient.iter().all(|&gradient| gradient == 0.0), "{loss:?}: {gradient:?}");
+    }
+}
+
+#[test]
+fn similarities_of_any_scale_give_finite_losses_and_gradients() {
+    let device = Device::default().autodiff();
+    let anchors = Tensor::<2>::from_data([[1.0, 0.0], [0.0, 1.0]], &device).require_grad();
+    let candidates = Tensor::<2>::from_data([[-1.0, 1e-3], [0.0, 1.0]], &device);
+    for scale in [1e-3, 1e3, 1e30] {
+        let loss = SentenceLoss::from(CoSentLoss::new().with_scale(scale));
+        let found = loss.forward(anchors.clone(), candidates.clone(), Some(&[1.0, 0.0]));
+        let gradient = values(anchors.grad(&found.backward()).unwrap());
+        assert!(gradient.iter().all(|value| value.is_finite()), "{scale}: {gradient:?}");
+        let expected = if scale < 1.0 { (2.0 * scale).exp().ln_1p() } else { 2.0 * scale };
+        let found = values(found)[0];
+        assert!((found / expected - 1.0).abs() < 1e-3, "{scale}: {found}, not {expected}");
+    }
+}
+
+#[test]
+fn what_a_loss_cannot_read_is_an_error() {
+    let device = Device::default();
+    let vectors = |rows: usize, width: usize| Tensor::<2>::ones([rows, width], &device);
+    let try_loss = |loss: &SentenceLoss, candidates: Tensor<2>, labels: Option<&[f32]>| {
+        loss.try_forward(vectors(2, 4), candidates, labels).unwrap_err().to_string()
+    };
+    let [co_sent, triplet, ranking] = [
+        CoSentLoss::new().into(),
+        TripletLoss::new().into(),
+        SentenceLoss::from(MultipleNegativesRankingLoss::new()),
+    ];
+    let nested: SentenceLoss = MatryoshkaLoss::new(CoSentLoss::new(), [4, 2]).into();
+    for loss in [&co_sent, &SentenceLoss::CosineSimilarity, &nested] {
+        assert!(loss.reads_labels());
+        let missing = try_loss(loss, vectors(2, 4), None);
+        assert!(missing.contains("the labels are missing"), "{missing}");
+        let three = try_loss(loss, vectors(2, 4), Some(&[0.0; 3]));
+        assert!(
+            three.contains("the labels are 3, but there must be one for each of the 2 anchors"),
+            "{three}"
+        );
+        let nan = try_loss(loss, vectors(2, 4), Some(&[0.0, f32::NAN]));
+        assert_eq!(nan, "the label of pair 1 is NaN, but must be finite");
+        let shape = try_loss(loss, vectors(3, 4), Some(&[0.0, 1.0]));
+        assert!(shape.contains("candidates has shape [3, 4], but expected [2, 4] for 2 anchors"), "{shape}");
+    }
+    let no_negatives = try_loss(&triplet, vectors(2, 4), None);
+    assert!(no_negatives.contains("expected [4, 4] for 2 anchors"), "{no_negatives}");
+    let few = try_loss(&ranking, vectors(1, 4), None);
+    assert!(few.contains("expected [2 or more, 4] for 2 anchors"), "{few}");
+    assert!(!ranking.reads_labels() && !triplet.reads_labels());
+    assert!(matches!(
+        triplet.try_forward(vectors(0, 4), vectors(0, 4), None).unwrap_err(),
+        Error::Empty { input: "anchors", .. }
+    ));
+
+    let matryoshka = |dims: &[usize]| MatryoshkaLoss::new(MultipleNegativesRankingLoss::new(), dims);
+    for (loss, problem) in [
+        (matryoshka(&[]).into(), "matryoshka_dims is empty"),
+        (matryoshka(&[4, 0]).into(), "matryoshka_dims has 0, but the vectors have 4 values (allowed: 1..=4)"),
+        (matryoshka(&[5, 4]).into(), "matryoshka_dims has 5, but the vectors have 4 values"),
+        (
+            matryoshka(&[4, 2]).with_matryoshka_weights([1.0]).into(),
+            "matryoshka_weights has 1 weights, but there are 2 dims",
+        ),
+        (matryoshka(&[4]).with_matryoshka_weights([f64::NAN]).into(), "matryoshka_weights has NaN"),
+        (MatryoshkaLoss::new(CoSentLoss::new().with_scale(0.0), [4]).into(), "scale is 0"),
+        (CoSentLoss::new().with_scale(f64::NAN).into(), "scale is NaN"),
+        (TripletLoss::new().with_triplet_margin(f64::INFINITY).into(), "triplet_margin is inf"),
+    ] {
+        let loss: SentenceLoss = loss;
+        let found = try_loss(&loss, vectors(2, 4), Some(&[0.0, 1.0]));
+        assert!(found.starts_with("invalid config: ") && found.contains(problem), "{found}");
+    }
+}
+
+#[test]
+fn what_cannot_be_trained_in_mini_batches_is_an_error() {
+    let device = Device::default().autodiff();
+    let config = model(FloatDType::F32, &device, |config| config).config();
+    for (config, problem) in [
+        (config.clone().with_mini_batch_size(Some(0)), "mini_batch_size is 0, but must be at least 1"),
+        (
+            config.clone().with_loss(MatryoshkaLoss::new(CoSentLoss::new(), [13]).into()),
+            "matryoshka_dims has 13, but the vectors have 12 values",
+        ),
+    ] {
+        let error = config.try_init(&device).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    let split = config.with_mini_batch_size(Some(2)).try_init(&device).unwrap();
+    let pairs = |rows: &[[i32; 3]]| {
+        let input = || BertEmbeddingsInput::from_rows(rows, &device).unwrap();
+        SentencePairBatch::new((input(), None), (input(), None)).unwrap()
+    };
+    // The row is that of the batch, and not of the mini-batch.
+    let error = split.try_forward(&pairs(&[[2, 7, 3], [2, 8, 3], [2, 99, 3]])).unwrap_err().to_string();
+    assert!(error.starts_with("input_ids[2][1] is 99"), "{error}");
+    let embeds = || BertEmbeddingsInput::from_embeds(Tensor::ones([2, 3, 12], &device)).unwrap();
+    let batch = SentencePairBatch::new((embeds(), None), (embeds(), None)).unwrap();
+    let error = split.try_forward(&batch).unwrap_err().to_string();
+    assert!(error.starts_with("inputs_embeds cannot be split into mini-batches"), "{error}");
+    let batch = pairs(&[[2, 7, 3], [2, 8, 3]]);
+    let error = batch.with_labels(&[0.5, f32::INFINITY]).unwrap_err().to_string();
+    assert_eq!(error, "the label of pair 1 is inf, but must be finite");
+}
