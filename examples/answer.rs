@@ -2,9 +2,9 @@
 //! --question "Who wrote it?" <lines.txt`.
 //!
 //! Reads texts from standard input, one per line, and prints for each answer the number of its line, its probability, where
-//! it starts and ends in the line (in characters), and the answer, separated by tabs. With `--no-answer`, a text may lack the answer, which is
-//! then empty: for models of SQuAD 2. The directory holds a model for question answering, as transformers saves it. Lines
-//! of any length are read, in windows.
+//! it starts and ends in the line (in characters), and the answer, separated by tabs. With `--no-answer`, for models of
+//! SQuAD 2, a line may contain no answer; what is printed is then empty. The directory holds a model for question
+//! answering, as transformers saves it. Lines of any length are read, in windows.
 
 #[path = "command_line/input.rs"]
 mod input;
@@ -32,10 +32,10 @@ struct Args {
     /// Answers for each line.
     #[arg(long, default_value_t = 1)]
     top: usize,
-    /// Lets a text lack the answer.
+    /// Allows that a text contains no answer.
     #[arg(long)]
     no_answer: bool,
-    /// The tokens that the windows of a long line share.
+    /// How many tokens the windows of a long line share.
     #[arg(long, default_value_t = 128)]
     doc_stride: usize,
     /// Prints a JSON object for each line of the input.

@@ -27,7 +27,7 @@ struct Args {
     /// How tokens become entities, as in transformers' pipeline.
     #[arg(long, default_value = "first", value_parser = ["none", "simple", "first", "average", "max"])]
     aggregation: String,
-    /// The tokens that the windows of a long line share.
+    /// How many tokens the windows of a long line share.
     #[arg(long, default_value_t = 0)]
     stride: usize,
     /// Prints a JSON object for each line of the input.

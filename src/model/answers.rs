@@ -18,22 +18,22 @@ pub struct AnswersConfig {
     /// The maximum length of an answer, in tokens.
     #[config(default = 30)]
     pub max_answer_len: usize,
-    /// The tokens that neighbouring windows of a long text share.
+    /// How many tokens neighbouring windows of a long text share.
     #[config(default = 128)]
     pub doc_stride: usize,
-    /// Whether a text may lack the answer, and by how much the score of that must exceed that of the best answer
-    /// (`null_score_diff_threshold`; SQuAD 2's default is 0). Without it there always is an answer.
+    /// With a number, a text may contain no answer: the model says so if the score of no answer exceeds that of the best
+    /// answer by more than this (`null_score_diff_threshold`; SQuAD 2's default is 0).
     pub no_answer_threshold: Option<f64>,
 }
 
 /// An answer to a question. Returned by [`BertForQuestionAnswering::answers`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The part of the text that answers; empty if the text lacks the answer.
+    /// The part of the text that answers; empty if the text contains no answer.
     pub text: String,
     /// Where it starts in the text, in characters.
     pub start: usize,
-    /// Where it ends, in characters; the first that is not part of it.
+    /// Where it ends, in characters, exclusive.
     pub end: usize,
     /// The probability among the answers that are returned.
     pub score: f64,
@@ -42,7 +42,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether this says that the text lacks the answer.
+    /// Whether this is no answer: the text does not contain one.
     pub fn is_impossible(&self) -> bool {
         self.text.is_empty()
     }

@@ -29,10 +29,10 @@ pub struct EntitiesConfig {
     /// How predictions are aggregated.
     #[config(default = "Aggregation::First")]
     pub aggregation: Aggregation,
-    /// The labels of what is no entity, without their prefix if predictions are aggregated.
+    /// Labels that are not returned; without their prefix if predictions are aggregated.
     #[config(default = "vec![\"O\".into()]")]
     pub ignored_labels: Vec<String>,
-    /// The tokens that neighbouring windows of a long text share. An entity that is not longer is never cut in two.
+    /// How many tokens neighbouring windows of a long text share. No entity of at most this length is cut in two.
     #[config(default = 0)]
     pub stride: usize,
 }
@@ -44,7 +44,7 @@ pub struct Entity {
     pub text: String,
     /// Where it starts in the text, in characters.
     pub start: usize,
-    /// Where it ends, in characters; the first that is not part of it.
+    /// Where it ends, in characters, exclusive.
     pub end: usize,
     /// The label: a type, such as `PER` of `B-PER` and `I-PER`, or with [`Aggregation::None`] the token's.
     pub label: String,

@@ -151,6 +151,11 @@ fn squads_files_are_read_in_both_versions() {
         let error = write(answer, start).unwrap_err();
         assert!(matches!(&error, Error::Data { what, .. } if what.contains("\"1\"")), "{error}");
     }
+    // An answer to a question without one is not learned.
+    let qas = json!([{ "id": "1", "question": "?", "answers": [{ "text": "爱", "answer_start": 1 }], "is_impossible": true }]);
+    let file = json!({ "data": [{ "paragraphs": [{ "context": "我爱 it", "qas": qas }] }] });
+    fs::write(&path, file.to_string()).unwrap();
+    assert_eq!(SquadExample::read(&path).unwrap()[0].answers, []);
     for text in ["{}", "[]", "{\"data\": 3}", "", "{\"data\": []}"] {
         fs::write(&path, text).unwrap();
         let error = SquadExample::read(&path).unwrap_err();
@@ -237,6 +242,26 @@ fn a_saved_model_gives_the_same_answers() {
     assert!(!answers(&model)[0].is_empty());
 }
 
+/// The null answer has the highest score in about half of them.
+#[test]
+fn a_possible_answer_is_the_first_of_one_whatever_the_score_of_none() {
+    let (model, tokenizer) = model("bert");
+    let examples = examples();
+    let questions: Vec<_> =
+        examples.iter().map(|example| (&example.question, example.context.as_str())).collect();
+    let config = AnswersConfig::new().with_n_best(1).with_doc_stride(0);
+    let answers = |threshold| {
+        let config = config.clone().with_no_answer_threshold(Some(threshold));
+        model.answers(&tokenizer, &questions, &config).unwrap()
+    };
+    let (possible, impossible) = (answers(f64::INFINITY), answers(f64::NEG_INFINITY));
+    for ((possible, impossible), (_, text)) in possible.iter().zip(&impossible).zip(&questions) {
+        assert_eq!(possible[0].is_impossible(), text.is_empty());
+        assert!(impossible[0].is_impossible());
+    }
+    assert!(possible.iter().any(|answers| answers.len() == 2 && answers[1].logit > answers[0].logit));
+}
+
 #[test]
 fn settings_that_find_no_answer_are_refused() {
     let (model, tokenizer) = model("bert");
@@ -253,4 +278,8 @@ fn settings_that_find_no_answer_are_refused() {
     assert!(full.to_string().starts_with("windows that overlap by 0 tokens"), "{full}");
     assert!(full.to_string().contains("the 2 tokens of \"Who?\""), "{full}");
     assert!(error(&config.with_doc_stride(128), 40).to_string().contains("smaller stride"));
+    // A long question is not printed as a whole.
+    let long = "who wrote ".repeat(30);
+    let long = tokenizer.with_model_max_length(40).encode_pair_windows(&long, "The cat sat.", 0).unwrap_err();
+    assert!(long.to_string().contains("who wrote \"…") && long.to_string().len() < 250, "{long}");
 }

@@ -338,6 +338,15 @@ fn a_saved_classifier_is_read_back_with_its_labels() {
     }
 }
 
+/// Not stored in a directory, they are part of the config that builds the model again.
+#[test]
+fn the_config_of_a_classifier_has_its_class_weights() {
+    let config = sequence(bert()).with_class_weights(Some(vec![1.0, 0.5, 2.0]));
+    assert_eq!(config.init(&device()).config(), config);
+    let config = BertForTokenClassificationConfig::new(bert()).with_class_weights(Some(vec![0.25, 4.0]));
+    assert_eq!(config.init(&device()).config(), config);
+}
+
 #[test]
 fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     let dir = tempfile::tempdir().unwrap();

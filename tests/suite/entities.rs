@@ -102,6 +102,36 @@ fn entities_are_the_same_read_alone_or_with_others() {
 }
 
 #[test]
+fn of_equal_labels_the_first_is_taken() {
+    let (mut model, tokenizer) = model("bert");
+    model.classifier.weight = model.classifier.weight.map(|weight| weight * 0.0);
+    model.classifier.bias = model.classifier.bias.take().map(|bias| bias.map(|bias| bias * 0.0));
+    let config = EntitiesConfig::new().with_ignored_labels(Vec::new());
+    for aggregation in [Aggregation::First, Aggregation::Average, Aggregation::Max] {
+        let config = config.clone().with_aggregation(aggregation);
+        let found = model.entities(&tokenizer, &["the lovable cat"], &config).unwrap().remove(0);
+        assert_eq!((found.len(), found[0].label.as_str()), (1, "O"));
+    }
+}
+
+#[test]
+fn a_type_is_what_follows_the_first_hyphen() {
+    let (model, tokenizer) = model("bert");
+    let names = ["O", "B-a-b", "I-a-b", "B-a-c", "I-a-c", "a-b", "d"].map(String::from);
+    let config = model.config().with_id2label(names.into());
+    let (model, _) = BertForTokenClassification::from_pretrained_with(
+        &config,
+        fixture("entities/bert"),
+        &Device::default(),
+    )
+    .unwrap();
+    let text = "He went to the house of a small cat in Berlin, Tokyo and the city of words.";
+    let found = model.entities(&tokenizer, &[text], &EntitiesConfig::new()).unwrap().remove(0);
+    assert!(found.iter().any(|entity| ["a-b", "a-c"].contains(&entity.label.as_str())), "{found:?}");
+    assert!(found.iter().all(|entity| !["O", "c"].contains(&entity.label.as_str())), "{found:?}");
+}
+
+#[test]
 fn a_stride_without_aggregation_is_refused() {
     let (model, tokenizer) = model("bert");
     let config = EntitiesConfig::new().with_aggregation(Aggregation::None).with_stride(2);

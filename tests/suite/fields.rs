@@ -7,9 +7,10 @@ use burn::prelude::*;
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, FloatDType};
 use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
-    BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
-    BertModelConfig, BertPooler, MaskedLmBatch, SequenceClassificationBatch, TokenClassificationBatch,
+    BertForMaskedLm, BertForMaskedLmConfig, BertForQuestionAnswering, BertForQuestionAnsweringConfig,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
+    BertForTokenClassificationConfig, BertModelConfig, BertPooler, MaskedLmBatch, QuestionAnsweringBatch,
+    SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn_bert::sparse::{RowGradients, RowSgdConfig};
 use burn_bert::{
@@ -148,6 +149,7 @@ fn a_head_that_does_not_fit_its_model_is_named() {
     let classes = SequenceClassificationBatch::single_label(input(), None, &[1]).unwrap();
     let tags = TokenClassificationBatch::new(input(), None, &[[0, -100, 1]]).unwrap();
     let words = MaskedLmBatch::new(input(), None, &[[0, 1]], &[7]).unwrap();
+    let answers = QuestionAnsweringBatch::new(input(), None, &[[1, 2]]).unwrap();
     let sequences = |change: fn(&mut BertForSequenceClassification)| {
         let mut config = BertForSequenceClassificationConfig::new(model());
         config.bert.embeddings.position_embedding_type = PositionEmbeddingType::AfterPadding;
@@ -164,6 +166,11 @@ fn a_head_that_does_not_fit_its_model_is_named() {
         let mut model = BertForTokenClassificationConfig::new(model()).init(&device());
         change(&mut model);
         model.try_forward(&tags).unwrap_err().to_string()
+    };
+    let questions = |change: fn(&mut BertForQuestionAnswering)| {
+        let mut model = BertForQuestionAnsweringConfig::new(model()).init(&device());
+        change(&mut model);
+        model.try_forward(&answers).unwrap_err().to_string()
     };
     let masked = |change: fn(&mut BertForMaskedLm)| {
         let config = BertForMaskedLmConfig::new(model()).with_tie_word_embeddings(false);
@@ -203,6 +210,14 @@ fn a_head_that_does_not_fit_its_model_is_named() {
             "classifier has shape [5, 2], but expected [4, 2]".to_owned(),
         ),
         (tokens(|model| model.dropout.prob = f64::NAN), dropout.to_owned()),
+        (
+            questions(|model| model.qa_outputs = linear(4, 3)),
+            "qa_outputs has shape [4, 3], but expected [4, 2]".to_owned(),
+        ),
+        (
+            questions(|model| model.qa_outputs = cast_module(model.qa_outputs.clone(), FloatDType::F64)),
+            format!("qa_outputs {f64}"),
+        ),
         (
             masked(|model| model.head.transform = linear(4, 3)),
             "head.transform has shape [4, 3], but expected [4, 4]".to_owned(),

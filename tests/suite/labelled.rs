@@ -67,6 +67,10 @@ fn json_lines_hold_names_ids_lists_and_numbers() {
     let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Class(2)), text("y", Label::Class(0))]);
     assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1", "LABEL_2"]);
+    // No file has so many classes: these are names.
+    let (_dir, path) = file("a.csv", "text,label\na,100001\nb,7\n");
+    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    assert_eq!(texts.names().names(), ["100001", "7"]);
 
     let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
     let (_dir, path) = file("a.json", lists);

@@ -58,6 +58,11 @@ impl Worker {
         remote::WorkersConfig::new([self.address.as_str()]).connect().unwrap().devices()[0].clone()
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What a port scan or another client sees.
     pub fn authority(&self) -> &str {
         self.address.strip_prefix("ws://").unwrap()
@@ -72,7 +77,7 @@ impl Worker {
 
     /// Sends a signal, such as `KILL`, `STOP` or `CONT`.
     pub fn signal(&self, signal: &str) {
-        signal_to(self.process.id(), signal);
+        signal_to(self.id(), signal);
     }
 }
 

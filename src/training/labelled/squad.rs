@@ -15,7 +15,7 @@ pub struct SquadExample {
     pub question: String,
     /// The text.
     pub context: String,
-    /// The answers, each with the character of the text at which it starts; none if the text lacks the answer.
+    /// The answers, each with the character of the text at which it starts; none if the text contains no answer.
     pub answers: Vec<(String, usize)>,
 }
 

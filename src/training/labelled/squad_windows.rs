@@ -89,10 +89,7 @@ fn tokens(window: &Encoding, text: &Chars, (start, end): (usize, usize)) -> Opti
         let (start, end) = window.offsets()[i];
         (text.index(start), text.index(end))
     };
-    let (&first, &last) = (of_text.first()?, of_text.last()?);
-    if offsets(first).0 > start || offsets(last).1 < end {
-        return None;
-    }
+    // There are none before the answer if it begins before the window, and none after it if it ends after it.
     let begins = of_text.iter().take_while(|&&i| offsets(i).0 <= start).last()?;
     let ends = of_text.iter().rev().take_while(|&&i| offsets(i).1 >= end).last()?;
     Some([*begins, *ends])

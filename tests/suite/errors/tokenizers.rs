@@ -65,7 +65,7 @@ pub fn rows() -> Vec<Row> {
             "Data",
             |dir| tokenizer(dir).with_model_max_length(8).encode_windows("the", 7).unwrap_err(),
             "windows that overlap by 7 tokens must hold more than that, but have room for only 6 beside the \
-             special tokens and, of a pair, its first text; set a smaller stride or a larger model_max_length",
+             special tokens; set a smaller stride or a larger model_max_length",
             "",
         ),
         row(
