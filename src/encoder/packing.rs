@@ -2,9 +2,8 @@
 
 use crate::embeddings::PaddingMask;
 use crate::error::Result;
-use crate::operator::functional::Sequences;
+use crate::operator::functional::{Moves, Sequences, indices};
 use burn::prelude::*;
-use burn::tensor::IndexingUpdateOp;
 use std::sync::Arc;
 
 /// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
@@ -21,8 +20,8 @@ pub struct Packing {
 /// Between places and rows.
 #[derive(Clone, Debug)]
 struct Tokens {
-    /// The place of each row, row of the batch · S + column, [N].
-    places: Tensor<1, Int>,
+    /// From places, row of the batch · S + column, to rows.
+    moves: Moves,
     /// The row of each place; N where there is no token.
     rows: Arc<[usize]>,
 }
@@ -52,7 +51,8 @@ impl Packing {
                 places.push(place);
             }
         }
-        let tokens = Tokens { places: indices(&places, device), rows: rows.into() };
+        let moves = Moves::new(&places, rows.len(), device).expect("places of one token each");
+        let tokens = Tokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
         let sequences = Sequences::new(mask.rows().map(length).collect(), device);
         Ok(Self { dims, tokens: Some(tokens), sequences })
@@ -83,7 +83,7 @@ impl Packing {
     pub fn pack(&self, hidden: Tensor<3>) -> Tensor<2> {
         let rows = hidden.flatten::<2>(0, 1);
         match &self.tokens {
-            Some(tokens) => rows.select(0, tokens.places.clone()),
+            Some(tokens) => tokens.moves.apply(rows),
             None => rows,
         }
     }
@@ -93,10 +93,7 @@ impl Packing {
         let [batch, seq] = self.dims;
         let [_, width] = rows.dims();
         let all = match &self.tokens {
-            Some(tokens) => {
-                let zeros = Tensor::zeros([batch * seq, width], (&rows.device(), rows.dtype()));
-                zeros.select_assign(0, tokens.places.clone(), rows, IndexingUpdateOp::Add)
-            }
+            Some(tokens) => tokens.moves.inverse().apply(rows),
             None => rows,
         };
         all.reshape([batch, seq, width])
@@ -109,23 +106,23 @@ impl Packing {
     ///
     /// Panics if a place is not below B · S.
     pub fn select(&self, rows: Tensor<2>, places: &[usize]) -> Tensor<2> {
-        let [num_rows, width] = rows.dims();
-        let device = rows.device();
-        let Some(tokens) = &self.tokens else { return rows.select(0, indices(places, &device)) };
-        let found: Vec<usize> = places.iter().map(|&place| tokens.rows[place]).collect();
-        let rows = if found.contains(&num_rows) {
-            let zero = Tensor::zeros([1, width], (&device, rows.dtype()));
-            Tensor::cat(vec![rows, zero], 0)
-        } else {
-            rows
+        let (device, [batch, seq]) = (rows.device(), self.dims);
+        let all = batch * seq;
+        let row = |&place: &usize| {
+            assert!(place < all, "select: place {place} of {all}");
+            self.tokens.as_ref().map_or(place, |tokens| tokens.rows[place])
         };
-        rows.select(0, indices(&found, &device))
+        let from: Vec<usize> = places.iter().map(row).collect();
+        match Moves::new(&from, self.num_tokens(), &device) {
+            Some(moves) => moves.apply(rows),
+            None => self.unpack(rows).flatten::<2>(0, 1).select(0, indices(places, &device)),
+        }
     }
 
     /// The places of each sequence, padding included.
     pub(super) fn places(&self) -> Sequences {
         match &self.tokens {
-            Some(tokens) => Sequences::new(vec![self.dims[1]; self.dims[0]], &tokens.places.device()),
+            Some(tokens) => Sequences::new(vec![self.dims[1]; self.dims[0]], &tokens.moves.device()),
             None => self.sequences.clone(),
         }
     }
@@ -155,11 +152,4 @@ impl Packing {
         let ones = Tensor::ones([self.num_tokens(), 1], (&like.device(), like.dtype()));
         Some(self.unpack(ones).equal_scalar(0.0))
     }
-}
-
-/// Outside autodiff, so that they fit tensors with and without gradient checkpointing.
-fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
-    let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
-    let length = values.len();
-    Tensor::from_data(TensorData::new(values, [length]), &device.clone().without_autodiff())
 }

@@ -2,6 +2,7 @@
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
+use crate::operator::functional::Moves;
 use burn::prelude::*;
 use std::collections::BTreeSet;
 
@@ -144,8 +145,8 @@ impl Labels {
         if logits.dims()[0] == self.places.len() {
             return logits;
         }
-        let rows: Vec<i64> = self.rows().into_iter().map(|row| row as i64).collect();
-        logits.select(0, Tensor::from_data(rows.as_slice(), &device))
+        let moves = Moves::new(&self.rows(), logits.dims()[0], &device).expect("one label each");
+        moves.apply(logits)
     }
 
     /// Whether these are labels of `input`, a public field of the batch that may have been replaced.

@@ -23,6 +23,7 @@ mod kernels;
 #[cfg(any(feature = "remote", feature = "_cubecl"))]
 mod later;
 mod linear;
+mod move_rows;
 #[cfg(feature = "flex")]
 pub(crate) mod parallel;
 mod path;
@@ -33,6 +34,7 @@ pub(crate) mod recompute;
 pub(crate) mod remote;
 mod rows;
 mod run;
+pub(crate) mod squares;
 #[cfg(feature = "remote")]
 mod wire;
 
@@ -59,6 +61,7 @@ pub mod functional {
     pub use super::embed_layer_norm::functional::{Norm, Rows, embed_layer_norm};
     pub use super::linear::functional::linear;
     pub(crate) use super::linear::functional::linear_narrow;
+    pub(crate) use super::move_rows::functional::{Moves, indices};
     pub use super::path::on_reference_path;
     pub use super::precision::{Precision, autocast};
 }

@@ -10,6 +10,7 @@ use super::inputs::Places;
 use super::kernels::{Kernels, Operator, Output};
 use super::later::{Call, array, gradients, output};
 use super::linear::LinearOp;
+use super::move_rows::MoveRowsOp;
 use super::wire::{Number, Numbers, OTHER_CLIENT};
 use burn::backend::ir::{BackendIr, CustomOpIr, HandleContainer, TensorIr};
 use burn::backend::tensor::{Device, FloatTensor};
@@ -33,7 +34,7 @@ macro_rules! registry {
         }
     };
 }
-registry!(EmbedLayerNormOp, AddLayerNormOp, AttentionOp, BiasGeluOp, CrossEntropyOp, LinearOp);
+registry!(EmbedLayerNormOp, AddLayerNormOp, AttentionOp, BiasGeluOp, CrossEntropyOp, LinearOp, MoveRowsOp);
 
 impl<O: Operator> Kernels<Remote> for O {
     fn forward(inputs: O::On<Remote>) -> Output<O, Remote> {

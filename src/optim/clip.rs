@@ -2,7 +2,10 @@
 
 #[cfg(feature = "flex")]
 use super::host;
+#[cfg(feature = "flex")]
 use crate::operator::dtype::computed_in;
+use crate::operator::squares::sums_of_squares;
+use burn::backend::DispatchTensor;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -70,11 +73,12 @@ pub(crate) fn average_and_clip<M: Module>(
     sets.iter_mut().for_each(|gradients| factor.apply_to_all(model, gradients));
 }
 
-/// Adds up the squares of gradients, each on its own device.
+/// The squares of gradients: on the host added up at once, elsewhere of all gradients together.
 #[derive(Default)]
 pub(crate) struct SumOfSquares {
     host: Option<HostSum>,
-    devices: Option<Tensor<1>>,
+    /// Gradients on other devices.
+    gradients: Vec<DispatchTensor>,
 }
 
 struct HostSum {
@@ -94,9 +98,9 @@ impl SumOfSquares {
     }
 
     /// Whether no gradient is infinite or NaN; on devices whose memory is not the host's, nor too large to be squared.
-    pub(crate) fn is_finite(&self) -> bool {
-        let devices = self.devices.as_ref().is_none_or(|sum| sum.clone().into_scalar::<f64>().is_finite());
-        devices && self.host.as_ref().is_none_or(|host| host.sum.is_finite())
+    pub(crate) fn is_finite(self) -> bool {
+        let on_host = self.host.is_none_or(|host| host.sum.is_finite());
+        on_host && sums_of_squares(self.gradients).into_iter().all(|sum| sum.into_scalar::<f64>().is_finite())
     }
 
     /// Adds those of all parameters of a module; a parameter that several fields share once.
@@ -106,11 +110,10 @@ impl SumOfSquares {
 
     /// Adds one gradient, and gives it back.
     pub(crate) fn add<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
-        let wide = computed_in(gradient.dtype());
         #[cfg(feature = "flex")]
         let gradient = match host::sum_of_squares(gradient) {
             (Some(sum), gradient) => {
-                let device = gradient.device();
+                let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
                 let host = self.host.get_or_insert(HostSum { sum: 0.0, device, dtype: wide });
                 host.sum += sum;
                 if wide == DType::F64 {
@@ -120,7 +123,7 @@ impl SumOfSquares {
             }
             (None, gradient) => gradient,
         };
-        self.add_on_device(gradient.clone().cast(wide).square().sum());
+        self.gradients.push(gradient.clone().into_dispatch());
         gradient
     }
 
@@ -128,8 +131,8 @@ impl SumOfSquares {
     /// `max_norm`. Without any gradient there is no norm, and the factor is the share. Panics if `max_norm` is not above 0.
     pub(crate) fn clip(self, share: Factor, max_norm: f64) -> (Option<Tensor<1>>, Factor) {
         assert_max_norm(max_norm);
-        if let (Self { host: Some(HostSum { sum, device, dtype }), devices: None }, Factor::Host(share)) =
-            (&self, &share)
+        if let (Some(HostSum { sum, device, dtype }), true, Factor::Host(share)) =
+            (&self.host, self.gradients.is_empty(), &share)
         {
             let norm = sum.sqrt() * share;
             let factor = Factor::Host(clip(norm, max_norm) * share);
@@ -142,25 +145,18 @@ impl SumOfSquares {
     }
 
     /// The whole sum as a tensor, `[1]`; `None` without any gradient.
-    fn on_device(mut self) -> Option<Tensor<1>> {
-        if let Some(HostSum { sum, device, dtype }) = self.host.take() {
-            self.add_on_device(Tensor::from_data(TensorData::from([sum]), (&device, dtype)));
-        }
-        self.devices
-    }
-
-    fn add_on_device(&mut self, sum: Tensor<1>) {
-        self.devices = Some(match self.devices.take() {
-            None => sum,
-            Some(total) => {
-                let sum = sum.to_device(&total.device());
-                if total.dtype() == sum.dtype() {
-                    total + sum
-                } else {
-                    total.cast(FloatDType::F64) + sum.cast(FloatDType::F64)
-                }
-            }
+    fn on_device(self) -> Option<Tensor<1>> {
+        let host = self.host.map(|HostSum { sum, device, dtype }| {
+            Tensor::from_data(TensorData::from([sum]), (&device, dtype))
         });
+        sums_of_squares(self.gradients).into_iter().chain(host).reduce(|total, sum| {
+            let sum = sum.to_device(&total.device());
+            if total.dtype() == sum.dtype() {
+                total + sum
+            } else {
+                total.cast(FloatDType::F64) + sum.cast(FloatDType::F64)
+            }
+        })
     }
 }
 
@@ -325,7 +321,9 @@ mod tests {
     fn on_device(squares: &[(f64, DType)]) -> SumOfSquares {
         let mut sum = SumOfSquares::default();
         for &(square, dtype) in squares {
-            sum.add_on_device(Tensor::from_data(TensorData::from([square]), (&Device::default(), dtype)));
+            let gradient = TensorData::from([square.sqrt()]);
+            let gradient = Tensor::<1>::from_data(gradient, (&Device::default(), dtype));
+            sum.gradients.push(gradient.into_dispatch());
         }
         sum
     }
@@ -333,7 +331,7 @@ mod tests {
     #[test]
     fn what_devices_add_up_is_clipped_as_what_the_host_adds_up() {
         let (model, mut gradients) = shared();
-        let squares = on_device(&[(300.0, DType::F32), (100.0, DType::F32)]);
+        let squares = on_device(&[(256.0, DType::F32), (144.0, DType::F32)]);
         let (norm, factor) = squares.clip(Factor::default(), 1.0);
         let norm = norm.unwrap();
         assert_eq!((norm.dtype(), norm.into_scalar::<f32>()), (DType::F32, 20.0));
@@ -372,7 +370,7 @@ mod tests {
         // ‖g‖ = 20 is 10 in the mean over two batches, and so the factor 1/20.
         let on_host = || SumOfSquares {
             host: Some(HostSum { sum: 400.0, device: Device::default(), dtype: DType::F32 }),
-            devices: None,
+            gradients: Vec::new(),
         };
         let batches = || Tensor::from_floats([0.5], &Device::default());
         for (squares, share) in [

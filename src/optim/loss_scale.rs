@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// `GradScaler`.
 ///
 /// It begins at 65536, doubles after 2000 steps without overflow, and is halved where gradients overflowed; such a step is
-/// not taken. Gradients of parameters come without the scale: there is nothing to unscale, and batches that are added up may
+/// not taken. It stays between 2⁻¹²⁶ and 2¹²⁶, where it and its reciprocal are normal numbers of f32. Gradients of parameters come without the scale: there is nothing to unscale, and batches that are added up may
 /// have had different scales.
 ///
 /// ```
@@ -76,10 +76,10 @@ impl LossScale {
     pub(crate) fn take_in(&mut self, squares: SumOfSquares) -> bool {
         let is_finite = squares.is_finite();
         self.steps += 1;
-        if !is_finite {
-            *self = Self { scale: self.scale * 0.5, steps: 0 };
-        } else if self.steps == GROWTH_INTERVAL {
-            *self = Self { scale: self.scale * 2.0, steps: 0 };
+        if !is_finite || self.steps == GROWTH_INTERVAL {
+            let smallest = f64::from(f32::MIN_POSITIVE);
+            let scale = self.scale * if is_finite { 2.0 } else { 0.5 };
+            *self = Self { scale: scale.clamp(smallest, smallest.recip()), steps: 0 };
         }
         is_finite
     }

@@ -83,7 +83,8 @@ impl<M: Module> Training<M> {
     /// Computes the model's products in another precision, see [`autocast`](crate::functional::autocast), in training and
     /// in validation.
     ///
-    /// In f16 a [`LossScale`](crate::optim::LossScale) is part of the checkpoint; a step whose gradients overflow is skipped.
+    /// In f16 a [`LossScale`](crate::optim::LossScale) is part of the checkpoint; a step whose gradients overflow is skipped:
+    /// parameters and moments stay as they are, and the schedule goes on.
     ///
     /// # Panics
     ///

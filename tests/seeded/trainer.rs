@@ -1,7 +1,7 @@
 //! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
 
 use crate::small_text::{collator, corpus, folder};
-use crate::tolerance::all_values;
+use crate::tolerance::{all_values, values};
 use crate::turn;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataloader::Progress;
@@ -18,11 +18,11 @@ use burn::train::metric::{
 };
 use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{
-    ClassificationOutput, ExecutionStrategy, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
-    TrainStep, TrainingStrategy,
+    ClassificationOutput, ExecutionStrategy, InferenceStep, Learner, LearningResult, MultiDeviceOptim,
+    SupervisedTraining, TrainStep, TrainingStrategy,
 };
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::functional::Precision;
+use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::training::{
@@ -339,6 +339,24 @@ fn a_run_in_16_bits_learns_goes_on_as_if_it_was_not_stopped_and_keeps_f32() {
         assert!(result.error.is_none(), "{:?}", result.error);
         let loss = held_out_loss(&result.model.model, whole.path());
         assert!((loss - losses[1]).abs() < 0.2, "{precision} on two devices: {loss}");
+    }
+}
+
+#[test]
+fn validation_is_in_the_precision_of_training() {
+    let _turn = turn();
+    let start = undropped();
+    let collator =
+        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
+    let device = Device::default().autodiff();
+    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
+    let loss =
+        |training: &Training<BertForMaskedLm>| values(InferenceStep::step(training, batch.clone()).loss);
+    let exact = loss(&start);
+    for precision in [Precision::Bf16, Precision::F16] {
+        let expected = autocast(precision, || values(start.model.forward(&batch).loss));
+        let found = loss(&start.clone().with_precision(precision));
+        assert!(found == expected && found != exact, "{precision}: {found:?}, {expected:?}, {exact:?}");
     }
 }
 

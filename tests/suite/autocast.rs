@@ -165,33 +165,53 @@ fn a_training_loop_in_16_bits_stays_beside_that_in_f32() {
     }
 }
 
+/// Takes a step, one of whose gradients is `value`, and says whether it is to be taken.
+fn update(scale: &mut LossScale, value: f32) -> bool {
+    let device = Device::default();
+    let model = vec![Param::from_tensor(Tensor::<1>::ones([2], &device))];
+    let mut gradients = GradientsParams::new();
+    gradients.register(model[0].id, Tensor::<1>::from_floats([1.0, value], &device));
+    scale.update(&model, &mut gradients)
+}
+
 #[test]
 fn the_scale_doubles_after_2000_steps_and_resumes_where_it_was() {
-    let device = Device::default().autodiff();
-    let weight = Param::from_tensor(Tensor::<1>::ones([2], &device));
-    let model = vec![weight];
-    let gradients = |value: f32| {
-        let mut gradients = GradientsParams::new();
-        gradients.register(model[0].id, Tensor::<1>::from_floats([1.0, value], &device.clone().inner()));
-        gradients
-    };
     let mut scale = LossScale::new();
     for _ in 0..1999 {
-        assert!(scale.update(&model, &mut gradients(2.0)));
+        assert!(update(&mut scale, 2.0));
     }
     assert_eq!(scale.scale(), 65536.0);
     let mut again: LossScale = serde_json::from_str(&serde_json::to_string(&scale).unwrap()).unwrap();
     assert_eq!(again, scale);
-    assert!(again.update(&model, &mut gradients(2.0)));
+    assert!(update(&mut again, 2.0));
     assert_eq!(again.scale(), 131072.0);
     for value in [f32::INFINITY, f32::NAN] {
-        assert!(!again.update(&model, &mut gradients(value)));
+        assert!(!update(&mut again, value));
     }
     assert_eq!(again.scale(), 32768.0);
     for _ in 0..2000 {
-        assert!(again.update(&model, &mut gradients(2.0)));
+        assert!(update(&mut again, 2.0));
     }
     assert_eq!(again.scale(), 65536.0);
+}
+
+/// From infinity or 0 it would never come back.
+#[test]
+fn the_scale_and_its_reciprocal_stay_normal_numbers_of_f32() {
+    let at = |scale: f64, steps: usize| -> LossScale {
+        serde_json::from_value(serde_json::json!({ "scale": scale, "steps": steps })).unwrap()
+    };
+    let [smallest, largest] = [2f64.powi(-126), 2f64.powi(126)];
+    let mut scale = at(largest, 1999);
+    assert!(update(&mut scale, 2.0));
+    assert_eq!(scale, at(largest, 0));
+    for _ in 0..300 {
+        assert!(!update(&mut scale, f32::INFINITY));
+    }
+    assert_eq!(scale, at(smallest, 0));
+    let mut scale = at(smallest, 1999);
+    assert!(update(&mut scale, 2.0));
+    assert_eq!(scale.scale(), 2.0 * smallest);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The classifiers against transformers': logits, losses, gradients and ten steps of AdamW of both families.
 
-use crate::tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
+use crate::tolerance::{F64, MODEL_BF16, MODEL_F16, MODEL_F32, TRAINING, Tolerance, assert_close, values};
 use crate::whole_model::{self, File, Slot};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -96,6 +96,24 @@ trait Classifier: PretrainedModel {
                     model = optimizer.step(1e-3, model, gradients);
                 }
                 assert_close(&losses, &case.values("losses"), TRAINING);
+            }
+        }
+    }
+
+    fn assert_held_in_16_bits(problem: &str) {
+        let device = Device::default();
+        for family in FAMILIES {
+            let case = File::at(&folder().join(format!("{family}_{problem}_f32.safetensors")));
+            let batch = Self::batch(&case, problem, &device);
+            for (dtype, tolerance) in [(FloatDType::BF16, MODEL_BF16), (FloatDType::F16, MODEL_F16)] {
+                let model = cast_module(Self::read(family, FloatDType::F32, None, &device), dtype);
+                let (_, logits) = model.run(&batch);
+                assert_eq!(FloatDType::from(logits.dtype()), dtype);
+                assert_close(
+                    &of_tokens(values(logits), &case),
+                    &of_tokens(case.values("logits"), &case),
+                    tolerance,
+                );
             }
         }
     }
@@ -246,6 +264,13 @@ fn regression_equals_transformers() {
 #[test]
 fn a_class_a_token_equals_transformers() {
     BertForTokenClassification::assert_equal("token");
+}
+
+#[test]
+fn models_held_in_16_bits_equal_transformers_in_f32() {
+    BertForQuestionAnswering::assert_held_in_16_bits("qa");
+    BertForSequenceClassification::assert_held_in_16_bits("single_label_classification");
+    BertForTokenClassification::assert_held_in_16_bits("token");
 }
 
 #[test]

@@ -368,7 +368,7 @@ fn layers_prompts_and_similarities_that_are_not_supported_are_named() {
 #[cfg(feature = "tokenizers")]
 #[test]
 fn layers_and_prompts_of_directories_equal_sentence_transformers() {
-    use crate::tolerance::{F64, MODEL_F32, assert_close};
+    use crate::tolerance::{F64, MODEL_BF16, MODEL_F16, MODEL_F32, assert_close};
     use crate::whole_model::File;
     use burn::tensor::FloatDType;
     use burn_bert::model::EncodeConfig;
@@ -418,6 +418,11 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
             assert!(error.contains("\"passage\""), "{error}");
             let none = model.encode::<&str>(&tokenizer, &[], &encode).unwrap();
             assert_eq!(none.dims(), [0, model.config().truncate_dim.unwrap_or(model.width())]);
+        }
+        for (dtype, tolerance) in [(FloatDType::BF16, MODEL_BF16), (FloatDType::F16, MODEL_F16)] {
+            let held = burn_bert::cast_module(model.clone(), dtype);
+            let found = values(held.encode(&tokenizer, &texts, &EncodeConfig::new()).unwrap());
+            assert_close(&found, &case.values("default"), tolerance);
         }
         // What is saved elsewhere is read back, and is what was there.
         let saved = copy.path().join(name);

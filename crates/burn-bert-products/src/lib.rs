@@ -20,7 +20,7 @@
 //! | f32 on rounded operands | rounded to bf16, widened | nothing |
 //!
 //! Without AMX, CPUs of Intel with AVX512-BF16 take f32 on rounded operands, which is faster there. f32 products are those of
-//! the crate `gemm`.
+//! the crate `gemm`, each thread with a part of its own.
 //!
 //! Operands may be f32 or bf16, each for itself. Operands in f32 are rounded while they are packed, so that a product
 //! needs no copy in 16 bits. Sums and results are f32.

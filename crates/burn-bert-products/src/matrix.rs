@@ -54,9 +54,12 @@ impl<'a> Matrix<'a> {
     ///
     /// # Panics
     ///
-    /// If an entry lies outside the values.
+    /// If an entry lies outside the values, or there are more entries than `usize::MAX`.
     pub fn new(values: impl Into<Values<'a>>, shape: [usize; 2], strides: [usize; 2]) -> Self {
         let values = values.into();
+        // With strides of 0, few values are any number of entries.
+        let entries = shape[0].checked_mul(shape[1]);
+        assert!(entries.is_some(), "a matrix of shape {shape:?} has more entries than can be counted");
         if !shape.contains(&0) {
             let end = |axis: usize| (shape[axis] - 1).checked_mul(strides[axis]);
             let last = end(0).zip(end(1)).and_then(|(rows, columns)| rows.checked_add(columns));

@@ -298,6 +298,13 @@ fn strides_that_overflow_are_refused() {
     let _ = Matrix::new(&[0.0_f32; 5][..], [3, 3], [usize::MAX / 2, 1]);
 }
 
+/// A copy of them would be shorter than what reads it.
+#[test]
+#[should_panic(expected = "has more entries than can be counted")]
+fn more_entries_than_can_be_counted_are_refused() {
+    let _ = Matrix::new(&[0.0_f32][..], [4, usize::MAX / 4 + 2], [0, 0]);
+}
+
 #[test]
 #[should_panic(expected = "the columns of A must be as many as the rows of B")]
 fn operands_that_do_not_fit_are_refused() {

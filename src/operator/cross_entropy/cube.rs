@@ -30,12 +30,10 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
         let [largest, log_sums, losses] = [(); 3].map(|()| on.empty([on.rows, 1], on.wide));
-        let loss = on.empty([1], on.float);
-        let cube_dim = CubeDim::new_1d(on.max_units as u32);
         forward_kernel::launch(
             &on.client,
             on.cubes(on.rows),
-            cube_dim,
+            CubeDim::new_1d(on.max_units as u32),
             on.address_type,
             buffer(input.logits.clone()),
             labels(&input),
@@ -47,18 +45,7 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
             on.max_units,
             on.dtypes(DType::I32),
         );
-        mean_kernel::launch(
-            &on.client,
-            on.cubes(1),
-            cube_dim,
-            on.address_type,
-            losses.into_buffer_arg(),
-            loss.clone().into_buffer_arg(),
-            on.scalar(1.0 / on.rows as f64),
-            on.rows,
-            on.max_units,
-            on.floats(),
-        );
+        let loss = on.sum(losses, 1.0 / on.rows as f64, on.float);
         (loss, [largest, log_sums])
     }
 
@@ -140,29 +127,6 @@ fn forward_kernel<T: Float, W: Float, I: Int>(
         largest[row] = of_row;
         log_sums[row] = log_sum;
         losses[row] = log_sum - (W::cast_from(logits[row * classes + label]) - of_row);
-    }
-}
-
-/// `loss[0] = share · Σ losses`, by one cube.
-#[cube(launch, address_type = "dynamic")]
-fn mean_kernel<T: Float, W: Float>(
-    losses: &[W],
-    loss: &mut [T],
-    share: InputScalar,
-    rows: usize,
-    #[comptime] units: usize,
-    #[define(T, W)] _dtypes: [ElemType; 2],
-) {
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
-    let mut sum = W::new(0.0);
-    let mut row = UNIT_POS as usize;
-    while row < rows {
-        sum += losses[row];
-        row += units;
-    }
-    let sum = cube_sum::<W>(sum, &mut scratch, units);
-    if CUBE_POS == 0 && UNIT_POS == 0 {
-        loss[0] = T::cast_from(sum * share.get::<W>());
     }
 }
 

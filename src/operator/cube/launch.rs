@@ -11,6 +11,7 @@ use burn_cubecl::cubecl::calculate_cube_count_elemwise;
 use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
@@ -69,8 +70,30 @@ impl RowLaunch {
         empty_device_contiguous_dtype(self.client.clone(), self.device.clone(), Shape::new(shape), dtype)
     }
 
+    /// Room for tensors of one shape in one buffer, each where the device can bind it: the buffer, how far apart they begin,
+    /// and the tensors.
+    pub(crate) fn parts(&self, parts: usize, shape: Shape) -> (CubeTensor, usize, Vec<CubeTensor>) {
+        let (size, count) = (self.float.size(), shape.num_elements());
+        let alignment = self.client.properties().memory.alignment as usize;
+        let stride = (count * size).next_multiple_of(alignment).div_ceil(size);
+        let all = self.empty([parts * stride], self.float);
+        let view = |i: usize| {
+            let (start, rest) = (i * stride, (parts - i) * stride - count);
+            let handle = all.handle.clone().offset_start((start * size) as u64);
+            let handle = handle.offset_end((rest * size) as u64);
+            let (client, device) = (self.client.clone(), self.device.clone());
+            CubeTensor::new_contiguous(client, device, shape.clone(), handle, self.float)
+        };
+        let views = (0..parts).map(view).collect();
+        (all, stride, views)
+    }
+
+    pub(crate) fn zeros(&self, shape: Shape, dtype: DType) -> CubeTensor {
+        zeros_client(self.client.clone(), self.device.clone(), shape, dtype)
+    }
+
     pub(crate) fn zeros_like(&self, tensor: &CubeTensor) -> CubeTensor {
-        zeros_client(self.client.clone(), self.device.clone(), tensor.meta.shape().clone(), self.float)
+        self.zeros(tensor.meta.shape().clone(), self.float)
     }
 
     /// As many cubes, or a few more if the device needs more than one dimension for them.
@@ -117,6 +140,18 @@ pub(crate) fn is_computed(dtype: DType) -> bool {
 /// A tensor as an argument, its values side by side.
 pub(crate) fn buffer(tensor: CubeTensor) -> BufferArg {
     into_contiguous(tensor).into_buffer_arg()
+}
+
+/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once, its values side by side:
+/// CUDA and ROCm begin each row of what Burn allocates at an aligned address.
+pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
+    let (mut shape, columns) = (left.meta.shape().to_vec(), right.meta.shape().to_vec().pop());
+    let last = shape.len() - 1;
+    shape[last] = columns.expect("a matrix");
+    let (client, device) = (left.client.clone(), left.device.clone());
+    let output = empty_device_contiguous_dtype(client, device, Shape::from(shape), dtype);
+    let product = matmul(left, right, Some(output), MatmulStrategy::default(), dtype);
+    product.unwrap_or_else(|error| panic!("matmul: {error}"))
 }
 
 /// The width that addresses into the largest of the tensors need.

@@ -7,4 +7,5 @@ pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod mask;
 pub(crate) mod row;
+pub(crate) mod squares;
 pub(crate) mod totals;

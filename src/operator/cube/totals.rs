@@ -1,8 +1,9 @@
 //! Sums over all rows: each cube of a backward adds up some rows and stores its share, then the shares are added up.
 
 use crate::operator::cube::launch::{RowLaunch, UNITS, address_type};
-use crate::operator::cube::row::column;
-use burn::tensor::Shape;
+use crate::operator::cube::row::{column, cube_sum};
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
@@ -30,18 +31,9 @@ impl RowLaunch {
 
     /// The first totals of `partials`, each `[H]`, by one launch: views of one buffer.
     pub(crate) fn totals(&self, partials: &CubeTensor, totals: usize) -> Vec<CubeTensor> {
-        let size = self.float.size();
-        let alignment = self.client.properties().memory.alignment as usize;
-        let stride = (self.hidden * size).next_multiple_of(alignment).div_ceil(size);
-        let all = self.empty([totals * stride], self.float);
-        self.total(partials.clone(), 0..totals, all.clone(), 0, stride);
-        let view = |i: usize| {
-            let [start, rest] = [i, totals - 1 - i].map(|vectors| (vectors * stride * size) as u64);
-            let handle = all.handle.clone().offset_start(start).offset_end(rest);
-            let shape = Shape::new([self.hidden]);
-            CubeTensor::new_contiguous(self.client.clone(), self.device.clone(), shape, handle, self.float)
-        };
-        (0..totals).map(view).collect()
+        let (all, stride, views) = self.parts(totals, Shape::new([self.hidden]));
+        self.total(partials.clone(), 0..totals, all, 0, stride);
+        views
     }
 
     /// Adds the shares of `totals` up into `output`, from `start` on and `stride` apart.
@@ -72,6 +64,45 @@ impl RowLaunch {
             lanes,
             self.floats(),
         );
+    }
+
+    /// `share` · Σ `values`, `[1]` in `dtype`, by one cube; values are in `wide`.
+    pub(crate) fn sum(&self, values: CubeTensor, share: f64, dtype: DType) -> CubeTensor {
+        let sum = self.empty([1], dtype);
+        sum_kernel::launch(
+            &self.client,
+            self.cubes(1),
+            CubeDim::new_1d(self.max_units as u32),
+            address_type([&values]),
+            values.into_buffer_arg(),
+            sum.clone().into_buffer_arg(),
+            self.scalar(share),
+            self.max_units,
+            [dtype, self.wide].map(dtype_to_elem_type),
+        );
+        sum
+    }
+}
+
+/// `sum[0] = share · Σ values`, by one cube.
+#[cube(launch, address_type = "dynamic")]
+fn sum_kernel<T: Float, W: Float>(
+    values: &[W],
+    sum: &mut [T],
+    share: InputScalar,
+    #[comptime] units: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
+    let mut total = W::new(0.0);
+    let mut place = UNIT_POS as usize;
+    while place < values.len() {
+        total += values[place];
+        place += units;
+    }
+    let total = cube_sum::<W>(total, &mut scratch, units);
+    if CUBE_POS == 0 && UNIT_POS == 0 {
+        sum[0] = T::cast_from(total * share.get::<W>());
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::reference::{Arithmetic, backward, forward};
 use super::{Linear, LinearOp};
+use crate::operator::cube::launch::product;
 use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::path::Path;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::tensor::CubeTensor;
 
 struct Cube;
@@ -15,8 +15,7 @@ struct Cube;
 impl Arithmetic<CubeBackend> for Cube {
     fn product(a: CubeTensor, b: CubeTensor, dtype: DType) -> CubeTensor {
         let [a, b] = [a, b].map(|operand| cast(operand, dtype));
-        let product = matmul(a, b, None, MatmulStrategy::default(), DType::F32);
-        product.unwrap_or_else(|error| panic!("linear: {error}"))
+        product(a, b, DType::F32)
     }
 }
 

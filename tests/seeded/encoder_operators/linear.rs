@@ -175,6 +175,29 @@ fn outside_autocast_and_in_f32_it_is_burns_layer_bit_for_bit() {
     assert!(run(autocast(Precision::Bf16, || autocast(Precision::F32, ours))) == expected);
     assert!(run(autocast(Precision::Bf16, ours)) != expected);
     assert!(run(ours()) == expected, "autocast ended");
+    let panicked = std::panic::catch_unwind(|| autocast::<()>(Precision::Bf16, || panic!("in autocast")));
+    assert!(panicked.is_err() && run(ours()) == expected, "a panic ended autocast");
+    let elsewhere = autocast(Precision::Bf16, || {
+        let (x, layer) = (x.clone(), layer.clone());
+        let product = move || values(linear(x, layer.weight.val(), layer.bias.map(|bias| bias.val())));
+        std::thread::spawn(product).join().unwrap()
+    });
+    assert!(elsewhere == expected.0, "autocast is this thread's");
+}
+
+/// As the documentation of autocast says.
+#[test]
+fn the_backward_is_in_the_precision_of_the_forward_wherever_it_is_called() {
+    let device = flex().autodiff();
+    let layer = LinearConfig::new(33, 17).init(&device);
+    let x = Tensor::<2>::ones([5, 33], &device);
+    let gradient = |backward: Precision| {
+        let y = autocast(Precision::Bf16, || linear(x.clone(), layer.weight.val(), None));
+        let loss = y.mul_scalar(0.3).square().sum();
+        values(layer.weight.grad(&autocast(backward, || loss.backward())).unwrap())
+    };
+    let expected = gradient(Precision::Bf16);
+    assert!([Precision::F32, Precision::F16].into_iter().all(|precision| gradient(precision) == expected));
 }
 
 #[test]

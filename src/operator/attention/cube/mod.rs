@@ -11,9 +11,10 @@ mod softmax;
 mod tests;
 
 use super::{Attention, AttentionOp};
-use crate::operator::cube::launch::{RowLaunch, buffer, is_computed};
+use crate::operator::cube::launch::{RowLaunch, buffer, is_computed, product};
 use crate::operator::cube::row;
 use crate::operator::kernels::{Kernels, Operator, Output};
+use crate::operator::later::array;
 use crate::operator::path::Path;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::FloatTensorOps;
@@ -21,7 +22,6 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use heads::HeadsLaunch;
@@ -168,8 +168,8 @@ impl Setup<'_> {
     /// The heads [B, A, L, d] of rows [N, H].
     fn fill<const N: usize>(&self, rows: [&CubeTensor; N]) -> [CubeTensor; N] {
         let on = &self.on;
-        let count = self.dims.iter().product();
-        let (all, stride) = self.buffer(N, count);
+        let count = self.dims.iter().product::<usize>();
+        let (all, stride, views) = on.parts(N, Shape::new(self.dims));
         heads::fill::launch(
             &on.client,
             on.cubes(count.div_ceil(on.max_units)),
@@ -177,12 +177,12 @@ impl Setup<'_> {
             on.address_type,
             rows.into_iter().map(|rows| buffer(rows.clone())).collect(),
             self.heads(),
-            all.clone().into_buffer_arg(),
+            all.into_buffer_arg(),
             count,
             stride,
             [on.float, INTS].map(dtype_to_elem_type),
         );
-        std::array::from_fn(|i| view(&all, i * stride, Shape::new(self.dims)))
+        array(views)
     }
 
     /// The rows [N, H] of heads [B, A, L, d], the first `scaled` times the scale.
@@ -192,8 +192,7 @@ impl Setup<'_> {
         if parts == 0 {
             return Vec::new();
         }
-        let shape = self.input.query.meta.shape();
-        let (all, stride) = self.buffer(parts, shape.num_elements());
+        let (all, stride, views) = on.parts(parts, self.input.query.meta.shape().clone());
         heads::empty::launch(
             &on.client,
             on.cubes(count.div_ceil(on.max_units)),
@@ -201,23 +200,14 @@ impl Setup<'_> {
             on.address_type,
             heads.into_iter().map(CubeTensor::into_buffer_arg).collect(),
             self.heads(),
-            all.clone().into_buffer_arg(),
+            all.into_buffer_arg(),
             on.scalar(self.input.scale),
             count,
             stride,
             scaled,
             on.dtypes(INTS),
         );
-        (0..parts).map(|i| view(&all, i * stride, shape.clone())).collect()
-    }
-
-    /// Room for `parts` of `count` values, and how far apart they begin: where the device can bind them.
-    fn buffer(&self, parts: usize, count: usize) -> (CubeTensor, usize) {
-        let on = &self.on;
-        let size = on.float.size();
-        let alignment = on.client.properties().memory.alignment as usize;
-        let stride = (count * size).next_multiple_of(alignment).div_ceil(size);
-        (on.empty([parts * stride], on.float), stride)
+        views
     }
 
     fn heads<I: Int>(&self) -> HeadsLaunch<I> {
@@ -238,22 +228,8 @@ impl Setup<'_> {
     }
 }
 
-/// Values of `all` from `first` on.
-fn view(all: &CubeTensor, first: usize, shape: Shape) -> CubeTensor {
-    let size = all.dtype.size();
-    let rest = all.meta.shape().num_elements() - first - shape.num_elements();
-    let handle = all.handle.clone().offset_start((first * size) as u64).offset_end((rest * size) as u64);
-    CubeTensor::new_contiguous(all.client.clone(), all.device.clone(), shape, handle, all.dtype)
-}
-
 fn arguments<W: Float>([max, inverse_sum]: [CubeTensor; 2]) -> StatisticsLaunch<W> {
     StatisticsLaunch::new(buffer(max), buffer(inverse_sum))
-}
-
-/// `left` · `right`, rounded to `dtype` once.
-fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
-    let product = matmul(left, right, None, MatmulStrategy::default(), dtype);
-    product.unwrap_or_else(|error| panic!("attention: {error}"))
 }
 
 /// The last two axes swapped.
