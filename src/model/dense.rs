@@ -10,7 +10,8 @@ use burn::prelude::*;
 use burn::tensor::activation::sigmoid;
 use serde::{Deserialize, Serialize};
 
-/// What [`SentenceDense`] computes of its sums: those of PyTorch's modules that this crate has.
+/// What [`SentenceDense`] computes of its sums: those of PyTorch's modules that this crate has. [`SentenceDenseConfig`] has an
+/// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DenseActivation {
@@ -27,6 +28,22 @@ pub enum DenseActivation {
 }
 
 /// Configuration of a [`SentenceDense`].
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::BertEmbeddingsConfig;
+/// use burn_bert::model::{
+///     BertForSentenceEmbeddingConfig, BertModelConfig, DenseActivation, SentenceDenseConfig,
+/// };
+///
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(8).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let dense = SentenceDenseConfig::new(4).with_activation(DenseActivation::Identity);
+/// let model = BertForSentenceEmbeddingConfig::new(bert).with_dense(vec![dense]).init(&Device::default());
+/// assert_eq!(model.width(), 4);
+/// ```
 #[derive(Config, Debug, PartialEq)]
 pub struct SentenceDenseConfig {
     /// Length of the vectors that it gives.

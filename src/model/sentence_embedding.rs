@@ -26,7 +26,7 @@ pub struct BertForSentenceEmbeddingConfig {
     /// How the vectors of the tokens are pooled.
     #[config(default = "Pooling::Mean")]
     pub pooling: Pooling,
-    /// Whether the tokens of a prompt are pooled too; if not, [`encode`](BertForSentenceEmbedding::encode) leaves them out.
+    /// Whether the tokens of a prompt are pooled too; if not, `encode` leaves them out.
     #[config(default = true)]
     pub include_prompt: bool,
     /// The layers after the pooling, which give the vectors another width.
@@ -41,10 +41,10 @@ pub struct BertForSentenceEmbeddingConfig {
     /// Whether sentences are converted to lower case before anything else, whatever the tokenizer does.
     #[config(default = false)]
     pub do_lower_case: bool,
-    /// What [`encode`](BertForSentenceEmbedding::encode) puts before texts.
+    /// What `encode` puts before texts.
     #[config(default = "Prompts::new()")]
     pub prompts: Prompts,
-    /// The number of values that [`encode`](BertForSentenceEmbedding::encode) keeps of each vector, at the end; by default all.
+    /// The number of values that `encode` keeps of each vector, at the end; by default all.
     pub truncate_dim: Option<usize>,
     /// What the vectors are to be compared by.
     #[config(default = "Similarity::Cosine")]

@@ -98,7 +98,7 @@ impl SumOfSquares {
     }
 
     /// Whether no gradient is infinite or NaN; on devices whose memory is not the host's, nor too large to be squared.
-    pub(crate) fn is_finite(self) -> bool {
+    pub(crate) fn all_finite(self) -> bool {
         let on_host = self.host.is_none_or(|host| host.sum.is_finite());
         on_host && sums_of_squares(self.gradients).into_iter().all(|sum| sum.into_scalar::<f64>().is_finite())
     }

@@ -74,7 +74,7 @@ impl LossScale {
 
     /// [`update`](Self::update) by the sum of the gradients' squares.
     pub(crate) fn take_in(&mut self, squares: SumOfSquares) -> bool {
-        let is_finite = squares.is_finite();
+        let is_finite = squares.all_finite();
         self.steps += 1;
         if !is_finite || self.steps == GROWTH_INTERVAL {
             let smallest = f64::from(f32::MIN_POSITIVE);

@@ -9,11 +9,10 @@ use burn_bert::training::{
 };
 use std::fs;
 
-fn open(
-    name: &str,
-    text: &str,
-    columns: &SentenceColumns,
-) -> Result<Vec<(Vec<String>, Option<f32>)>, burn_bert::Error> {
+/// The texts of a row, and its label.
+type Row = (Vec<String>, Option<f32>);
+
+fn open(name: &str, text: &str, columns: &SentenceColumns) -> Result<Vec<Row>, burn_bert::Error> {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(name), text).unwrap();
     let pairs = SentencePairs::open(dir.path().join(name), columns)?;
