@@ -123,6 +123,9 @@ impl ProgressLines {
     fn update(&mut self, state: MetricState) {
         let (MetricState::Generic(entry) | MetricState::Numeric(entry, _)) = state;
         let MetricEntry { metric_id, serialized_entry } = entry;
+        if serialized_entry.is_not_available() {
+            return; // until the epoch ends
+        }
         self.latest.insert(key(&metric_id), serialized_entry.formatted);
     }
 
