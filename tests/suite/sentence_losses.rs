@@ -43,6 +43,7 @@ fn losses(of_vectors: bool) -> Vec<(&'static str, usize, SentenceLoss)> {
     let matryoshka_co_sent =
         MatryoshkaLoss::new(co_sent(3.0), dims).with_matryoshka_weights([1.0, 0.5, 0.25]);
     let matryoshka_ranking = MatryoshkaLoss::new(ranking(5.0), dims);
+    let matryoshka_triplet = MatryoshkaLoss::new(triplet(Similarity::Euclidean, 0.5), dims);
     let losses: Vec<(&str, usize, SentenceLoss)> = vec![
         ("co_sent", 2, co_sent(either(3.0, 20.0)).into()),
         ("cosine", 2, SentenceLoss::CosineSimilarity),
@@ -52,6 +53,7 @@ fn losses(of_vectors: bool) -> Vec<(&'static str, usize, SentenceLoss)> {
         ("ranking", 4, ranking(either(5.0, 20.0)).into()),
         ("matryoshka_co_sent", 2, matryoshka_co_sent.into()),
         ("matryoshka_ranking", 3, matryoshka_ranking.into()),
+        ("matryoshka_triplet", 3, matryoshka_triplet.into()),
     ];
     if !of_vectors {
         assert_eq!(losses[0].2, CoSentLoss::new().into());
