@@ -92,6 +92,8 @@ macro_rules! every_behaviour {
                 #[cfg(feature = "checkpoint")]
                 models::masked_language_modelling_equals_transformers,
                 #[cfg(feature = "checkpoint")]
+                models::a_training_step_in_16_bits_has_the_gradients_of_f64_up_to_rounding_or_is_refused,
+                #[cfg(feature = "checkpoint")]
                 models::classifiers_of_sequences_equal_transformers,
                 #[cfg(feature = "checkpoint")]
                 models::classifiers_of_tokens_equal_transformers,

@@ -5,13 +5,16 @@ use crate::reference::host;
 use crate::whole_model::{self, File, Slot, linear, norm};
 use burn::prelude::*;
 use burn::tensor::Gradients;
+use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
     BertForTokenClassificationConfig, BertModel, BertModelConfig, MaskedLmBatch, Pooling, PretrainedModel,
     SentencePairBatch, SequenceClassificationBatch, TokenClassificationBatch,
 };
+use burn_bert::optim::LossScale;
 use burn_bert::{BertEmbeddingsInput, PaddingMask};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 /// In the checkout, or in the folder that `BURN_BERT_ROOT` names.
@@ -65,29 +68,68 @@ pub fn bert_model_equals_transformers(case: &Case) {
     }
 }
 
-pub fn masked_language_modelling_equals_transformers(case: &Case) {
+/// A model, a batch and what transformers computes.
+fn masked_lm(device: &Device) -> (BertForMaskedLm, MaskedLmBatch, File) {
     let dir = fixture("masked_lm/tiny_bert");
     let mut config = BertForMaskedLmConfig::from_pretrained(&dir).unwrap();
     undropped(&mut config.bert);
-    let device = case.autodiff();
-    let (mut model, _) = BertForMaskedLm::from_pretrained_with(&config, &dir, &device).unwrap();
+    let (model, _) = BertForMaskedLm::from_pretrained_with(&config, &dir, device).unwrap();
     let file = File::at(&fixture("masked_lm/cases_f64.safetensors"));
-    let (input, padding) = file.batch(&device);
+    let (input, padding) = file.batch(device);
     let [_, seq] = input.dims();
     let all: Vec<i64> = file.data("labels").iter().collect();
     let labelled = || all.iter().enumerate().filter(|(_, label)| **label >= 0);
     let positions: Vec<[usize; 2]> = labelled().map(|(place, _)| [place / seq, place % seq]).collect();
     let labels: Vec<u32> = labelled().map(|(_, &label)| label as u32).collect();
     let batch = MaskedLmBatch::new(input, Some(padding), &positions, &labels).unwrap();
-    let loss = model.forward(&batch).loss;
-    assert_close("loss", &host(loss.clone()), &file.values("loss"), case.tolerance);
-    let gradients = loss.backward();
-    let BertForMaskedLm { bert, head } = &mut model;
+    (model, batch, file)
+}
+
+fn slots(model: &mut BertForMaskedLm) -> Vec<(String, Slot<'_>)> {
+    let BertForMaskedLm { bert, head } = model;
     let mut slots = whole_model::bert(bert, "bert");
     slots.extend(linear("cls.predictions.transform.dense".into(), &mut head.transform));
     slots.extend(norm("cls.predictions.transform.LayerNorm".into(), &mut head.layer_norm));
     slots.push(("cls.predictions.bias".into(), Slot::Vector(&mut head.bias)));
-    assert_gradients(case, "masked LM", slots, &gradients, &file);
+    slots
+}
+
+pub fn masked_language_modelling_equals_transformers(case: &Case) {
+    let (mut model, batch, file) = masked_lm(&case.autodiff());
+    let loss = model.forward(&batch).loss;
+    assert_close("loss", &host(loss.clone()), &file.values("loss"), case.tolerance);
+    let gradients = loss.backward();
+    assert_gradients(case, "masked LM", slots(&mut model), &gradients, &file);
+}
+
+pub fn a_training_step_in_16_bits_has_the_gradients_of_f64_up_to_rounding_or_is_refused(case: &Case) {
+    let (mut model, batch, file) = masked_lm(&case.autodiff());
+    // Some roundings of 2⁻⁹ and 2⁻¹².
+    for (precision, limit) in [(Precision::Bf16, 3.2e-2), (Precision::F16, 4e-3)] {
+        let loss = || match precision {
+            Precision::F16 => LossScale::new().autocast(|| model.forward(&batch).loss),
+            _ => autocast(precision, || model.forward(&batch).loss),
+        };
+        if let Err(error) = precision.check(&case.device) {
+            let panic = catch_unwind(AssertUnwindSafe(loss)).unwrap_err();
+            let message = panic.downcast::<String>().unwrap();
+            assert!(message.starts_with(&format!("the precision is {precision}, which")), "{message}");
+            assert!(error.to_string().contains("choose f32"), "{error}");
+            continue;
+        }
+        let gradients = loss().backward();
+        let [mut miss, mut size] = [0.0; 2];
+        for (name, slot) in slots(&mut model) {
+            let found = slot.gradient(&gradients);
+            for (found, expected) in found.iter().zip(file.values(&format!("grad.{name}"))) {
+                miss += (found - expected).powi(2);
+                size += expected.powi(2);
+            }
+        }
+        let distance = (miss / size).sqrt();
+        println!("{precision}: gradients are {distance:.1e} from those of f64");
+        assert!(distance > 1e-4 && distance < limit, "{precision}: {distance:.1e}");
+    }
 }
 
 pub fn classifiers_of_sequences_equal_transformers(case: &Case) {
