@@ -249,11 +249,15 @@ mod tests {
         lines.register_metric(MetricDefinition::new(id.clone(), &LossMetric::new()));
         lines.start(3, 2, None, None);
         lines.start_split("train", 100);
+        let update = |lines: &mut ProgressLines, text: &str, value: &str| {
+            let entry = SerializedEntry::new(text.to_string(), value.to_string());
+            lines.update_train(MetricState::Generic(MetricEntry::new(id.clone(), entry)));
+        };
+        update(&mut lines, "until the epoch ends", "");
         assert_eq!(lines.line(50), None, "there is nothing to tell");
         let printed: Vec<String> = (1..=100)
             .filter_map(|done| {
-                let entry = SerializedEntry::new(format!("{done} nats"), String::new());
-                lines.update_train(MetricState::Generic(MetricEntry::new(id.clone(), entry)));
+                update(&mut lines, &format!("{done} nats"), &done.to_string());
                 lines.line(done)
             })
             .collect();
