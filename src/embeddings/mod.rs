@@ -30,6 +30,6 @@ pub(crate) use layer_norm::check_epsilon;
 pub use module::BertEmbeddings;
 pub(crate) use module::{active_prob, check_positions_after_padding, drop_out, first_position};
 pub use padding::PaddingMask;
-pub(crate) use padding::{padded_length, padding_mask};
+pub(crate) use padding::{check_multiple, padded_length, padding_mask};
 pub use resize::{NewRows, PositionFill, VocabularyResize};
 pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};

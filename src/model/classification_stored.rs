@@ -3,7 +3,7 @@
 use super::config::{BertModelConfig, Classified};
 use super::keys::ModelKeys;
 use super::labels::numbered;
-use super::prompts::{OwnConfig, Prompts};
+use super::prompts::{Prompts, SideConfig};
 use super::sequence_classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
     SequenceClassificationHead,
@@ -50,7 +50,7 @@ impl BertForSequenceClassificationConfig {
         } else {
             fields.text("problem_type")?.map(|name| problem_type(name, fields)).transpose()?
         };
-        let own = OwnConfig::read(fields.path().parent().unwrap_or(Path::new("")), CROSS_ENCODER_KIND)?;
+        let own = SideConfig::of_kind(fields.path().parent().unwrap_or(Path::new("")), CROSS_ENCODER_KIND)?;
         let config = Self {
             bert: BertModelConfig::from_fields(fields)?,
             id2label: names_of(fields)?,
@@ -118,7 +118,7 @@ pub(super) fn name_fields(id2label: &[String]) -> [(&'static str, Value); 2] {
 }
 
 /// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
-fn activation_of(fields: &Fields, own: &OwnConfig) -> Result<Option<ScoreActivation>> {
+fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<ScoreActivation>> {
     let (stated, field) = match own.fields.get("activation_fn") {
         Some(class) => (Some(class.clone()), "activation_fn"),
         None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
@@ -238,7 +238,7 @@ impl Stored for BertForSequenceClassification {
     }
 
     fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
-        let (config, mut own) = (self.config(), OwnConfig::read(dir, CROSS_ENCODER_KIND)?);
+        let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
         if own.fields.is_empty() && config.prompts == Prompts::new() {
             return Ok(Vec::new());
         }

@@ -91,7 +91,7 @@ impl BertForSentenceEmbedding {
             vectors.push(embedded.narrow(1, 0, width));
         }
         Ok(match vectors.is_empty() {
-            true => Tensor::zeros([0, width], &device),
+            true => Tensor::zeros([0, width], (&device, words.val().dtype())),
             false => Tensor::cat(vectors, 0),
         })
     }

@@ -69,28 +69,32 @@ mod stored {
     use serde_json::{Map, Value, json};
     use std::path::{Path, PathBuf};
 
-    /// sentence-transformers' file of what is not of one module.
-    pub(in crate::model) struct OwnConfig {
+    /// The JSON object in a file beside `config.json`.
+    pub(in crate::model) struct SideConfig {
         pub(in crate::model) path: PathBuf,
         /// Empty if there is no such file, or it is another kind of model's.
         pub(in crate::model) fields: Map<String, Value>,
     }
 
-    impl OwnConfig {
-        /// The file in a directory, for a model of one kind: `SentenceTransformer`, which files without a kind are of, or
-        /// `CrossEncoder`.
-        pub(in crate::model) fn read(dir: &Path, kind: &str) -> Result<Self> {
-            let path = dir.join("config_sentence_transformers.json");
-            let mut fields = Map::new();
-            if regular_file::exists(&path) {
-                fields = read_json(&path)?;
-                if fields.get("model_type").map_or("SentenceTransformer", |kind| kind.as_str().unwrap_or(""))
-                    != kind
-                {
-                    fields = Map::new();
-                }
+    impl SideConfig {
+        pub(in crate::model) fn at(path: PathBuf) -> Result<Self> {
+            Ok(Self { fields: read_json(&path)?, path })
+        }
+
+        pub(in crate::model) fn if_there(path: PathBuf) -> Result<Self> {
+            if regular_file::exists(&path) { Self::at(path) } else { Ok(Self { path, fields: Map::new() }) }
+        }
+
+        /// sentence-transformers' file of what is not of one module, in a directory, for a model of one kind:
+        /// `SentenceTransformer`, which files without a kind are of, or `CrossEncoder`.
+        pub(in crate::model) fn of_kind(dir: &Path, kind: &str) -> Result<Self> {
+            let mut own = Self::if_there(dir.join("config_sentence_transformers.json"))?;
+            if own.fields.get("model_type").map_or("SentenceTransformer", |kind| kind.as_str().unwrap_or(""))
+                != kind
+            {
+                own.fields = Map::new();
             }
-            Ok(Self { path, fields })
+            Ok(own)
         }
 
         pub(in crate::model) fn invalid(&self, field: &'static str, problem: String) -> Error {
@@ -100,6 +104,27 @@ mod stored {
         /// A field that is neither missing nor null.
         pub(in crate::model) fn get(&self, field: &str) -> Option<&Value> {
             self.fields.get(field).filter(|value| !value.is_null())
+        }
+
+        fn value<T>(
+            &self,
+            field: &'static str,
+            wanted: &str,
+            parse: impl FnOnce(&Value) -> Option<T>,
+        ) -> Result<Option<T>> {
+            let Some(value) = self.get(field) else { return Ok(None) };
+            let error = || self.invalid(field, format!("is {value}, but must be {wanted}"));
+            parse(value).map(Some).ok_or_else(error)
+        }
+
+        pub(in crate::model) fn size(&self, field: &'static str) -> Result<Option<usize>> {
+            self.value(field, "a whole number above 0", |value| {
+                value.as_u64().filter(|&size| size > 0).and_then(|size| size.try_into().ok())
+            })
+        }
+
+        pub(in crate::model) fn flag(&self, field: &'static str) -> Result<Option<bool>> {
+            self.value(field, "true or false", Value::as_bool)
         }
 
         pub(in crate::model) fn prompts(&self) -> Result<Prompts> {
@@ -115,12 +140,7 @@ mod stored {
             {
                 prompts.texts.insert(name.clone(), text(value).ok_or_else(wrong)?);
             }
-            prompts.default = match self.get("default_prompt_name") {
-                None => None,
-                Some(name) => Some(text(name).ok_or_else(|| {
-                    self.invalid("default_prompt_name", format!("is {name}, but must be a text or null"))
-                })?),
-            };
+            prompts.default = self.value("default_prompt_name", "a text or null", text)?;
             prompts.validate().map_err(|error| match error {
                 Error::Config { field, problem } => self.invalid(field, problem),
                 other => other,
@@ -135,4 +155,4 @@ mod stored {
     }
 }
 #[cfg(feature = "checkpoint")]
-pub(super) use stored::OwnConfig;
+pub(super) use stored::SideConfig;

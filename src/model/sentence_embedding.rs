@@ -191,12 +191,7 @@ impl BertForSentenceEmbedding {
         self.dense.last().map_or(self.bert.embeddings.hidden_size(), |dense| dense.config().out_features)
     }
 
-    /// The maximum length of a sentence in tokens, if it is not the tokenizer's own.
-    pub fn max_seq_length(&self) -> Option<usize> {
-        self.stated.max_seq_length
-    }
-
-    /// Makes a tokenizer cut sentences to [`max_seq_length`](Self::max_seq_length) tokens, or to what the model can
+    /// Makes a tokenizer cut sentences to [`max_seq_length`](BertForSentenceEmbeddingConfig::max_seq_length) tokens, or to what the model can
     /// read if that is shorter, and convert them to lower case if the config has
     /// [`do_lower_case`](BertForSentenceEmbeddingConfig::do_lower_case).
     ///
@@ -264,13 +259,10 @@ impl BertForSentenceEmbedding {
         let device = self.bert.embeddings.word_embeddings.weight.val().device();
         let parts = (0..batch).step_by(size).map(|first| {
             let range = first..batch.min(first + size);
-            let part = Part {
-                input: input.sequences(range.clone())?,
-                padding: padding.map(|padding| padding.sequences(range)),
-            };
+            let part = (input.sequences(range.clone())?, padding.map(|padding| padding.sequences(range)));
             let nothing = Tensor::zeros([1, 1], &device); // what comes in are ids
-            recomputed_anywhere::<_, _, MAX_OPERANDS>(self, nothing, &part, |model, _, part| {
-                model.embed(&part.input, part.padding.as_ref())
+            recomputed_anywhere::<_, _, MAX_OPERANDS>(self, nothing, &part, |model, _, (input, padding)| {
+                model.embed(input, padding.as_ref())
             })
         });
         Ok(Tensor::cat(parts.collect::<Result<_>>()?, 0))
@@ -279,10 +271,3 @@ impl BertForSentenceEmbedding {
 
 /// Parameters of a model that is computed again, and one. BERT-large has 391, with adapters everywhere 679.
 const MAX_OPERANDS: usize = 1024;
-
-/// Some sentences of a batch.
-#[derive(Clone, Debug)]
-struct Part {
-    input: BertEmbeddingsInput,
-    padding: Option<PaddingMask>,
-}

@@ -4,14 +4,14 @@ use super::config::BertModelConfig;
 use super::dense::{DenseActivation, SentenceDenseConfig};
 use super::keys::ModelKeys;
 use super::pooling::Pooling;
-use super::prompts::{OwnConfig, Prompts};
+use super::prompts::{Prompts, SideConfig};
 use super::sentence_embedding::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig};
 use super::similarity::Similarity;
 use super::stored::{Part, Stored, in_file, stored_head};
 use crate::checkpoint::{Fields, JsonFile, is_plain_file_name, read_json};
 use crate::error::{Error, Result};
 use crate::regular_file;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const MODULES: &str = "modules.json";
@@ -76,19 +76,19 @@ impl BertForSentenceEmbeddingConfig {
             true => Modules::read(dir)?.applied(config)?,
             false => config.with_normalize(false),
         };
-        let own = OwnConfig::read(dir, "SentenceTransformer")?;
+        let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
         let config = config
             .with_prompts(own.prompts()?)
-            .with_truncate_dim(size(&own.fields, "truncate_dim", &own.path)?)
+            .with_truncate_dim(own.size("truncate_dim")?)
             .with_similarity(similarity(&own)?);
         let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
         let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
         let config = match transformer {
             Some(path) => {
-                let fields = read_json(&path)?;
+                let stated = SideConfig::at(path)?;
                 config
-                    .with_max_seq_length(size(&fields, "max_seq_length", &path)?)
-                    .with_do_lower_case(flag(&fields, "do_lower_case", &path)?.unwrap_or(false))
+                    .with_max_seq_length(stated.size("max_seq_length")?)
+                    .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false))
             }
             None => config,
         };
@@ -146,16 +146,17 @@ impl Modules {
     /// The config with what the modules say.
     fn applied(self, config: BertForSentenceEmbeddingConfig) -> Result<BertForSentenceEmbeddingConfig> {
         let hidden_size = config.bert.embeddings.hidden_size;
-        let (pooling, include_prompt) = pooling_of(&self.pooling.join("config.json"), hidden_size)?;
+        let (pooling, include_prompt) =
+            pooling_of(&SideConfig::at(self.pooling.join("config.json"))?, hidden_size)?;
         let mut width = hidden_size;
         let mut dense = Vec::new();
         for folder in &self.dense {
-            let config = dense_of(&folder.join("config.json"), width)?;
+            let config = dense_of(&SideConfig::at(folder.join("config.json"))?, width)?;
             width = config.out_features;
             dense.push(config);
         }
         if let Some(folder) = &self.normalize {
-            check_names(&read_if_there(&folder.join("config.json"))?, &folder.join("config.json"))?;
+            check_names(&SideConfig::if_there(folder.join("config.json"))?)?;
         }
         Ok(config
             .with_pooling(pooling)
@@ -166,19 +167,19 @@ impl Modules {
 }
 
 /// The config of a `Dense` that reads vectors of length `width`.
-fn dense_of(path: &Path, width: usize) -> Result<SentenceDenseConfig> {
-    let config: Map<String, Value> = read_json(path)?;
-    let invalid = |field, problem: String| Error::ConfigFile { path: path.to_path_buf(), field, problem };
-    check_names(&config, path)?;
-    let required = |field| size(&config, field, path)?.ok_or_else(|| invalid(field, "is missing".into()));
+fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
+    check_names(config)?;
+    let required = |field| config.size(field)?.ok_or_else(|| config.invalid(field, "is missing".into()));
     let in_features = required("in_features")?;
     if in_features != width {
-        return Err(invalid("in_features", format!("is {in_features}, but what it reads has width {width}")));
+        return Err(
+            config.invalid("in_features", format!("is {in_features}, but what it reads has width {width}"))
+        );
     }
-    if flag(&config, "use_residual", path)? == Some(true) {
-        return Err(invalid("use_residual", "is true, but a residual is not supported".into()));
+    if config.flag("use_residual")? == Some(true) {
+        return Err(config.invalid("use_residual", "is true, but a residual is not supported".into()));
     }
-    let activation = match config.get("activation_function") {
+    let activation = match config.fields.get("activation_function") {
         None => DenseActivation::Tanh,
         Some(class) => {
             let known = ACTIVATIONS.iter().find(|(_, known)| {
@@ -189,18 +190,18 @@ fn dense_of(path: &Path, width: usize) -> Result<SentenceDenseConfig> {
             });
             known.map(|(activation, _)| *activation).ok_or_else(|| {
                 let supported = ACTIVATIONS.map(|(_, class)| class).join(", ");
-                invalid("activation_function", format!("is {class}, but must be one of {supported}"))
+                config.invalid("activation_function", format!("is {class}, but must be one of {supported}"))
             })?
         }
     };
     Ok(SentenceDenseConfig {
         out_features: required("out_features")?,
-        bias: flag(&config, "bias", path)?.unwrap_or(true),
+        bias: config.flag("bias")?.unwrap_or(true),
         activation,
     })
 }
 
-fn similarity(own: &OwnConfig) -> Result<Similarity> {
+fn similarity(own: &SideConfig) -> Result<Similarity> {
     let Some(name) = own.get("similarity_fn_name") else { return Ok(Similarity::Cosine) };
     let known = SIMILARITIES.iter().find(|(_, known)| name == known);
     known.map(|(similarity, _)| *similarity).ok_or_else(|| {
@@ -216,20 +217,22 @@ fn kind(class: &str) -> String {
 }
 
 /// The mode of a pooling's config, in its present or its former form, and whether prompts are pooled.
-fn pooling_of(path: &Path, hidden_size: usize) -> Result<(Pooling, bool)> {
-    let config: Map<String, Value> = read_json(path)?;
-    let invalid = |field, problem: String| Error::ConfigFile { path: path.to_path_buf(), field, problem };
+fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)> {
+    let invalid = |field, problem: String| config.invalid(field, problem);
     for field in ["embedding_dimension", "word_embedding_dimension"] {
-        if let Some(width) = config.get(field).filter(|width| width.as_u64() != Some(hidden_size as u64)) {
+        if let Some(width) =
+            config.fields.get(field).filter(|width| width.as_u64() != Some(hidden_size as u64))
+        {
             return Err(invalid(field, format!("is {width}, but the model's hidden_size is {hidden_size}")));
         }
     }
-    let include_prompt = flag(&config, "include_prompt", path)?.unwrap_or(true);
-    let names: Vec<&str> = match config.get("pooling_mode") {
+    let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
+    let names: Vec<&str> = match config.fields.get("pooling_mode") {
         Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
         Some(mode) => vec![mode.as_str().unwrap_or("?")],
         None => {
-            let flags: Vec<_> = config.iter().filter(|(name, _)| name.starts_with("pooling_mode_")).collect();
+            let flags: Vec<_> =
+                config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_")).collect();
             if let Some((name, value)) = flags.iter().find(|(_, value)| !value.is_boolean()) {
                 return Err(invalid(
                     "pooling_mode",
@@ -261,43 +264,13 @@ fn pooling_of(path: &Path, hidden_size: usize) -> Result<(Pooling, bool)> {
 }
 
 /// Whether a module reads and writes the sentences' vectors, as it does without a word of it.
-fn check_names(config: &Map<String, Value>, path: &Path) -> Result<()> {
+fn check_names(config: &SideConfig) -> Result<()> {
     for field in ["module_input_name", "module_output_name"] {
-        let other = config.get(field).filter(|name| !name.is_null() && *name != "sentence_embedding");
-        if let Some(other) = other {
-            let problem = format!("is {other}, but must be \"sentence_embedding\"");
-            return Err(Error::ConfigFile { path: path.to_path_buf(), field, problem });
+        if let Some(other) = config.get(field).filter(|name| *name != "sentence_embedding") {
+            return Err(config.invalid(field, format!("is {other}, but must be \"sentence_embedding\"")));
         }
     }
     Ok(())
-}
-
-fn read_if_there(path: &Path) -> Result<Map<String, Value>> {
-    if regular_file::exists(path) { read_json(path) } else { Ok(Map::new()) }
-}
-
-/// A field, unless it is missing or null.
-fn field<T>(
-    config: &Map<String, Value>,
-    field: &'static str,
-    path: &Path,
-    wanted: &str,
-    parse: impl FnOnce(&Value) -> Option<T>,
-) -> Result<Option<T>> {
-    let Some(value) = config.get(field).filter(|value| !value.is_null()) else { return Ok(None) };
-    let problem = || format!("is {value}, but must be {wanted}");
-    let error = || Error::ConfigFile { path: path.to_path_buf(), field, problem: problem() };
-    parse(value).map(Some).ok_or_else(error)
-}
-
-fn size(config: &Map<String, Value>, name: &'static str, path: &Path) -> Result<Option<usize>> {
-    field(config, name, path, "a whole number above 0", |value| {
-        value.as_u64().filter(|&size| size > 0).and_then(|size| size.try_into().ok())
-    })
-}
-
-fn flag(config: &Map<String, Value>, name: &'static str, path: &Path) -> Result<Option<bool>> {
-    field(config, name, path, "true or false", Value::as_bool)
 }
 
 /// The folder that the layer `index` after the pooling is written into.
@@ -377,7 +350,7 @@ impl Stored for BertForSentenceEmbedding {
         files.extend(self.own_config(dir)?);
         let transformer = dir.join(TRANSFORMER);
         let is_there = regular_file::exists(&transformer);
-        let mut fields: Map<String, Value> = if is_there { read_json(&transformer)? } else { Map::new() };
+        let mut fields = SideConfig::if_there(transformer)?.fields;
         fields.remove("max_seq_length");
         fields.extend(config.max_seq_length.map(|length| ("max_seq_length".to_string(), json!(length))));
         if config.do_lower_case || fields.contains_key("do_lower_case") {
@@ -395,7 +368,7 @@ impl BertForSentenceEmbedding {
     /// `config_sentence_transformers.json`, if there is one or something to write into it.
     fn own_config(&self, dir: &Path) -> Result<Option<JsonFile>> {
         let config = self.config();
-        let mut own = OwnConfig::read(dir, "SentenceTransformer")?;
+        let mut own = SideConfig::of_kind(dir, "SentenceTransformer")?;
         let says_nothing = config.prompts == Prompts::new()
             && config.truncate_dim.is_none()
             && config.similarity == Similarity::Cosine;

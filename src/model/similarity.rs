@@ -69,6 +69,9 @@ impl Similarity {
             Self::Dot => a.matmul(b.transpose()),
             Self::Euclidean | Self::Manhattan => {
                 let dims = b.dims();
+                if [a.dims()[0], dims[0]].contains(&0) {
+                    return Tensor::zeros([a.dims()[0], dims[0]], (&a.device(), a.dtype()));
+                }
                 let rows = a.iter_dim(0).map(|row| self.of_pairs(row.expand(dims), b.clone()));
                 Tensor::stack(rows.collect(), 0)
             }

@@ -57,13 +57,6 @@ impl Encoding {
         self.input_ids.is_empty()
     }
 
-    /// The token ids, token types and words, without copying them.
-    pub(crate) fn into_parts(self) -> (Vec<u32>, Vec<u32>, Vec<Option<u32>>) {
-        (self.input_ids, self.token_type_ids, self.word_ids)
-    }
-}
-
-impl Encoding {
     /// Of a text, or of a pair whose first text has `first` tokens.
     pub(super) fn new(encoding: &tokenizers::Encoding, first: usize) -> Self {
         let special_tokens_mask: Vec<bool> =

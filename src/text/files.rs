@@ -22,43 +22,34 @@ const VOCAB_NAME: &str = "vocab.txt";
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
-/// A tokenizer as its files describe it.
-pub(super) struct Pretrained {
-    /// It neither truncates nor pads.
-    pub(super) tokenizer: Tokenizer,
-    pub(super) special: SpecialTokens,
-    pub(super) model_max_length: Option<usize>,
-}
+/// The tokenizer of a directory, a `tokenizer.json` or a `vocab.txt`, which neither truncates nor pads, its special tokens and the
+/// `model_max_length` of the files.
+pub(super) fn read(path: &Path) -> Result<(Tokenizer, SpecialTokens, Option<usize>)> {
+    let path = tokenizer_path(path)?;
+    let settings = Settings::beside(&path)?;
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let mut tokenizer =
+        if is_json { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
 
-impl Pretrained {
-    /// Reads a directory, a `tokenizer.json` or a `vocab.txt`.
-    pub(super) fn read(path: &Path) -> Result<Self> {
-        let path = tokenizer_path(path)?;
-        let settings = Settings::beside(&path)?;
-        let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        let mut tokenizer =
-            if is_json { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
-
-        let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
-        special.register(&mut tokenizer);
-        if tokenizer.get_post_processor().is_none() {
-            let [cls, sep] = [&special.cls, &special.sep].map(|token| (token.content.clone(), token.id));
-            // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
-            let processor: PostProcessorWrapper = match cls.0.as_str() {
-                "<s>" => RobertaProcessing::new(sep, cls).add_prefix_space(false).into(),
-                _ => BertProcessing::new(sep, cls).into(),
-            };
-            tokenizer.with_post_processor(Some(processor));
-        }
-        let truncation = tokenizer.get_truncation().map(|truncation| truncation.max_length);
-        let model_max_length = match settings.model_max_length {
-            Some(length) => (length < NO_LIMIT).then_some(length as usize),
-            None => truncation,
+    let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
+    special.register(&mut tokenizer);
+    if tokenizer.get_post_processor().is_none() {
+        let [cls, sep] = [&special.cls, &special.sep].map(|token| (token.content.clone(), token.id));
+        // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
+        let processor: PostProcessorWrapper = match cls.0.as_str() {
+            "<s>" => RobertaProcessing::new(sep, cls).add_prefix_space(false).into(),
+            _ => BertProcessing::new(sep, cls).into(),
         };
-        tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
-        tokenizer.with_padding(None);
-        Ok(Self { tokenizer, special, model_max_length })
+        tokenizer.with_post_processor(Some(processor));
     }
+    let truncation = tokenizer.get_truncation().map(|truncation| truncation.max_length);
+    let model_max_length = match settings.model_max_length {
+        Some(length) => (length < NO_LIMIT).then_some(length as usize),
+        None => truncation,
+    };
+    tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
+    tokenizer.with_padding(None);
+    Ok((tokenizer, special, model_max_length))
 }
 
 /// The file itself, or what a directory has in its place.

@@ -1,11 +1,12 @@
 //! Text to token ids and batches.
 
 use super::encoding::{Encoding, TextBatch};
-use super::files::Pretrained;
+use super::files::read;
 use super::special::SpecialTokens;
-use crate::embeddings::BertEmbeddingsInput;
-use crate::embeddings::{BertEmbeddingsConfig, PositionEmbeddingType};
-use crate::embeddings::{padded_length, padding_mask};
+use crate::embeddings::{
+    BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType, check_multiple, padded_length,
+    padding_mask,
+};
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use std::path::Path;
@@ -53,9 +54,6 @@ pub struct BertTokenizer {
     pad_to_multiple_of: Option<usize>,
 }
 
-/// The longest multiple that a batch is padded to.
-const LARGEST_MULTIPLE: usize = 1 << 16;
-
 impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint.
     ///
@@ -77,7 +75,7 @@ impl BertTokenizer {
     /// - [`Error::File`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
     ///   WordPiece `[UNK]`.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let Pretrained { mut tokenizer, special, model_max_length } = Pretrained::read(path.as_ref())?;
+        let (mut tokenizer, special, model_max_length) = read(path.as_ref())?;
         let post_processor = tokenizer.get_post_processor().cloned();
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         let largest = tokenizer.get_vocab(true).into_values().max();
@@ -145,10 +143,7 @@ impl BertTokenizer {
     ///
     /// [`Error::Config`] if it is 0 or above 65,536.
     pub fn with_pad_to_multiple_of(self, pad_to_multiple_of: usize) -> Result<Self> {
-        if !(1..=LARGEST_MULTIPLE).contains(&pad_to_multiple_of) {
-            let problem = format!("is {pad_to_multiple_of}, but must lie in 1..={LARGEST_MULTIPLE}");
-            return Err(Error::Config { field: "pad_to_multiple_of", problem });
-        }
+        check_multiple(pad_to_multiple_of)?;
         Ok(Self { pad_to_multiple_of: Some(pad_to_multiple_of), ..self })
     }
 

@@ -1,9 +1,10 @@
-//! The classifiers in Burn's trainer.
+//! The models that predict classes or numbers in Burn's trainer.
 
 use super::metrics::{EntityInput, SpearmanInput};
-use super::step::{classified, trained};
+use super::step::trained;
 use crate::model::{
-    BertForSequenceClassification, BertForTokenClassification, SequenceClassificationBatch,
+    BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
+    ElectraForPreTraining, MaskedLmBatch, QuestionAnsweringBatch, SequenceClassificationBatch,
     TokenClassificationBatch,
 };
 use burn::backend::ExecutionError;
@@ -176,5 +177,74 @@ impl BertForTokenClassification {
         let metrics = classified(&output.loss, batch.labelled(output.logits), classes);
         let sentences = batch.positions().iter().map(|[row, _]| *row).collect();
         (output.loss, TokenClassificationItem { output: metrics, sentences })
+    }
+}
+
+trained! {
+    ///
+    /// The output serves `LossMetric`, `AccuracyMetric` (the share of masked tokens predicted), `PerplexityMetric` and
+    /// `TopKAccuracyMetric`. A batch without masked tokens has no rows and counts in none of them; its gradients are
+    /// zeros.
+    BertForMaskedLm: MaskedLmBatch => ClassificationOutput
+}
+
+impl BertForMaskedLm {
+    fn outcome(&self, batch: &MaskedLmBatch) -> (Tensor<1>, ClassificationOutput) {
+        let output = self.forward(batch);
+        let vocab_size = self.bert.embeddings.word_embeddings.num_embeddings();
+        let metrics = classified(&output.loss, output.logits.zip(batch.labels()), vocab_size);
+        (output.loss, metrics)
+    }
+}
+
+trained! {
+    ///
+    /// The output has a row for each first and each last token of an answer, with a score for each token of the batch, and
+    /// serves `LossMetric` and `AccuracyMetric`; a batch without an answer counts in none of them.
+    BertForQuestionAnswering: QuestionAnsweringBatch => ClassificationOutput
+}
+
+impl BertForQuestionAnswering {
+    fn outcome(&self, batch: &QuestionAnsweringBatch) -> (Tensor<1>, ClassificationOutput) {
+        let output = self.forward(batch);
+        let [_, seq] = output.start_logits.dims();
+        let (scores, places): (Vec<_>, Vec<_>) = batch.labelled(&output).into_iter().flatten().unzip();
+        let rows = (!scores.is_empty()).then(|| (Tensor::cat(scores, 0), Tensor::cat(places, 0)));
+        let metrics = classified(&output.loss, rows, seq);
+        (output.loss, metrics)
+    }
+}
+
+trained! {
+    ///
+    /// The output has a row for each token that has a label, with a score for each of its two classes, and serves `LossMetric`,
+    /// `AccuracyMetric` and [`ConfusionMetric`](super::ConfusionMetric).
+    ElectraForPreTraining: TokenClassificationBatch => ClassificationOutput
+}
+
+impl ElectraForPreTraining {
+    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
+        let output = self.forward(batch);
+        let rows = batch
+            .labelled(output.logits.unsqueeze_dim(2))
+            .map(|(scores, labels)| (Tensor::cat(vec![scores.zeros_like(), scores], 1), labels));
+        (output.loss.clone(), classified(&output.loss, rows, 2))
+    }
+}
+
+/// Classes of `rows`: scores and labels. Without any it counts in no metric.
+fn classified(
+    loss: &Tensor<1>,
+    rows: Option<(Tensor<2>, Tensor<1, Int>)>,
+    classes: usize,
+) -> ClassificationOutput {
+    let device = loss.device();
+    match rows {
+        Some((scores, labels)) => ClassificationOutput::new(loss.clone(), scores, labels),
+        None => ClassificationOutput::new(
+            Tensor::zeros([0], &device),
+            Tensor::zeros([0, classes], &device),
+            Tensor::zeros([0], &device),
+        ),
     }
 }

@@ -1,6 +1,6 @@
 //! A text file as sequences.
 
-use super::example::MaskedLmExample;
+use super::collator::MaskedLmExample;
 use crate::error::{Error, Result};
 use crate::text::{BertTokenizer, Lines};
 use rand::{RngExt, SeedableRng};
@@ -65,9 +65,7 @@ impl Corpus {
                 }
                 if id >= CONTINUES {
                     let what = format!("the id {id} of a token in {}", path.display());
-                    return Err(Error::Data {
-                        what, problem: "is too large; ids must be below 2³¹".into()
-                    });
+                    return Err(Error::data(what, "is too large; ids must be below 2³¹"));
                 }
                 tokens.push(if word.is_some() && word == last_word { id | CONTINUES } else { id });
                 last_word = word;

@@ -1,10 +1,12 @@
 //! A data loader that prepares its batches in a thread, epoch after epoch.
 
 use super::prefetch::Prefetch;
-use super::seeds::{DROPOUT, draw};
+use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,22 +14,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Batches that are prepared ahead.
 const AHEAD: usize = 4;
 
+/// Sets dropout's seeds apart from those of the data.
+const DROPOUT: u64 = 0x6472_6f70_6f75_7421;
+
+/// A seed for the thing number `stream`.
+pub(super) fn draw(seed: u64, stream: u64) -> u64 {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(stream);
+    rng.next_u64()
+}
+
+/// What all epochs of a loader have in common.
+pub(super) struct Epochs {
+    pub(super) num_items: usize,
+    /// The last batch of an epoch may have fewer.
+    pub(super) batch_size: usize,
+    /// What [`Progress`] counts.
+    pub(super) unit: &'static str,
+    /// What everything random is seeded with; `None` if nothing is.
+    pub(super) seed: Option<u64>,
+}
+
 /// What an [`EpochLoader`] takes its batches from.
 pub(super) trait Source: Send + Sync + 'static {
     /// A batch.
     type Batch: Send + 'static;
 
-    /// The number of items in an epoch.
-    fn num_items(&self) -> usize;
-
-    /// The number of items in a batch; the last of an epoch may have fewer.
-    fn batch_size(&self) -> usize;
-
-    /// What [`Progress`] counts.
-    fn unit(&self) -> &'static str;
-
-    /// What everything random is seeded with; `None` if nothing is.
-    fn seed(&self) -> Option<u64>;
+    fn epochs(&self) -> Epochs;
 
     /// The items of one pass over the data, in their order. There are as many in every pass, and at least one. Passes
     /// follow each other independently of epochs.
@@ -44,7 +57,7 @@ fn batches<S: Source>(
     range: Range<usize>,
     device: Device,
 ) -> impl Iterator<Item = Result<S::Batch, DatasetError>> {
-    let (size, epoch_items) = (source.batch_size(), source.num_items());
+    let Epochs { batch_size: size, num_items: epoch_items, .. } = source.epochs();
     let epochs = if range.is_empty() { 0..0 } else { epoch..usize::MAX };
     let places = epochs.flat_map(move |epoch| {
         let end = range.end;
@@ -83,9 +96,19 @@ struct State<B> {
 }
 
 impl<S: Source> EpochLoader<S> {
-    pub(super) fn new(source: S, device: &Device) -> Self {
-        let range = 0..source.num_items();
-        Self::at(Arc::new(source), device, range, 0)
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
+    pub(super) fn new(source: S, device: &Device) -> Result<Self> {
+        let Epochs { num_items, batch_size, unit, .. } = source.epochs();
+        if batch_size == 0 {
+            let problem = "is 0, but must be at least 1".into();
+            return Err(Error::Config { field: "batch_size", problem });
+        }
+        if num_items == 0 {
+            return Err(Error::Empty { input: unit, shape: vec![0] });
+        }
+        Ok(Self::at(Arc::new(source), device, 0..num_items, 0))
     }
 
     fn at(source: Arc<S>, device: &Device, range: Range<usize>, epoch: usize) -> Self {
@@ -143,8 +166,9 @@ impl<S: Source> DataLoader<S::Batch> for EpochLoader<S> {
             },
             |(_, batches)| batches,
         );
-        if let Some(seed) = self.source.seed() {
-            let first = epoch.wrapping_mul(self.source.num_items()).wrapping_add(self.range.start);
+        let Epochs { num_items, seed, .. } = self.source.epochs();
+        if let Some(seed) = seed {
+            let first = epoch.wrapping_mul(num_items).wrapping_add(self.range.start);
             self.device.seed(draw(seed ^ DROPOUT, first as u64));
         }
         Box::new(Batches { loader: self, batches: Some(batches), epoch, done: 0 })
@@ -201,7 +225,7 @@ impl<S: Source> Iterator for Batches<'_, S> {
     type Item = Result<S::Batch, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let count = self.loader.source.batch_size().min(self.loader.range.len() - self.done);
+        let count = self.loader.source.epochs().batch_size.min(self.loader.range.len() - self.done);
         if count == 0 {
             return None;
         }
@@ -227,6 +251,6 @@ impl<S: Source> Drop for Batches<'_, S> {
 
 impl<S: Source> DataLoaderIterator<S::Batch> for Batches<'_, S> {
     fn progress(&self) -> Progress {
-        Progress::new(self.done, self.loader.range.len(), Some(self.loader.source.unit().into()))
+        Progress::new(self.done, self.loader.range.len(), Some(self.loader.source.epochs().unit.into()))
     }
 }

@@ -1,10 +1,8 @@
 //! Batches of a text for Burn's trainer.
 
-use super::collator::MaskedLmCollator;
+use super::collator::{MaskedLmCollator, MaskedLmExample};
 use super::corpus::Corpus;
-use super::epochs::{EpochLoader, Source, epoch_loader};
-use super::example::MaskedLmExample;
-use super::seeds::draw;
+use super::epochs::{EpochLoader, Epochs, Source, draw, epoch_loader};
 use crate::error::{Error, Result};
 use crate::model::MaskedLmBatch;
 use burn::data::dataset::DatasetError;
@@ -45,16 +43,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 pub struct TrainingLoader {
-    loader: EpochLoader<TrainingSource>,
-}
-
-#[derive(Debug)]
-struct TrainingSource {
-    corpus: Corpus,
-    collator: MaskedLmCollator,
-    batch_size: usize,
-    windows_per_epoch: usize,
-    seed: u64,
+    loader: EpochLoader<MaskedWindows>,
 }
 
 impl TrainingLoader {
@@ -71,17 +60,15 @@ impl TrainingLoader {
         seed: u64,
         device: &Device,
     ) -> Result<Self> {
-        for (field, value) in [("batch_size", batch_size), ("batches_per_epoch", batches_per_epoch)] {
-            if value == 0 {
-                return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
-            }
-        }
-        let windows_per_epoch = batch_size.checked_mul(batches_per_epoch).ok_or_else(|| Error::Config {
-            field: "batches_per_epoch",
-            problem: format!("is {batches_per_epoch}, which is too many for batches of {batch_size}"),
+        let windows_per_epoch = batch_size.checked_mul(batches_per_epoch);
+        let windows_per_epoch = windows_per_epoch.filter(|_| batches_per_epoch > 0).ok_or_else(|| {
+            let most = usize::MAX.checked_div(batch_size).unwrap_or(usize::MAX);
+            let problem = format!("is {batches_per_epoch}, but must lie in 1..={most}");
+            Error::Config { field: "batches_per_epoch", problem }
         })?;
-        let source = TrainingSource { corpus, collator, batch_size, windows_per_epoch, seed };
-        Ok(Self { loader: EpochLoader::new(source, device) })
+        let windows = Windows::Corpus(corpus);
+        let source = MaskedWindows { windows, collator, batch_size, windows_per_epoch, seed };
+        Ok(Self { loader: EpochLoader::new(source, device)? })
     }
 
     /// Skips the windows of the first `epochs` epochs.
@@ -90,50 +77,10 @@ impl TrainingLoader {
     }
 }
 
-epoch_loader!(TrainingLoader => MaskedLmBatch);
-
-impl Source for TrainingSource {
-    type Batch = MaskedLmBatch;
-
-    fn num_items(&self) -> usize {
-        self.windows_per_epoch
-    }
-
-    fn batch_size(&self) -> usize {
-        self.batch_size
-    }
-
-    fn unit(&self) -> &'static str {
-        "windows"
-    }
-
-    fn seed(&self) -> Option<u64> {
-        Some(self.seed)
-    }
-
-    fn order(&self, pass: usize) -> Vec<usize> {
-        self.corpus.shuffled(self.seed, pass)
-    }
-
-    fn batch(&self, windows: &[usize], first: usize, device: &Device) -> Result<MaskedLmBatch, DatasetError> {
-        let examples: Vec<_> = windows.iter().map(|&window| self.corpus.window(window)).collect();
-        let seed = draw(self.seed, first as u64);
-        collate(&self.collator, &examples, seed, device).map_err(DatasetError::new)
-    }
-}
-
 /// Batches for validation, with the same tokens masked every time; [`TrainingLoader`] has an example.
 #[derive(Clone, Debug)]
 pub struct ValidationLoader {
-    loader: EpochLoader<ValidationSource>,
-}
-
-#[derive(Debug)]
-struct ValidationSource {
-    examples: Vec<MaskedLmExample>,
-    collator: MaskedLmCollator,
-    batch_size: usize,
-    seed: u64,
+    loader: EpochLoader<MaskedWindows>,
 }
 
 impl ValidationLoader {
@@ -149,55 +96,56 @@ impl ValidationLoader {
         seed: u64,
         device: &Device,
     ) -> Result<Self> {
-        if examples.is_empty() {
-            return Err(Error::Empty { input: "examples", shape: vec![0] });
-        }
-        if batch_size == 0 {
-            return Err(Error::Config {
-                field: "batch_size",
-                problem: "is 0, but must be at least 1".into(),
-            });
-        }
-        let source = ValidationSource { examples, collator, batch_size, seed };
-        Ok(Self { loader: EpochLoader::new(source, device) })
+        let (windows_per_epoch, windows) = (examples.len(), Windows::HeldOut(examples));
+        let source = MaskedWindows { windows, collator, batch_size, windows_per_epoch, seed };
+        Ok(Self { loader: EpochLoader::new(source, device)? })
     }
 }
 
+epoch_loader!(TrainingLoader => MaskedLmBatch);
 epoch_loader!(ValidationLoader => MaskedLmBatch);
 
-impl Source for ValidationSource {
+/// Windows to mask.
+#[derive(Debug)]
+struct MaskedWindows {
+    windows: Windows,
+    collator: MaskedLmCollator,
+    batch_size: usize,
+    windows_per_epoch: usize,
+    seed: u64,
+}
+
+#[derive(Debug)]
+enum Windows {
+    /// To train on, in a random order.
+    Corpus(Corpus),
+    /// To validate with: the same tokens are masked in every epoch, and there is no dropout to seed.
+    HeldOut(Vec<MaskedLmExample>),
+}
+
+impl Source for MaskedWindows {
     type Batch = MaskedLmBatch;
 
-    fn num_items(&self) -> usize {
-        self.examples.len()
+    fn epochs(&self) -> Epochs {
+        let seed = matches!(self.windows, Windows::Corpus(_)).then_some(self.seed);
+        Epochs { num_items: self.windows_per_epoch, batch_size: self.batch_size, unit: "windows", seed }
     }
 
-    fn batch_size(&self) -> usize {
-        self.batch_size
+    fn order(&self, pass: usize) -> Vec<usize> {
+        match &self.windows {
+            Windows::Corpus(corpus) => corpus.shuffled(self.seed, pass),
+            Windows::HeldOut(examples) => (0..examples.len()).collect(),
+        }
     }
 
-    fn unit(&self) -> &'static str {
-        "windows"
-    }
-
-    /// Dropout is not on in validation.
-    fn seed(&self) -> Option<u64> {
-        None
-    }
-
-    fn order(&self, _pass: usize) -> Vec<usize> {
-        (0..self.examples.len()).collect()
-    }
-
-    fn batch(
-        &self,
-        windows: &[usize],
-        _first: usize,
-        device: &Device,
-    ) -> Result<MaskedLmBatch, DatasetError> {
-        let examples: Vec<_> = windows.iter().map(|&window| self.examples[window].clone()).collect();
-        let seed = draw(self.seed, windows[0] as u64);
-        collate(&self.collator, &examples, seed, device).map_err(DatasetError::new)
+    fn batch(&self, windows: &[usize], first: usize, device: &Device) -> Result<MaskedLmBatch, DatasetError> {
+        let (examples, first): (Vec<_>, usize) = match &self.windows {
+            Windows::Corpus(corpus) => (windows.iter().map(|&window| corpus.window(window)).collect(), first),
+            Windows::HeldOut(examples) => {
+                (windows.iter().map(|&window| examples[window].clone()).collect(), windows[0])
+            }
+        };
+        collate(&self.collator, &examples, draw(self.seed, first as u64), device).map_err(DatasetError::new)
     }
 }
 

@@ -55,7 +55,6 @@ mod collator;
 mod corpus;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epochs;
-mod example;
 #[cfg(feature = "train")]
 mod label_names;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
@@ -65,21 +64,13 @@ mod loader;
 #[cfg(feature = "train")]
 mod losses;
 #[cfg(feature = "train")]
-mod masked_lm;
-#[cfg(feature = "train")]
 mod metrics;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod prefetch;
 #[cfg(feature = "train")]
 mod progress;
 #[cfg(feature = "train")]
-mod question_answering;
-#[cfg(feature = "train")]
-mod replaced_tokens;
-#[cfg(feature = "train")]
 mod run;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-mod seeds;
 #[cfg(feature = "train")]
 mod sentence_embedding;
 #[cfg(feature = "train")]
@@ -87,10 +78,9 @@ mod step;
 
 #[cfg(feature = "train")]
 pub use classification::{SequenceClassificationItem, TokenClassificationItem};
-pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig};
+pub use collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use corpus::Corpus;
-pub use example::MaskedLmExample;
 #[cfg(feature = "train")]
 pub use label_names::LabelNames;
 #[cfg(all(feature = "tokenizers", feature = "train"))]

@@ -8,7 +8,7 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
+use burn::train::{InferenceStep, TrainOutput, TrainStep};
 
 /// A model for Burn's `Learner`, with the gradients of accumulated batches averaged and clipped.
 ///
@@ -208,20 +208,3 @@ macro_rules! trained {
     };
 }
 pub(super) use trained;
-
-/// Classes of `rows`: scores and labels. Without any it counts in no metric.
-pub(super) fn classified(
-    loss: &Tensor<1>,
-    rows: Option<(Tensor<2>, Tensor<1, Int>)>,
-    classes: usize,
-) -> ClassificationOutput {
-    let device = loss.device();
-    match rows {
-        Some((scores, labels)) => ClassificationOutput::new(loss.clone(), scores, labels),
-        None => ClassificationOutput::new(
-            Tensor::zeros([0], &device),
-            Tensor::zeros([0, classes], &device),
-            Tensor::zeros([0], &device),
-        ),
-    }
-}

@@ -379,3 +379,32 @@ fn retrieval_is_among_the_documents_of_all_batches() {
     metric.update(&input, &metadata()).unwrap();
     assert!(metric.final_value().current().is_nan(), "there is no ranking");
 }
+
+#[test]
+fn relevant_documents_are_those_of_the_batch_and_each_query_has_its_own() {
+    let device = Device::default();
+    let refused = |queries, relevant: &[&[usize]]| {
+        let relevant = relevant.iter().map(|relevant| relevant.to_vec()).collect();
+        let [queries, documents] = [queries, 2].map(|rows| Tensor::ones([rows, 3], &device));
+        let add =
+            || RetrievalMetric::mrr(1).update(&RetrievalInput { queries, documents, relevant }, &metadata());
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(add)).is_err()
+    };
+    assert!(!refused(2, &[&[0], &[1]]));
+    assert!(refused(1, &[&[2]]), "the next batch may have a third document");
+    assert!(refused(2, &[&[0]]) && refused(1, &[&[0], &[1]]), "what follows belongs to other queries");
+    for scores in [&[][..], &[0.5]] {
+        assert!(std::panic::catch_unwind(|| RetrievalScores::default().add(scores, &[1])).is_err());
+    }
+}
+
+#[test]
+fn no_vectors_have_no_similarities() {
+    let vectors = |rows: usize| Tensor::<2>::ones([rows, 3], &Device::default());
+    for (name, similarity) in SIMILARITIES {
+        for (a, b) in [(0, 2), (2, 0), (0, 0)] {
+            assert_eq!(similarity.between(vectors(a), vectors(b)).dims(), [a, b], "{name}");
+        }
+        assert_eq!(similarity.of_pairs(vectors(0), vectors(0)).dims(), [0], "{name}");
+    }
+}

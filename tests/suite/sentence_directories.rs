@@ -69,7 +69,7 @@ fn a_saved_model_is_read_back_with_its_pooling() {
             let (model, dir) = saved(&config);
             let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
             assert_eq!((read.config(), report), (config, LoadReport::default()));
-            assert_eq!(read.max_seq_length(), max_seq_length);
+            assert_eq!(read.config().max_seq_length, max_seq_length);
             let embed =
                 |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)).unwrap());
             assert_eq!(embed(&read), embed(&model));
@@ -418,6 +418,7 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
             assert!(error.contains("\"passage\""), "{error}");
             let none = model.encode::<&str>(&tokenizer, &[], &encode).unwrap();
             assert_eq!(none.dims(), [0, model.config().truncate_dim.unwrap_or(model.width())]);
+            assert_eq!(FloatDType::from(none.dtype()), dtype);
         }
         for (dtype, tolerance) in [(FloatDType::BF16, MODEL_BF16), (FloatDType::F16, MODEL_F16)] {
             let held = burn_bert::cast_module(model.clone(), dtype);

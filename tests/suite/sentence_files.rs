@@ -66,6 +66,22 @@ fn columns_are_chosen_by_name_and_by_index() {
     assert_eq!(open("a.tsv", "1\tb\tc\n", &indexed).unwrap(), [row(&["c", "b"], Some(1.0))]);
 }
 
+/// Such as the classes of natural language inference.
+#[test]
+fn a_label_beside_chosen_sentences_is_read_only_if_it_is_chosen_too() {
+    let chosen = SentenceColumns::default().with_sentences(["a", "b"]);
+    for (name, text) in [
+        ("a.csv", "a,b,label\nx,y,entailment\n"),
+        ("a.jsonl", "{\"a\": \"x\", \"b\": \"y\", \"label\": \"entailment\"}\n"),
+    ] {
+        assert_eq!(open(name, text, &chosen).unwrap(), [row(&["x", "y"], None)], "{name}");
+    }
+    // A label that the first row lacks is not dropped from the others.
+    let later = "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\", \"b\": \"y\", \"score\": 1}\n";
+    let error = open("a.jsonl", later, &chosen.with_label("score")).unwrap_err().to_string();
+    assert!(error.contains("line 1: the row has no field \"score\""), "{error}");
+}
+
 #[test]
 fn what_is_no_pair_is_an_error_that_names_the_line() {
     let all = SentenceColumns::default();
@@ -81,10 +97,11 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
         ("a.csv", "a,b,c\nx,y, \n", "line 2: the row has no sentence in column 2"),
         ("a.csv", "a,score\nx,1\n", "are [\"a\", \"score\"], of which 1 has sentences"),
         ("a.jsonl", "{\"a\": \"x\", \"score\": 1}\n", "are [\"a\", \"score\"], of which 1 has sentences"),
+        ("a.csv", "a,b,score,label\nx,y,0.5,1\n", "of which [\"score\", \"label\"] may have labels"),
         (
             "a.jsonl",
             "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\"}\n",
-            "line 2: the row has the fields [\"a\"], but the first row has 2",
+            "line 2: the row has 1 field, but the first row has 2",
         ),
         (
             "a.jsonl",

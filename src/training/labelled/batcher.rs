@@ -6,7 +6,6 @@ use super::tokens::LabelledTokens;
 use crate::error::{Error, Result};
 use crate::model::{SequenceClassificationBatch, TokenClassificationBatch};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
-use burn::data::dataloader::batcher::Batcher;
 use burn::prelude::*;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use std::sync::Arc;
 /// [`TokenBatcher`] sets it.
 pub const IGNORED_LABEL: i64 = -100;
 
-/// Makes the batches of a [`LabelledLoader`](super::LabelledLoader): a [`Batcher`] that returns errors.
+/// Makes the batches of a [`LabelledLoader`](super::LabelledLoader): a [`Batcher`](burn::data::dataloader::batcher::Batcher) that returns errors.
 pub trait TryBatcher: Send + Sync + 'static {
     /// An item of the dataset.
     type Item: Send + Sync + 'static;
@@ -28,6 +27,25 @@ pub trait TryBatcher: Send + Sync + 'static {
     /// The error of an item.
     fn try_batch(&self, items: Vec<Self::Item>, device: &Device) -> Result<Self::Batch>;
 }
+
+/// Makes a [`TryBatcher`] one of Burn's batchers.
+macro_rules! batcher {
+    ($batcher:ident) => {
+        /// For Burn's `DataLoaderBuilder`; panics where [`try_batch`](TryBatcher::try_batch) returns an error.
+        impl burn::data::dataloader::batcher::Batcher<<Self as TryBatcher>::Item, <Self as TryBatcher>::Batch>
+            for $batcher
+        {
+            fn batch(
+                &self,
+                items: Vec<<Self as TryBatcher>::Item>,
+                device: &Device,
+            ) -> <Self as TryBatcher>::Batch {
+                self.try_batch(items, device).unwrap_or_else(|error| panic!("{error}"))
+            }
+        }
+    };
+}
+pub(super) use batcher;
 
 /// Tokenises texts or pairs and pads them to the longest of the batch.
 ///
@@ -144,12 +162,7 @@ impl TryBatcher for SequenceBatcher {
     }
 }
 
-/// For Burn's `DataLoaderBuilder`; panics where [`try_batch`](TryBatcher::try_batch) returns an error.
-impl Batcher<LabelledText, SequenceClassificationBatch> for SequenceBatcher {
-    fn batch(&self, items: Vec<LabelledText>, device: &Device) -> SequenceClassificationBatch {
-        self.try_batch(items, device).unwrap_or_else(|error| panic!("{error}"))
-    }
-}
+batcher!(SequenceBatcher);
 
 /// Splits words into pieces and aligns their tags: the first piece of a word has its tag, all others have
 /// [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23). Used like a [`SequenceBatcher`] in a
@@ -205,9 +218,4 @@ impl TryBatcher for TokenBatcher {
     }
 }
 
-/// For Burn's `DataLoaderBuilder`; panics where [`try_batch`](TryBatcher::try_batch) returns an error.
-impl Batcher<LabelledTokens, TokenClassificationBatch> for TokenBatcher {
-    fn batch(&self, items: Vec<LabelledTokens>, device: &Device) -> TokenClassificationBatch {
-        self.try_batch(items, device).unwrap_or_else(|error| panic!("{error}"))
-    }
-}
+batcher!(TokenBatcher);

@@ -24,14 +24,13 @@ impl LabelledFile {
         (1..).zip(self.text.lines())
     }
 
-    /// What `row` makes of each line that is not blank.
-    pub(super) fn json_lines<T>(&self, mut row: impl FnMut(&Object) -> Result<T, String>) -> Result<Vec<T>> {
+    /// The JSON objects of the lines that are not blank, each with the number of its line.
+    pub(super) fn objects(&self) -> impl Iterator<Item = Result<(u64, Object)>> {
         let lines = self.lines().filter(|(_, text)| !text.trim().is_empty());
-        let rows = lines.map(|(line, text)| {
-            let object = serde_json::from_str(text).map_err(|error| format!("is not a JSON object: {error}"));
-            object.and_then(|object| row(&object)).map_err(|problem| self.bad_row(line, problem))
-        });
-        rows.collect()
+        lines.map(|(line, text)| match serde_json::from_str(text) {
+            Ok(object) => Ok((line, object)),
+            Err(error) => Err(self.bad_row(line, format!("is not a JSON object: {error}"))),
+        })
     }
 
     /// The rows, of which there must be one.
@@ -60,17 +59,8 @@ impl Object {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
-    /// The field `name`, which is there.
-    pub(super) fn field(&self, name: &str) -> Result<&Value, String> {
-        self.get(name).ok_or_else(|| format!("has no field {name:?}"))
-    }
-
-    /// The text in the field `name`.
-    pub(super) fn text(&self, name: &str) -> Result<String, String> {
-        match self.field(name)? {
-            Value::String(text) => Ok(text.clone()),
-            other => Err(format!("has {other} in the field {name:?}, which is not a string")),
-        }
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -104,19 +94,6 @@ impl<'de> Deserialize<'de> for Object {
 /// The extension of a path in lower case, which decides the format.
 pub(super) fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
-}
-
-/// What separates the columns of a table; `None` for one JSON object per line.
-pub(super) fn delimiter(path: &Path) -> Result<Option<u8>> {
-    match extension(path).as_str() {
-        "csv" => Ok(Some(b',')),
-        "tsv" => Ok(Some(b'\t')),
-        other if is_json(other) => Ok(None),
-        other => {
-            let problem = format!("is {other:?}, but must be csv, tsv or jsonl");
-            Err(Error::data(format!("the extension of {}", path.display()), problem))
-        }
-    }
 }
 
 /// Whether files with this extension hold one JSON object per line.

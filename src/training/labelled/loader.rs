@@ -1,6 +1,6 @@
 //! Batches of labelled data for Burn's trainer.
 
-use super::super::epochs::{EpochLoader, Source, epoch_loader};
+use super::super::epochs::{EpochLoader, Epochs, Source, epoch_loader};
 use super::batcher::TryBatcher;
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
@@ -61,22 +61,16 @@ impl<B: TryBatcher> LabelledLoader<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Data`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
+    /// [`Error::Config`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
     pub fn new(
         dataset: impl Dataset<B::Item> + 'static,
         batcher: B,
         batch_size: usize,
         device: &Device,
     ) -> Result<Self> {
-        if batch_size == 0 {
-            return Err(Error::data("batch_size", "is 0, but must be at least 1"));
-        }
-        if dataset.is_empty() {
-            return Err(Error::Empty { input: "dataset", shape: vec![0] });
-        }
         let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
         let source = LabelledSource { dataset, batcher, batch_size, seed: None, lengths: None };
-        Ok(Self { loader: EpochLoader::new(source, device) })
+        Ok(Self { loader: EpochLoader::new(source, device)? })
     }
 
     /// Shuffles each epoch by a seed, for training.
@@ -134,20 +128,8 @@ epoch_loader!(LabelledLoader<B> => B::Batch, B: TryBatcher);
 impl<B: TryBatcher> Source for LabelledSource<B> {
     type Batch = B::Batch;
 
-    fn num_items(&self) -> usize {
-        self.dataset.len()
-    }
-
-    fn batch_size(&self) -> usize {
-        self.batch_size
-    }
-
-    fn unit(&self) -> &'static str {
-        "items"
-    }
-
-    fn seed(&self) -> Option<u64> {
-        self.seed
+    fn epochs(&self) -> Epochs {
+        Epochs { num_items: self.dataset.len(), batch_size: self.batch_size, unit: "items", seed: self.seed }
     }
 
     fn order(&self, epoch: usize) -> Vec<usize> {

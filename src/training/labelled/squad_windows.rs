@@ -1,12 +1,10 @@
 //! Questions and texts to batches.
 
-use super::batcher::TryBatcher;
+use super::batcher::{TryBatcher, batcher};
 use super::squad::SquadExample;
 use crate::error::{Error, Result};
 use crate::model::QuestionAnsweringBatch;
 use crate::text::{BertTokenizer, Chars, Encoding, TextBatch};
-use burn::data::dataloader::batcher::Batcher;
-use burn::data::dataset::{Dataset, DatasetError};
 use burn::prelude::*;
 use std::sync::Arc;
 
@@ -95,15 +93,7 @@ fn tokens(window: &Encoding, text: &Chars, (start, end): (usize, usize)) -> Opti
     Some([*begins, *ends])
 }
 
-impl Dataset<QuestionWindow> for QuestionWindows {
-    fn get(&self, index: usize) -> Result<QuestionWindow, DatasetError> {
-        Ok(self.windows[index].clone())
-    }
-
-    fn len(&self) -> usize {
-        self.windows.len()
-    }
-}
+in_memory!(QuestionWindows.windows: QuestionWindow);
 
 /// Pads windows to the longest of the batch. [`QuestionWindows`] has an example.
 #[derive(Clone, Debug)]
@@ -133,9 +123,4 @@ impl TryBatcher for QuestionWindowBatcher {
     }
 }
 
-/// For Burn's `DataLoaderBuilder`; panics where [`try_batch`](TryBatcher::try_batch) returns an error.
-impl Batcher<QuestionWindow, QuestionAnsweringBatch> for QuestionWindowBatcher {
-    fn batch(&self, items: Vec<QuestionWindow>, device: &Device) -> QuestionAnsweringBatch {
-        self.try_batch(items, device).unwrap_or_else(|error| panic!("{error}"))
-    }
-}
+batcher!(QuestionWindowBatcher);

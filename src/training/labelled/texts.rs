@@ -1,11 +1,10 @@
 //! Labelled texts in CSV, TSV and JSON lines.
 
 use super::super::label_names::LabelNames;
-use super::file::{LabelledFile, delimiter};
+use super::file::LabelledFile;
 use super::label::{Classes, Label, LabelKind};
-use crate::error::{Error, Result};
-use burn::data::dataset::{Dataset, DatasetError};
-use csv::StringRecord;
+use super::rows::{Column, Header};
+use crate::error::Result;
 use std::path::Path;
 
 /// A text, or a pair of texts, and its label: an item of [`LabelledTexts`].
@@ -17,27 +16,6 @@ pub struct LabelledText {
     pub pair: Option<String>,
     /// The label.
     pub label: Label,
-}
-
-/// A column of a table, or a field of a JSON object, for [`TextColumns`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Column {
-    /// By its name in the header.
-    Name(String),
-    /// By its index, counted from 0; not for JSON.
-    Index(usize),
-}
-
-impl From<&str> for Column {
-    fn from(name: &str) -> Self {
-        Self::Name(name.to_string())
-    }
-}
-
-impl From<usize> for Column {
-    fn from(index: usize) -> Self {
-        Self::Index(index)
-    }
 }
 
 /// The columns of a file of labelled texts.
@@ -97,7 +75,7 @@ impl TextColumns {
 /// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
 /// - `.jsonl`, `.ndjson`, `.json`: one JSON object per line; blank lines are skipped.
 ///
-/// As a [`Dataset`] it goes into Burn's `DataLoaderBuilder`, or into a [`LabelledLoader`](super::LabelledLoader).
+/// As a [`Dataset`](burn::data::dataset::Dataset) it goes into Burn's `DataLoaderBuilder`, or into a [`LabelledLoader`](super::LabelledLoader).
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
@@ -126,9 +104,9 @@ impl LabelledTexts {
     ///
     /// # Errors
     ///
-    /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind;
-    /// - [`Error::Data`] if the extension is none of the above, or a column is not in the header or is there twice;
-    /// - [`Error::File`] if it is a FIFO or a device, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
+    /// - [`Error::Row`](crate::Error::Row), with the file and the line, if a row lacks a column or its label is not of the kind;
+    /// - [`Error::Data`](crate::Error::Data) if the extension is none of the above, or a column is not in the header or is there twice;
+    /// - [`Error::File`](crate::Error::File) if it is a FIFO or a device, has no row or more than 4 GiB; [`Error::Io`](crate::Error::Io), [`Error::NotUtf8`](crate::Error::NotUtf8).
     pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }
@@ -140,7 +118,7 @@ impl LabelledTexts {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
+    /// Those of [`open`](Self::open), and [`Error::Row`](crate::Error::Row) if a label is none of these.
     pub fn open_with_names(
         path: impl AsRef<Path>,
         columns: &TextColumns,
@@ -151,13 +129,15 @@ impl LabelledTexts {
 
     fn read(path: &Path, columns: &TextColumns, names: Option<&LabelNames>) -> Result<Self> {
         let mut classes = Classes::new(names);
-        let delimiter = delimiter(path)?;
-        let file = LabelledFile::read(path)?;
-        let texts = match delimiter {
-            Some(delimiter) => columns.of_table(&file, delimiter, &mut classes),
-            None => columns.of_json(&file, &mut classes),
+        let places = |header: &Header| {
+            let pair = columns.pair.as_ref().map(|pair| header.column(pair)).transpose()?;
+            Ok((header.column(&columns.text)?, pair, header.column(&columns.label)?))
         };
-        let mut texts = file.not_empty(texts?)?;
+        let mut texts = LabelledFile::rows(path, columns.has_header, places, |(text, pair, label), row| {
+            let label = row.label(label, &mut classes, columns.kind)?;
+            let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;
+            Ok(LabelledText { text: row.text(text)?, pair, label })
+        })?;
         let (names, ids) = classes.finish();
         for text in &mut texts {
             match &mut text.label {
@@ -186,73 +166,4 @@ impl LabelledTexts {
     }
 }
 
-impl Dataset<LabelledText> for LabelledTexts {
-    fn get(&self, index: usize) -> Result<LabelledText, DatasetError> {
-        Ok(self.texts[index].clone())
-    }
-
-    fn len(&self) -> usize {
-        self.texts.len()
-    }
-}
-
-impl TextColumns {
-    /// The rows of a comma-separated file, or of a tab-separated one, in which quotes mean nothing.
-    fn of_table(
-        &self,
-        file: &LabelledFile,
-        delimiter: u8,
-        classes: &mut Classes,
-    ) -> Result<Vec<LabelledText>> {
-        let columns = |header: Option<&StringRecord>, _: usize| {
-            let place = |column: &Column| column.place(header, &file.path);
-            Ok((place(&self.text)?, self.pair.as_ref().map(place).transpose()?, place(&self.label)?))
-        };
-        file.table(delimiter, self.has_header, columns, |&(text, pair, label), row| {
-            let pair = pair.map(|pair| row.field(pair)).transpose()?.map(String::from);
-            let label = classes.in_field(row.field(label)?, self.kind)?;
-            Ok(LabelledText { text: row.field(text)?.to_string(), pair, label })
-        })
-    }
-
-    fn of_json(&self, file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledText>> {
-        let (text, label) = (self.text.key(&file.path)?, self.label.key(&file.path)?);
-        let pair = self.pair.as_ref().map(|pair| pair.key(&file.path)).transpose()?;
-        file.json_lines(|object| {
-            let label = classes.in_json(object.field(label)?, self.kind)?;
-            let pair = pair.map(|pair| object.text(pair)).transpose()?;
-            Ok(LabelledText { text: object.text(text)?, pair, label })
-        })
-    }
-}
-
-impl Column {
-    /// The index of the column in a table.
-    pub(super) fn place(&self, header: Option<&StringRecord>, path: &Path) -> Result<usize> {
-        let name = match self {
-            Self::Index(place) => return Ok(*place),
-            Self::Name(name) => name,
-        };
-        let mut places = header.into_iter().flatten().zip(0..).filter(|(other, _)| other.trim() == name);
-        let problem = match (header, places.next(), places.next()) {
-            (None, ..) => "is selected by name, but without a header columns are selected by index".into(),
-            (_, Some((_, place)), None) => return Ok(place),
-            (_, Some(_), Some(_)) => "is in the header twice; rename one, or select it by index".into(),
-            (Some(header), None, _) => {
-                format!("is not in the header, which is {:?}", header.iter().collect::<Vec<_>>())
-            }
-        };
-        Err(Error::data(format!("column {name:?} of {}", path.display()), problem))
-    }
-
-    /// The field of a JSON object.
-    pub(super) fn key(&self, path: &Path) -> Result<&str> {
-        match self {
-            Self::Name(name) => Ok(name),
-            Self::Index(index) => Err(Error::data(
-                format!("column {index} of {}", path.display()),
-                "is selected by index, but JSON fields are selected by name",
-            )),
-        }
-    }
-}
+in_memory!(LabelledTexts.texts: LabelledText);

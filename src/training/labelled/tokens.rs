@@ -1,10 +1,9 @@
 //! Labelled tokens in JSON lines and CoNLL's columns.
 
 use super::super::label_names::LabelNames;
-use super::file::{LabelledFile, counted, extension, is_json};
+use super::file::{LabelledFile, Object, counted, extension, is_json};
 use super::label::Classes;
 use crate::error::Result;
-use burn::data::dataset::{Dataset, DatasetError};
 use serde_json::Value;
 use std::path::Path;
 
@@ -98,18 +97,10 @@ impl LabelledSentences {
     }
 }
 
-impl Dataset<LabelledTokens> for LabelledSentences {
-    fn get(&self, index: usize) -> Result<LabelledTokens, DatasetError> {
-        Ok(self.sentences[index].clone())
-    }
-
-    fn len(&self) -> usize {
-        self.sentences.len()
-    }
-}
+in_memory!(LabelledSentences.sentences: LabelledTokens);
 
 fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
-    file.json_lines(|object| {
+    let mut row = |object: &Object| {
         let list = |keys: &[&str]| {
             let list = keys.iter().find_map(|&key| object.get(key)).and_then(Value::as_array);
             list.ok_or_else(|| format!("has no list {:?}", keys[0]))
@@ -129,7 +120,12 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
             ));
         }
         Ok(LabelledTokens { tokens, tags })
-    })
+    };
+    let rows = file.objects().map(|object| {
+        let (line, object) = object?;
+        row(&object).map_err(|problem| file.bad_row(line, problem))
+    });
+    rows.collect()
 }
 
 /// The sentences of CoNLL's columns, or of CoNLL-U's.

@@ -45,9 +45,9 @@ impl RetrievalScores {
         }
         self.has_nan |= scores.iter().any(|score| score.is_nan());
         let place = |&own: &usize| {
-            let comes_before = |&(other, score): &(usize, &f64)| {
-                *score > scores[own] || *score == scores[own] && other < own
-            };
+            let own_score = scores[own];
+            let comes_before =
+                |&(other, score): &(usize, &f64)| *score > own_score || *score == own_score && other < own;
             scores.iter().enumerate().filter(comes_before).count()
         };
         let mut places: Vec<usize> = relevant.iter().map(place).collect();
@@ -156,7 +156,8 @@ impl RetrievalMetric {
     }
 }
 
-/// The input of [`RetrievalMetric`].
+/// The input of [`RetrievalMetric`], which panics if `relevant` does not have an entry for each query, or names a document that
+/// is not among the D.
 #[derive(Clone, Debug)]
 pub struct RetrievalInput {
     /// The vectors of Q queries, [Q, H].
@@ -175,10 +176,14 @@ impl Score for RetrievalMetric {
     }
 
     fn add(&mut self, input: &RetrievalInput) -> Result<(), TensorReadError> {
-        let before = self.num_documents;
+        let (before, [queries, _], [added, _]) =
+            (self.num_documents, input.queries.dims(), input.documents.dims());
+        assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
+        let is_there = input.relevant.iter().flatten().all(|&document| document < added);
+        assert!(is_there, "relevant must name documents of this batch, which has {added}");
         let shifted = |relevant: &Vec<usize>| relevant.iter().map(|document| document + before).collect();
         self.relevant.extend(input.relevant.iter().map(shifted));
-        self.num_documents += input.documents.dims()[0];
+        self.num_documents += added;
         for (all, added) in [(&mut self.queries, &input.queries), (&mut self.documents, &input.documents)] {
             if added.dims()[0] > 0 {
                 all.push(added.clone());
