@@ -199,13 +199,18 @@ impl Factor {
         match self {
             Self::Host(1.0) => gradient,
             #[cfg(feature = "flex")]
-            Self::Host(factor) => host::scale(gradient, *factor),
-            #[cfg(not(feature = "flex"))]
-            Self::Host(factor) => gradient.mul_scalar(*factor),
-            Self::Device(factor) => {
+            Self::Host(factor) if host::is_on_host(&gradient) => host::scale(gradient, *factor),
+            factor => {
                 let (narrow, wide) = (gradient.dtype(), computed_in(gradient.dtype()));
-                let factor = factor.clone().to_device(&gradient.device()).cast(wide);
-                (gradient.cast(wide) * factor.reshape([1; D])).cast(narrow)
+                let gradient = gradient.cast(wide);
+                let scaled = match factor {
+                    Self::Host(factor) => gradient.mul_scalar(*factor),
+                    Self::Device(factor) => {
+                        let factor = factor.clone().to_device(&gradient.device()).cast(wide);
+                        gradient * factor.reshape([1; D])
+                    }
+                };
+                scaled.cast(narrow)
             }
         }
     }
