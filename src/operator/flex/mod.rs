@@ -41,11 +41,6 @@ macro_rules! with_scalar {
 }
 pub(crate) use with_scalar;
 
-/// All values, row-major.
-pub(crate) fn values<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T> {
-    slice(&tensor.to_contiguous()).to_vec()
-}
-
 /// All values of a contiguous tensor, row-major.
 ///
 /// # Panics
