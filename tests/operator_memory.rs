@@ -49,6 +49,7 @@ fn nothing_holds_more_than_it_must() {
     embedding_holds_less_than_one_more_output();
     cross_entropy_holds_one_matrix_beside_the_scores();
     encoder_operators_hold_less_than_their_references();
+    inference_computes_rows_in_their_place();
     a_model_in_bf16_takes_half_the_memory();
     mixed_precision_keeps_less_for_the_backward();
     adamw_copies_no_parameter_that_a_learner_holds();
@@ -106,6 +107,24 @@ fn cross_entropy_holds_one_matrix_beside_the_scores() {
     let products = 3 * 8 * classes * FLOAT; // what the backward of the product copies
     assert!(fused < 2 * scores + products + 64 * 1024, "{fused} B for {scores} B of scores");
     assert!(burns + 64 * 1024 > fused + scores, "{burns} B: Burn's holds one more");
+}
+
+/// Rows that nothing else holds become the output.
+fn inference_computes_rows_in_their_place() {
+    let device = Device::flex();
+    let rows = || Tensor::<2>::ones([1024, 512], &device);
+    let vector = Tensor::<1>::ones([512], &device);
+    let norm = || Norm { gamma: vector.clone(), beta: None, epsilon: 1e-12 };
+    let residual = rows();
+    let operators: [&dyn Fn(Tensor<2>) -> Tensor<2>; 2] = [&|x| bias_gelu(x, vector.clone()), &|x| {
+        add_layer_norm(x, Some(vector.clone()), residual.clone(), norm(), 0.0)
+    }];
+    for operator in operators {
+        let mut x = vec![rows(), rows()];
+        drop(operator(x.pop().unwrap())); // warm caches
+        let (_, used) = count(|| operator(x.pop().unwrap()));
+        assert!(used.peak < 64 * 1024, "{} B", used.peak);
+    }
 }
 
 /// A kernel that is passed over for its reference gives the same values, and holds what the reference holds: more

@@ -18,6 +18,13 @@ pub fn not_negative(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A number in (0, 1].
+pub fn factor(text: &str) -> Result<f64, String> {
+    not_negative(text).and_then(|factor| {
+        if factor > 0.0 && factor <= 1.0 { Ok(factor) } else { Err("it must lie in (0, 1]".into()) }
+    })
+}
+
 /// Prints a line, if anybody reads it: a training does not end because its output was closed.
 pub fn print_line(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");

@@ -32,7 +32,7 @@ use burn_bert::training::{
 };
 use burn_bert::training::{Patience, Run, SequenceBatcher, TextColumns, Training};
 use clap::{Parser, builder::RangedU64ValueParser};
-use command_line::{count, not_negative, print_line};
+use command_line::{count, factor, not_negative, print_line};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -81,7 +81,7 @@ struct Settings {
     #[arg(long, default_value_t = 128, value_parser = RangedU64ValueParser::<usize>::new().range(3..))]
     max_length: usize,
     /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
-    #[arg(long, default_value_t = 5e-5, value_parser = not_negative)]
+    #[arg(long, default_value_t = 5e-5, value_parser = factor)]
     learning_rate: f64,
     /// What each layer's learning rate is of that of the layer above it, in (0, 1]; the head has the highest.
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
@@ -120,12 +120,6 @@ struct Settings {
 
 fn column(name: &str) -> Result<Column, std::convert::Infallible> {
     Ok(name.parse().map_or_else(|_| Column::Name(name.into()), Column::Index))
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    not_negative(text).and_then(|factor| {
-        if factor > 0.0 && factor <= 1.0 { Ok(factor) } else { Err("it must lie in (0, 1]".into()) }
-    })
 }
 
 fn main() -> Result<()> {

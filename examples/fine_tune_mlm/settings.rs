@@ -1,6 +1,6 @@
 //! The settings of a run.
 
-use crate::command_line::{count, not_negative};
+use crate::command_line::{count, factor, not_negative};
 use anyhow::{Context, Result, ensure};
 use burn_bert::functional::Precision;
 use clap::Args;
@@ -38,7 +38,7 @@ pub struct Settings {
     pub held_out: usize,
 
     /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
-    #[arg(long, default_value_t = 5e-5, value_parser = not_negative)]
+    #[arg(long, default_value_t = 5e-5, value_parser = factor)]
     pub learning_rate: f64,
 
     /// AdamW's weight decay; biases and LayerNorm are not decayed.

@@ -28,7 +28,7 @@ use burn_bert::training::{
     SentencePairs, SpearmanMetric, Training, TripletMetric, progress,
 };
 use clap::{Parser, ValueEnum};
-use command_line::{count, not_negative, print_line};
+use command_line::{count, factor, print_line};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ struct Settings {
     #[arg(long, value_parser = count())]
     max_length: Option<usize>,
     /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
-    #[arg(long, default_value_t = 2e-5, value_parser = not_negative)]
+    #[arg(long, default_value_t = 2e-5, value_parser = factor)]
     learning_rate: f64,
     /// What products are computed in: f32, bf16 or f16.
     #[arg(long, default_value_t)]

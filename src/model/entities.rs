@@ -133,7 +133,9 @@ impl BertForTokenClassification {
         )?;
         let of_text = |mut windows: Vec<Vec<Entity>>| match windows.len() {
             1 => windows.remove(0),
-            _ => without_overlap(windows.into_iter().flatten().collect()),
+            // The tokens of one character, as byte-level tokenizers have them, are different tokens.
+            _ if config.aggregation == Aggregation::None => windows.concat(),
+            _ => without_overlap(windows.concat()),
         };
         Ok(found.into_iter().map(of_text).collect())
     }

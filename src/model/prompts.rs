@@ -106,7 +106,7 @@ mod stored {
             self.fields.get(field).filter(|value| !value.is_null())
         }
 
-        fn value<T>(
+        pub(in crate::model) fn value<T>(
             &self,
             field: &'static str,
             wanted: &str,

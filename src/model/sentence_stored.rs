@@ -202,12 +202,11 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
 }
 
 fn similarity(own: &SideConfig) -> Result<Similarity> {
-    let Some(name) = own.get("similarity_fn_name") else { return Ok(Similarity::Cosine) };
-    let known = SIMILARITIES.iter().find(|(_, known)| name == known);
-    known.map(|(similarity, _)| *similarity).ok_or_else(|| {
-        let supported = SIMILARITIES.map(|(_, name)| name).join(", ");
-        own.invalid("similarity_fn_name", format!("is {name}, but must be one of {supported}"))
-    })
+    let known = |name: &Value| {
+        SIMILARITIES.iter().find(|(_, known)| name == known).map(|(similarity, _)| *similarity)
+    };
+    let supported = format!("one of {}", SIMILARITIES.map(|(_, name)| name).join(", "));
+    Ok(own.value("similarity_fn_name", &supported, known)?.unwrap_or_default())
 }
 
 /// The last part of a class of sentence-transformers, or the whole name of another.

@@ -35,6 +35,8 @@ pub(crate) mod remote;
 mod rows;
 mod run;
 pub(crate) mod squares;
+#[cfg(test)]
+mod testing;
 #[cfg(feature = "remote")]
 mod wire;
 

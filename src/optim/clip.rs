@@ -2,7 +2,6 @@
 
 #[cfg(feature = "flex")]
 use super::host;
-#[cfg(feature = "flex")]
 use crate::operator::dtype::computed_in;
 use crate::operator::squares::sums_of_squares;
 use burn::backend::DispatchTensor;
@@ -93,7 +92,9 @@ impl SumOfSquares {
     /// once.
     pub(crate) fn of<M: Module>(model: &M, sets: &mut [&mut GradientsParams]) -> Self {
         let mut squares = Self::default();
-        sets.iter_mut().for_each(|gradients| squares.add_all(model, gradients));
+        for gradients in sets {
+            model.visit(&mut ForEach { gradients, change: &mut squares, seen: HashSet::new() });
+        }
         squares
     }
 
@@ -101,11 +102,6 @@ impl SumOfSquares {
     pub(crate) fn all_finite(self) -> bool {
         let on_host = self.host.is_none_or(|host| host.sum.is_finite());
         on_host && sums_of_squares(self.gradients).into_iter().all(|sum| sum.into_scalar::<f64>().is_finite())
-    }
-
-    /// Adds those of all parameters of a module; a parameter that several fields share once.
-    pub(crate) fn add_all<M: Module>(&mut self, model: &M, gradients: &mut GradientsParams) {
-        model.visit(&mut ForEach { gradients, change: self, seen: HashSet::new() });
     }
 
     /// Adds one gradient, and gives it back.
@@ -203,13 +199,18 @@ impl Factor {
         match self {
             Self::Host(1.0) => gradient,
             #[cfg(feature = "flex")]
-            Self::Host(factor) => host::scale(gradient, *factor),
-            #[cfg(not(feature = "flex"))]
-            Self::Host(factor) => gradient.mul_scalar(*factor),
-            Self::Device(factor) => {
-                let dtype: FloatDType = gradient.dtype().into();
-                let factor = factor.clone().to_device(&gradient.device());
-                gradient * factor.cast(dtype).reshape([1; D])
+            Self::Host(factor) if host::is_on_host(&gradient) => host::scale(gradient, *factor),
+            factor => {
+                let (narrow, wide) = (gradient.dtype(), computed_in(gradient.dtype()));
+                let gradient = gradient.cast(wide);
+                let scaled = match factor {
+                    Self::Host(factor) => gradient.mul_scalar(*factor),
+                    Self::Device(factor) => {
+                        let factor = factor.clone().to_device(&gradient.device()).cast(wide);
+                        gradient * factor.reshape([1; D])
+                    }
+                };
+                scaled.cast(narrow)
             }
         }
     }
@@ -349,6 +350,23 @@ mod tests {
             let squares = on_device(&[(9.0, dtypes[0]), (16.0, dtypes[1])]);
             let norm = squares.clip(Factor::default(), 1.0).0.unwrap();
             assert_eq!((norm.dtype(), norm.into_scalar::<f64>()), (DType::F64, 5.0));
+        }
+    }
+
+    /// 2⁻²⁷ is 0 in f16.
+    #[test]
+    fn gradients_in_sixteen_bits_are_scaled_by_a_factor_that_these_bits_cannot_hold() {
+        let device = Device::default();
+        let gradient = || Tensor::<1>::from_data(TensorData::from([32768.0f32]), (&device, DType::F16));
+        for factor in
+            [Factor::Host(2f64.powi(-27)), Factor::Device(Tensor::from_floats([2f32.powi(-27)], &device))]
+        {
+            let scaled = factor.apply(gradient());
+            assert_eq!(
+                (scaled.dtype(), scaled.into_scalar::<f64>()),
+                (DType::F16, 2f64.powi(-12)),
+                "{factor:?}"
+            );
         }
     }
 

@@ -72,8 +72,7 @@ impl ClippedAdamW {
         model: M,
         mut gradients: GradientsParams,
     ) -> (M, Option<Tensor<1>>) {
-        let mut squares = SumOfSquares::default();
-        squares.add_all(&model, &mut gradients);
+        let squares = SumOfSquares::of(&model, &mut [&mut gradients]);
         let (norm, factor) = squares.clip(Factor::default(), self.max_norm);
         self.factor.set(factor);
         (self.optimizer.step(learning_rate, model, gradients), norm)

@@ -89,11 +89,8 @@ impl<T: Scalar> WithSimd for Squares<'_, T> {
     }
 }
 
-/// A gradient times `factor`; on other devices than the host's too.
+/// A gradient [on the host](is_on_host) times `factor`.
 pub(super) fn scale<const D: usize>(gradient: Tensor<D>, factor: f64) -> Tensor<D> {
-    if !is_on_host(&gradient) {
-        return gradient.mul_scalar(factor);
-    }
     let mut gradient = HostTensor::take(gradient);
     let scaled = with_scalar!(Some(gradient.data.dtype()), T => {
         gradient.values_mut::<T>().map(|values| {

@@ -29,7 +29,7 @@ pub fn linear_warmup_decay(peak: f64, warmup: usize, total: usize) -> Result<Mod
         return Err(Error::data("warmup", problem));
     }
     if !(peak > 0.0 && peak <= 1.0) {
-        let problem = format!("is {peak}, but must lie in (0, 1]");
+        let problem = format!("is {peak:?}, but must lie in (0, 1]");
         return Err(Error::data("peak", problem));
     }
     let fall = LinearLrSchedulerConfig::new(peak, 0.0, total - warmup);

@@ -1,7 +1,6 @@
 //! The row optimisers' configs.
 
-use super::optimizer::SparseOptimizer;
-use super::rules::Rule;
+use super::optimizer::{Rule, SparseOptimizer};
 use crate::error::Result;
 use crate::optim::{Adam, AdamKind};
 use burn::config::Config;
@@ -47,27 +46,6 @@ pub struct SparseAdamConfig {
     pub epsilon: f64,
 }
 
-impl SparseAdamConfig {
-    /// The optimiser.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
-    pub fn init(&self) -> SparseOptimizer {
-        self.try_init().unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// The optimiser.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its documentation gives.
-    pub fn try_init(&self) -> Result<SparseOptimizer> {
-        let adam = Adam::new(self.beta_1, self.beta_2, self.epsilon, AdamKind::Sparse)?;
-        Ok(SparseOptimizer::new(Rule::Adam(adam)))
-    }
-}
-
 /// AdamW on rows, which decays only touched rows. [The module's example](super) works with it too.
 ///
 /// For each touched row, with t counted per table:
@@ -109,24 +87,31 @@ pub struct LazyAdamWConfig {
     pub weight_decay: f64,
 }
 
-impl LazyAdamWConfig {
-    /// The optimiser.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
-    pub fn init(&self) -> SparseOptimizer {
-        self.try_init().unwrap_or_else(|error| panic!("{error}"))
-    }
+macro_rules! init {
+    ($config:ident, $kind:expr) => {
+        impl $config {
+            /// The optimiser.
+            ///
+            /// # Panics
+            ///
+            /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+            pub fn init(&self) -> SparseOptimizer {
+                self.try_init().unwrap_or_else(|error| panic!("{error}"))
+            }
 
-    /// The optimiser.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its documentation gives.
-    pub fn try_init(&self) -> Result<SparseOptimizer> {
-        let kind = AdamKind::W { weight_decay: self.weight_decay };
-        let adam = Adam::new(self.beta_1, self.beta_2, self.epsilon, kind)?;
-        Ok(SparseOptimizer::new(Rule::Adam(adam)))
-    }
+            /// The optimiser.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its
+            /// documentation gives.
+            pub fn try_init(&self) -> Result<SparseOptimizer> {
+                let kind: fn(&Self) -> AdamKind = $kind;
+                let adam = Adam::new(self.beta_1, self.beta_2, self.epsilon, kind(self))?;
+                Ok(SparseOptimizer::new(Rule::Adam(adam)))
+            }
+        }
+    };
 }
+init!(SparseAdamConfig, |_| AdamKind::Sparse);
+init!(LazyAdamWConfig, |config| AdamKind::W { weight_decay: config.weight_decay });

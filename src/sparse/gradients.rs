@@ -97,11 +97,10 @@ impl RowGradients {
         gradients: &mut GradientsParams,
         max_norm: f64,
     ) -> Option<Tensor<1>> {
-        let mut squares = SumOfSquares::default();
+        let mut squares = SumOfSquares::of(model, &mut [gradients]);
         for table in [&mut self.words, &mut self.positions].into_iter().flatten() {
             table.rows = table.rows.take().map(|rows| squares.add(rows));
         }
-        squares.add_all(model, gradients);
         let (norm, factor) = squares.clip(Factor::default(), max_norm);
         *self = std::mem::take(self).map(|rows| factor.apply(rows));
         factor.apply_to_all(model, gradients);

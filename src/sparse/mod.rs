@@ -70,7 +70,6 @@ mod gradients;
 mod optimizer;
 mod record;
 mod rows;
-mod rules;
 mod step;
 mod table;
 mod table_gradient;

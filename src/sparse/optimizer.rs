@@ -1,7 +1,6 @@
 //! `SparseOptimizer`: updates the rows that got a gradient, and their state, in place.
 
 use super::gradients::RowGradients;
-use super::rules::Rule;
 use super::step;
 use super::table;
 use super::table_gradient::{TableGradient, check_shape};
@@ -9,7 +8,7 @@ use crate::embeddings::BertEmbeddings;
 use crate::embeddings::TokenEmbedding;
 use crate::error::{EmbeddingTable, Result};
 use crate::operator::dtype::computed_in;
-use crate::optim::{Moments, Step, check_learning_rate};
+use crate::optim::{Adam, AdamKind, Moments, Step, check_learning_rate};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::ParamId;
 use burn::prelude::*;
@@ -71,6 +70,28 @@ pub(super) struct RowMoments {
     pub(super) ids: Vec<usize>,
     /// Of those rows, [ids.len(), H].
     pub(super) moments: Moments<2>,
+}
+
+/// What an optimiser does to rows.
+#[derive(Debug, Clone)]
+pub(super) enum Rule {
+    /// Plain descent, without state.
+    Sgd,
+    /// Descent along running means.
+    Adam(Adam),
+}
+
+impl Rule {
+    /// Its name, by which a saved state is recognised.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Sgd => "RowSgd",
+            Self::Adam(adam) => match adam.kind() {
+                AdamKind::Sparse => "SparseAdam",
+                AdamKind::W { .. } => "LazyAdamW",
+            },
+        }
+    }
 }
 
 impl SparseOptimizer {

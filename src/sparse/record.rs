@@ -1,7 +1,6 @@
 //! Saving and loading the state of a row optimiser.
 
-use super::optimizer::{Kept, RowMoments, SparseOptimizer, TableState};
-use super::rules::Rule;
+use super::optimizer::{Kept, RowMoments, Rule, SparseOptimizer, TableState};
 use crate::error::{Error, Result};
 use crate::optim::Moments;
 use crate::regular_file;

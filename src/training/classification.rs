@@ -44,11 +44,10 @@ impl SequenceClassificationItem {
         Self { loss, logits, classes, targets }
     }
 
-    /// Scores and the class of each row; no rows without one class a sequence.
-    fn with_classes(&self) -> (Tensor<2>, Tensor<1, Int>) {
-        let (device, [_, columns]) = (self.logits.device(), self.logits.dims());
-        let nothing = || (Tensor::zeros([0, columns], &device), Tensor::zeros([0], &device));
-        self.classes.clone().map_or_else(nothing, |classes| (self.logits.clone(), classes))
+    /// Of one class per sequence; without, no rows.
+    fn output(&self) -> ClassificationOutput {
+        let [_, columns] = self.logits.dims();
+        classified(&self.loss, self.classes.clone().map(|classes| (self.logits.clone(), classes)), columns)
     }
 
     /// Scores and the numbers of each row; no row if there is one class.
@@ -81,31 +80,19 @@ impl Adaptor<LossInput> for SequenceClassificationItem {
     }
 }
 
-impl Adaptor<AccuracyInput> for SequenceClassificationItem {
-    fn adapt(&self) -> AccuracyInput {
-        let (logits, classes) = self.with_classes();
-        AccuracyInput::new(logits, classes)
-    }
+macro_rules! of_classification_output {
+    ($item:ident => $output:expr, $name:ty: $($input:ty),*) => {$(
+        impl Adaptor<$input> for $name {
+            fn adapt(&self) -> $input {
+                let $item = self;
+                $output.adapt()
+            }
+        }
+    )*};
 }
-
-impl Adaptor<TopKAccuracyInput> for SequenceClassificationItem {
-    fn adapt(&self) -> TopKAccuracyInput {
-        let (logits, classes) = self.with_classes();
-        TopKAccuracyInput::new(logits, classes)
-    }
-}
-
-impl Adaptor<ConfusionStatsInput> for SequenceClassificationItem {
-    fn adapt(&self) -> ConfusionStatsInput {
-        let [_, columns] = self.logits.dims();
-        let (logits, classes) = self.with_classes();
-        let targets = match classes.dims() {
-            [0] => Tensor::<2>::zeros([0, columns], &logits.device()).bool(),
-            _ => classes.one_hot::<2>(columns).bool(),
-        };
-        ConfusionStatsInput::new(logits, targets)
-    }
-}
+of_classification_output!(
+    item => item.output(), SequenceClassificationItem: AccuracyInput, TopKAccuracyInput, ConfusionStatsInput
+);
 
 impl Adaptor<HammingScoreInput> for SequenceClassificationItem {
     fn adapt(&self) -> HammingScoreInput {
@@ -148,16 +135,9 @@ impl ItemLazy for TokenClassificationItem {
     }
 }
 
-macro_rules! of_classification_output {
-    ($($input:ty),*) => {$(
-        impl Adaptor<$input> for TokenClassificationItem {
-            fn adapt(&self) -> $input {
-                self.output.adapt()
-            }
-        }
-    )*};
-}
-of_classification_output!(LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput);
+of_classification_output!(
+    item => item.output, TokenClassificationItem: LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput
+);
 
 impl Adaptor<EntityInput> for TokenClassificationItem {
     fn adapt(&self) -> EntityInput {

@@ -14,7 +14,7 @@ mod trial;
 
 use clap::{Arg, Command, Error};
 use trial::Size;
-use values::{count, not_negative};
+use values::{count, factor, not_negative};
 
 fn parse<T: Clone + Send + Sync + 'static>(arg: Arg, value: &str) -> Result<T, Error> {
     let command = Command::new("program").arg(arg.long("value"));
@@ -33,6 +33,12 @@ fn numbers_that_overflow_or_mean_nothing_are_refused() {
     assert_eq!((real("0").unwrap(), real("1e-5").unwrap()), (0.0, 1e-5));
     for value in ["-1", "-1e-300", "nan", "inf", "1e400", "x"] {
         assert!(real(value).is_err(), "{value}");
+    }
+    // A schedule refuses other learning rates, but only where a run has begun.
+    let rate = |value: &str| parse::<f64>(Arg::new("value").value_parser(factor), value);
+    assert_eq!((rate("1").unwrap(), rate("1e-9").unwrap()), (1.0, 1e-9));
+    for value in ["0", "-1", "1.0001", "1e308", "nan", "inf", "x"] {
+        assert!(rate(value).is_err(), "{value}");
     }
 }
 

@@ -132,6 +132,20 @@ fn a_type_is_what_follows_the_first_hyphen() {
 }
 
 #[test]
+fn each_token_of_a_long_text_is_returned_without_aggregation() {
+    let (model, tokenizer) = model("roberta");
+    let text = "😀 我爱 ".repeat(6); // characters of several tokens
+    let all = tokenizer.encode(&text).unwrap();
+    let windows = tokenizer.clone().with_model_max_length(14);
+    let config = EntitiesConfig::new().with_aggregation(Aggregation::None).with_ignored_labels(Vec::new());
+    let found = model.entities(&windows, &[&text], &config).unwrap().remove(0);
+    assert!(windows.encode_windows(&text, 0).unwrap().len() > 2);
+    let starts: Vec<usize> = found.iter().map(|entity| entity.start).collect();
+    let offsets = all.offsets()[1..all.len() - 1].iter().map(|&(start, _)| start);
+    assert_eq!(starts, offsets.map(|start| text[..start].chars().count()).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_stride_without_aggregation_is_refused() {
     let (model, tokenizer) = model("bert");
     let config = EntitiesConfig::new().with_aggregation(Aggregation::None).with_stride(2);

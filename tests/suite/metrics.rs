@@ -117,11 +117,13 @@ fn sequences_without_a_label_count_in_no_metric() {
     let model = BertForSequenceClassificationConfig::new(bert).init(&device);
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3], [2, 8, 3], [2, 5, 3]], &device).unwrap();
     let (mut accuracy, mut loss) = (AccuracyMetric::new(), LossMetric::new());
+    let mut confusion = ConfusionMetric::macro_f1();
     let mut step = |labels: &[i64]| {
         let batch = SequenceClassificationBatch::single_label(input.clone(), None, labels).unwrap();
         let expected = values(model.forward(&batch).loss)[0];
         let item = InferenceStep::step(&model, batch).sync().unwrap();
         accuracy.update(&item.adapt(), &metadata()).unwrap();
+        confusion.update(&item.adapt(), &metadata()).unwrap();
         loss.update(&item.adapt(), &metadata()).unwrap();
         (expected, item.logits.dims())
     };
@@ -133,6 +135,15 @@ fn sequences_without_a_label_count_in_no_metric() {
     assert_eq!(dims, [2, 2]);
     assert_eq!(step(&[-100; 3]).1, [0, 2]);
     assert_eq!(accuracy.final_value().current(), 100.0);
+    assert_eq!(confusion.final_value().current(), 1.0);
+    let nothing = ClassificationOutput::new(
+        Tensor::zeros([0], &device),
+        Tensor::zeros([0, 2], &device),
+        Tensor::zeros([0], &device),
+    );
+    let tokens = TokenClassificationItem { output: nothing, sentences: Vec::new() };
+    confusion.update(&tokens.adapt(), &metadata()).unwrap();
+    assert_eq!(confusion.final_value().current(), 1.0);
     assert!((loss.final_value().current() - expected).abs() < 1e-6, "an empty batch has no loss");
 }
 

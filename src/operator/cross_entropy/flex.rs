@@ -114,7 +114,7 @@ impl<T: Scalar> WithSimd for Statistics<'_, T> {
         }
         let mut sum = T::Wide::ZERO;
         for piece in self.0.chunks(PIECE) {
-            sum += sum_of(widen(piece, &mut wide), |x| Functions::exp(x - most));
+            sum += sum_of(widen(piece, &mut wide), |x| Functions::exp::<S>(x - most));
         }
         [most, T::Wide::from_f64(sum.to_f64().ln())]
     }
@@ -142,7 +142,7 @@ impl<T: Scalar> WithSimd for Gradient<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
         let Self { scores, label, largest, log_sum, scale } = self;
-        let softmax = |score: T| Functions::exp(score.widen() - largest - log_sum);
+        let softmax = |score: T| Functions::exp::<S>(score.widen() - largest - log_sum);
         let of_label = softmax(scores[label]);
         for score in &mut *scores {
             *score = T::narrow(softmax(*score) * scale);

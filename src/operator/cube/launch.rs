@@ -66,8 +66,8 @@ impl RowLaunch {
     }
 
     /// A tensor whose values are still to be written.
-    pub(crate) fn empty<const D: usize>(&self, shape: [usize; D], dtype: DType) -> CubeTensor {
-        empty_device_contiguous_dtype(self.client.clone(), self.device.clone(), Shape::new(shape), dtype)
+    pub(crate) fn empty(&self, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
+        empty_device_contiguous_dtype(self.client.clone(), self.device.clone(), shape.into(), dtype)
     }
 
     /// Room for tensors of one shape in one buffer, each where the device can bind it: the buffer, how far apart they begin,

@@ -1,7 +1,7 @@
 //! The squares of many tensors, added up: each launch reads as many of them as the device can bind, and one more adds up
 //! what their cubes found.
 
-use crate::operator::cube::launch::{RowLaunch, address_type, buffer};
+use crate::operator::cube::launch::{RowLaunch, buffer};
 use crate::operator::cube::row::cube_sum;
 use burn::tensor::Shape;
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -34,7 +34,7 @@ pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
             &on.client,
             on.cubes(cubes),
             CubeDim::new_1d(on.max_units as u32),
-            address_type(some),
+            AddressType::from_len(largest + cubes * on.max_units),
             some.iter().cloned().map(buffer).collect(),
             parts.clone().into_buffer_arg(),
             i * cubes,
@@ -79,16 +79,13 @@ fn squares<T: Float, W: Float>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::backend::Backend;
+    use crate::operator::testing::{float, numbers, sixteen_bits};
     use burn::backend::ops::FloatTensorOps;
-    use burn::backend::try_read_sync;
-    use burn::tensor::{DType, FloatDType, TensorData};
+    use burn::tensor::DType;
     use burn_cubecl::CubeBackend;
 
     fn tensor(count: usize, dtype: DType) -> CubeTensor {
-        let values: Vec<f32> = (0..count).map(|i| (i % 17) as f32 - 8.0).collect();
-        let values = TensorData::new(values, [count]).convert_dtype(dtype);
-        CubeBackend::float_from_data(values, &Default::default())
+        float::<CubeBackend>((0..count).map(|i| (i % 17) as f32 - 8.0).collect(), [count], dtype)
     }
 
     fn expected(count: usize) -> f64 {
@@ -96,7 +93,7 @@ mod tests {
     }
 
     fn read(sum: CubeTensor) -> f64 {
-        try_read_sync(CubeBackend::float_into_data(sum)).unwrap().unwrap().iter::<f64>().next().unwrap()
+        numbers::<CubeBackend>(&sum)[0]
     }
 
     #[track_caller]
@@ -134,14 +131,8 @@ mod tests {
     /// Squares beyond the largest f16.
     #[test]
     fn sixteen_bit_floats_are_squared_in_f32() {
-        let mut dtypes = vec![FloatDType::F16, FloatDType::BF16];
-        dtypes.retain(|&dtype| CubeBackend::supports_dtype(&Default::default(), dtype.into()));
-        assert!(
-            !dtypes.is_empty(),
-            "the device has no 16-bit floats; `--skip sixteen_bit` leaves this test out"
-        );
-        for dtype in dtypes {
-            assert_sum(&[100_000, 31], dtype.into());
+        for dtype in sixteen_bits::<CubeBackend>() {
+            assert_sum(&[100_000, 31], dtype);
         }
     }
 }

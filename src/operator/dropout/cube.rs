@@ -9,7 +9,6 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 
 impl DropoutOps for CubeBackend {
     fn dropout(
@@ -26,8 +25,7 @@ impl DropoutOps for CubeBackend {
             return tensor;
         }
         let launch = RowLaunch::new(&tensor, [count / columns, columns]);
-        let output =
-            empty_device_contiguous_dtype(tensor.client.clone(), tensor.device.clone(), shape, tensor.dtype);
+        let output = launch.empty(shape, tensor.dtype);
         let counters = 16 * columns.div_ceil(64) * launch.rows;
         dropout::launch(
             &launch.client,
@@ -74,20 +72,15 @@ fn dropout<T: Float, W: Float, I: Int>(
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use burn::backend::{Backend, Flex, try_read_sync};
-    use burn::tensor::{FloatDType, TensorData};
+    use crate::operator::testing::{float, int, numbers, sixteen_bits};
+    use burn::backend::Flex;
 
     /// A tensor of odd numbers, dropped, in f64.
-    fn dropped<B: DropoutOps>(shape: &[usize], dtype: FloatDType, seed: [i32; 4], prob: f64) -> Vec<f64> {
-        let device = Default::default();
-        let count: usize = shape.iter().product();
-        let values: Vec<f32> = (0..count).map(|i| (2 * (i % 500)) as f32 - 499.0).collect();
-        let values = TensorData::new(values, shape).convert_dtype(dtype.into());
+    fn dropped<B: DropoutOps>(shape: &[usize], dtype: DType, seed: [i32; 4], prob: f64) -> Vec<f64> {
+        let values = (0..shape.iter().product::<usize>()).map(|i| (2 * (i % 500)) as f32 - 499.0).collect();
         // The seed's row is the last of three.
         let seeds = [[5, 6, 7, 8], [9; 4], seed].as_flattened().to_vec();
-        let seeds = B::int_from_data(TensorData::new(seeds, [3, 4]), &device);
-        let dropped = B::dropout(B::float_from_data(values, &device), seeds, 2, prob);
-        try_read_sync(B::float_into_data(dropped)).unwrap().unwrap().iter::<f64>().collect()
+        numbers::<B>(&B::dropout(float::<B>(values, shape, dtype), int::<B>(seeds, [3, 4]), 2, prob))
     }
 
     #[test]
@@ -95,11 +88,8 @@ mod tests {
         let shapes: [&[usize]; 6] = [&[1, 1], &[5, 1], &[70, 1023], &[127, 3], &[2, 3, 65, 64], &[0, 8]];
         for (shape, prob) in shapes.into_iter().zip([0.1, 0.5, 0.4, 0.9, 0.1, 0.1]) {
             for seed in [[1, 70, 7000, 65535], [0, 0, 0, 0]] {
-                let run = |of: fn(&[usize], FloatDType, [i32; 4], f64) -> Vec<f64>| {
-                    of(shape, FloatDType::F32, seed, prob)
-                };
-                let expected = run(dropped::<Flex>);
-                assert!(run(dropped::<CubeBackend>) == expected, "{shape:?}");
+                let expected = dropped::<Flex>(shape, DType::F32, seed, prob);
+                assert!(dropped::<CubeBackend>(shape, DType::F32, seed, prob) == expected, "{shape:?}");
             }
         }
     }
@@ -107,17 +97,10 @@ mod tests {
     /// Multiplied in f32 and rounded once, as on the host.
     #[test]
     fn sixteen_bit_floats_are_dropped_by_the_same_bits() {
-        let mut dtypes = vec![FloatDType::F16, FloatDType::BF16];
-        dtypes.retain(|&dtype| CubeBackend::supports_dtype(&Default::default(), dtype.into()));
-        assert!(
-            !dtypes.is_empty(),
-            "the device has no 16-bit floats; `--skip sixteen_bit` leaves this test out"
-        );
-        for dtype in dtypes {
-            let run = |of: fn(&[usize], FloatDType, [i32; 4], f64) -> Vec<f64>| {
-                of(&[31, 127], dtype, [1, 2, 3, 4], 0.3)
-            };
-            assert!(run(dropped::<CubeBackend>) == run(dropped::<Flex>), "{dtype:?}");
+        for dtype in sixteen_bits::<CubeBackend>() {
+            let (shape, seed) = ([31, 127], [1, 2, 3, 4]);
+            let expected = dropped::<Flex>(&shape, dtype, seed, 0.3);
+            assert!(dropped::<CubeBackend>(&shape, dtype, seed, 0.3) == expected, "{dtype:?}");
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The exponential and the normal distribution, without branches: loops over them vectorise in f32.
 
+use pulp::Simd;
 use std::f64::consts::FRAC_1_SQRT_2;
 
-/// Functions of a real number.
+/// Functions of a real number, with the instructions of `S`.
 pub(crate) trait Functions: Sized {
     /// eˣ for x ≤ 0. In f32, 0 where it is below the smallest normal number.
-    fn exp(self) -> Self;
+    fn exp<S: Simd>(self) -> Self;
 
     /// The normal distribution's cumulative function Φ and density φ.
-    fn normal(self) -> (Self, Self);
+    fn normal<S: Simd>(self) -> (Self, Self);
 }
 
 /// Adding it rounds an f32 to an integer, whose bits are then the lowest of the sum.
@@ -38,44 +39,52 @@ const TAIL: [f32; 10] = [
     0.5,
 ];
 
+/// a · b + c.
+#[inline(always)]
+fn multiply_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
+    // Where it is no instruction, `mul_add` is a slow function.
+    if S::IS_SCALAR || cfg!(target_family = "wasm") { a * b + c } else { a.mul_add(b, c) }
+}
+
 /// The polynomial at `x`, highest power first.
 #[inline(always)]
-fn polynomial<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
+fn polynomial<S: Simd, const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
     let mut sum = coefficients[0];
-    for coefficient in &coefficients[1..] {
-        sum = sum * x + coefficient;
+    for &coefficient in &coefficients[1..] {
+        sum = multiply_add::<S>(sum, x, coefficient);
     }
     sum
 }
 
 impl Functions for f32 {
     #[inline(always)]
-    fn exp(self) -> Self {
-        let shifted = self * std::f32::consts::LOG2_E + TO_INTEGER;
+    fn exp<S: Simd>(self) -> Self {
+        let shifted = multiply_add::<S>(self, std::f32::consts::LOG2_E, TO_INTEGER);
         let power = shifted - TO_INTEGER;
-        let rest = (self - power * LN_2[0]) - power * LN_2[1];
-        let fraction = polynomial(&EXP, rest) * (rest * rest) + rest + 1.0;
+        let rest = multiply_add::<S>(power, -LN_2[0], self);
+        let rest = multiply_add::<S>(power, -LN_2[1], rest);
+        let fraction = multiply_add::<S>(polynomial::<S, _>(&EXP, rest), rest * rest, rest) + 1.0;
         let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3F80_0000));
         if self < LOWEST { 0.0 } else { fraction * power }
     }
 
     #[inline(always)]
-    fn normal(self) -> (Self, Self) {
-        let exp = Functions::exp(-0.5 * self * self);
+    fn normal<S: Simd>(self) -> (Self, Self) {
+        let exp = Functions::exp::<S>(-0.5 * self * self);
         let scaled = 0.33 * self.abs().min(64.0); // infinity would give infinity / infinity
-        let tail = polynomial(&TAIL, scaled / (1.0 + scaled)) * exp;
+        let tail = polynomial::<S, _>(&TAIL, scaled / (1.0 + scaled)) * exp;
         (if self > 0.0 { 1.0 - tail } else { tail }, exp * 0.398_942_3)
     }
 }
 
 impl Functions for f64 {
     #[inline(always)]
-    fn exp(self) -> Self {
+    fn exp<S: Simd>(self) -> Self {
         self.exp()
     }
 
     #[inline(always)]
-    fn normal(self) -> (Self, Self) {
+    fn normal<S: Simd>(self) -> (Self, Self) {
         let density = (-0.5 * self * self).exp() * 0.398_942_280_401_432_7;
         (0.5 * libm::erfc(-self * FRAC_1_SQRT_2), density)
     }
@@ -84,34 +93,46 @@ impl Functions for f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pulp::{Arch, Scalar, WithSimd};
 
-    #[test]
-    fn exp_is_right_to_two_units_in_the_last_place() {
-        for i in 0..=1_000_000 {
-            let x = -87.3 * i as f32 / 1e6;
-            let (found, expected) = (f64::from(Functions::exp(x)), f64::from(x).exp());
-            assert!(
-                (found / expected - 1.0).abs() < 2.0 * f64::from(f32::EPSILON),
-                "{x}: {found}, {expected}"
-            );
+    /// The largest errors of eˣ, relative to it, of Φ and of φ.
+    struct Errors;
+
+    impl WithSimd for Errors {
+        type Output = [f64; 3];
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _simd: S) -> [f64; 3] {
+            let mut largest = [0.0f64; 3];
+            for i in -1_000_000..=1_000_000i32 {
+                let (x, z) = (-87.3 * i.abs() as f32 / 1e6, 14.0 * i as f32 / 1e6);
+                let (cumulative, density) = z.normal::<S>();
+                let expected = f64::from(z).normal::<S>();
+                let found = [
+                    f64::from(Functions::exp::<S>(x)) / f64::from(x).exp() - 1.0,
+                    f64::from(cumulative) - expected.0,
+                    f64::from(density) - expected.1,
+                ];
+                largest = [0, 1, 2].map(|i| largest[i].max(found[i].abs()));
+            }
+            largest
         }
-        assert_eq!([-88.0, -1e30, f32::NEG_INFINITY].map(Functions::exp), [0.0; 3]);
-        assert!(Functions::exp(f32::NAN).is_nan());
     }
 
     /// The error of Φ is that of erf, halved.
     #[test]
-    fn normal_distribution_is_right_to_one_rounding() {
-        let (mut cumulative_error, mut density_error) = (0.0f64, 0.0f64);
-        for i in -1_000_000..=1_000_000 {
-            let z = 14.0 * i as f32 / 1e6;
-            let (cumulative, density) = z.normal();
-            let expected = f64::from(z).normal();
-            cumulative_error = cumulative_error.max((f64::from(cumulative) - expected.0).abs());
-            density_error = density_error.max((f64::from(density) - expected.1).abs());
+    fn functions_are_right_to_one_or_two_roundings_with_and_without_fused_instructions() {
+        for [exp, cumulative, density] in [Errors.with_simd(Scalar::new()), Arch::new().dispatch(Errors)] {
+            println!("exp {exp:e}, Φ {cumulative:e}, φ {density:e}");
+            assert!(exp < 2.0 * f64::from(f32::EPSILON), "{exp:e}");
+            assert!(cumulative <= f64::from(f32::EPSILON), "{cumulative:e}");
+            assert!(density <= f64::from(f32::EPSILON), "{density:e}");
         }
-        println!("Φ: {cumulative_error:e}, φ: {density_error:e}");
-        assert!(cumulative_error <= f64::from(f32::EPSILON), "{cumulative_error:e}");
-        assert!(density_error <= f64::from(f32::EPSILON), "{density_error:e}");
+    }
+
+    #[test]
+    fn an_exponential_below_all_normal_numbers_is_zero_and_nan_stays() {
+        assert_eq!([-88.0, -1e30, f32::NEG_INFINITY].map(Functions::exp::<Scalar>), [0.0; 3]);
+        assert!(Functions::exp::<Scalar>(f32::NAN).is_nan());
     }
 }

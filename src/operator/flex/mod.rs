@@ -10,7 +10,7 @@ pub(crate) mod sums;
 use crate::operator::path::Path;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex};
+use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
 use burn::prelude::Tensor;
 use burn::tensor::{DType, Shape, TensorData};
 use scalar::Scalar;
@@ -40,11 +40,6 @@ macro_rules! with_scalar {
     };
 }
 pub(crate) use with_scalar;
-
-/// All values, row-major.
-pub(crate) fn values<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T> {
-    slice(&tensor.to_contiguous()).to_vec()
-}
 
 /// All values of a contiguous tensor, row-major.
 ///
@@ -78,6 +73,41 @@ pub(crate) fn rows_per_task(columns: usize) -> usize {
 /// A tensor of `values`.
 pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Flex> {
     Flex::float_from_data(TensorData::new(values, shape), &Default::default())
+}
+
+/// Rows that an operator replaces by its output.
+pub(crate) struct Rows {
+    /// Read where something else, such as autodiff, holds them too.
+    source: Option<FloatTensor<Flex>>,
+    output: FloatTensor<Flex>,
+}
+
+impl Rows {
+    pub(crate) fn new(rows: FloatTensor<Flex>) -> Self {
+        if rows.is_contiguous() && rows.is_unique() {
+            return Self { source: None, output: rows };
+        }
+        let output = Flex::float_zeros(rows.shape(), &Default::default(), rows.dtype().into());
+        Self { source: Some(rows.to_contiguous()), output }
+    }
+
+    /// Tasks of `size` values: what to copy into the output first, and the output.
+    pub(crate) fn tasks<T: Scalar>(
+        &mut self,
+        size: usize,
+    ) -> impl ExactSizeIterator<Item = (Option<&[T]>, &mut [T])> {
+        let source = self.source.as_ref().map(|rows| slice::<T>(rows));
+        let (first, count) = (self.output.layout().start_offset(), self.output.layout().num_elements());
+        let output = &mut self.output.storage_mut::<T>()[first..][..count];
+        output
+            .chunks_mut(size)
+            .enumerate()
+            .map(move |(task, output)| (source.map(|source| &source[task * size..][..output.len()]), output))
+    }
+
+    pub(crate) fn output(self) -> FloatTensor<Flex> {
+        self.output
+    }
 }
 
 /// The tensor as Flex has it, outside autodiff.

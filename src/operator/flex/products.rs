@@ -10,11 +10,13 @@ use burn_bert_products::{Kernel, Matrix, product};
 
 /// A · B. If one of the two is in bf16, the other is rounded to it, and the product is in f32.
 pub(crate) fn multiply(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTensor<Flex> {
-    if [&a, &b].iter().all(|matrix| matrix.dtype() != DType::BF16) {
+    let dtypes = [a.dtype(), b.dtype()];
+    if dtypes.contains(&DType::F64) {
         return Flex::float_matmul(a, b);
     }
+    let kernel = if dtypes.contains(&DType::BF16) { Kernel::bf16() } else { Kernel::F32 };
     let shape = Shape::new([a.shape()[0], b.shape()[1]]);
-    tensor(with_matrix(&a, |a| with_matrix(&b, |b| product(a, b, Kernel::bf16()))), shape)
+    tensor(with_matrix(&a, |a| with_matrix(&b, |b| product(a, b, kernel))), shape)
 }
 
 /// Calls `f` with a matrix in f32 or bf16, which is copied only if it runs backwards.

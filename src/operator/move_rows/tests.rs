@@ -4,13 +4,14 @@ use super::{MoveRows, MoveRowsOp};
 use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::kernels::Kernels;
 use crate::operator::path::Path;
-use burn::backend::try_read_sync;
-use burn::tensor::TensorData;
+use crate::operator::testing::{float, int, numbers};
+use burn::tensor::DType;
 
 /// Row i is `x`'s row `from[i]`, zeros where there is none.
-fn expected(x: &[f32], from: &[usize], columns: usize) -> Vec<f32> {
+fn expected(x: &[f32], from: &[usize], columns: usize) -> Vec<f64> {
     let zeros = vec![0.0; columns];
-    from.iter().flat_map(|&row| x.chunks(columns).nth(row).unwrap_or(&zeros).to_vec()).collect()
+    let rows = from.iter().flat_map(|&row| x.chunks(columns).nth(row).unwrap_or(&zeros).to_vec());
+    rows.map(f64::from).collect()
 }
 
 /// The inverse of `from`, of which no row is twice.
@@ -23,34 +24,30 @@ fn check<B: DropoutOps>(path: Path)
 where
     MoveRowsOp: Kernels<B>,
 {
-    let device = Default::default();
-    let cases: [(&[usize], usize, usize); 5] =
-        [(&[0], 1, 1), (&[2, 0, 1], 3, 5), (&[4, 0, 4, 3], 4, 127), (&[1, 5], 6, 768), (&[3, 3, 3], 3, 2)];
+    let cases: [(&[usize], usize, usize); 7] = [
+        (&[0], 1, 1),
+        (&[2, 0, 1], 3, 5),
+        (&[4, 0, 4, 3], 4, 127),
+        (&[1, 5], 6, 768),
+        (&[3, 3, 3], 3, 2),
+        (&[], 3, 5),
+        (&[0, 0], 0, 5),
+    ];
     for (from, rows, columns) in cases {
         let floats = |rows: usize| (0..rows * columns).map(|i| i as f32 - 3.5).collect::<Vec<_>>();
-        let float = |values: &[f32]| {
-            let shape = [values.len() / columns, columns];
-            B::float_from_data(TensorData::new(values.to_vec(), shape), &device)
-        };
-        let int = |values: &[usize]| {
-            let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
-            let count = values.len();
-            let dtype = burn::backend::get_or_init_device_settings::<B>(&device).int_dtype;
-            B::int_from_data(TensorData::new(values, [count]).convert_dtype(dtype.into()), &device)
-        };
-        let read = |tensor| {
-            let data = try_read_sync(B::float_into_data(tensor)).unwrap().unwrap();
-            data.iter::<f32>().collect::<Vec<_>>()
-        };
+        let float =
+            |values: &[f32]| float::<B>(values.to_vec(), [values.len() / columns, columns], DType::F32);
+        let int =
+            |values: &[usize]| int::<B>(values.iter().map(|&value| value as i32).collect(), [values.len()]);
         let (x, grad, to) = (floats(rows), floats(from.len()), inverse(from, rows));
         let moved = from.iter().filter(|&&row| row < rows).count();
         let (x_tensor, from_tensor, to_tensor) = (float(&x), int(from), int(&to));
         let input =
             MoveRows::<B> { x: x_tensor, from: from_tensor, to: to_tensor, rows: from.len(), moved, path };
         let y = <MoveRowsOp as Kernels<B>>::forward(input.clone()).0;
-        assert_eq!(read(y), expected(&x, from, columns), "{from:?} of {rows}");
+        assert_eq!(numbers::<B>(&y), expected(&x, from, columns), "{from:?} of {rows}");
         let dx = <MoveRowsOp as Kernels<B>>::backward(input, [], float(&grad), [true]).remove(0).unwrap();
-        assert_eq!(read(dx), expected(&grad, &to, columns), "backward of {from:?} of {rows}");
+        assert_eq!(numbers::<B>(&dx), expected(&grad, &to, columns), "backward of {from:?} of {rows}");
     }
 }
 

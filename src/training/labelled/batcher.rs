@@ -106,16 +106,6 @@ fn no_class(id: usize) -> Error {
     Error::data(format!("label {id}"), format!("is above {}", u32::MAX))
 }
 
-/// The labels of all items, which are of one kind.
-fn of_one_kind<'a, T>(
-    items: &'a [LabelledText],
-    label: impl Fn(&'a Label) -> Option<Result<T>>,
-) -> Result<Vec<T>> {
-    let problem = || "mix kinds of labels; use only classes, class lists or numbers".to_string();
-    let mixed = || Err(Error::data("the labels of a batch", problem()));
-    items.iter().map(|item| label(&item.label).unwrap_or_else(mixed)).collect()
-}
-
 impl TryBatcher for SequenceBatcher {
     type Item = LabelledText;
     type Batch = SequenceClassificationBatch;
@@ -128,36 +118,24 @@ impl TryBatcher for SequenceBatcher {
     /// labels by the model.
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
-        if self.is_ranking && items.iter().any(|item| !matches!(item.label, Label::Value(_))) {
-            let problem =
-                "are classes, but must be numbers in [0, 1] for ranking; read them with LabelKind::Value";
-            return Err(Error::data("the labels of a batch", problem));
+        let (mut ids, mut marks, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for item in &items {
+            match &item.label {
+                Label::Class(id) => ids.push(i64::try_from(*id).map_err(|_| no_class(*id))?),
+                Label::Classes(classes) => marks.push(self.marks(classes)?),
+                Label::Value(value) => values.push([f64::from(*value)]),
+            }
         }
-        match items.first().map(|item| &item.label) {
-            Some(Label::Classes(_)) => {
-                let marks = of_one_kind(&items, |label| match label {
-                    Label::Classes(ids) => Some(self.marks(ids)),
-                    _ => None,
-                })?;
-                SequenceClassificationBatch::multi_label(input, padding, &marks)
-            }
-            Some(Label::Value(_)) => {
-                let values = of_one_kind(&items, |label| match label {
-                    Label::Value(value) => Some(Ok([f64::from(*value)])),
-                    _ => None,
-                })?;
-                match self.is_ranking {
-                    true => SequenceClassificationBatch::multi_label(input, padding, &values),
-                    false => SequenceClassificationBatch::regression(input, padding, &values),
-                }
-            }
-            Some(Label::Class(_)) | None => {
-                let ids = of_one_kind(&items, |label| match label {
-                    Label::Class(id) => Some(i64::try_from(*id).map_err(|_| no_class(*id))),
-                    _ => None,
-                })?;
-                SequenceClassificationBatch::single_label(input, padding, &ids)
-            }
+        let refused = |problem: &str| Err(Error::data("the labels of a batch", problem));
+        match [ids.len(), marks.len(), values.len()] {
+            [0, 0, _] if self.is_ranking => SequenceClassificationBatch::multi_label(input, padding, &values),
+            _ if self.is_ranking => refused(
+                "are classes, but must be numbers in [0, 1] for ranking; read them with LabelKind::Value",
+            ),
+            [_, 0, 0] => SequenceClassificationBatch::single_label(input, padding, &ids),
+            [0, _, 0] => SequenceClassificationBatch::multi_label(input, padding, &marks),
+            [0, 0, _] => SequenceClassificationBatch::regression(input, padding, &values),
+            _ => refused("mix kinds of labels; use only classes, class lists or numbers"),
         }
     }
 }

@@ -104,9 +104,12 @@ impl LabelledTexts {
     ///
     /// # Errors
     ///
-    /// - [`Error::Row`](crate::Error::Row), with the file and the line, if a row lacks a column or its label is not of the kind;
-    /// - [`Error::Data`](crate::Error::Data) if the extension is none of the above, or a column is not in the header or is there twice;
-    /// - [`Error::File`](crate::Error::File) if it is a FIFO or a device, has no row or more than 4 GiB; [`Error::Io`](crate::Error::Io), [`Error::NotUtf8`](crate::Error::NotUtf8).
+    /// - [`Error::Row`](crate::Error::Row), with the file and the line, if a row lacks a column or its label is not of the
+    ///   kind;
+    /// - [`Error::Data`](crate::Error::Data) if the extension is none of the above, or a column is not in the header or is
+    ///   there twice;
+    /// - [`Error::File`](crate::Error::File) if it is a FIFO or a device, has no row or more than 4 GiB;
+    ///   [`Error::Io`](crate::Error::Io), [`Error::NotUtf8`](crate::Error::NotUtf8).
     pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }

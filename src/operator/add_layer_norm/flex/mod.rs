@@ -9,7 +9,7 @@ mod forward;
 use super::{AddLayerNorm, AddLayerNormOp};
 use crate::operator::flex::mask::factors;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::{kernel_dtype, slice, tensor, widened, with_scalar};
+use crate::operator::flex::{Rows, kernel_dtype, slice, tensor, widened, with_scalar};
 use crate::operator::inputs::Fields;
 use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::philox::Mask;
@@ -21,7 +21,7 @@ use pulp::Simd;
 
 impl Kernels<Flex> for AddLayerNormOp {
     fn forward(input: AddLayerNorm<Flex>) -> Output<Self, Flex> {
-        with_scalar!(dtype(&input), T => forward::<T>(&input), Self::reference::<Flex>(input))
+        with_scalar!(dtype(&input), T => forward::<T>(input), Self::reference::<Flex>(input))
     }
 
     fn backward(
@@ -42,12 +42,12 @@ fn dtype(input: &AddLayerNorm<Flex>) -> Option<DType> {
     kernel_dtype(input.path, AddLayerNormOp::operands::<Flex>(input))
 }
 
-fn forward<T: Scalar>(input: &AddLayerNorm<Flex>) -> Output<AddLayerNormOp, Flex> {
-    let (x, residual) = (input.x.to_contiguous(), input.residual.to_contiguous());
-    let (x, residual) = (slice::<T>(&x), slice::<T>(&residual));
-    let (y, mean, rstd) = forward::forward::<T>(x, residual, &Block::new::<T>(input));
-    let of_row = |values| tensor(values, Shape::new([input.x.shape()[0], 1]));
-    (tensor(y, input.x.shape()), [of_row(mean), of_row(rstd)])
+fn forward<T: Scalar>(input: AddLayerNorm<Flex>) -> Output<AddLayerNormOp, Flex> {
+    let block = Block::new::<T>(&input);
+    let of_rows = Shape::new([input.x.shape()[0], 1]);
+    let (mut rows, residual) = (Rows::new(input.x), input.residual.to_contiguous());
+    let statistics = forward::forward::<T>(&mut rows, slice(&residual), &block);
+    (rows.output(), <[_; 2]>::from(statistics).map(|values| tensor(values, of_rows.clone())))
 }
 
 /// What is the same for all rows.

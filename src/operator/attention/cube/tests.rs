@@ -6,9 +6,10 @@ use crate::operator::dropout::Dropout;
 use crate::operator::dropout::ops::DropoutOps;
 use crate::operator::kernels::{Kernels, Operator};
 use crate::operator::path::Path;
+use crate::operator::testing::{assert_close, float, int, numbers, sixteen_bits};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Cube, Flex, TensorMetadata, try_read_sync};
-use burn::tensor::{DType, TensorData};
+use burn::backend::{Backend, Cube, Flex, TensorMetadata};
+use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -26,19 +27,9 @@ struct Case {
 }
 
 /// Numbers that every dtype holds exactly.
-fn float<B: Backend>(shape: &[usize], dtype: DType, rng: &mut ChaCha8Rng) -> FloatTensor<B> {
-    let values: Vec<f32> =
-        (0..shape.iter().product()).map(|_| rng.random_range(-128..=128i32) as f32 / 64.0).collect();
-    B::float_from_data(TensorData::new(values, shape).convert_dtype(dtype), &Default::default())
-}
-
-fn int<B: Backend>(values: Vec<i32>) -> burn::backend::tensor::IntTensor<B> {
-    let count = values.len();
-    B::int_from_data(TensorData::new(values, [count]), &Default::default())
-}
-
-fn numbers<B: Backend>(tensor: &FloatTensor<B>) -> Vec<f64> {
-    try_read_sync(B::float_into_data(tensor.clone())).unwrap().unwrap().iter::<f64>().collect()
+fn random<B: Backend>(shape: &[usize], dtype: DType, rng: &mut ChaCha8Rng) -> FloatTensor<B> {
+    let value = |_| rng.random_range(-128..=128i32) as f32 / 64.0;
+    float::<B>((0..shape.iter().product()).map(value).collect(), shape, dtype)
 }
 
 /// Without bias and dropout.
@@ -49,7 +40,7 @@ fn attention<B: Backend>(rows: [FloatTensor<B>; 3], lengths: &[usize], heads: us
         Some(*end)
     }));
     let [query, key, value] = rows;
-    let (lengths, starts) = (lengths.to_vec(), int::<B>(starts));
+    let (lengths, starts) = (lengths.to_vec(), int::<B>(starts, [lengths.len() + 1]));
     let (dropout, path) = (Dropout::Inactive, Path::Fused);
     Attention { dropout, query, key, value, bias: None, starts, lengths, heads, scale: 0.3, path }
 }
@@ -59,15 +50,15 @@ impl Case {
     fn input<B: Backend>(&self, dtype: DType) -> (Attention<B>, FloatTensor<B>) {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let shape = [self.lengths.iter().sum(), self.heads * self.columns];
-        let rows = [(); 3].map(|()| float::<B>(&shape, dtype, &mut rng));
-        let grad = float::<B>(&shape, dtype, &mut rng);
+        let rows = [(); 3].map(|()| random::<B>(&shape, dtype, &mut rng));
+        let grad = random::<B>(&shape, dtype, &mut rng);
         let mut input = attention::<B>(rows, &self.lengths, self.heads);
         if self.bias {
             let shape = [self.lengths.len(), self.heads, input.longest(), input.longest()];
-            input.bias = Some(float::<B>(&shape, dtype, &mut rng));
+            input.bias = Some(random::<B>(&shape, dtype, &mut rng));
         }
         if self.dropout > 0.0 {
-            let seeds = int::<B>(vec![1, 70, 7000, 65535]);
+            let seeds = int::<B>(vec![1, 70, 7000, 65535], [4]);
             input.dropout = Dropout::Philox { seeds, row: 0, prob: self.dropout };
         }
         (input, grad)
@@ -97,13 +88,9 @@ impl Case {
         for (i, name) in ["output", "query", "key", "value", "bias"].into_iter().enumerate() {
             assert_eq!(found[i].is_some(), expected[i].is_some(), "{name}");
             let (Some(found), Some(expected)) = (&found[i], &expected[i]) else { continue };
-            assert_eq!((found.shape(), found.dtype()), (expected.shape(), dtype), "{name}");
-            let (found, expected) = (numbers::<CubeBackend>(found), numbers::<Flex>(expected));
-            let limit = tolerance * expected.iter().fold(1.0f64, |max, x| max.max(x.abs()));
-            for (i, (found, expected)) in found.into_iter().zip(expected).enumerate() {
-                let near = (found - expected).abs() <= limit;
-                assert!(near, "{name}, value {i}: {found}, not {expected} ± {limit}, {self:?}");
-            }
+            assert_eq!(found.dtype(), dtype, "{name}");
+            let what = format!("{name}, {self:?}");
+            assert_close::<CubeBackend, Flex>(&what, found, expected, tolerance);
         }
     }
 }
@@ -153,11 +140,8 @@ fn a_long_sequence_equals_the_reference() {
 
 #[test]
 fn sixteen_bit_floats_are_near_the_reference() {
-    let mut dtypes = vec![(DType::F16, 4e-3), (DType::BF16, 3e-2)];
-    dtypes.retain(|&(dtype, _)| CubeBackend::supports_dtype(&Default::default(), dtype));
-    assert!(!dtypes.is_empty(), "the device has no 16-bit floats; `--skip sixteen_bit` leaves this test out");
-    for (dtype, tolerance) in dtypes {
-        case_of(&[31, 9, 31]).check(dtype, tolerance);
+    for dtype in sixteen_bits::<CubeBackend>() {
+        case_of(&[31, 9, 31]).check(dtype, if dtype == DType::F16 { 4e-3 } else { 3e-2 });
     }
 }
 
@@ -176,25 +160,21 @@ fn two_runs_are_equal_bit_for_bit() {
 /// With zeros in Q and the identity in V, O is mask / ((1 − p) · L).
 #[test]
 fn mask_is_philox_bit_for_bit() {
-    let (length, prob) = (70, 0.4);
-    let run = |input: fn(usize, f64) -> Vec<f64>| input(length, prob);
-    fn identity<B: Backend>(length: usize, prob: f64) -> Attention<B> {
+    fn run<B: DropoutOps>() -> Vec<f64>
+    where
+        AttentionOp: Kernels<B>,
+    {
+        let (length, prob) = (70, 0.4);
         let rows = |diagonal: f32| {
             let mut values = vec![0.0f32; length * length];
             (0..length).for_each(|i| values[i * length + i] = diagonal);
-            B::float_from_data(TensorData::new(values, [length, length]), &Default::default())
+            float::<B>(values, [length, length], DType::F32)
         };
-        let dropout = Dropout::Philox { seeds: int::<B>(vec![9, 8, 7, 6]), row: 0, prob };
-        Attention { dropout, ..attention::<B>([rows(0.0), rows(0.0), rows(1.0)], &[length], 1) }
+        let dropout = Dropout::Philox { seeds: int::<B>(vec![9, 8, 7, 6], [4]), row: 0, prob };
+        let input = Attention { dropout, ..attention::<B>([rows(0.0), rows(0.0), rows(1.0)], &[length], 1) };
+        numbers::<B>(&<AttentionOp as Kernels<B>>::forward(input).0)
     }
-    let expected = run(|length, prob| {
-        let input = identity::<Flex>(length, prob);
-        numbers::<Flex>(&<AttentionOp as Kernels<Flex>>::forward(input).0)
-    });
-    let found = run(|length, prob| {
-        let input = identity::<CubeBackend>(length, prob);
-        numbers::<CubeBackend>(&<AttentionOp as Kernels<CubeBackend>>::forward(input).0)
-    });
+    let (expected, found) = (run::<Flex>(), run::<CubeBackend>());
     let kept = |values: &[f64]| values.iter().map(|&value| value > 0.0).collect::<Vec<_>>();
     assert!(kept(&found) == kept(&expected));
     assert!(kept(&found).contains(&false) && kept(&found).contains(&true));

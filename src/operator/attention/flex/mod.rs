@@ -1,8 +1,8 @@
 //! Flex, Burn's CPU backend: sequences and heads in parallel, a block of rows of the scores at a time.
 //!
-//! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs: Flex's
-//! own, or in bf16 those of AMX or AVX512-BF16. Results do not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and
-//! the blocks of a head are added up in their order.
+//! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs. Results do
+//! not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and the blocks of a head
+//! are added up in their order.
 
 mod backward;
 mod forward;
@@ -90,7 +90,7 @@ impl Head {
         const BLOCK: usize = 128;
         /// Scores of a block.
         const VALUES: usize = 64 * 1024;
-        /// Below it, Flex's product runs on one thread.
+        /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
         let length = self.length();
         let fits = (PRODUCT - 1) / (length * self.columns.len()).max(1);

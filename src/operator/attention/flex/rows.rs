@@ -55,7 +55,7 @@ impl<T: Scalar> WithSimd for SoftMax<'_, T> {
         for (row, ((values, max), inverse_sum)) in rows.enumerate() {
             scores.scale(row, values);
             let highest = max_of(values);
-            values.iter_mut().for_each(|s| *s = (*s - highest).exp());
+            values.iter_mut().for_each(|s| *s = (*s - highest).exp::<S>());
             let sum = sum_of(values, |e| e).to_f64();
             (*max, *inverse_sum) = (highest, T::Wide::from_f64(1.0 / sum));
             if let Some(mask) = scores.mask {
@@ -90,7 +90,7 @@ impl<T: Scalar> WithSimd for SoftMaxBackward<'_, '_, T> {
         let rows = self.products.chunks_exact_mut(scores.length).zip(self.max.iter().zip(self.inverse_sum));
         for (row, (values, (&max, &inverse_sum))) in rows.enumerate() {
             scores.scale(row, values);
-            values.iter_mut().for_each(|s| *s = (*s - max).exp() * inverse_sum);
+            values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
             if let Some(mask) = scores.mask {
                 factors(simd, mask, scores.first + row as u64, &mut factor);
             }

@@ -8,7 +8,7 @@ use crate::operator::activation::Activation;
 use crate::operator::flex::functions::Functions;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
-use crate::operator::flex::{kernel_dtype, rows_per_task, slice, tensor, widened, with_scalar};
+use crate::operator::flex::{Rows, kernel_dtype, rows_per_task, slice, tensor, widened, with_scalar};
 use crate::operator::inputs::Fields;
 use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::parallel;
@@ -42,7 +42,7 @@ macro_rules! with_curve {
 
 impl Kernels<Flex> for BiasGeluOp {
     fn forward(input: BiasGelu<Flex>) -> Output<Self, Flex> {
-        with_scalar!(dtype(&input), T => (with_curve!(input.activation, C => forward::<T, C>(&input)), []), Self::reference::<Flex>(input))
+        with_scalar!(dtype(&input), T => (with_curve!(input.activation, C => forward::<T, C>(input)), []), Self::reference::<Flex>(input))
     }
 
     fn backward(
@@ -66,15 +66,15 @@ fn dtype(input: &BiasGelu<Flex>) -> Option<DType> {
 /// An activation: loops over it have no branch and vectorise.
 trait Curve: Send {
     /// The value and the derivative at z.
-    fn at<W: Wide>(z: W) -> (W, W);
+    fn at<S: Simd, W: Wide>(z: W) -> (W, W);
 }
 
 struct Gelu;
 
 impl Curve for Gelu {
     #[inline(always)]
-    fn at<W: Wide>(z: W) -> (W, W) {
-        let (cumulative, density) = z.normal();
+    fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
+        let (cumulative, density) = z.normal::<S>();
         (z * cumulative, cumulative + z * density)
     }
 }
@@ -84,13 +84,13 @@ struct GeluTanh;
 impl Curve for GeluTanh {
     /// With u = 2 √(2/π) (z + 0.044715 z³), (1 + tanh(u / 2)) / 2 is 1 / (1 + e⁻ᵘ).
     #[inline(always)]
-    fn at<W: Wide>(z: W) -> (W, W) {
+    fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
         let [one, linear] = [1.0, 2.0 * (2.0 / PI).sqrt()].map(W::from_f64);
         let cubic = linear * W::from_f64(CUBIC);
         let far = W::from_f64(1e3); // both tails are flat there
         let square = if z * z > far { far } else { z * z };
         let u = z * (linear + cubic * square);
-        let exp = Functions::exp(if u > W::ZERO { W::ZERO - u } else { u }); // e^−|u|
+        let exp = Functions::exp::<S>(if u > W::ZERO { W::ZERO - u } else { u }); // e^−|u|
         let near = one / (one + exp);
         let far = exp * near;
         let cumulative = if u > W::ZERO { near } else { far };
@@ -103,26 +103,20 @@ struct Relu;
 
 impl Curve for Relu {
     #[inline(always)]
-    fn at<W: Wide>(z: W) -> (W, W) {
+    fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
         let value = if z < W::ZERO { W::ZERO } else { z }; // NaN stays
         (value, W::from_f64(if z > W::ZERO { 1.0 } else { 0.0 }))
     }
 }
 
-fn forward<T: Scalar, C: Curve>(input: &BiasGelu<Flex>) -> FloatTensor<Flex> {
+fn forward<T: Scalar, C: Curve>(input: BiasGelu<Flex>) -> FloatTensor<Flex> {
     let bias = widened::<T>(&input.bias);
-    let x = input.x.to_contiguous();
-    let x = slice::<T>(&x);
-    let mut y = vec![T::default(); x.len()];
-    let size = rows_per_task(bias.len()) * bias.len();
-    let tasks = x.chunks(size).zip(y.chunks_mut(size)).map(|(x, y)| Forward::<T, C> {
-        bias: &bias,
-        x,
-        y,
-        curve: PhantomData,
-    });
-    parallel::for_each(WORK * x.len(), tasks, |task| Arch::new().dispatch(task));
-    tensor(y, input.x.shape())
+    let count = input.x.shape().num_elements();
+    let mut rows = Rows::new(input.x);
+    let tasks = rows.tasks::<T>(rows_per_task(bias.len()) * bias.len());
+    let tasks = tasks.map(|(x, y)| Forward::<T, C> { bias: &bias, x, y, curve: PhantomData });
+    parallel::for_each(WORK * count, tasks, |task| Arch::new().dispatch(task));
+    rows.output()
 }
 
 /// A value takes as long as so many of LayerNorm.
@@ -161,7 +155,8 @@ fn backward<T: Scalar, C: Curve>(
 /// Consecutive rows.
 struct Forward<'a, T: Scalar, C> {
     bias: &'a [T::Wide],
-    x: &'a [T],
+    /// Where not in `y`.
+    x: Option<&'a [T]>,
     y: &'a mut [T],
     curve: PhantomData<C>,
 }
@@ -171,11 +166,13 @@ impl<T: Scalar, C: Curve> WithSimd for Forward<'_, T, C> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        let columns = self.bias.len();
-        for (x, y) in self.x.chunks_exact(columns).zip(self.y.chunks_exact_mut(columns)) {
-            for ((x, &bias), y) in x.iter().zip(self.bias).zip(y) {
-                *y = T::narrow(C::at(x.widen() + bias).0);
-            }
+        if let Some(x) = self.x {
+            self.y.copy_from_slice(x);
+        }
+        for y in self.y.chunks_exact_mut(self.bias.len()) {
+            y.iter_mut()
+                .zip(self.bias)
+                .for_each(|(y, &bias)| *y = T::narrow(C::at::<S, _>(y.widen() + bias).0));
         }
     }
 }
@@ -201,7 +198,7 @@ impl<T: Scalar, C: Curve> WithSimd for Backward<'_, T, C> {
         let inputs = self.x.chunks_exact(columns).zip(self.grad.chunks_exact(columns));
         for ((x, grad), x_grad) in inputs.zip(self.x_grad.chunks_exact_mut(columns)) {
             for (((x, &bias), grad), d) in x.iter().zip(self.bias).zip(grad).zip(&mut d) {
-                *d = grad.widen() * C::at(x.widen() + bias).1;
+                *d = grad.widen() * C::at::<S, _>(x.widen() + bias).1;
             }
             x_grad.iter_mut().zip(&d).for_each(|(x_grad, &d)| *x_grad = T::narrow(d));
             accumulate(self.total, &d);
@@ -212,6 +209,7 @@ impl<T: Scalar, C: Curve> WithSimd for Backward<'_, T, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pulp::Scalar;
 
     /// tanh's own GELU, by its formula, and its derivative.
     fn gelu_tanh(z: f64) -> (f64, f64) {
@@ -227,9 +225,9 @@ mod tests {
         for i in -1_000_000..=1_000_000 {
             let z = 14.0 * i as f32 / 1e6;
             let expected = gelu_tanh(f64::from(z));
-            let (value, slope) = GeluTanh::at(z);
+            let (value, slope) = GeluTanh::at::<Scalar, _>(z);
             let narrow = [f64::from(value) - expected.0, f64::from(slope) - expected.1];
-            let (value, slope) = GeluTanh::at(f64::from(z));
+            let (value, slope) = GeluTanh::at::<Scalar, _>(f64::from(z));
             let wide = [value - expected.0, slope - expected.1];
             for (largest, found) in largest.iter_mut().zip([narrow, wide]) {
                 *largest = [0, 1].map(|i| largest[i].max(found[i].abs()));
@@ -244,11 +242,14 @@ mod tests {
     #[test]
     fn far_values_are_those_of_the_limits_and_nan_stays() {
         for z in [1e3f32, 1e19, 1e30] {
-            assert_eq!((GeluTanh::at(z), GeluTanh::at(-z)), ((z, 1.0), (-0.0, 0.0)));
-            assert_eq!((Relu::at(z), Relu::at(-z)), ((z, 1.0), (0.0, 0.0)));
+            assert_eq!(
+                (GeluTanh::at::<Scalar, _>(z), GeluTanh::at::<Scalar, _>(-z)),
+                ((z, 1.0), (-0.0, 0.0))
+            );
+            assert_eq!((Relu::at::<Scalar, _>(z), Relu::at::<Scalar, _>(-z)), ((z, 1.0), (0.0, 0.0)));
         }
-        assert_eq!(Relu::at(f32::NEG_INFINITY), (0.0, 0.0));
-        assert!(GeluTanh::at(f32::NAN).0.is_nan() && Relu::at(f32::NAN).0.is_nan());
-        assert_eq!(Relu::at(0.0f32), (0.0, 0.0));
+        assert_eq!(Relu::at::<Scalar, _>(f32::NEG_INFINITY), (0.0, 0.0));
+        assert!(GeluTanh::at::<Scalar, _>(f32::NAN).0.is_nan() && Relu::at::<Scalar, _>(f32::NAN).0.is_nan());
+        assert_eq!(Relu::at::<Scalar, _>(0.0f32), (0.0, 0.0));
     }
 }

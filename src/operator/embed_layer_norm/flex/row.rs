@@ -4,7 +4,7 @@ use crate::operator::embed_layer_norm::EmbedLayerNorm;
 use crate::operator::flex::layer_norm;
 use crate::operator::flex::mask::for_groups;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::values;
+use crate::operator::flex::widened;
 use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use pulp::Simd;
@@ -22,8 +22,7 @@ pub(super) struct Norm<W> {
 
 impl<W: Wide> Norm<W> {
     pub(super) fn of<T: Scalar<Wide = W>>(input: &EmbedLayerNorm<Flex>) -> Self {
-        let gamma = values::<T>(&input.gamma).iter().map(|value| value.widen()).collect();
-        let beta = values::<T>(&input.beta).iter().map(|value| value.widen()).collect();
+        let [gamma, beta] = [&input.gamma, &input.beta].map(widened::<T>);
         Self { gamma, beta, epsilon: input.epsilon, mask: input.dropout.mask() }
     }
 }

@@ -11,9 +11,10 @@ use crate::operator::inputs::Fields;
 use crate::operator::kernels::{Kernels as RunsOn, Operator, Output};
 use crate::operator::path::Path;
 use crate::operator::philox::{GROUP, Mask};
+use crate::operator::testing::{assert_close, numbers, sixteen_bits};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Flex, TensorMetadata, try_read_sync};
+use burn::backend::{Backend, Flex, TensorMetadata};
 use burn::tensor::{DType, FloatDType, Slice, TensorData};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -42,7 +43,7 @@ impl Case {
         assert!(B::take(&input), "no kernel for {self:?}");
         let (found, statistics) = B::forward(input.clone());
         assert_eq!(found.dtype(), DType::from(dtype));
-        assert_close::<B>("y", &found, &expected, tolerance);
+        assert_close::<B, Flex>("y", &found, &expected, tolerance);
 
         let found = B::backward(input, statistics, grad, self.needs);
         let operands = ["words", "token_types", "positions", "gamma", "beta"];
@@ -50,28 +51,9 @@ impl Case {
         for (operand, (found, expected)) in operands.into_iter().zip(pairs) {
             assert_eq!(found.is_some(), expected.is_some(), "{operand}");
             if let (Some(found), Some(expected)) = (found, expected) {
-                assert_close::<B>(&format!("gradient of {operand}"), &found, &expected, tolerance);
+                assert_close::<B, Flex>(&format!("gradient of {operand}"), &found, &expected, tolerance);
             }
         }
-    }
-}
-
-fn numbers<B: Backend>(tensor: &FloatTensor<B>) -> Vec<f64> {
-    try_read_sync(B::float_into_data(tensor.clone())).unwrap().unwrap().iter::<f64>().collect()
-}
-
-/// Within `tolerance` of the largest value.
-fn assert_close<B: Backend>(
-    what: &str,
-    found: &FloatTensor<B>,
-    expected: &FloatTensor<Flex>,
-    tolerance: f64,
-) {
-    assert_eq!(found.shape(), expected.shape(), "shape of {what}");
-    let expected = numbers::<Flex>(expected);
-    let limit = tolerance * expected.iter().fold(1.0f64, |max, x| max.max(x.abs()));
-    for (i, (found, expected)) in numbers::<B>(found).into_iter().zip(expected).enumerate() {
-        assert!((found - expected).abs() <= limit, "{what}, value {i}: {found}, not {expected} ± {limit}");
     }
 }
 
@@ -125,11 +107,8 @@ fn one_position_8192_times_adds_up<B: Kernels>(dtype: FloatDType, tolerance: f64
 /// 16-bit tables hold 16-bit roundings of the numbers; the tolerances are those of the module.
 fn sixteen_bit_floats_are_near_the_reference<B: Kernels>() {
     let case = Case { vocab: 50, ..bert([3, 31], 127, Ids::Random) };
-    let mut dtypes = vec![(FloatDType::F16, 1e-2), (FloatDType::BF16, 1e-1)];
-    dtypes.retain(|&(dtype, _)| B::supports_dtype(&B::device(), dtype.into()));
-    assert!(!dtypes.is_empty(), "the device has no 16-bit floats; `--skip sixteen_bit` leaves this test out");
-    for (dtype, tolerance) in dtypes {
-        case.check::<B>(dtype, tolerance);
+    for dtype in sixteen_bits::<B>() {
+        case.check::<B>(dtype.into(), if dtype == DType::F16 { 1e-2 } else { 1e-1 });
     }
 }
 
