@@ -2,14 +2,14 @@
 
 use super::cube::squares;
 use super::inputs::Spec;
-use super::kernels::{Kernels, Operator, Output};
-use super::later::{Call, Names, array, gradients, output};
+use super::later::{Call, Later, Names, compute};
+use super::run::OnCube;
 use burn::backend::fusion::client::GlobalFusionClient;
 use burn::backend::fusion::custom::{
     CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId, TensorIr,
 };
 use burn::backend::fusion::{FusionBackend, FusionRuntime};
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Cube, TensorMetadata};
 use burn_cubecl::CubeBackend;
 use std::cell::RefCell;
@@ -17,66 +17,34 @@ use std::cell::RefCell;
 type Client = GlobalFusionClient<<CubeBackend as FusionBackend>::FusionRuntime>;
 type Handle = <<CubeBackend as FusionBackend>::FusionRuntime as FusionRuntime>::FusionHandle;
 
-impl<O: Kernels<CubeBackend>> Kernels<Cube> for O {
-    fn forward(inputs: O::On<Cube>) -> Output<O, Cube> {
-        let client = client::<O>(&inputs);
-        let call = Call::<O>::forward::<Cube>(inputs, |float| float.into_ir(), |int| int.into_ir());
-        output::<O, Cube>(queue(&client, O::IDS[0], call, |inputs, _| {
-            let (output, statistics) = O::forward(inputs);
-            [output].into_iter().chain(statistics).collect()
-        }))
+impl Later for Cube {
+    type Client = Client;
+
+    fn client(tensor: &FloatTensor<Cube>) -> Client {
+        tensor.client.clone()
     }
 
-    fn backward(
-        inputs: O::On<Cube>,
-        statistics: O::Statistics<FloatTensor<Cube>>,
-        grad: FloatTensor<Cube>,
-        needs: O::Needs,
-    ) -> Vec<Option<FloatTensor<Cube>>> {
-        let client = client::<O>(&inputs);
-        let call = Call::<O>::backward::<Cube>(
-            inputs,
-            statistics,
-            grad,
-            needs.clone(),
-            |float| float.into_ir(),
-            |int| int.into_ir(),
-        );
-        let asked = call.asked();
-        gradients(
-            asked,
-            queue(&client, O::IDS[1], call, move |inputs, mut floats| {
-                let grad = floats.pop().expect("the output's gradient");
-                O::backward(inputs, array(floats), grad, needs.clone()).into_iter().flatten().collect()
-            }),
-        )
+    fn float(tensor: FloatTensor<Cube>) -> TensorIr {
+        tensor.into_ir()
     }
-}
 
-fn client<O: Operator>(inputs: &O::On<Cube>) -> Client {
-    O::operands::<Cube>(inputs).into_iter().flatten().next().expect("an operand").client.clone()
-}
+    fn int(tensor: IntTensor<Cube>) -> TensorIr {
+        tensor.into_ir()
+    }
 
-/// Queues a call, which `run` computes from the inputs and the tensors of a backward.
-fn queue<O: Operator>(
-    client: &Client,
-    id: &'static str,
-    call: Call<O>,
-    run: impl Fn(O::On<CubeBackend>, Vec<FloatTensor<CubeBackend>>) -> Vec<FloatTensor<CubeBackend>>
-    + Send
-    + Sync
-    + 'static,
-) -> Vec<FloatTensor<Cube>> {
-    let outputs = call.outputs(|| client.create_empty_handle());
-    let tensors = call.tensors();
-    let Call { inputs, others, .. } = call;
-    register(client, id, &tensors, outputs, move |handles| {
-        let from = RefCell::new(handles);
-        let float = |tensor: &TensorIr| from.borrow_mut().get_float_tensor::<CubeBackend>(tensor);
-        let int = |tensor: &TensorIr| from.borrow_mut().get_int_tensor::<CubeBackend>(tensor);
-        let inputs = O::map::<Names, CubeBackend>(inputs.clone(), &mut |ir| float(&ir), &mut |ir| int(&ir));
-        run(inputs, others.iter().map(float).collect())
-    })
+    fn ask<O: OnCube>(client: Client, call: Call<O>) -> Vec<FloatTensor<Cube>> {
+        let outputs = call.outputs(|| client.create_empty_handle());
+        let (id, tensors) = (call.id(), call.tensors());
+        let Call { inputs, others, needs, .. } = call;
+        register(&client, id, &tensors, outputs, move |handles| {
+            let from = RefCell::new(handles);
+            let float = |tensor: &TensorIr| from.borrow_mut().get_float_tensor::<CubeBackend>(tensor);
+            let int = |tensor: &TensorIr| from.borrow_mut().get_int_tensor::<CubeBackend>(tensor);
+            let inputs =
+                O::map::<Names, CubeBackend>(inputs.clone(), &mut |ir| float(&ir), &mut |ir| int(&ir));
+            compute::<O, CubeBackend>(inputs, others.iter().map(float).collect(), needs.clone())
+        })
+    }
 }
 
 /// Queues what `run` computes from `inputs`.

@@ -74,6 +74,10 @@ pub(crate) trait Fields: Held {
         int: &mut impl FnMut(T::Int) -> U::Int,
     ) -> Self::On<U>;
 
+    /// What computes the operator.
+    #[cfg(feature = "flex")]
+    fn path<T: Tensors>(inputs: &Self::On<T>) -> super::path::Path;
+
     /// What can need a gradient, in order; `None` for what is absent.
     fn operands<T: Tensors>(inputs: &Self::On<T>) -> Vec<Option<&T::Float>>;
 
@@ -92,7 +96,7 @@ pub(crate) trait Fields: Held {
 ///   and `take`;
 /// - `floats`: float tensors that can need a gradient; `optional`: those that can be absent;
 /// - `ints`: int tensors;
-/// - `plain`: fields without tensors.
+/// - `plain`: fields without tensors, of which `path` is one.
 ///
 /// Operands are numbered in this order.
 macro_rules! inputs {
@@ -142,6 +146,11 @@ macro_rules! inputs {
                     $($($int: int(inputs.$int),)*)?
                     $($($plain: inputs.$plain,)*)?
                 }
+            }
+
+            #[cfg(feature = "flex")]
+            fn path<T: $crate::operator::inputs::Tensors>(inputs: &$name<T>) -> $crate::operator::path::Path {
+                inputs.path
             }
 
             fn operands<T: $crate::operator::inputs::Tensors>(inputs: &$name<T>) -> Vec<Option<&T::Float>> {

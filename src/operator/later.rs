@@ -1,8 +1,9 @@
 //! The operators on devices that are asked now and compute later: fusion's queue, and workers.
 
+use super::dropout::ops::DropoutOps;
 use super::inputs::{Spec, Specs, Tensors};
-use super::kernels::{Operator, Output};
-use burn::backend::Backend;
+use super::kernels::{Kernels, Operator, Output};
+use super::run::OnCube;
 use burn::backend::ir::{TensorId, TensorIr};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use std::cell::RefCell;
@@ -16,6 +17,57 @@ impl Tensors for Names {
     type Int = TensorIr;
 }
 
+/// A backend that is asked for operators.
+pub(crate) trait Later: DropoutOps {
+    /// Whom to ask.
+    type Client;
+
+    fn client(tensor: &FloatTensor<Self>) -> Self::Client;
+    fn float(tensor: FloatTensor<Self>) -> TensorIr;
+    fn int(tensor: IntTensor<Self>) -> TensorIr;
+
+    /// The results of a call, which come when they are read.
+    fn ask<O: OnCube>(client: Self::Client, call: Call<O>) -> Vec<FloatTensor<Self>>;
+}
+
+impl<O: OnCube, B: Later> Kernels<B> for O {
+    fn forward(inputs: O::On<B>) -> Output<O, B> {
+        let mut results = ask::<O, B>(inputs, Vec::new(), None).into_iter();
+        (results.next().expect("an output"), array(results))
+    }
+
+    fn backward(
+        inputs: O::On<B>,
+        statistics: O::Statistics<FloatTensor<B>>,
+        grad: FloatTensor<B>,
+        needs: O::Needs,
+    ) -> Vec<Option<FloatTensor<B>>> {
+        let operands = O::operands::<B>(&inputs).into_iter().zip(needs.clone());
+        let asked: Vec<_> = operands.map(|(operand, needed)| needed && operand.is_some()).collect();
+        let others = statistics.into_iter().chain([grad]).collect();
+        let mut results = ask::<O, B>(inputs, others, Some(needs)).into_iter();
+        asked.into_iter().map(|asked| if asked { results.next() } else { None }).collect()
+    }
+}
+
+fn ask<O: OnCube, B: Later>(
+    inputs: O::On<B>,
+    others: Vec<FloatTensor<B>>,
+    needs: Option<O::Needs>,
+) -> Vec<FloatTensor<B>> {
+    let client = B::client(O::operands::<B>(&inputs).into_iter().flatten().next().expect("an operand"));
+    let tensors = RefCell::new(Vec::new());
+    let named = |tensor: TensorIr| {
+        tensors.borrow_mut().push(tensor.clone());
+        tensor
+    };
+    let inputs = O::map::<B, Names>(inputs, &mut |tensor| named(B::float(tensor)), &mut |tensor| {
+        named(B::int(tensor))
+    });
+    let others = others.into_iter().map(B::float).collect();
+    B::ask(client, Call::<O> { inputs, own: tensors.into_inner(), others, needs })
+}
+
 /// What is asked for: a forward or a backward of operator `O`.
 pub(crate) struct Call<O: Operator> {
     pub(crate) inputs: O::On<Names>,
@@ -23,44 +75,13 @@ pub(crate) struct Call<O: Operator> {
     own: Vec<TensorIr>,
     /// A backward's statistics and gradient.
     pub(crate) others: Vec<TensorIr>,
-    /// `None` for gradients that are not needed.
-    results: Vec<Option<Spec>>,
+    /// The gradients that a backward is asked for.
+    pub(crate) needs: Option<O::Needs>,
 }
 
 impl<O: Operator> Call<O> {
-    /// The output and the statistics of inputs that `float` and `int` name.
-    pub(crate) fn forward<B: Backend>(
-        inputs: O::On<B>,
-        float: fn(FloatTensor<B>) -> TensorIr,
-        int: fn(IntTensor<B>) -> TensorIr,
-    ) -> Self {
-        let tensors = RefCell::new(Vec::new());
-        let named = |tensor: TensorIr| {
-            tensors.borrow_mut().push(tensor.clone());
-            tensor
-        };
-        let inputs =
-            O::map::<B, Names>(inputs, &mut |tensor| named(float(tensor)), &mut |tensor| named(int(tensor)));
-        let (output, statistics) = O::specs(&specs::<O>(&inputs));
-        let results = [output].into_iter().chain(statistics).map(Some).collect();
-        Self { inputs, own: tensors.into_inner(), others: Vec::new(), results }
-    }
-
-    /// The gradients that `needs` asks for.
-    pub(crate) fn backward<B: Backend>(
-        inputs: O::On<B>,
-        statistics: O::Statistics<FloatTensor<B>>,
-        grad: FloatTensor<B>,
-        needs: O::Needs,
-        float: fn(FloatTensor<B>) -> TensorIr,
-        int: fn(IntTensor<B>) -> TensorIr,
-    ) -> Self {
-        let mut call = Self::forward::<B>(inputs, float, int);
-        call.others = statistics.into_iter().chain([grad]).map(float).collect();
-        let operands = specs::<O>(&call.inputs);
-        let operands = O::operands::<Specs>(&operands).into_iter().zip(needs);
-        call.results = operands.map(|(operand, needed)| operand.filter(|_| needed).cloned()).collect();
-        call
+    pub(crate) fn id(&self) -> &'static str {
+        O::IDS[usize::from(self.needs.is_some())]
     }
 
     /// All tensors, those of the inputs first.
@@ -68,33 +89,36 @@ impl<O: Operator> Call<O> {
         [&*self.own, &*self.others].concat()
     }
 
-    /// The results' names, of which `new` makes ids.
+    /// The results' names, of which `new` makes ids: an output and its statistics, or the gradients.
     pub(crate) fn outputs(&self, new: impl Fn() -> TensorId) -> Vec<TensorIr> {
-        let output = |spec: &Spec| TensorIr::uninit(new(), spec.shape.clone(), spec.dtype);
-        self.results.iter().flatten().map(output).collect()
+        let spec = |TensorIr { shape, dtype, .. }| Spec { shape, dtype };
+        let inputs = O::map::<Names, Specs>(self.inputs.clone(), &mut |tensor| spec(tensor), &mut |_| ());
+        let results: Vec<Spec> = match self.needs.clone() {
+            None => {
+                let (output, statistics) = O::specs(&inputs);
+                [output].into_iter().chain(statistics).collect()
+            }
+            Some(needs) => {
+                let operands = O::operands::<Specs>(&inputs).into_iter().zip(needs);
+                operands.filter_map(|(operand, needed)| operand.filter(|_| needed).cloned()).collect()
+            }
+        };
+        results.into_iter().map(|Spec { shape, dtype }| TensorIr::uninit(new(), shape, dtype)).collect()
     }
-
-    /// Which results there are.
-    pub(crate) fn asked(&self) -> Vec<bool> {
-        self.results.iter().map(Option::is_some).collect()
-    }
 }
 
-fn specs<O: Operator>(inputs: &O::On<Names>) -> O::On<Specs> {
-    let spec = |TensorIr { shape, dtype, .. }| Spec { shape, dtype };
-    O::map::<Names, Specs>(inputs.clone(), &mut |tensor| spec(tensor), &mut |_| ())
-}
-
-/// A forward's results.
-pub(crate) fn output<O: Operator, B: Backend>(results: Vec<FloatTensor<B>>) -> Output<O, B> {
-    let mut results = results.into_iter();
-    (results.next().expect("an output"), array(results))
-}
-
-/// A backward's results, where they were asked for.
-pub(crate) fn gradients<X>(asked: Vec<bool>, results: Vec<X>) -> Vec<Option<X>> {
-    let mut results = results.into_iter();
-    asked.into_iter().map(|asked| if asked { results.next() } else { None }).collect()
+/// The results of a call on the backend that computes it; `others` are a backward's statistics and gradient.
+pub(crate) fn compute<O: Kernels<B>, B: DropoutOps>(
+    inputs: O::On<B>,
+    mut others: Vec<FloatTensor<B>>,
+    needs: Option<O::Needs>,
+) -> Vec<FloatTensor<B>> {
+    let Some(needs) = needs else {
+        let (output, statistics) = O::forward(inputs);
+        return [output].into_iter().chain(statistics).collect();
+    };
+    let grad = others.pop().expect("the output's gradient");
+    O::backward(inputs, array(others), grad, needs).into_iter().flatten().collect()
 }
 
 /// An array of what `items` gives.

@@ -7,13 +7,14 @@ use super::cross_entropy::CrossEntropyOp;
 use super::dropout::ops::DropoutOps;
 use super::embed_layer_norm::EmbedLayerNormOp;
 use super::inputs::Places;
-use super::kernels::{Kernels, Operator, Output};
-use super::later::{Call, array, gradients, output};
+use super::kernels::{Kernels, Operator};
+use super::later::{Call, Later, array, compute};
 use super::linear::LinearOp;
 use super::move_rows::MoveRowsOp;
+use super::run::OnCube;
 use super::wire::{Number, Numbers, OTHER_CLIENT};
 use burn::backend::ir::{BackendIr, CustomOpIr, HandleContainer, TensorIr};
-use burn::backend::tensor::{Device, FloatTensor};
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Remote, TensorMetadata};
 use burn::remote::CustomOpClient;
 use burn::server::CustomOpRegistry;
@@ -36,51 +37,28 @@ macro_rules! registry {
 }
 registry!(EmbedLayerNormOp, AddLayerNormOp, AttentionOp, BiasGeluOp, CrossEntropyOp, LinearOp, MoveRowsOp);
 
-impl<O: Operator> Kernels<Remote> for O {
-    fn forward(inputs: O::On<Remote>) -> Output<O, Remote> {
-        let device = device::<O>(&inputs);
-        let call = Call::<O>::forward::<Remote>(inputs, |float| float.into_ir(), |int| int.into_ir());
-        output::<O, Remote>(send(&device, O::IDS[0], call, Vec::new()))
+impl Later for Remote {
+    type Client = CustomOpClient;
+
+    fn client(tensor: &FloatTensor<Remote>) -> CustomOpClient {
+        CustomOpClient::new(&tensor.device())
     }
 
-    fn backward(
-        inputs: O::On<Remote>,
-        statistics: O::Statistics<FloatTensor<Remote>>,
-        grad: FloatTensor<Remote>,
-        needs: O::Needs,
-    ) -> Vec<Option<FloatTensor<Remote>>> {
-        let device = device::<O>(&inputs);
-        let flags = needs.clone().into_iter().map(Number::Bool).collect();
-        let call = Call::<O>::backward::<Remote>(
-            inputs,
-            statistics,
-            grad,
-            needs,
-            |float| float.into_ir(),
-            |int| int.into_ir(),
-        );
-        let asked = call.asked();
-        gradients(asked, send(&device, O::IDS[1], call, flags))
+    fn float(tensor: FloatTensor<Remote>) -> TensorIr {
+        tensor.into_ir()
     }
-}
 
-fn device<O: Operator>(inputs: &O::On<Remote>) -> Device<Remote> {
-    O::operands::<Remote>(inputs).into_iter().flatten().next().expect("an operand").device()
-}
+    fn int(tensor: IntTensor<Remote>) -> TensorIr {
+        tensor.into_ir()
+    }
 
-/// Sends a call; its results come when they are read.
-fn send<O: Operator>(
-    device: &Device<Remote>,
-    id: &'static str,
-    call: Call<O>,
-    flags: Vec<Number>,
-) -> Vec<FloatTensor<Remote>> {
-    let client = CustomOpClient::new(device);
-    let outputs = call.outputs(|| client.create_empty_handle());
-    let mut numbers = Vec::new();
-    O::put(&call.inputs, &mut numbers);
-    numbers.extend(flags);
-    client.register(CustomOpIr::with_scalars(id, &call.tensors(), &outputs, numbers))
+    fn ask<O: OnCube>(client: CustomOpClient, call: Call<O>) -> Vec<FloatTensor<Remote>> {
+        let outputs = call.outputs(|| client.create_empty_handle());
+        let mut numbers = Vec::new();
+        O::put(&call.inputs, &mut numbers);
+        numbers.extend(call.needs.clone().into_iter().flatten().map(Number::Bool));
+        client.register(CustomOpIr::with_scalars(call.id(), &call.tensors(), &outputs, numbers))
+    }
 }
 
 /// A call as the worker reads it.
@@ -119,27 +97,20 @@ impl<'a, B: BackendIr> Received<'a, B> {
     fn float(&mut self) -> FloatTensor<B> {
         self.handles.get_float_tensor::<B>(self.tensors.next().expect(OTHER_CLIENT))
     }
-
-    fn reply(&mut self, results: impl IntoIterator<Item = FloatTensor<B>>) {
-        for result in results {
-            let TensorIr { id, .. } = self.results.next().expect(OTHER_CLIENT);
-            self.handles.register_float_tensor::<B>(id, result);
-        }
-    }
 }
 
 fn register<O: Kernels<B>, B: BackendIr + DropoutOps>(registry: &mut CustomOpRegistry<B>) {
-    registry.register(O::IDS[0], |handles, call, _| {
-        let mut received = Received::<B>::new(handles, call);
-        let (output, statistics) = O::forward(received.inputs::<O>());
-        received.reply([output].into_iter().chain(statistics));
-    });
-    registry.register(O::IDS[1], |handles, call, _| {
-        let mut received = Received::<B>::new(handles, call);
-        let inputs = received.inputs::<O>();
-        let needs = array(received.numbers.clone().map(|flag| flag == Number::Bool(true)));
-        let mut floats: Vec<_> = received.tensors.clone().map(|_| received.float()).collect();
-        let grad = floats.pop().expect(OTHER_CLIENT);
-        received.reply(O::backward(inputs, array(floats), grad, needs).into_iter().flatten());
-    });
+    for (id, is_backward) in O::IDS.into_iter().zip([false, true]) {
+        registry.register(id, move |handles, call, _| {
+            let mut received = Received::<B>::new(handles, call);
+            let inputs = received.inputs::<O>();
+            let flags = received.numbers.clone().map(|flag| flag == Number::Bool(true));
+            let needs = is_backward.then(|| array(flags));
+            let others = received.tensors.clone().map(|_| received.float()).collect();
+            for result in compute::<O, B>(inputs, others, needs) {
+                let TensorIr { id, .. } = received.results.next().expect(OTHER_CLIENT);
+                received.handles.register_float_tensor::<B>(id, result);
+            }
+        });
+    }
 }

@@ -149,8 +149,8 @@ pub(crate) use super::kernels::Operator as OnFlex;
 
 /// Has what the CubeCL devices run, in builds with any.
 #[cfg(feature = "_cubecl")]
-pub(crate) trait OnCube: Kernels<burn::backend::Cube> {}
+pub(crate) trait OnCube: Kernels<burn_cubecl::CubeBackend> {}
 #[cfg(feature = "_cubecl")]
-impl<O: Kernels<burn::backend::Cube>> OnCube for O {}
+impl<O: Kernels<burn_cubecl::CubeBackend>> OnCube for O {}
 #[cfg(not(feature = "_cubecl"))]
 pub(crate) use super::kernels::Operator as OnCube;

@@ -3,7 +3,7 @@
 use super::adam::{Adam, AdamKind, Moments, Step, check_learning_rate};
 use super::clip::Factor;
 #[cfg(feature = "flex")]
-use super::host::{self, Operands};
+use super::host;
 use crate::error::Result;
 use crate::operator::dtype::computed_in;
 use burn::config::Config;
@@ -251,15 +251,11 @@ fn adam<const D: usize>(
     gradient: Tensor<D>,
 ) -> (Tensor<D>, Moments<D>) {
     #[cfg(feature = "flex")]
-    let (values, moments, gradient) = match factor {
-        Factor::Host(factor) => {
-            match host::adam(rule, step, *factor, Operands { values, moments, gradient, rows: None }) {
-                Ok(done) => return done,
-                Err(Operands { values, moments, gradient, .. }) => (values, moments, gradient),
-            }
-        }
-        Factor::Device(_) => (values, moments, gradient),
-    };
+    if let Factor::Host(factor) = factor
+        && host::takes(&values, &moments, &gradient)
+    {
+        return host::adam(rule, step, *factor, values, moments, gradient);
+    }
     let wide = computed_in(values.dtype());
     rule.step(step, values, moments, factor.apply(gradient.cast(wide)))
 }

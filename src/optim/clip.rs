@@ -37,7 +37,8 @@ use std::collections::HashSet;
 ///
 /// # Numerics
 ///
-/// On Flex squares are added up in f64. On other devices in f32, or in f64 where a gradient is f64.
+/// On Flex squares are added up in f64. On other devices in f32, or in f64 where a gradient is f64. 16-bit gradients are
+/// multiplied in f32 and rounded once.
 ///
 /// # Panics
 ///
@@ -107,18 +108,16 @@ impl SumOfSquares {
     /// Adds one gradient, and gives it back.
     pub(crate) fn add<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
         #[cfg(feature = "flex")]
-        let gradient = match host::sum_of_squares(gradient) {
-            (Some(sum), gradient) => {
-                let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
-                let host = self.host.get_or_insert(HostSum { sum: 0.0, device, dtype: wide });
-                host.sum += sum;
-                if wide == DType::F64 {
-                    host.dtype = wide;
-                }
-                return gradient;
+        if host::is_on_host(&gradient) {
+            let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
+            let host = self.host.get_or_insert(HostSum { sum: 0.0, device, dtype: wide });
+            if wide == DType::F64 {
+                host.dtype = wide;
             }
-            (None, gradient) => gradient,
-        };
+            let (sum, gradient) = host::sum_of_squares(gradient);
+            host.sum += sum;
+            return gradient;
+        }
         self.gradients.push(gradient.clone().into_dispatch());
         gradient
     }
@@ -196,23 +195,18 @@ impl Factor {
 
     /// One gradient times the factor.
     pub(crate) fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
-        match self {
-            Self::Host(1.0) => gradient,
+        let (device, dtype) = (gradient.device(), gradient.dtype());
+        let wide = computed_in(dtype);
+        let scaled = match self {
+            Self::Host(1.0) => return gradient,
             #[cfg(feature = "flex")]
-            Self::Host(factor) if host::is_on_host(&gradient) => host::scale(gradient, *factor),
-            factor => {
-                let (narrow, wide) = (gradient.dtype(), computed_in(gradient.dtype()));
-                let gradient = gradient.cast(wide);
-                let scaled = match factor {
-                    Self::Host(factor) => gradient.mul_scalar(*factor),
-                    Self::Device(factor) => {
-                        let factor = factor.clone().to_device(&gradient.device()).cast(wide);
-                        gradient * factor.reshape([1; D])
-                    }
-                };
-                scaled.cast(narrow)
+            Self::Host(factor) if host::is_on_host(&gradient) => return host::scale(gradient, *factor),
+            Self::Host(factor) => gradient.cast(wide).mul_scalar(*factor),
+            Self::Device(factor) => {
+                gradient.cast(wide) * factor.clone().to_device(&device).cast(wide).reshape([1; D])
             }
-        }
+        };
+        scaled.cast(dtype)
     }
 
     /// All gradients of a module times the factor.

@@ -18,6 +18,9 @@ const PIECE: usize = 16 * 1024;
 /// Partial sums.
 const LANES: usize = 16;
 
+/// What every tensor here is.
+const DTYPE: &str = "floats of the kernel's dtype";
+
 /// Whether a tensor, outside autodiff, is floats in the host's memory.
 pub(crate) fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
     with_scalar!(Some(tensor.dtype()), _Float => tensor.device() == Device::flex(), false)
@@ -34,12 +37,12 @@ impl HostTensor {
         Self { device: tensor.device(), data: tensor.into_data() }
     }
 
-    fn values<T: Scalar>(&self) -> Option<&[T]> {
-        self.data.as_slice().ok()
+    fn values<T: Scalar>(&self) -> &[T] {
+        self.data.as_slice().expect(DTYPE)
     }
 
-    fn values_mut<T: Scalar>(&mut self) -> Option<&mut [T]> {
-        self.data.as_mut_slice().ok()
+    fn values_mut<T: Scalar>(&mut self) -> &mut [T] {
+        self.data.as_mut_slice().expect(DTYPE)
     }
 
     fn into_tensor<const D: usize>(self) -> Tensor<D> {
@@ -48,13 +51,17 @@ impl HostTensor {
     }
 }
 
-/// Σ g², and the gradient itself; nothing in the place of the sum if it is not [on the host](is_on_host).
-pub(super) fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> (Option<f64>, Tensor<D>) {
-    if !is_on_host(&gradient) {
-        return (None, gradient);
-    }
+/// Runs `$body` with the type alias `$scalar` for what a [`HostTensor`] holds.
+macro_rules! on_host {
+    ($tensor:ident, $scalar:ident => $body:expr) => {
+        with_scalar!(Some($tensor.data.dtype()), $scalar => $body, unreachable!("{DTYPE}"))
+    };
+}
+
+/// Σ g² of a gradient that is [on the host](is_on_host), and the gradient itself.
+pub(super) fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> (f64, Tensor<D>) {
     let gradient = HostTensor::take(gradient);
-    let sum = with_scalar!(Some(gradient.data.dtype()), T => gradient.values::<T>().map(squares), None);
+    let sum = on_host!(gradient, T => squares(gradient.values::<T>()));
     (sum, gradient.into_tensor())
 }
 
@@ -92,16 +99,14 @@ impl<T: Scalar> WithSimd for Squares<'_, T> {
 /// A gradient [on the host](is_on_host) times `factor`.
 pub(super) fn scale<const D: usize>(gradient: Tensor<D>, factor: f64) -> Tensor<D> {
     let mut gradient = HostTensor::take(gradient);
-    let scaled = with_scalar!(Some(gradient.data.dtype()), T => {
-        gradient.values_mut::<T>().map(|values| {
-            let factor = <T as Scalar>::Wide::from_f64(factor);
-            parallel::for_each(values.len(), values.chunks_mut(PIECE), |values| {
-                Arch::new().dispatch(Scale { values, factor });
-            });
-        })
-    }, None);
-    let gradient = gradient.into_tensor();
-    if scaled.is_some() { gradient } else { gradient.mul_scalar(factor) }
+    on_host!(gradient, T => {
+        let values = gradient.values_mut::<T>();
+        let factor = <T as Scalar>::Wide::from_f64(factor);
+        parallel::for_each(values.len(), values.chunks_mut(PIECE), |values| {
+            Arch::new().dispatch(Scale { values, factor });
+        });
+    });
+    gradient.into_tensor()
 }
 
 struct Scale<'a, T: Scalar> {
@@ -120,91 +125,59 @@ impl<T: Scalar> WithSimd for Scale<'_, T> {
     }
 }
 
-/// What a step reads and changes.
-pub(crate) struct Operands<'a, const D: usize> {
-    pub(crate) values: Tensor<D>,
-    /// In the dtype that the step is computed in.
-    pub(crate) moments: Moments<D>,
-    /// Of all values, or of these rows alone, which ascend; the others stay as they are.
-    pub(crate) gradient: Tensor<D>,
-    pub(crate) rows: Option<&'a [usize]>,
+/// Whether [`adam`] and [`adam_on_rows`] take these operands, which are then in the host's memory.
+pub(crate) fn takes<const D: usize>(values: &Tensor<D>, moments: &Moments<D>, gradient: &Tensor<D>) -> bool {
+    let dtype = values.dtype();
+    is_on_host(values) && gradient.dtype() == dtype && moments.mean.dtype() == computed_in(dtype)
 }
 
 /// Values and moments after a step of Adam with gradients times `factor`.
-/// Gives the operands back unchanged if they are not all [on the host](is_on_host).
-#[expect(clippy::result_large_err, reason = "the operands go back as they came")]
-pub(crate) fn adam<'a, const D: usize>(
+///
+/// The new values are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and need not be
+/// copied for that.
+pub(super) fn adam<const D: usize>(
     adam: &Adam,
     step: Step,
     factor: f64,
-    operands: Operands<'a, D>,
-) -> Result<(Tensor<D>, Moments<D>), Operands<'a, D>> {
-    let Operands { values, moments: Moments { mean, square }, gradient, rows } = operands;
-    let dtype = values.dtype();
-    if !is_on_host(&values) || gradient.dtype() != dtype || mean.dtype() != computed_in(dtype) {
-        return Err(Operands { values, moments: Moments { mean, square }, gradient, rows });
-    }
+    values: Tensor<D>,
+    Moments { mean, square }: Moments<D>,
+    gradient: Tensor<D>,
+) -> (Tensor<D>, Moments<D>) {
     let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
-    let (done, values) = match rows {
-        None => {
-            let w = primitive(values.clone()).to_contiguous();
-            let done = with_scalar!(
-                Some(dtype),
-                T => run::<T>(adam.host_step(step, factor), slice(&w), [&mut m, &mut v, &mut g]),
-                None
-            );
-            if done.is_some() {
-                let moments = Moments { mean: m.into_tensor(), square: v.into_tensor() };
-                return Ok((g.into_tensor(), moments));
-            }
-            (done, values)
-        }
-        Some(rows) => {
-            let width = values.dims()[D - 1];
-            let mut w = HostTensor::take(values);
-            let done = with_scalar!(
-                Some(dtype),
-                T => run_rows::<T>(adam.host_step(step, factor), rows, width, [&mut w, &mut m, &mut v], &g),
-                None
-            );
-            (done, w.into_tensor())
-        }
-    };
-    let moments = Moments { mean: m.into_tensor(), square: v.into_tensor() };
-    match done {
-        Some(()) => Ok((values, moments)),
-        None => Err(Operands { values, moments, gradient: g.into_tensor(), rows }),
-    }
-}
-
-/// All values. The new ones are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and
-/// need not be copied for that.
-fn run<T: Scalar>(step: HostStep<T::Wide>, w: &[T], [m, v, g]: [&mut HostTensor; 3]) -> Option<()> {
-    let (m, v, g) = (m.values_mut()?, v.values_mut()?, g.values_mut::<T>()?);
-    let count = g.len();
-    let pieces = w.chunks(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE)).zip(g.chunks_mut(PIECE));
-    parallel::for_each(count, pieces, |(((w, m), v), g)| {
-        Arch::new().dispatch(Piece { step, w, m, v, g });
+    let w = primitive(values).to_contiguous();
+    on_host!(g, T => {
+        let step = adam.host_step(step, factor);
+        let (w, m, v, g) = (slice::<T>(&w), m.values_mut(), v.values_mut(), g.values_mut());
+        let moments = m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE));
+        let pieces = w.chunks(PIECE).zip(moments).zip(g.chunks_mut(PIECE));
+        parallel::for_each(w.len(), pieces, |((w, (m, v)), g)| {
+            Arch::new().dispatch(Piece { step, w, m, v, g });
+        });
     });
-    Some(())
+    (g.into_tensor(), Moments { mean: m.into_tensor(), square: v.into_tensor() })
 }
 
-/// The rows with these numbers, which ascend, in place.
-fn run_rows<T: Scalar>(
-    step: HostStep<T::Wide>,
+/// The same for these rows alone, which ascend and of which `gradient` is: they change in their place.
+pub(crate) fn adam_on_rows(
+    adam: &Adam,
+    step: Step,
     rows: &[usize],
-    width: usize,
-    [w, m, v]: [&mut HostTensor; 3],
-    g: &HostTensor,
-) -> Option<()> {
-    let (w, g) = (w.values_mut::<T>()?, g.values::<T>()?);
-    let moments = picked(m.values_mut()?, rows, width).zip(picked(v.values_mut()?, rows, width));
-    let all = picked(w, rows, width).zip(moments).zip(g.chunks(width));
-    let mut all: Vec<_> = all.map(|((w, (m, v)), g)| Row { step, w, m, v, g }).collect();
-    parallel::for_each(g.len(), all.chunks_mut(PIECE.div_ceil(width)), |rows| {
-        Arch::new().dispatch(Rows(rows));
+    values: Tensor<2>,
+    Moments { mean, square }: Moments<2>,
+    gradient: Tensor<2>,
+) -> (Tensor<2>, Moments<2>) {
+    let [_, width] = values.dims();
+    let [mut w, mut m, mut v, g] = [values, mean, square, gradient].map(HostTensor::take);
+    on_host!(g, T => {
+        let (step, g) = (adam.host_step(step, 1.0), g.values::<T>());
+        let moments = picked(m.values_mut(), rows, width).zip(picked(v.values_mut(), rows, width));
+        let all = picked(w.values_mut(), rows, width).zip(moments).zip(g.chunks(width));
+        let mut all: Vec<_> = all.map(|((w, (m, v)), g)| Row { step, w, m, v, g }).collect();
+        parallel::for_each(g.len(), all.chunks_mut(PIECE.div_ceil(width)), |rows| {
+            Arch::new().dispatch(Rows(rows));
+        });
     });
-    Some(())
+    (w.into_tensor(), Moments { mean: m.into_tensor(), square: v.into_tensor() })
 }
 
 fn picked<'a, T>(values: &'a mut [T], rows: &'a [usize], width: usize) -> impl Iterator<Item = &'a mut [T]> {

@@ -15,7 +15,7 @@ mod adamw;
 mod clip;
 mod clipped;
 #[cfg(feature = "flex")]
-mod host;
+pub(crate) mod host;
 mod layer_decay;
 mod loss_scale;
 mod mean_gradients;
@@ -29,8 +29,6 @@ pub(crate) use clip::{Factor, SumOfSquares};
 #[cfg(feature = "train")]
 pub(crate) use clip::{add_up, assert_max_norm, average_and_clip};
 pub use clipped::ClippedAdamW;
-#[cfg(feature = "flex")]
-pub(crate) use host::{Operands, adam as adam_on_host};
 pub use layer_decay::{ScaledLr, layer_wise_decay};
 pub use loss_scale::LossScale;
 pub use mean_gradients::MeanGradients;

@@ -50,9 +50,21 @@ fn an_address_without_a_worker_is_named() {
         assert_eq!(message, "is not an address of the form ws://HOST:PORT");
     }
 
-    let silent = peer(|_stream| thread::sleep(LIMIT));
-    let (message, cause) = refused(WorkersConfig::new([silent.as_str()]), &silent);
-    assert_eq!((message.as_str(), cause.as_str()), ("does not answer as a worker", "no answer in time"));
+    let other = "the answer is not that of a Burn server";
+    for (answer, patience, problem) in [
+        ("", LIMIT, "no answer in time"),
+        ("", Duration::ZERO, "the connection was closed"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", LIMIT, other),
+        ("HTTP/1.1 200 OK\r\n\r\n", LIMIT, other),
+    ] {
+        let peer = peer(move |mut stream| {
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            thread::sleep(patience);
+        });
+        let (message, cause) = refused(WorkersConfig::new([peer.as_str()]), &peer);
+        assert_eq!((message.as_str(), cause.as_str()), ("does not answer as a worker", problem));
+    }
 }
 
 #[test]

@@ -29,8 +29,11 @@ pub(crate) fn name() -> &'static str {
 const ROWS: usize = 6;
 const COLUMNS: usize = 64;
 
-/// The fewest rows or columns that are split off. Also, `gemm` adds up in another order if C is at most 64 by 64.
+/// The fewest rows or columns that are split off; with [`range`]'s rounding, a part has more than [`COLUMNS`] less.
 const PART: usize = 128;
+
+/// `gemm` adds up in another order if C has so many entries or fewer, or is at most 64 by 64.
+const FEW: usize = 256;
 
 /// Below so many multiplications one thread is faster than several.
 const PARALLEL_FROM: usize = 192 * 192 * 192;
@@ -142,7 +145,9 @@ fn parts([m, k, n]: [usize; 3]) -> [usize; 2] {
         return [1, 1];
     }
     let threads = rayon::current_num_threads();
-    let grids = (1..=threads.min(m / PART).max(1)).map(|rows| [rows, (threads / rows).min(n / PART).max(1)]);
+    // Of `count` rows or columns: all parts are large enough to be added up as the whole.
+    let most = |count: usize, other: usize| threads.min(count / PART.max(FEW / other + COLUMNS)).max(1);
+    let grids = (1..=most(m, n)).map(|rows| [rows, most(n, m).min(threads / rows)]);
     let cost = |&[rows, columns]: &[usize; 2]| (Reverse(rows * columns), columns * m + rows * n);
     grids.min_by_key(cost).expect("one row of parts")
 }

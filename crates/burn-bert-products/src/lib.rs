@@ -33,7 +33,8 @@
 //!
 //! # Memory
 //!
-//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 13 MB.
+//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 13 MB; a product rounded
+//! to bf16 may need more if K is above 65536, about 128 bytes for each value along K.
 
 mod float;
 mod kernel;

@@ -199,7 +199,7 @@ fn large_products_are_those_of_a_plain_loop() {
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
-    for [m, k, n] in [[700, 900, 650], [150, 5000, 300]] {
+    for [m, k, n] in [[700, 900, 650], [150, 5000, 300], [1, 9000, 1000], [3, 9000, 390], [256, 14_000, 2]] {
         let a = Operand::new([m, k], Order::Rows, false, 1);
         let b = Operand::new([k, n], Order::Columns, false, 2);
         for kernel in kernels() {
@@ -210,6 +210,20 @@ fn the_number_of_threads_does_not_change_a_bit() {
             let one = on(1);
             assert!([2, 3, 8].into_iter().all(|threads| on(threads) == one), "{kernel}");
         }
+    }
+}
+
+/// Rows and columns that are at the edge of one product and within the other; sums longer than registers add up at a time.
+#[test]
+fn a_sum_is_added_up_alike_whatever_is_beside_it() {
+    let k = 1100;
+    let a = Operand::new([128, k], Order::Rows, false, 1);
+    let b = Operand::new([k, 128], Order::Columns, false, 2);
+    let few_rows = Operand { shape: [100, k], ..a.clone() };
+    let few_columns = Operand { shape: [k, 97], ..b.clone() };
+    for kernel in kernels() {
+        let (all, few) = (multiply(&a, &b, kernel), multiply(&few_rows, &few_columns, kernel));
+        assert!(few.chunks(97).zip(all.chunks(128)).all(|(few, all)| few == &all[..97]), "{kernel}");
     }
 }
 

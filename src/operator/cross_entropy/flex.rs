@@ -6,84 +6,66 @@ use super::{CrossEntropy, CrossEntropyOp};
 use crate::operator::flex::functions::Functions;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::{max_of, sum_of};
-use crate::operator::flex::{slice, tensor, with_scalar};
-use crate::operator::kernels::{Kernels, Operator, Output};
+use crate::operator::flex::{HostKernels, slice, tensor};
+use crate::operator::kernels::Output;
 use crate::operator::parallel;
-use crate::operator::path::Path;
 use burn::backend::Flex;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 use pulp::{Arch, Simd, WithSimd};
 
 /// Scores that are widened in one go: two kilobytes in f64.
 const PIECE: usize = 256;
 
-impl Kernels<Flex> for CrossEntropyOp {
-    fn forward(input: CrossEntropy<Flex>) -> Output<Self, Flex> {
-        with_scalar!(kernel_dtype(&input), T => forward::<T>(input), Self::reference::<Flex>(input))
+impl HostKernels for CrossEntropyOp {
+    fn forward<T: Scalar>(input: CrossEntropy<Flex>) -> Output<Self, Flex> {
+        let CrossEntropy { logits, labels, .. } = input;
+        let [rows, classes] = logits.layout().shape().dims();
+        let labels = checked_labels(labels, classes);
+        let logits = logits.to_contiguous();
+        let scores = slice::<T>(&logits);
+        let mut statistics = vec![[T::Wide::ZERO; 2]; rows];
+        let tasks = scores.chunks_exact(classes).zip(&mut statistics);
+        parallel::for_each(scores.len(), tasks, |(scores, statistics)| {
+            *statistics = Arch::new().dispatch(Statistics(scores));
+        });
+        let losses = scores.chunks_exact(classes).zip(&labels).zip(&statistics);
+        let losses = losses.map(|((scores, &label), [largest, log_sum])| {
+            (*log_sum - (scores[label].widen() - *largest)).to_f64()
+        });
+        let loss = T::Wide::from_f64(losses.sum::<f64>() / rows as f64);
+        let column = |i: usize| {
+            tensor(statistics.iter().map(|statistics| statistics[i]).collect(), Shape::new([rows, 1]))
+        };
+        (tensor(vec![T::narrow(loss)], Shape::new([1])), [column(0), column(1)])
     }
 
     /// The scores become their gradient.
-    fn backward(
+    fn backward<T: Scalar>(
         input: CrossEntropy<Flex>,
         statistics: [FloatTensor<Flex>; 2],
         grad: FloatTensor<Flex>,
-        needs: [bool; 1],
+        [needed]: [bool; 1],
     ) -> Vec<Option<FloatTensor<Flex>>> {
-        with_scalar!(
-            kernel_dtype(&input).filter(|_| needs[0]),
-            T => vec![Some(backward::<T>(input, statistics, &grad))],
-            Self::reference_backward::<Flex>(input, statistics, grad, needs)
-        )
+        if !needed {
+            return vec![None];
+        }
+        let CrossEntropy { logits, labels, .. } = input;
+        let [rows, classes] = logits.layout().shape().dims();
+        let labels = checked_labels(labels, classes);
+        let grad = grad.to_contiguous();
+        let scale = T::Wide::from_f64(slice::<T>(&grad)[0].widen().to_f64() / rows as f64);
+        let [largest, log_sums] = statistics.map(|statistic| statistic.to_contiguous());
+        let statistics = slice::<T::Wide>(&largest).iter().zip(slice::<T::Wide>(&log_sums));
+        let mut gradient = logits.into_data(); // the scores' own memory, or a copy if something else holds them
+        let scores = gradient.as_mut_slice::<T>().expect("the scores are of the kernel's dtype");
+        let tasks = scores.chunks_exact_mut(classes).zip(&labels).zip(statistics);
+        parallel::for_each(rows * classes, tasks, |((scores, &label), (&largest, &log_sum))| {
+            Arch::new().dispatch(Gradient { scores, label, largest, log_sum, scale });
+        });
+        vec![Some(Flex::float_from_data(gradient, &Default::default()))]
     }
-}
-
-fn kernel_dtype(input: &CrossEntropy<Flex>) -> Option<DType> {
-    (input.path == Path::Fused).then(|| input.logits.dtype())
-}
-
-fn forward<T: Scalar>(input: CrossEntropy<Flex>) -> Output<CrossEntropyOp, Flex> {
-    let CrossEntropy { logits, labels, .. } = input;
-    let [rows, classes] = logits.layout().shape().dims();
-    let labels = checked_labels(labels, classes);
-    let logits = logits.to_contiguous();
-    let scores = slice::<T>(&logits);
-    let mut statistics = vec![[T::Wide::ZERO; 2]; rows];
-    let tasks = scores.chunks_exact(classes).zip(&mut statistics);
-    parallel::for_each(scores.len(), tasks, |(scores, statistics)| {
-        *statistics = Arch::new().dispatch(Statistics(scores));
-    });
-    let losses = scores.chunks_exact(classes).zip(&labels).zip(&statistics);
-    let losses = losses.map(|((scores, &label), [largest, log_sum])| {
-        (*log_sum - (scores[label].widen() - *largest)).to_f64()
-    });
-    let loss = T::Wide::from_f64(losses.sum::<f64>() / rows as f64);
-    let column =
-        |i: usize| tensor(statistics.iter().map(|statistics| statistics[i]).collect(), Shape::new([rows, 1]));
-    (tensor(vec![T::narrow(loss)], Shape::new([1])), [column(0), column(1)])
-}
-
-fn backward<T: Scalar>(
-    input: CrossEntropy<Flex>,
-    statistics: [FloatTensor<Flex>; 2],
-    grad: &FloatTensor<Flex>,
-) -> FloatTensor<Flex> {
-    let CrossEntropy { logits, labels, .. } = input;
-    let [rows, classes] = logits.layout().shape().dims();
-    let labels = checked_labels(labels, classes);
-    let grad = grad.to_contiguous();
-    let grad = grad.storage::<T>()[0].widen().to_f64();
-    let scale = T::Wide::from_f64(grad / rows as f64);
-    let [largest, log_sums] = statistics.map(|statistic| statistic.to_contiguous());
-    let statistics = largest.storage::<T::Wide>().iter().zip(log_sums.storage::<T::Wide>());
-    let mut gradient = logits.into_data(); // the scores' own memory, or a copy if something else holds them
-    let scores = gradient.as_mut_slice::<T>().expect("the scores are of the kernel's dtype");
-    let tasks = scores.chunks_exact_mut(classes).zip(&labels).zip(statistics);
-    parallel::for_each(rows * classes, tasks, |((scores, &label), (&largest, &log_sum))| {
-        Arch::new().dispatch(Gradient { scores, label, largest, log_sum, scale });
-    });
-    Flex::float_from_data(gradient, &Default::default())
 }
 
 /// The labels, every one of them below `classes`.

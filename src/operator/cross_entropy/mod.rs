@@ -6,8 +6,6 @@ mod cube;
 mod flex;
 pub(crate) mod functional;
 mod reference;
-#[cfg(all(test, feature = "flex"))]
-mod tests;
 
 use crate::operator::inputs::inputs;
 use crate::operator::path::Path;

@@ -4,6 +4,7 @@ use burn::prelude::*;
 use burn::tensor::Distribution;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::thread::LocalKey;
 
 thread_local! {
     static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
@@ -28,48 +29,34 @@ struct Shared {
 /// A queue such as that of Burn's fusion, which a remote device may have too, can run independent draws in another order than
 /// they were asked for. Inside another call `f` goes on with that call's seeds.
 pub(crate) fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
-    struct End(bool);
-    impl Drop for End {
-        fn drop(&mut self) {
-            if self.0 {
-                SHARED.take();
-            }
-        }
+    if SHARED.with_borrow(Option::is_some) {
+        return f();
     }
-    let begins = SHARED.with_borrow_mut(|shared| {
-        let begins = shared.is_none();
-        shared.get_or_insert(Shared { count, drawn: None, next: 0 });
-        begins
-    });
-    let _end = End(begins);
-    f()
+    during(&SHARED, Some(Shared { count, drawn: None, next: 0 }), f).0
 }
 
 /// What `f` returns, and the seeds that its operators got.
 pub(crate) fn recorded<T>(f: impl FnOnce() -> T) -> (T, Vec<Seed>) {
-    struct End;
-    impl Drop for End {
-        fn drop(&mut self) {
-            RECORDED.take();
-        }
-    }
-    let _end = End;
-    RECORDED.set(Some(Vec::new()));
-    let result = f();
-    (result, RECORDED.take().expect("a call does not record within another"))
+    let (result, seeds) = during(&RECORDED, Some(Vec::new()), f);
+    (result, seeds.expect("a call does not record within another"))
 }
 
 /// Runs `f`, whose operators get the seeds of a recorded call.
 pub(crate) fn replayed<T>(seeds: Vec<Seed>, f: impl FnOnce() -> T) -> T {
-    struct End;
-    impl Drop for End {
+    during(&REPLAYED, seeds.into(), f).0
+}
+
+/// What `f` returns with `value` in a place, and what it left there; nothing stays, also if `f` panics.
+fn during<V: Default, T>(place: &'static LocalKey<RefCell<V>>, value: V, f: impl FnOnce() -> T) -> (T, V) {
+    struct End<V: Default + 'static>(&'static LocalKey<RefCell<V>>);
+    impl<V: Default> Drop for End<V> {
         fn drop(&mut self) {
-            REPLAYED.take();
+            self.0.take();
         }
     }
-    let _end = End;
-    REPLAYED.set(seeds.into());
-    f()
+    let end = End(place);
+    place.set(value);
+    (f(), end.0.take())
 }
 
 /// Seeds on a device, and the row of one that no other operator has.

@@ -9,16 +9,6 @@ pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str,
     [("input_ids", &input.words), ("token_type_ids", &input.token_types), ("position_ids", &input.positions)]
 }
 
-/// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
-#[cfg(any(feature = "flex", feature = "_cubecl"))]
-pub(crate) fn kernel_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<burn::tensor::DType> {
-    let dtype = input.gamma.dtype();
-    let floats = || summands(input).into_iter().filter_map(|(_, rows)| rows.source()).chain([&input.gamma]);
-    let alike = floats().chain([&input.beta]).all(|tensor| tensor.dtype() == dtype);
-    let empty = input.shape.contains(&0) || floats().any(|tensor| tensor.shape()[0] == 0);
-    (alike && !empty && input.path == crate::operator::path::Path::Fused).then_some(dtype)
-}
-
 /// Panics unless every summand has a row of length H for every token, gamma and beta are of that length, and padding
 /// indices have a row.
 pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {

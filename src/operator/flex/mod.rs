@@ -7,6 +7,7 @@ pub(crate) mod products;
 pub(crate) mod scalar;
 pub(crate) mod sums;
 
+use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::path::Path;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
@@ -40,6 +41,40 @@ macro_rules! with_scalar {
     };
 }
 pub(crate) use with_scalar;
+
+/// An operator whose kernels compute in the dtype that all float inputs share; the reference takes other inputs.
+pub(crate) trait HostKernels: Operator {
+    /// See [`Operator::reference`].
+    fn forward<T: Scalar>(inputs: Self::On<Flex>) -> Output<Self, Flex>;
+
+    /// See [`Operator::reference_backward`].
+    fn backward<T: Scalar>(
+        inputs: Self::On<Flex>,
+        statistics: Self::Statistics<FloatTensor<Flex>>,
+        grad: FloatTensor<Flex>,
+        needs: Self::Needs,
+    ) -> Vec<Option<FloatTensor<Flex>>>;
+}
+
+impl<O: HostKernels> Kernels<Flex> for O {
+    fn forward(inputs: O::On<Flex>) -> Output<O, Flex> {
+        let dtype = kernel_dtype(O::path(&inputs), O::operands::<Flex>(&inputs));
+        with_scalar!(dtype, T => <O as HostKernels>::forward::<T>(inputs), O::reference(inputs))
+    }
+
+    fn backward(
+        inputs: O::On<Flex>,
+        statistics: O::Statistics<FloatTensor<Flex>>,
+        grad: FloatTensor<Flex>,
+        needs: O::Needs,
+    ) -> Vec<Option<FloatTensor<Flex>>> {
+        with_scalar!(
+            kernel_dtype(O::path(&inputs), O::operands::<Flex>(&inputs)),
+            T => <O as HostKernels>::backward::<T>(inputs, statistics, grad, needs),
+            O::reference_backward(inputs, statistics, grad, needs)
+        )
+    }
+}
 
 /// All values of a contiguous tensor, row-major.
 ///

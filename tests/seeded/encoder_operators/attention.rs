@@ -1,7 +1,7 @@
 //! Attention of packed sequences.
 
 use super::leaves::{Operator, assert_near};
-use crate::devices::flex;
+use crate::devices::{flex, with_kernels};
 use crate::tolerance::values;
 use crate::turn;
 use burn::prelude::*;
@@ -122,6 +122,40 @@ proptest! {
         let trained = trained[..operator.leaves.len()].to_vec();
         Operator { trained, ..operator }.assert_kernel_equals_reference(&flex().autodiff());
     }
+}
+
+/// Rows of more columns than a cube's units draw in one turn, too.
+#[test]
+fn kernels_of_other_devices_equal_the_reference() {
+    let _turn = turn();
+    let cases = [
+        (vec![1], (1, 1), false, 0.0),
+        (vec![17, 17], (3, 5), true, 0.1),
+        (vec![129, 3, 64], (2, 64), false, 0.9),
+        (vec![0, 31, 1], (1, 127), true, 0.0),
+        (vec![65, 0], (3, 5), true, 0.1),
+        (vec![1100, 70], (2, 24), true, 0.1),
+        (vec![31, 9, 31], (2, 24), true, 0.1),
+    ];
+    for device in with_kernels().into_iter().filter(|device| *device != flex()) {
+        let device = device.autodiff();
+        for (i, (lengths, (heads, columns), bias, dropout)) in cases.clone().into_iter().enumerate() {
+            let operator = Case { lengths, heads, columns, bias, dropout }.operator(3);
+            let trained = (0..operator.leaves.len()).map(|leaf| (i + leaf) % 3 > 0 || i > 4).collect();
+            let operator = Operator { trained, ..operator };
+            let expected = on_reference_path(|| operator.run(&device, DType::F32));
+            let dtypes = [DType::F32, DType::F16, DType::BF16];
+            operator.assert_near_on(&device, &expected, if i == 6 { &dtypes } else { &dtypes[..1] });
+        }
+    }
+}
+
+#[test]
+fn two_runs_are_equal_bit_for_bit() {
+    let _turn = turn();
+    let case = Case { lengths: vec![70, 129, 0, 33], heads: 2, columns: 24, bias: true, dropout: 0.1 };
+    let operator = case.operator(3);
+    with_kernels().into_iter().for_each(|device| operator.assert_runs_are_equal(&device.autodiff()));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod add_layer_norm;
 mod attention;
 mod bias_gelu;
+mod cross_entropy;
 mod leaves;
 mod linear;
 

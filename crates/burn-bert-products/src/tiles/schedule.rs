@@ -278,13 +278,19 @@ impl Product<'_> {
                                 multiply(c, n, add);
                                 continue;
                             }
-                            multiply(sums.as_mut_ptr(), PANEL, false);
-                            for (i, sums) in sums.chunks_exact(PANEL).enumerate().take(height) {
-                                for (j, sum) in sums.iter().enumerate().take(width) {
-                                    let to = c.wrapping_add(i * n + j);
-                                    // SAFETY: these values are C's and this block's, and initialised where they are read.
-                                    unsafe { to.write(if add { to.read() + sum } else { *sum }) };
+                            // At an edge, beside C, in the same order. SAFETY: these values are C's and this block's, and
+                            // initialised where they are read.
+                            let rows = (0..height).map(|i| (c.wrapping_add(i * n), PANEL * i));
+                            if add {
+                                for (c, i) in rows.clone() {
+                                    unsafe {
+                                        c.copy_to_nonoverlapping(sums[i..][..width].as_mut_ptr(), width)
+                                    };
                                 }
+                            }
+                            multiply(sums.as_mut_ptr(), PANEL, add);
+                            for (c, i) in rows {
+                                unsafe { c.copy_from_nonoverlapping(sums[i..][..width].as_ptr(), width) };
                             }
                         }
                         Output::Bf16 { c, bias } => {

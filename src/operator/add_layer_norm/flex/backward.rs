@@ -33,9 +33,8 @@ pub(super) fn backward<T: Scalar>(
     let mut residual_grad = buffer(needs_residual || (shared && needs_x));
     let mut x_grad = buffer(needs_x && !shared);
 
-    let mut partials: Vec<_> = (0..(x.len() / hidden).div_ceil(step))
-        .map(|_| Partial { bias: zeros(hidden), gamma: zeros(hidden), beta: zeros(hidden) })
-        .collect();
+    let zeros = || [(); 3].map(|()| vec![T::Wide::ZERO; hidden]);
+    let mut partials: Vec<_> = (0..(x.len() / hidden).div_ceil(step)).map(|_| zeros()).collect();
     let mut residual_tasks = residual_grad.chunks_mut(step * hidden);
     let mut x_tasks = x_grad.chunks_mut(step * hidden);
     let tasks: Vec<_> = partials
@@ -57,39 +56,26 @@ pub(super) fn backward<T: Scalar>(
         .collect();
     parallel::for_each(x.len(), tasks.into_iter(), |task| Arch::new().dispatch(task));
 
-    let mut total = Partial { bias: zeros(hidden), gamma: zeros(hidden), beta: zeros(hidden) };
-    for partial in partials {
-        accumulate(&mut total.bias, &partial.bias);
-        accumulate(&mut total.gamma, &partial.gamma);
-        accumulate(&mut total.beta, &partial.beta);
+    let mut totals = zeros();
+    for partial in &partials {
+        totals.iter_mut().zip(partial).for_each(|(total, partial)| accumulate(total, partial));
     }
-    let vector = |values| tensor(T::narrow_all(values), input.gamma.shape());
+    let [bias, gamma, beta] = totals.map(|total| tensor(T::narrow_all(total), input.gamma.shape()));
     let rows = |values: Vec<T>| (!values.is_empty()).then(|| tensor(values, input.x.shape()));
     let residual = rows(residual_grad);
     let x = if shared { residual.clone() } else { rows(x_grad) };
     vec![
         x.filter(|_| needs_x),
-        needs_bias.then(|| vector(total.bias)),
+        needs_bias.then_some(bias),
         residual.filter(|_| needs_residual),
-        needs_gamma.then(|| vector(total.gamma)),
-        needs_beta.then(|| vector(total.beta)),
+        needs_gamma.then_some(gamma),
+        needs_beta.then_some(beta),
     ]
-}
-
-fn zeros<W: Wide>(count: usize) -> Vec<W> {
-    vec![W::ZERO; count]
 }
 
 /// The values of a task.
 fn rows_of<V>(values: &[V], task: usize, size: usize) -> &[V] {
     &values[task * size..values.len().min((task + 1) * size)]
-}
-
-/// What a task adds to sums over all rows.
-struct Partial<W> {
-    bias: Vec<W>,
-    gamma: Vec<W>,
-    beta: Vec<W>,
 }
 
 /// Consecutive rows.
@@ -106,7 +92,8 @@ struct Task<'a, T: Scalar> {
     residual_grad: Option<&'a mut [T]>,
     /// Whether more than γ and β is asked for.
     inputs: bool,
-    partial: &'a mut Partial<T::Wide>,
+    /// What it adds to the gradients of bias, γ and β.
+    partial: &'a mut [Vec<T::Wide>; 3],
 }
 
 impl<T: Scalar> WithSimd for Task<'_, T> {
@@ -116,6 +103,7 @@ impl<T: Scalar> WithSimd for Task<'_, T> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let gamma = &self.block.gamma;
         let hidden = gamma.len();
+        let [bias_total, gamma_total, beta_total] = self.partial;
         let [mut normalized, mut factor, mut d] = [0; 3].map(|_| vec![T::Wide::ZERO; hidden]);
         let inputs = self.x.chunks_exact(hidden).zip(self.residual.chunks_exact(hidden));
         let rows = inputs.zip(self.grad.chunks_exact(hidden)).zip(self.mean.iter().zip(self.rstd));
@@ -123,7 +111,7 @@ impl<T: Scalar> WithSimd for Task<'_, T> {
             self.block.add(simd, self.first + row, [x, residual], &mut normalized, &mut factor);
             normalized.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
             d.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen());
-            layer_norm::parameters_backward(&d, &normalized, &mut self.partial.gamma, &mut self.partial.beta);
+            layer_norm::parameters_backward(&d, &normalized, gamma_total, beta_total);
             if !self.inputs {
                 continue;
             }
@@ -138,7 +126,7 @@ impl<T: Scalar> WithSimd for Task<'_, T> {
             if let Some(out) = &mut self.x_grad {
                 out[row].iter_mut().zip(&d).for_each(|(out, &d)| *out = T::narrow(d));
             }
-            accumulate(&mut self.partial.bias, &d);
+            accumulate(bias_total, &d);
         }
     }
 }

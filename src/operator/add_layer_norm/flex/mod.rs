@@ -9,45 +9,32 @@ mod forward;
 use super::{AddLayerNorm, AddLayerNormOp};
 use crate::operator::flex::mask::factors;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::{Rows, kernel_dtype, slice, tensor, widened, with_scalar};
-use crate::operator::inputs::Fields;
-use crate::operator::kernels::{Kernels, Operator, Output};
+use crate::operator::flex::{HostKernels, Rows, slice, tensor, widened};
+use crate::operator::kernels::Output;
 use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 use pulp::Simd;
 
-impl Kernels<Flex> for AddLayerNormOp {
-    fn forward(input: AddLayerNorm<Flex>) -> Output<Self, Flex> {
-        with_scalar!(dtype(&input), T => forward::<T>(input), Self::reference::<Flex>(input))
+impl HostKernels for AddLayerNormOp {
+    fn forward<T: Scalar>(input: AddLayerNorm<Flex>) -> Output<Self, Flex> {
+        let block = Block::new::<T>(&input);
+        let of_rows = Shape::new([input.x.shape()[0], 1]);
+        let (mut rows, residual) = (Rows::new(input.x), input.residual.to_contiguous());
+        let statistics = forward::forward::<T>(&mut rows, slice(&residual), &block);
+        (rows.output(), <[_; 2]>::from(statistics).map(|values| tensor(values, of_rows.clone())))
     }
 
-    fn backward(
+    fn backward<T: Scalar>(
         input: AddLayerNorm<Flex>,
         [mean, rstd]: [FloatTensor<Flex>; 2],
         grad: FloatTensor<Flex>,
         needs: [bool; 5],
     ) -> Vec<Option<FloatTensor<Flex>>> {
-        with_scalar!(
-            dtype(&input),
-            T => backward::backward::<T>(&input, &mean, &rstd, &grad, needs),
-            Self::reference_backward::<Flex>(input, [mean, rstd], grad, needs)
-        )
+        backward::backward::<T>(&input, &mean, &rstd, &grad, needs)
     }
-}
-
-fn dtype(input: &AddLayerNorm<Flex>) -> Option<DType> {
-    kernel_dtype(input.path, AddLayerNormOp::operands::<Flex>(input))
-}
-
-fn forward<T: Scalar>(input: AddLayerNorm<Flex>) -> Output<AddLayerNormOp, Flex> {
-    let block = Block::new::<T>(&input);
-    let of_rows = Shape::new([input.x.shape()[0], 1]);
-    let (mut rows, residual) = (Rows::new(input.x), input.residual.to_contiguous());
-    let statistics = forward::forward::<T>(&mut rows, slice(&residual), &block);
-    (rows.output(), <[_; 2]>::from(statistics).map(|values| tensor(values, of_rows.clone())))
 }
 
 /// What is the same for all rows.

@@ -7,15 +7,13 @@
 
 mod heads;
 mod softmax;
-#[cfg(all(test, feature = "flex"))]
-mod tests;
 
 use super::{Attention, AttentionOp};
-use crate::operator::cube::launch::{RowLaunch, buffer, is_computed, product};
+use crate::operator::cube::launch::{RowLaunch, buffer, product};
 use crate::operator::cube::row;
+use crate::operator::inputs::Fields;
 use crate::operator::kernels::{Kernels, Operator, Output};
 use crate::operator::later::array;
-use crate::operator::path::Path;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
@@ -64,26 +62,16 @@ struct Setup<'a> {
 impl<'a> Setup<'a> {
     /// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
     fn new(input: &'a Input) -> Option<Self> {
-        let (batch, longest) = (input.lengths.len(), input.longest());
-        let [tokens, hidden] = input.query.meta.shape().dims();
-        let dims = [batch, input.heads, longest, hidden / input.heads];
-        let bias = input.bias.clone().map(into_contiguous);
-        let dtype = input.query.dtype;
-        let alike = [&input.key, &input.value].into_iter().chain(&bias).all(|tensor| tensor.dtype == dtype);
-        let takes = input.path == Path::Fused
-            && is_computed(dtype)
-            && tokens > 0
-            && alike
-            && input.query.client.properties().hardware.max_bindings >= BINDINGS;
-        if !takes {
-            return None;
-        }
-        let mut on = RowLaunch::new(&input.query, [batch * input.heads * longest, longest]);
+        let (batch, heads, longest) = (input.lengths.len(), input.heads, input.longest());
+        let [_, hidden] = input.query.meta.shape().dims();
+        let dims = [batch, heads, longest, hidden / heads];
+        let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        let mut on = RowLaunch::of(input.path, &operands, [batch * heads * longest, longest], BINDINGS)?;
         // Few kinds of cubes for any length.
         on.units = on.max_units.min((16 * longest.div_ceil(64)).next_power_of_two());
         on.address_type = on.address_type.max(AddressType::from_len(4 * dims.iter().product::<usize>()));
         let starts = into_contiguous(cast(input.starts.clone(), INTS));
-        Some(Self { input, on, dims, starts, bias })
+        Some(Self { input, on, dims, starts, bias: input.bias.clone().map(into_contiguous) })
     }
 
     fn forward(&self) -> (CubeTensor, [CubeTensor; 2]) {

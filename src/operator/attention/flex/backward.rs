@@ -1,14 +1,13 @@
 //! The backward pass.
 
-use super::rows::{Scores, SoftMaxBackward};
-use super::{Head, heads, parts};
+use super::rows::SoftMaxBackward;
+use super::{Batch, Head, heads, parts};
 use crate::operator::attention::Attention;
 use crate::operator::flex::products::multiply;
 use crate::operator::flex::scalar::{Scalar, Wide};
 use crate::operator::flex::sums::accumulate;
 use crate::operator::flex::{slice, tensor};
 use crate::operator::parallel;
-use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
@@ -28,12 +27,9 @@ pub(super) fn backward<T: Scalar>(
     let longest = input.longest();
     let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
     let [max, inverse_sum] = [max, inverse_sum].map(|values| values.to_contiguous());
-    let batch = Batch {
-        input,
+    let batch = Gradients {
+        batch: Batch::new(input, &bias),
         grad,
-        longest,
-        mask: input.dropout.mask(),
-        bias: bias.as_ref().map(|bias| slice::<T>(bias)),
         max: slice::<T::Wide>(&max),
         inverse_sum: slice::<T::Wide>(&inverse_sum),
     };
@@ -62,13 +58,9 @@ pub(super) fn backward<T: Scalar>(
 }
 
 /// What all heads read.
-struct Batch<'a, T: Scalar> {
-    input: &'a Attention<Flex>,
+struct Gradients<'a, T: Scalar> {
+    batch: Batch<'a, T>,
     grad: &'a FloatTensor<Flex>,
-    longest: usize,
-    mask: Option<Mask>,
-    /// [B, A, L, L].
-    bias: Option<&'a [T]>,
     /// [B, A, L].
     max: &'a [T::Wide],
     inverse_sum: &'a [T::Wide],
@@ -83,9 +75,9 @@ struct Outputs<'a, T> {
     bias: Option<&'a mut [T]>,
 }
 
-impl<T: Scalar> Batch<'_, T> {
+impl<T: Scalar> Gradients<'_, T> {
     fn head(&self, head: &Head, mut outputs: Outputs<T>) {
-        let input = self.input;
+        let Batch { input, longest, .. } = self.batch;
         let key = head.view::<T>(&input.key);
         let value = head.view::<T>(&input.value).transpose(0, 1);
         let [mut key_sum, mut value_sum] = [&outputs.key, &outputs.value]
@@ -96,21 +88,14 @@ impl<T: Scalar> Batch<'_, T> {
             let grad = head.view_of::<T>(self.grad, block.clone());
             let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
             let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.clone()));
-            let first = head.index * self.longest + block.start;
+            let first = head.index * longest + block.start;
             Arch::new().dispatch(SoftMaxBackward {
-                scores: Scores {
-                    length: head.length(),
-                    scale: input.scale,
-                    first: first as u64,
-                    mask: self.mask.as_ref(),
-                    bias: self.bias.map(|bias| &bias[first * self.longest..]),
-                    bias_length: self.longest,
-                },
+                scores: self.batch.scores(head, first),
                 products: weights.storage_mut(),
                 grad: scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
                 max: &self.max[first..][..block.len()],
                 inverse_sum: &self.inverse_sum[first..][..block.len()],
-                bias_grad: outputs.bias.as_mut().map(|bias| &mut bias[block.start * self.longest..]),
+                bias_grad: outputs.bias.as_mut().map(|bias| &mut bias[block.start * longest..]),
             });
             if !outputs.value.is_empty() {
                 value_sum.add(multiply(weights.transpose(0, 1), grad));

@@ -1,13 +1,12 @@
 //! The forward pass.
 
-use super::rows::{Scores, SoftMax};
-use super::{Head, heads, parts};
+use super::rows::SoftMax;
+use super::{Batch, Head, heads, parts};
 use crate::operator::attention::Attention;
 use crate::operator::flex::products::multiply;
 use crate::operator::flex::scalar::{Scalar, Wide};
-use crate::operator::flex::{slice, tensor};
+use crate::operator::flex::tensor;
 use crate::operator::parallel;
-use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
@@ -19,12 +18,7 @@ pub(super) fn forward<T: Scalar>(input: &Attention<Flex>) -> (FloatTensor<Flex>,
     let heads = heads(input);
     let longest = input.longest();
     let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
-    let batch = Batch {
-        input,
-        longest,
-        mask: input.dropout.mask(),
-        bias: bias.as_ref().map(|bias| slice::<T>(bias)),
-    };
+    let batch = Batch::new(input, &bias);
     let mut output = vec![T::default(); shape.num_elements()];
     let mut max = vec![T::Wide::ZERO; heads.len() * longest];
     let mut inverse_sum = vec![T::Wide::ZERO; heads.len() * longest];
@@ -37,15 +31,6 @@ pub(super) fn forward<T: Scalar>(input: &Attention<Flex>) -> (FloatTensor<Flex>,
     (tensor(output, shape), max, inverse_sum)
 }
 
-/// What all heads read.
-struct Batch<'a, T> {
-    input: &'a Attention<Flex>,
-    longest: usize,
-    mask: Option<Mask>,
-    /// [B, A, L, L].
-    bias: Option<&'a [T]>,
-}
-
 impl<T: Scalar> Batch<'_, T> {
     fn head(&self, head: &Head, mut output: Vec<&mut [T]>, max: &mut [T::Wide], inverse_sum: &mut [T::Wide]) {
         let key = head.view::<T>(&self.input.key).transpose(0, 1);
@@ -55,14 +40,7 @@ impl<T: Scalar> Batch<'_, T> {
             let mut products = multiply(query, key.clone());
             let first = head.index * self.longest + block.start;
             Arch::new().dispatch(SoftMax {
-                scores: Scores {
-                    length: head.length(),
-                    scale: self.input.scale,
-                    first: first as u64,
-                    mask: self.mask.as_ref(),
-                    bias: self.bias.map(|bias| &bias[first * self.longest..]),
-                    bias_length: self.longest,
-                },
+                scores: self.scores(head, first),
                 products: products.storage_mut(),
                 max: &mut max[block.clone()],
                 inverse_sum: &mut inverse_sum[block.clone()],

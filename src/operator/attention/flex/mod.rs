@@ -10,44 +10,60 @@ mod rows;
 
 use super::{Attention, AttentionOp};
 use crate::operator::flex::scalar::Scalar;
-use crate::operator::flex::{kernel_dtype, tensor, widened, with_scalar};
-use crate::operator::inputs::Fields;
-use crate::operator::kernels::{Kernels, Operator, Output};
+use crate::operator::flex::{HostKernels, slice, tensor, widened};
+use crate::operator::kernels::Output;
+use crate::operator::philox::Mask;
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape};
+use rows::Scores;
 use std::ops::Range;
 
-impl Kernels<Flex> for AttentionOp {
-    fn forward(input: Attention<Flex>) -> Output<Self, Flex> {
-        with_scalar!(
-            dtype(&input),
-            T => {
-                let shape = Shape::new([input.lengths.len(), input.heads, input.longest(), 1]);
-                let (output, max, inverse_sum) = forward::forward::<T>(&input);
-                (output, [tensor(max, shape.clone()), tensor(inverse_sum, shape)])
-            },
-            Self::reference::<Flex>(input)
-        )
+impl HostKernels for AttentionOp {
+    fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
+        let shape = Shape::new([input.lengths.len(), input.heads, input.longest(), 1]);
+        let (output, max, inverse_sum) = forward::forward::<T>(&input);
+        (output, [tensor(max, shape.clone()), tensor(inverse_sum, shape)])
     }
 
-    fn backward(
+    fn backward<T: Scalar>(
         input: Attention<Flex>,
         [max, inverse_sum]: [FloatTensor<Flex>; 2],
         grad: FloatTensor<Flex>,
         needs: [bool; 4],
     ) -> Vec<Option<FloatTensor<Flex>>> {
-        with_scalar!(
-            dtype(&input),
-            T => backward::backward::<T>(&input, &max, &inverse_sum, &grad, needs),
-            Self::reference_backward::<Flex>(input, [max, inverse_sum], grad, needs)
-        )
+        backward::backward::<T>(&input, &max, &inverse_sum, &grad, needs)
     }
 }
 
-fn dtype(input: &Attention<Flex>) -> Option<DType> {
-    kernel_dtype(input.path, AttentionOp::operands::<Flex>(input))
+/// What all heads read.
+struct Batch<'a, T> {
+    input: &'a Attention<Flex>,
+    longest: usize,
+    mask: Option<Mask>,
+    /// [B, A, L, L].
+    bias: Option<&'a [T]>,
+}
+
+impl<'a, T: Scalar> Batch<'a, T> {
+    /// `bias` is the input's, contiguous.
+    fn new(input: &'a Attention<Flex>, bias: &'a Option<FloatTensor<Flex>>) -> Self {
+        let (mask, bias) = (input.dropout.mask(), bias.as_ref().map(|bias| slice::<T>(bias)));
+        Self { input, longest: input.longest(), mask, bias }
+    }
+
+    /// The scores of a block of a head's rows, which begins at row `first` of B · A · L.
+    fn scores(&self, head: &Head, first: usize) -> Scores<'_, T> {
+        Scores {
+            length: head.length(),
+            scale: self.input.scale,
+            first: first as u64,
+            mask: self.mask.as_ref(),
+            bias: self.bias.map(|bias| &bias[first * self.longest..]),
+            bias_length: self.longest,
+        }
+    }
 }
 
 /// One head of one sequence.

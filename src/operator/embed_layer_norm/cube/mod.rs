@@ -43,8 +43,7 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
     }
 }
 
-/// Whether the kernels take the input, rather than leave it to the reference.
 #[cfg(all(test, feature = "flex"))]
-pub(super) fn takes(input: &EmbedLayerNorm<burn::backend::Cube>) -> bool {
-    setup::ids_dtype(input).is_some()
+pub(super) fn takes(input: &EmbedLayerNorm<CubeBackend>) -> bool {
+    Setup::new(input).is_some()
 }

@@ -1,17 +1,17 @@
 //! What the launches of one call have in common: sizes, dtypes, arguments.
 
 use super::source::{SourceLaunch, SourcesLaunch};
-use crate::operator::cube::launch::{RowLaunch, address_type, is_computed};
+use crate::operator::cube::launch::{RowLaunch, address_type};
 use crate::operator::dropout::Dropout;
-use crate::operator::embed_layer_norm::EmbedLayerNorm;
-use crate::operator::embed_layer_norm::check::{assert_fits, kernel_dtype, summands};
+use crate::operator::embed_layer_norm::check::{assert_fits, summands};
 use crate::operator::embed_layer_norm::rows::Rows;
-use burn::backend::{Backend, TensorMetadata};
+use crate::operator::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
+use crate::operator::inputs::Fields;
 use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeDevice};
 
 pub(super) type Input = EmbedLayerNorm<CubeBackend>;
 
@@ -22,28 +22,23 @@ pub(super) struct Setup {
     pub(super) seq: usize,
 }
 
-/// The dtype that the kernels read ids in; `None` for inputs that they do not take, or that the device has too few
-/// bindings for.
-///
-/// # Panics
-///
-/// If the shapes do not fit.
-pub(super) fn ids_dtype<B: Backend<Device = CubeDevice>>(input: &EmbedLayerNorm<B>) -> Option<DType> {
-    let float = kernel_dtype(input)?;
-    assert_fits(input);
-    let ids = common_ids_dtype(input)?;
-    let client = input.gamma.device().client();
-    (is_computed(float) && bindings(input) <= client.properties().hardware.max_bindings).then_some(ids)
-}
-
 impl Setup {
-    /// `None` where [`ids_dtype`] is.
+    /// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
+    ///
+    /// # Panics
+    ///
+    /// If the shapes do not fit.
     pub(super) fn new(input: &Input) -> Option<Self> {
-        let ids = ids_dtype(input)?;
+        assert_fits(input);
+        let ids = common_ids_dtype(input)?;
         let [batch, seq] = input.shape;
-        let mut on = RowLaunch::new(&input.gamma, [batch * seq, input.gamma.meta.shape()[0]]);
-        let tables = summands(input).into_iter().filter_map(|(_, rows)| rows.source());
-        on.address_type = on.address_type.max(address_type(tables));
+        let shape = [batch * seq, input.gamma.meta.shape()[0]];
+        let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        if floats.iter().any(|float| float.meta.shape()[0] == 0) {
+            return None;
+        }
+        let mut on = RowLaunch::of(input.path, &floats, shape, bindings(input))?;
+        on.address_type = on.address_type.max(address_type(floats));
         Some(Self { on, ids, batch, seq })
     }
 
@@ -78,9 +73,9 @@ impl Setup {
 }
 
 /// The dtype that all ids share, small ones widened.
-fn common_ids_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<DType> {
+fn common_ids_dtype(input: &Input) -> Option<DType> {
     let mut dtypes = summands(input).into_iter().filter_map(|(_, rows)| match rows {
-        Rows::Lookup { ids, .. } => Some(match ids.dtype() {
+        Rows::Lookup { ids, .. } => Some(match ids.dtype {
             dtype @ (DType::I64 | DType::U32 | DType::U64) => dtype,
             _ => DType::I32,
         }),
@@ -91,7 +86,7 @@ fn common_ids_dtype<B: Backend>(input: &EmbedLayerNorm<B>) -> Option<DType> {
 }
 
 /// Buffers that the backward binds at most; the forward binds fewer.
-fn bindings<B: Backend>(input: &EmbedLayerNorm<B>) -> u32 {
+fn bindings(input: &Input) -> u32 {
     let sources: u32 = summands(input)
         .map(|(_, rows)| match rows {
             Rows::Absent => 0,

@@ -9,44 +9,35 @@ mod row;
 mod scatter;
 mod source;
 
-use crate::operator::embed_layer_norm::check::kernel_dtype;
 use crate::operator::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
 use crate::operator::flex::scalar::Scalar;
-use crate::operator::flex::{tensor, with_scalar};
-use crate::operator::kernels::{Kernels, Operator, Output};
+use crate::operator::flex::{HostKernels, tensor};
+use crate::operator::kernels::Output;
 use burn::backend::Flex;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 use row::Norm;
 use source::{assert_in_range, sources};
 
-impl Kernels<Flex> for EmbedLayerNormOp {
-    fn forward(input: EmbedLayerNorm<Flex>) -> Output<Self, Flex> {
-        with_scalar!(kernel_dtype(&input), T => forward::<T>(&input), Self::reference::<Flex>(input))
+impl HostKernels for EmbedLayerNormOp {
+    fn forward<T: Scalar>(input: EmbedLayerNorm<Flex>) -> Output<Self, Flex> {
+        let [batch, seq] = input.shape;
+        let norm = Norm::of::<T>(&input);
+        let sources = sources(&input);
+        assert_in_range(&input, &sources);
+        let (y, mean, rstd) = forward::forward::<T>(&sources, &norm, batch * seq);
+        let of_token = |values| tensor(values, Shape::new([batch, seq, 1]));
+        (tensor(y, Shape::new([batch, seq, norm.gamma.len()])), [of_token(mean), of_token(rstd)])
     }
 
-    fn backward(
+    fn backward<T: Scalar>(
         input: EmbedLayerNorm<Flex>,
         [mean, rstd]: [FloatTensor<Flex>; 2],
         grad: FloatTensor<Flex>,
         needs: [bool; 5],
     ) -> Vec<Option<FloatTensor<Flex>>> {
-        with_scalar!(
-            kernel_dtype(&input),
-            T => backward::backward::<T>(&input, &mean, &rstd, &grad, needs),
-            Self::reference_backward::<Flex>(input, [mean, rstd], grad, needs)
-        )
+        backward::backward::<T>(&input, &mean, &rstd, &grad, needs)
     }
-}
-
-fn forward<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> Output<EmbedLayerNormOp, Flex> {
-    let [batch, seq] = input.shape;
-    let norm = Norm::of::<T>(input);
-    let sources = sources(input);
-    assert_in_range(input, &sources);
-    let (y, mean, rstd) = forward::forward::<T>(&sources, &norm, batch * seq);
-    let of_token = |values| tensor(values, Shape::new([batch, seq, 1]));
-    (tensor(y, Shape::new([batch, seq, norm.gamma.len()])), [of_token(mean), of_token(rstd)])
 }
 
 #[cfg(test)]
