@@ -1,7 +1,7 @@
 //! DistilBERT, ELECTRA, MPNet and ALBERT against transformers': every head's logits, loss, gradients and ten steps of
 //! AdamW, and what is saved.
 
-use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, TRAINING, assert_close, values};
+use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, TRAINING, Tolerance, assert_close, values};
 use crate::transformers::Python;
 use crate::whole_model::{File, places};
 use burn::module::{ModuleVisitor, Param};
@@ -342,7 +342,7 @@ impl Head for ElectraForPreTraining {
 }
 
 /// Asserts that two lists are close, and remembers the largest difference.
-fn compare(largest: &mut f64, found: &[f64], expected: &[f64], tolerance: crate::tolerance::Tolerance) {
+fn compare(largest: &mut f64, found: &[f64], expected: &[f64], tolerance: Tolerance) {
     assert_close(found, expected, tolerance);
     let misses = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
     *largest = misses.fold(*largest, f64::max);
@@ -421,6 +421,51 @@ fn answers_to_questions_equal_transformers_in_every_value_and_gradient() {
 #[test]
 fn scores_of_replaced_tokens_equal_transformers_in_every_value_and_gradient() {
     assert_equal::<ElectraForPreTraining>();
+}
+
+/// Weights held in 16 bits, and what is computed with them. `limits` are how far PyTorch's scores of these models in bf16
+/// and in f16 are from transformers' in f64, the largest over the families and over its two attentions (eager and SDPA);
+/// in f16 with products rounded before the bias is added, as Burn's are. What is rounded elsewhere and added up in another
+/// order may be half as far again.
+fn assert_held(limits: [f64; 2], expected: &[f64], scores: impl Fn(FloatDType) -> Vec<f64>) {
+    for (dtype, limit) in [FloatDType::BF16, FloatDType::F16].into_iter().zip(limits) {
+        let mut largest = 0.0;
+        let tolerance = Tolerance { absolute: 1.5 * limit, relative: 0.0 };
+        compare(&mut largest, &scores(dtype), expected, tolerance);
+        println!("{dtype:?}: {largest:.1e}, PyTorch's up to {limit:.1e}");
+        assert!(largest > MODEL_F32.absolute, "computed in more bits than {dtype:?}");
+    }
+}
+
+#[test]
+fn models_held_in_16_bits_are_as_near_to_f64_as_pytorchs() {
+    fn of_head<H: Head>(limits: [f64; 2]) {
+        let device = Device::default();
+        for family in H::FAMILIES {
+            let case = case(family, H::NAME);
+            let batch = H::batch(&case, &device);
+            println!("{family} {}", H::NAME);
+            assert_held(limits, &H::logits(&case), |dtype| {
+                read::<H>(family, dtype, &device).run(&batch, &case).1
+            });
+        }
+    }
+    of_head::<BertForMaskedLm>([8.1e-2, 8.8e-3]);
+    of_head::<BertForSequenceClassification>([1.6e-2, 1.8e-3]);
+    of_head::<BertForTokenClassification>([3.4e-2, 6.7e-3]);
+    of_head::<BertForQuestionAnswering>([2.7e-2, 2.7e-3]);
+    of_head::<ElectraForPreTraining>([6.8e-3, 6.2e-4]);
+    let device = Device::default();
+    for (family, _) in FAMILIES {
+        let case = case(family, "model");
+        let (input, padding) = case.batch(&device);
+        let dir = fixture(family, "model");
+        let (sentences, _) = BertForSentenceEmbedding::from_pretrained(&dir, &device).unwrap();
+        println!("{family} sentences");
+        assert_held([3.5e-2, 2.9e-3], &case.values("mean_pooled"), |dtype| {
+            values(cast_module(sentences.clone(), dtype).embed(&input, Some(&padding)).unwrap())
+        });
+    }
 }
 
 #[test]

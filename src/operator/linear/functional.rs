@@ -65,10 +65,11 @@ fn compute<const D: usize>(
         }
         _ => None,
     };
-    let Some(rounding) = rounding.filter(|_| dims.iter().all(|&size| size > 0)) else {
+    let ([inputs, outputs], weight_dtype) = (weight.dims(), weight.dtype());
+    let is_empty = outputs == 0 || dims.contains(&0);
+    let Some(rounding) = rounding.filter(|_| !is_empty) else {
         return burn::tensor::module::linear(x, weight, bias);
     };
-    let ([inputs, outputs], weight_dtype) = (weight.dims(), weight.dtype());
     assert_eq!(dims[D - 1], inputs, "rows of x must be as long as weight has rows");
     if let Some(bias) = &bias {
         assert_eq!(bias.dims(), [outputs], "bias must be as long as weight has columns");

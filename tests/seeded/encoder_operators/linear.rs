@@ -185,6 +185,25 @@ fn outside_autocast_and_in_f32_it_is_burns_layer_bit_for_bit() {
     assert!(elsewhere == expected.0, "autocast is this thread's");
 }
 
+#[test]
+fn a_layer_without_rows_inputs_or_outputs_has_what_is_left() {
+    let device = flex().autodiff();
+    for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
+        for [rows, inputs, outputs] in [[0, 3, 2], [2, 0, 3], [2, 3, 0]] {
+            let x = Tensor::<2>::ones([rows, inputs], &device).require_grad();
+            let weight = Tensor::<2>::ones([inputs, outputs], &device).require_grad();
+            let bias = Tensor::<1>::ones([outputs], &device).mul_scalar(3.0).require_grad();
+            let y = autocast(precision, || linear(x.clone(), weight.clone(), Some(bias.clone())));
+            assert_eq!(y.dims(), [rows, outputs]);
+            assert!(values(y.clone()).iter().all(|&value| value == 3.0));
+            let gradients = y.sum().backward();
+            assert_eq!(x.grad(&gradients).unwrap().dims(), x.dims());
+            assert_eq!(weight.grad(&gradients).unwrap().dims(), weight.dims());
+            assert_eq!(values(bias.grad(&gradients).unwrap()), vec![rows as f64; outputs]);
+        }
+    }
+}
+
 /// As the documentation of autocast says.
 #[test]
 fn the_backward_is_in_the_precision_of_the_forward_wherever_it_is_called() {
