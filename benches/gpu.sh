@@ -2,7 +2,8 @@
 # What this crate does on a GPU, from a folder of prebuilt programs: the machine needs a driver, but neither a network
 # nor Rust nor this repository.
 #
-#     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is wgpu (default), vulkan, cuda or rocm
+#     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is wgpu (default), vulkan, cuda,
+#                                             cuda-cpp or rocm
 #     FOLDER/gpu.sh [--quick] [--part NAME]... [OUTPUT]    on the machine with the GPU
 #
 # A run has five parts: the first steps of training, without CubeCL's caches and with them, and what kernels take in a later
@@ -27,9 +28,12 @@ limit=60
 build() {
     local folder=$1 device=${2:-wgpu} features
     case $device in
-    wgpu | vulkan | cuda | rocm) features=flex,checkpoint,$device ;;
-    *) echo "gpu.sh: no device '$device'; there are wgpu, vulkan, cuda and rocm" >&2 && exit 2 ;;
+    wgpu | vulkan | cuda | rocm | cuda-cpp) features=flex,checkpoint,$device ;;
+    *) echo "gpu.sh: no device '$device'; there are wgpu, vulkan, cuda, cuda-cpp and rocm" >&2 && exit 2 ;;
     esac
+    if [ "$device" = cuda-cpp ]; then # without the download of LLVM
+        export DOCS_RS=1 CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER="$here/link_without_llvm.sh"
+    fi
     mkdir -p "$folder"
     folder=$(cd "$folder" && pwd)
     cd "$here/.."
@@ -52,7 +56,7 @@ build() {
     local loader
     loader=$(ldconfig -p | sed -n 's/.*libvulkan\.so\.1 .*x86-64.* => //p' | head -n 1)
     [ -z "$loader" ] || cp -L "$loader" "$folder/libvulkan.so.1"
-    { echo "$device" && git describe --always --dirty 2>/dev/null || echo unknown; } >"$folder/version"
+    { echo "${device%-cpp}" && git describe --always --dirty 2>/dev/null || echo unknown; } >"$folder/version"
     local size
     size=$(du -sm --apparent-size "$folder" | cut -f1)
     echo "$folder: $size MB for $device"
