@@ -125,10 +125,12 @@ impl<T: Scalar> WithSimd for Scale<'_, T> {
     }
 }
 
-/// Whether [`adam`] and [`adam_on_rows`] take these operands, which are then in the host's memory.
+/// Whether [`adam`] and [`adam_on_rows`] take these operands: all in the host's memory, and of the dtypes of one table.
 pub(crate) fn takes<const D: usize>(values: &Tensor<D>, moments: &Moments<D>, gradient: &Tensor<D>) -> bool {
     let dtype = values.dtype();
-    is_on_host(values) && gradient.dtype() == dtype && moments.mean.dtype() == computed_in(dtype)
+    let is = |tensor: &Tensor<D>, dtype| is_on_host(tensor) && tensor.dtype() == dtype;
+    let wide = computed_in(dtype);
+    is(values, dtype) && is(gradient, dtype) && is(&moments.mean, wide) && is(&moments.square, wide)
 }
 
 /// Values and moments after a step of Adam with gradients times `factor`.
@@ -224,6 +226,25 @@ impl<T: Scalar> WithSimd for Rows<'_, '_, T> {
     fn with_simd<S: Simd>(self, _simd: S) {
         for Row { step, w, m, v, g } in self.0 {
             step.run(w, m, v, g);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::DType;
+
+    #[test]
+    fn operands_of_another_dtype_are_left_to_tensors() {
+        let zeros = |dtype| Tensor::<1>::zeros([2], (&Device::flex(), dtype));
+        let taken = |[values, mean, square, gradient]: [DType; 4]| {
+            takes(&zeros(values), &Moments { mean: zeros(mean), square: zeros(square) }, &zeros(gradient))
+        };
+        use DType::{BF16, F32, F64};
+        assert!(taken([F32; 4]) && taken([F64; 4]) && taken([BF16, F32, F32, BF16]));
+        for other in [[F32, F64, F32, F32], [F32, F32, F64, F32], [F32, F32, F32, F64], [BF16; 4]] {
+            assert!(!taken(other), "{other:?}");
         }
     }
 }

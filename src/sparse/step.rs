@@ -34,10 +34,59 @@ pub(super) fn adam(
         *moments = new;
         return table;
     }
+    adam_on_tensors(adam, step, table, moments, ids, gradient)
+}
+
+fn adam_on_tensors(
+    adam: &Adam,
+    step: Step,
+    table: Tensor<2>,
+    moments: &mut Moments<2>,
+    ids: &[usize],
+    gradient: Tensor<2>,
+) -> Tensor<2> {
     let rows = |table: &Tensor<2>| table::gather(table.clone(), ids);
     let old = Moments { mean: rows(&moments.mean), square: rows(&moments.square) };
     let (new, Moments { mean, square }) = adam.step(step, rows(&table), old, gradient);
     moments.mean.inplace(|table| table::assign(table, ids, mean));
     moments.square.inplace(|table| table::assign(table, ids, square));
     table::assign(table, ids, new)
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::optim::AdamKind;
+    use burn::tensor::{DType, Distribution};
+
+    const IDS: [usize; 5] = [0, 3, 4, 11, 19];
+    const HIDDEN: usize = 13;
+
+    #[test]
+    fn adam_in_the_hosts_memory_is_adam_on_tensors_bit_for_bit() {
+        let device = Device::flex();
+        for dtype in [DType::F32, DType::F64] {
+            let normal = |rows: usize| {
+                let normal = Distribution::Normal(0.0, 1.0);
+                Tensor::<2>::random([rows, HIDDEN], normal, (&device, dtype))
+            };
+            for kind in [AdamKind::Sparse, AdamKind::W { weight_decay: 0.01 }] {
+                let rule = &Adam::new(0.9, 0.999, 1e-8, kind).unwrap();
+                let (mut table, zeros) = (normal(20), Tensor::zeros([20, HIDDEN], (&device, dtype)));
+                let mut expected = Tensor::from_data(table.to_data(), (&device, dtype));
+                let mut ours = Moments { mean: zeros.clone(), square: zeros };
+                let mut theirs = ours.clone();
+                for time in 1..=5 {
+                    let (step, gradient) = (Step { learning_rate: 0.3, time }, normal(IDS.len()));
+                    expected = adam_on_tensors(rule, step, expected, &mut theirs, &IDS, gradient.clone());
+                    table = adam(rule, step, table, &mut ours, &IDS, gradient);
+                    for (ours, theirs) in
+                        [(&table, &expected), (&ours.mean, &theirs.mean), (&ours.square, &theirs.square)]
+                    {
+                        assert_eq!(ours.to_data(), theirs.to_data());
+                    }
+                }
+            }
+        }
+    }
 }
