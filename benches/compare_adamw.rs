@@ -14,7 +14,7 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
-use burn_bert::optim::{AdamWConfig, ClippedAdamW, adamw};
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use mimalloc::MiMalloc;
 use race::{Peer, Race, against, contestants};
 use std::cell::RefCell;
@@ -42,8 +42,7 @@ fn main() {
             };
             let values = model().map_or(0, |model| model.num_params());
             let (mut ours, mut burns) = (model(), model());
-            let (mut clipped, mut plain) =
-                (ClippedAdamW::new(&AdamWConfig::new(), 1.0), adamw(&AdamWConfig::new()));
+            let mut optimizer = adamw(&AdamWConfig::new());
             let mut burn = burn::optim::AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
             let ask = |kind: &str, runs| {
                 let case = case(kind, &config);
@@ -51,12 +50,11 @@ fn main() {
             };
             let [own, burn, default, fused] = RACE.run([
                 Box::new(|runs| {
-                    time(&mut ours, runs, |model, gradients| {
+                    time(&mut ours, runs, |model, mut gradients| {
                         if clip {
-                            clipped.step(1e-4, model, gradients).0
-                        } else {
-                            plain.step(1e-4, model, gradients)
+                            clip_by_global_norm(&model, &mut gradients, 1.0);
                         }
+                        optimizer.step(1e-4, model, gradients)
                     })
                 }),
                 Box::new(|runs| {

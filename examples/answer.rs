@@ -2,7 +2,7 @@
 //! --question "Who wrote it?" <lines.txt`.
 //!
 //! Reads texts from standard input, one per line, and prints for each answer the number of its line, its probability, where
-//! it starts and ends in the line (in characters), and the answer, separated by tabs. With `--no-answer`, for models of
+//! it starts and ends in the line (in bytes), and the answer, separated by tabs. With `--no-answer`, for models of
 //! SQuAD 2, a line may contain no answer; what is printed is then empty. The directory holds a model for question
 //! answering, as transformers saves it. Lines of any length are read, in windows.
 

@@ -86,7 +86,7 @@ fn describe(embeddings: &BertEmbeddings) {
         println!("{name:<12} {rows:>8} {width:>6}  {:<5} {norm:>10.4}", weight.dtype().name());
     }
     println!("\n{} parameters", embeddings.num_params());
-    match embeddings.word_embeddings.padding_idx {
+    match embeddings.word_embeddings.padding_idx() {
         Some(row) => {
             let norm = norms(embeddings.word_embeddings.weight.val().narrow(0, row, 1)).into_scalar::<f32>();
             println!("padding row {row} has norm {norm:.4}\n");

@@ -1,7 +1,7 @@
 //! Finds entities in lines: `cargo run --release --features tokenizers --example tag -- --checkpoint DIR <lines.txt`.
 //!
 //! Reads texts from standard input, one per line, and prints a line for each entity: the number of its line, its label,
-//! its probability, where it starts and ends in the line (in characters), and the entity, separated by tabs. The directory
+//! its probability, where it starts and ends in the line (in bytes), and the entity, separated by tabs. The directory
 //! holds a token classifier, as transformers saves it. Lines of any length are read, in windows.
 
 #[path = "command_line/input.rs"]

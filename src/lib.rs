@@ -61,11 +61,12 @@
 //! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, sentence embeddings |
 //! | [`encoder`] | the transformer layers |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
-//! | [`training`] | collators, datasets, loaders, metrics, and training in Burn's `Learner` |
+//! | [`data`] | labelled files, datasets, collators and loaders |
+//! | `training` | models in Burn's `Learner`; stopping, resuming and showing a run |
+//! | `metrics` | scores of predictions, and metrics of them for Burn's trainer |
 //! | [`optim`] | AdamW, clipping by the global norm, warm-up, a learning rate per layer |
-//! | [`sparse`] | training steps whose cost follows the batch, not the vocabulary |
+//! | [`distributed`] | data-parallel training in many processes, by MPI |
 //! | [`functional`] | the fused operators on tensors |
-//! | `remote` | workers: the devices of other machines |
 //! | `gradcheck` | the gradient of any Burn module against central differences |
 //!
 //! # Features
@@ -77,7 +78,7 @@
 //! | `gradcheck` (default) | the checker of gradients, [burn-gradcheck](https://docs.rs/burn-gradcheck) |
 //! | `tokenizers` | text to batches, as transformers' tokenizers |
 //! | `train` | Burn's trainer |
-//! | `remote` | training on several machines, through Burn's remote devices |
+//! | `mpi` | data-parallel training: `mpirun` and [`distributed`] |
 //! | `x86-v4` (default) | matrix products of Flex with AVX-512 on CPUs that have it |
 //!
 //! # Errors
@@ -92,34 +93,45 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-mod cast;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
+pub mod data;
+pub mod distributed;
 mod embeddings;
 pub mod encoder;
 mod error;
+mod family;
+mod files;
+mod layers;
+#[cfg(feature = "train")]
+pub mod metrics;
 pub mod model;
-mod operator;
 pub mod optim;
-mod regular_file;
-#[cfg(feature = "remote")]
-pub mod remote;
-pub mod sparse;
 pub mod text;
+#[cfg(feature = "train")]
 pub mod training;
 
+#[cfg(feature = "flex")]
+pub use burn_fused::matrix_kernel;
 #[cfg(feature = "gradcheck")]
 pub use burn_gradcheck as gradcheck;
-pub use cast::cast_module;
-pub use embeddings::{
-    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Family, IntoIds,
-    LayerNorm, NewRows, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding,
-    TokenEmbeddingConfig, VocabularyResize,
-};
+pub use embeddings::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionFill};
 pub use error::{EmbeddingTable, Error, Result};
-#[cfg(feature = "flex")]
-pub use operator::cpu::matrix_kernel;
-pub use operator::functional;
+pub use family::{Family, PositionEmbeddingType};
+pub use layers::{
+    EmbeddingInitializer, IntoIds, LayerNorm, NewRows, PaddingMask, TokenEmbedding, TokenEmbeddingConfig,
+    VocabularyResize, cast_module,
+};
+
+/// The fused operators on tensors, without a module: those of [burn-fused](burn_fused) that a model's code calls.
+pub mod functional {
+    #[cfg(feature = "flex")]
+    pub use burn_fused::matrix_kernel;
+    pub use burn_fused::{
+        Activation, Norm, Precision, Rows, Sequences, add_layer_norm, attention, autocast, bias_gelu,
+        cross_entropy, embed_layer_norm, linear, on_reference_path,
+    };
+}
 
 /// The examples of the README and of the guides, compiled and run as documentation tests.
 #[cfg(doctest)]

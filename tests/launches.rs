@@ -9,11 +9,11 @@ mod launches;
 mod traffic;
 
 use burn::module::list_param_ids;
-use burn::optim::GradientsParams;
+use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::functional::on_reference_path;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
-use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask};
 use launches::launches;
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ const FULL: [usize; 4] = [64; 4];
 struct Step {
     model: Option<BertForMaskedLm>,
     batch: MaskedLmBatch,
-    optimizer: ClippedAdamW,
+    optimizer: ModuleOptimizer,
 }
 
 impl Step {
@@ -110,16 +110,16 @@ impl Step {
         Self {
             model: Some(BertForMaskedLmConfig::new(config).init(device)),
             batch,
-            optimizer: ClippedAdamW::new(&AdamWConfig::new(), 1.0),
+            optimizer: adamw(&AdamWConfig::new()),
         }
     }
 
     fn run(&mut self) -> Option<Tensor<1>> {
         let model = self.model.take().unwrap();
         let loss = model.forward(&self.batch).loss;
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let (model, norm) = self.optimizer.step(1e-4, model, gradients);
-        self.model = Some(model);
+        let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let norm = clip_by_global_norm(&model, &mut gradients, 1.0);
+        self.model = Some(self.optimizer.step(1e-4, model, gradients));
         norm
     }
 }

@@ -12,13 +12,12 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
-use burn_bert::encoder::BertEncoderConfig;
 use burn_bert::functional::{
     Norm, Precision, Sequences, add_layer_norm, attention, autocast, bias_gelu, cross_entropy,
     on_reference_path,
 };
 use burn_bert::model::{BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, SentencePairBatch};
-use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, cast_module};
 use counting_allocator::{Counting, count};
 use std::alloc::System;
@@ -161,7 +160,7 @@ fn encoder_operators_hold_less_than_their_references() {
 fn adamw_copies_no_parameter_that_a_learner_holds() {
     let device = Device::flex().autodiff();
     let mut module = Some(LinearConfig::new(1024, 1024).init(&device));
-    let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
+    let mut optimizer = adamw(&AdamWConfig::new());
     let mut step = || {
         let taken = module.take().unwrap();
         let mut gradients = GradientsParams::new();
@@ -170,7 +169,10 @@ fn adamw_copies_no_parameter_that_a_learner_holds() {
         gradients.register(taken.bias.as_ref().unwrap().id, Tensor::<1>::ones([1024], &inner));
         // Burn's `Learner` holds a clone during a step.
         let held = taken.clone();
-        let (stepped, used) = count(|| optimizer.step(1e-3, taken, gradients).0);
+        let (stepped, used) = count(|| {
+            clip_by_global_norm(&taken, &mut gradients, 1.0);
+            optimizer.step(1e-3, taken, gradients)
+        });
         drop(held);
         module = Some(stepped);
         used
@@ -202,7 +204,9 @@ fn a_model_in_bf16_takes_half_the_memory() {
     println!("a model of {bytes} B is held in {} B in bf16", used.kept);
     assert!(used.kept as usize <= bytes / 2 + bytes / 100, "{} B", used.kept);
 
-    // Nor are weights widened on the way.
+    // Nor are weights widened on the way, where the CPU multiplies in bf16. Elsewhere one layer's operands are, at a time.
+    let share =
+        if burn_bert::matrix_kernel(Precision::Bf16) == "f32 on rounded operands" { 2.5 } else { 1.0 };
     let forward = |model: &BertModel| {
         drop(model.forward(&input, None)); // warm caches
         let (output, used) = count(|| model.forward(&input, None));
@@ -210,7 +214,7 @@ fn a_model_in_bf16_takes_half_the_memory() {
     };
     let ((exact, peak), (rounded, peak_in_bf16)) = (forward(&model), forward(&narrow));
     println!("a forward needs {peak} B, in bf16 {peak_in_bf16} B");
-    assert!(peak_in_bf16 < peak, "{peak_in_bf16} B");
+    assert!((peak_in_bf16 as f64) < share * peak as f64, "{peak_in_bf16} B");
     let difference = (rounded.cast(FloatDType::F32) - exact).abs().max().into_scalar::<f32>();
     println!("vectors of LayerNorm differ by {difference:.1e} at most");
     assert!(difference < 6e-2, "{difference}");
@@ -232,10 +236,11 @@ fn mixed_precision_keeps_less_for_the_backward() {
 /// What a layer keeps for its backward is about sixteen times its input, in BERT's proportions.
 fn layers_that_are_computed_again_keep_their_inputs_alone() {
     let [layers, hidden, batch, seq] = [6, 64, 8, 512];
-    let config = BertEncoderConfig::new().with_hidden_size(hidden).with_num_hidden_layers(layers);
+    let embeddings = BertEmbeddingsConfig::new().with_hidden_size(hidden);
+    let config = BertModelConfig::new(embeddings).with_num_hidden_layers(layers);
     let config = config.with_num_attention_heads(hidden / 32).with_intermediate_size(4 * hidden);
     let peak = |device: Device| {
-        let encoder = config.init(&device);
+        let encoder = config.init_encoder(&device);
         let input = Tensor::ones([batch, seq, hidden], &device).require_grad();
         let step = || encoder.forward(input.clone(), None).backward();
         drop(step()); // warm caches

@@ -3,6 +3,7 @@
 
 #![allow(dead_code)] // every benchmark takes what it needs
 
+use burn::nn::DropoutConfig;
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn::tensor::Distribution;
@@ -123,13 +124,14 @@ pub fn composed(module: &BertEmbeddings, input: &BertEmbeddingsInput) -> Tensor<
     let sum = embedding(module.word_embeddings.weight.val(), ids)
         + types.narrow(0, 0, 1).unsqueeze()
         + positions.narrow(0, 0, seq).unsqueeze();
-    module.dropout.forward(module.layer_norm.forward(sum))
+    let dropout = DropoutConfig::new(module.config().hidden_dropout_prob).init();
+    dropout.forward(module.layer_norm.forward(sum))
 }
 
 /// Outputs without dropout, and the word table's gradient.
 fn verify(module: &BertEmbeddings, input: &BertEmbeddingsInput) {
     let mut module = module.clone();
-    module.dropout.prob = 0.0;
+    module.set_dropout(0.0).unwrap();
     let [fused, composed] = [module.forward(input), composed(&module, input)];
     let close = |a: Tensor<1>, b: Tensor<1>| {
         let largest = b.clone().abs().max().into_scalar::<f64>();

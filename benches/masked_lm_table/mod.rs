@@ -4,11 +4,11 @@ use crate::counting_allocator::count;
 use crate::race::{Peer, Race, contestants, time};
 use crate::whole_model::{Exchange, Training, assert_same_loss, note, rate, rate_against};
 use burn::prelude::*;
+use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch, PretrainedModel,
 };
-use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;

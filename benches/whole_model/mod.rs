@@ -2,11 +2,11 @@
 
 #![allow(dead_code)] // every benchmark takes what it needs
 
-use burn::optim::GradientsParams;
+use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::BertModelConfig;
-use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use std::path::Path;
 use std::time::Instant;
 use tempfile::TempDir;
@@ -38,12 +38,12 @@ impl Exchange {
 /// A model and what trains it.
 pub struct Training<M> {
     model: Option<M>,
-    optimizer: ClippedAdamW,
+    optimizer: ModuleOptimizer,
 }
 
 impl<M: Module> Training<M> {
     pub fn new(model: M) -> Self {
-        Self { model: Some(model), optimizer: ClippedAdamW::new(&AdamWConfig::new(), 1.0) }
+        Self { model: Some(model), optimizer: adamw(&AdamWConfig::new()) }
     }
 
     /// One step, until the device has done it.
@@ -72,10 +72,10 @@ impl<M: Module> Training<M> {
         let loss = loss(&model);
         let device = loss.device();
         after(0, &device);
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
         after(1, &device);
-        let (model, _norm) = self.optimizer.step(1e-4, model, gradients);
-        self.model = Some(model);
+        clip_by_global_norm(&model, &mut gradients, 1.0);
+        self.model = Some(self.optimizer.step(1e-4, model, gradients));
         after(2, &device);
         device.sync().expect("the device works");
     }

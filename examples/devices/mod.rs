@@ -1,85 +1,36 @@
-//! Where a training runs: on devices of this machine, or on workers.
+//! Devices of this machine that share the steps of a training run.
 
-use anyhow::Result;
-#[cfg(feature = "remote")]
-use anyhow::{Context, ensure};
+use anyhow::{Result, bail, ensure};
 use burn::prelude::*;
-use burn::train::renderer::MetricsRenderer;
-use burn::train::{ExecutionStrategy, Interrupter, MultiDeviceOptim};
-use burn_bert::training::{ProgressLines, progress};
-use clap::Args;
-#[cfg(feature = "remote")]
-use std::path::PathBuf;
+use burn::tensor::DeviceType;
+use burn::train::{ExecutionStrategy, MultiDeviceOptim};
 
-/// The workers of a training; `examples/worker.rs` is one.
-#[derive(Args, Clone, Debug)]
-pub struct Workers {
-    /// Workers that share each optimiser step, each device of theirs with its own batches, in the place of this
-    /// machine's devices. The first one holds the weights.
-    #[cfg(feature = "remote")]
-    #[arg(long, value_name = "ws://HOST:PORT", value_delimiter = ',')]
-    workers: Vec<String>,
-
-    /// A file with the token that the workers ask for, in its first line.
-    #[cfg(feature = "remote")]
-    #[arg(long, value_name = "FILE", requires = "workers")]
-    token_file: Option<PathBuf>,
-
-    /// Seconds that a worker may take to answer before the training ends with an error.
-    #[cfg(feature = "remote")]
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "workers")]
-    patience_of_workers: u64,
-}
-
-impl Workers {
-    /// Whether there are any.
-    pub fn any(&self) -> bool {
-        #[cfg(feature = "remote")]
-        return !self.workers.is_empty();
-        #[cfg(not(feature = "remote"))]
-        false
+/// The default device, or as many GPUs of one kind: of the first that is compiled in and has so many.
+pub fn devices(count: usize) -> Result<Vec<Device>> {
+    ensure!(count > 0, "--devices is 0, but must be at least 1");
+    if count == 1 {
+        return Ok(vec![Device::default()]);
     }
-
-    /// Trains on the devices of the workers, or without workers on those that `local` gives. An error names the worker
-    /// that was lost.
-    #[cfg(feature = "remote")]
-    pub fn train(
-        &self,
-        local: impl FnOnce() -> Result<Vec<Device>>,
-        training: impl FnOnce(Vec<Device>) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        if !self.any() {
-            return training(local()?);
-        }
-        let mut config = burn_bert::remote::WorkersConfig::new(self.workers.clone())
-            .with_patience(std::time::Duration::from_secs(self.patience_of_workers));
-        if let Some(path) = &self.token_file {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let token = text.lines().next().unwrap_or_default().trim();
-            ensure!(!token.is_empty(), "{} has no token in its first line", path.display());
-            config = config.with_token(token);
-        }
-        let workers = config.connect()?;
-        let devices = workers.devices();
-        workers.watch(move || training(devices))
-    }
-
-    /// Trains on the devices that `local` gives.
-    #[cfg(not(feature = "remote"))]
-    pub fn train(
-        &self,
-        local: impl FnOnce() -> Result<Vec<Device>>,
-        training: impl FnOnce(Vec<Device>) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        training(local()?)
-    }
-
-    /// How the progress is shown. A training that lost a worker is abandoned, and could not give a terminal back that
-    /// the dashboard holds.
-    pub fn progress(&self, interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
-        if self.any() { Box::new(ProgressLines::default()) } else { progress(interrupter, finished_epochs) }
-    }
+    let kinds: Vec<DeviceType> = vec![
+        #[cfg(feature = "cuda")]
+        DeviceType::Cuda,
+        #[cfg(feature = "rocm")]
+        DeviceType::Rocm,
+        #[cfg(feature = "metal")]
+        DeviceType::Metal,
+        #[cfg(feature = "vulkan")]
+        DeviceType::Vulkan,
+        #[cfg(feature = "webgpu")]
+        DeviceType::WebGpu,
+        #[cfg(feature = "wgpu")]
+        DeviceType::Wgpu,
+    ];
+    let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
+    let Some(mut devices) = kinds.into_iter().find(|devices| devices.len() >= count) else {
+        bail!("--devices is {count}, but no kind of GPU that is compiled in has so many");
+    };
+    devices.truncate(count);
+    Ok(devices)
 }
 
 /// One device, or several that share each step; the first holds the weights.

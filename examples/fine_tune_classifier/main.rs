@@ -10,8 +10,6 @@
 mod command_line;
 #[path = "../pictures/confusion.rs"]
 mod confusion;
-#[path = "../devices/mod.rs"]
-mod devices;
 #[path = "../pictures/loss.rs"]
 mod loss;
 
@@ -21,16 +19,18 @@ use burn::data::dataset::Dataset;
 use burn::module::{Lora, Module, ParamGroup};
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
-use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy};
+use burn::train::{
+    ExecutionStrategy, Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy,
+};
+use burn_bert::data::{Column, EpochLoader, LabelKind, LabelNames, LabelledTexts};
+use burn_bert::data::{SequenceBatcher, TextColumns};
 use burn_bert::functional::Precision;
+use burn_bert::metrics::{ConfusionMatrix, ConfusionMetric};
 use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig};
 use burn_bert::model::{PretrainedModel, SequenceClassificationBatch};
 use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    Column, ConfusionMatrix, ConfusionMetric, LabelKind, LabelledLoader, LabelledTexts,
-};
-use burn_bert::training::{Patience, Run, SequenceBatcher, TextColumns, Training};
+use burn_bert::training::{Patience, Run, Training, progress};
 use clap::{Parser, builder::RangedU64ValueParser};
 use command_line::{count, factor, not_negative, print_line};
 use std::path::PathBuf;
@@ -60,8 +60,6 @@ struct Args {
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
-    workers: devices::Workers,
-    #[command(flatten)]
     settings: Settings,
 }
 
@@ -89,7 +87,7 @@ struct Settings {
     /// AdamW's weight decay; biases and LayerNorm are not decayed.
     #[arg(long, default_value_t = 0.01, value_parser = not_negative)]
     weight_decay: f64,
-    /// What products are computed in: f32, bf16 or f16.
+    /// What matmuls are computed in: f32 or bf16.
     #[arg(long, default_value_t)]
     precision: Precision,
     /// A part of the model that is not trained.
@@ -113,6 +111,9 @@ struct Settings {
     /// The column of the label.
     #[arg(long, default_value = "label", value_parser = column)]
     label: Column,
+    /// The names of the classes, in the order of their ids, for a file whose labels are other numbers than 0, 1, 2, ….
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    labels: Vec<String>,
     /// The first row of a table is data and not a header.
     #[arg(long)]
     no_header: bool,
@@ -124,12 +125,7 @@ fn column(name: &str) -> Result<Column, std::convert::Infallible> {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let workers = args.workers.clone();
-    workers.train(|| Ok(vec![Device::default()]), move |devices| fine_tune(&args, &devices))
-}
-
-fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
-    let (settings, device) = (&args.settings, &devices[0]);
+    let (settings, device) = (&args.settings, &Device::default());
     settings.precision.check(device)?;
     let open = if args.resume { Run::resume } else { Run::create };
     let run = open(&args.output, settings)?;
@@ -146,11 +142,13 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         .with_label(settings.label.clone(), LabelKind::Class);
     let columns = if settings.no_header { columns.without_header() } else { columns };
     let columns = settings.pair.iter().cloned().fold(columns, TextColumns::with_pair);
-    let train = LabelledTexts::open(&args.train, &columns)?;
+    let train = match &settings.labels[..] {
+        [] => LabelledTexts::open(&args.train, &columns)?,
+        names => LabelledTexts::open_with_names(&args.train, &columns, &LabelNames::new(names)?)?,
+    };
     let valid = LabelledTexts::open_with_names(&args.valid, &columns, train.names())?;
+    print_line(format_args!("to train on: {train}\nto validate on: {valid}"));
     let (texts, names) = (train.len(), train.names().clone());
-    let (held_out, classes) = (valid.len(), names.names());
-    print_line(format_args!("{texts} texts to train on, {held_out} to validate on, of {classes:?}"));
 
     // The model: what the checkpoint has, and a new classifier.
     device.seed(settings.seed);
@@ -170,18 +168,17 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         .with_model_max_length(settings.max_length);
     let batcher = SequenceBatcher::new(tokenizer, names.len());
     let lengths = train.sizes();
-    let train = LabelledLoader::new(train, batcher.clone(), settings.batch_size, device)?
+    let train = EpochLoader::new(train, batcher.clone(), settings.batch_size, device)?
         .with_shuffling(settings.seed)
         .with_length_bucketing(lengths)?
         .starting_after(run.finished_epochs());
-    let valid = LabelledLoader::new(valid, batcher, settings.batch_size, device)?;
+    let valid = EpochLoader::new(valid, batcher, settings.batch_size, device)?;
     let (before, _) = validate(&model, &valid)?;
     run.begin(before, &[&args.train, &args.valid])?;
     run.copy_companions(&args.checkpoint)?; // the tokenizer
 
-    // The training. Each device has its share of the texts, the last one also what is left.
-    let most = texts - texts / devices.len() * (devices.len() - 1);
-    let batches = most.div_ceil(settings.batch_size);
+    // The training.
+    let batches = texts.div_ceil(settings.batch_size);
     let steps = batches.div_ceil(settings.accumulation).saturating_mul(settings.epochs);
     let schedule = linear_warmup_decay(settings.learning_rate, steps / 10, steps)?;
     let schedule = match settings.layer_decay {
@@ -200,8 +197,8 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         ))
         .grads_accumulation(settings.accumulation)
         .num_epochs(settings.epochs)
-        .with_training_strategy(TrainingStrategy::Default(devices::strategy(devices)))
-        .renderer(args.workers.progress(&interrupter, run.finished_epochs()))
+        .with_training_strategy(TrainingStrategy::Default(ExecutionStrategy::single(autodiff.clone())))
+        .renderer(progress(&interrupter, run.finished_epochs()))
         .with_interrupter(interrupter.clone());
     let training = run.checkpointed(training, &model)?; // the last two, and the best
     let training = patience.into_iter().fold(training, SupervisedTraining::early_stopping);

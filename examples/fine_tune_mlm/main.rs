@@ -10,23 +10,21 @@
 mod command_line;
 #[path = "../devices/mod.rs"]
 mod devices;
-#[path = "../devices/gpus.rs"]
-mod gpus;
 #[path = "../pictures/loss.rs"]
 mod picture;
 mod settings;
 
 use anyhow::{Context, Result, bail, ensure};
 use burn::data::dataloader::DataLoader;
+use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy};
+use burn_bert::data::{Corpus, EpochLoader, MaskedLmCollator, MaskedLmCollatorConfig};
 use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    Corpus, MaskedLmCollatorConfig, Patience, Run, Training, TrainingLoader, ValidationLoader,
-};
+use burn_bert::training::{Patience, Run, Training, progress};
 use clap::Parser;
 use command_line::print_line;
 use mimalloc::MiMalloc;
@@ -60,25 +58,14 @@ struct Args {
     resume: bool,
 
     #[command(flatten)]
-    workers: devices::Workers,
-
-    #[command(flatten)]
     settings: Settings,
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let settings = args.settings.clone();
-    settings.validate()?;
-    ensure!(
-        settings.devices == 1 || !args.workers.any(),
-        "--devices is for this machine's GPUs, not for --workers"
-    );
-    args.workers.clone().train(|| gpus::devices(settings.devices), move |devices| fine_tune(&args, &devices))
-}
-
-fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let settings = &args.settings;
+    settings.validate()?;
+    let devices = devices::devices(settings.devices)?;
     let device = devices[0].clone();
     settings.precision.check(&device)?;
     let run =
@@ -110,10 +97,11 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         settings.seq_len
     ));
     let batches = settings.batches(devices.len())?;
-    let train =
-        TrainingLoader::new(corpus, collator.clone(), settings.batch_size, batches, settings.seed, &device)?
-            .starting_after(run.finished_epochs());
-    let valid = ValidationLoader::new(held_out, collator, settings.batch_size, settings.seed, &device)?;
+    let train = EpochLoader::new(corpus, collator.clone(), settings.batch_size, &device)?
+        .with_shuffling(settings.seed)
+        .with_batches_per_epoch(batches)?
+        .starting_after(run.finished_epochs());
+    let valid = EpochLoader::new(InMemDataset::new(held_out), collator, settings.batch_size, &device)?;
     let before = held_out_loss(&model, &valid)?;
     print_line(format_args!("held out before: loss {before:.3}, perplexity {:.2}", before.exp()));
     run.begin(before, &[&args.text])?;
@@ -126,7 +114,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .grads_accumulation(settings.accumulation)
         .num_epochs(settings.epochs())
-        .with_training_strategy(TrainingStrategy::Default(devices::strategy(devices)));
+        .with_training_strategy(TrainingStrategy::Default(devices::strategy(&devices)));
     let mut training = run.checkpointed(training, &model)?;
     if let Some(patience) = patience.clone() {
         training = training.early_stopping(patience);
@@ -134,7 +122,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
     let interrupter = Interrupter::new();
     let training = training
         .with_interrupter(interrupter.clone())
-        .renderer(args.workers.progress(&interrupter, run.finished_epochs()));
+        .renderer(progress(&interrupter, run.finished_epochs()));
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
 
     let start = Instant::now();
@@ -187,7 +175,7 @@ fn fine_tune(args: &Args, devices: &[Device]) -> Result<()> {
 }
 
 /// Mean loss per masked token, in nats.
-fn held_out_loss(model: &BertForMaskedLm, loader: &ValidationLoader) -> Result<f64> {
+fn held_out_loss(model: &BertForMaskedLm, loader: &EpochLoader<MaskedLmCollator>) -> Result<f64> {
     let model = model.clone().valid();
     let (mut total, mut tokens) = (0.0, 0);
     for batch in loader.iter() {

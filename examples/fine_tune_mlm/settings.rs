@@ -49,7 +49,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 1.0, value_parser = not_negative)]
     pub max_grad_norm: f64,
 
-    /// What products are computed in: f32, bf16 or f16.
+    /// What matmuls are computed in: f32 or bf16.
     #[arg(long, default_value_t)]
     pub precision: Precision,
 

@@ -16,17 +16,16 @@ use burn::module::Module;
 use burn::prelude::*;
 use burn::train::metric::{Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining};
+use burn_bert::data::{EpochLoader, SentenceColumns, SentencePairBatcher, SentencePairs};
 use burn_bert::functional::Precision;
+use burn_bert::metrics::{RetrievalMetric, SpearmanMetric, TripletMetric};
 use burn_bert::model::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, CoSentLoss, MatryoshkaLoss,
     MultipleNegativesRankingLoss, PretrainedModel, SentenceLoss, TripletLoss,
 };
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    LabelledLoader, RetrievalMetric, Run, SentenceColumns, SentenceEmbeddingItem, SentencePairBatcher,
-    SentencePairs, SpearmanMetric, Training, TripletMetric, progress,
-};
+use burn_bert::training::{Run, SentenceEmbeddingItem, Training, progress};
 use clap::{Parser, ValueEnum};
 use command_line::{count, factor, print_line};
 use std::path::PathBuf;
@@ -83,7 +82,7 @@ struct Settings {
     /// The peak learning rate: warm-up over the first tenth of the steps, then linear decay to 0.
     #[arg(long, default_value_t = 2e-5, value_parser = factor)]
     learning_rate: f64,
-    /// What products are computed in: f32, bf16 or f16.
+    /// What matmuls are computed in: f32 or bf16.
     #[arg(long, default_value_t)]
     precision: Precision,
     /// The seed of all random numbers.
@@ -152,10 +151,10 @@ where
     let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;
     let batcher = SentencePairBatcher::new(tokenizer);
     let steps = train.len().div_ceil(settings.batch_size).saturating_mul(settings.epochs);
-    let train = LabelledLoader::new(train, batcher.clone(), settings.batch_size, &device)?
+    let train = EpochLoader::new(train, batcher.clone(), settings.batch_size, &device)?
         .with_shuffling(settings.seed)
         .starting_after(run.finished_epochs());
-    let valid = LabelledLoader::new(valid, batcher, settings.batch_size, &device)?;
+    let valid = EpochLoader::new(valid, batcher, settings.batch_size, &device)?;
     if let Some(batch) = train.clone().iter().next() {
         model.clone().valid().try_forward(&batch?).context("the loss cannot read the training file")?;
     }
@@ -201,7 +200,7 @@ where
 /// The mean loss, and the score.
 fn validate<M>(
     model: &BertForSentenceEmbedding,
-    loader: &LabelledLoader<SentencePairBatcher>,
+    loader: &EpochLoader<SentencePairBatcher>,
     mut metric: M,
 ) -> Result<(f64, f64)>
 where

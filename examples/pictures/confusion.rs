@@ -1,7 +1,8 @@
 //! The confusion matrix as a picture.
 
 use anyhow::{Context, Result};
-use burn_bert::training::{ConfusionMatrix, LabelNames};
+use burn_bert::data::LabelNames;
+use burn_bert::metrics::ConfusionMatrix;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::path::Path;

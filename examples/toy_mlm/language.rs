@@ -4,7 +4,7 @@
 //! random choice of places, read from left to right: the letter of each, at the position of each. The other letters
 //! say next to nothing about a masked one, so a model without positions can only guess.
 
-use burn_bert::training::MaskedLmExample;
+use burn_bert::data::MaskedLmExample;
 use rand::seq::{SliceRandom, index};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

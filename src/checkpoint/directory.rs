@@ -1,14 +1,14 @@
 //! The directory that a model is saved into.
 
+use super::families::FamilySpec;
 use super::files::{Checkpoint, WEIGHT_NAMES};
-use super::formats::safetensors::SafetensorsFile;
 use super::hf_config::{CONFIG_NAME, Fields};
 use super::keys::Keys;
-use super::replace::{MODEL_NAME, finish};
 use super::write::{JsonFile, Tensors, replace_files};
-use crate::embeddings::Family;
 use crate::error::{Error, Result};
-use crate::regular_file;
+use crate::family::Family;
+use crate::files::regular_file;
+use crate::files::{MODEL_NAME, finish};
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Directory {
     config_path: PathBuf,
     model_path: PathBuf,
-    model: Option<SafetensorsFile>,
+    model: Option<Checkpoint>,
 }
 
 impl Directory {
@@ -32,7 +32,7 @@ impl Directory {
         finish(dir)?;
         let model_path = dir.join(MODEL_NAME);
         let model = if exists(&model_path)? {
-            Some(SafetensorsFile::open(&model_path)?)
+            Some(Checkpoint::open(&model_path)?)
         } else {
             refuse_other_forms(dir)?;
             None
@@ -52,10 +52,7 @@ impl Directory {
     ///
     /// [`Error::NotACheckpoint`] if its keys have a wrapper's prefix, and those of [`Keys::locate`].
     pub(crate) fn keys(&self) -> Result<Option<Keys>> {
-        if self.model.is_none() {
-            return Ok(None);
-        }
-        let checkpoint = Checkpoint::open(&self.model_path)?;
+        let Some(checkpoint) = &self.model else { return Ok(None) };
         if !checkpoint.wrapper().is_empty() {
             return Err(Error::NotACheckpoint {
                 path: self.model_path.clone(),
@@ -65,11 +62,7 @@ impl Directory {
                 ),
             });
         }
-        Keys::locate(&checkpoint).map(Some)
-    }
-
-    pub(crate) fn config_path(&self) -> &Path {
-        &self.config_path
+        Keys::locate(checkpoint).map(Some)
     }
 
     pub(crate) fn model_path(&self) -> &Path {
@@ -88,9 +81,9 @@ impl Directory {
         renamed: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
         if let Some(old) = self.model {
-            tensors.keep(old, renamed);
+            tensors.keep(old.into_safetensors()?, renamed);
         }
-        let fields = family.spec().named(fields);
+        let fields = FamilySpec::of(family).named(fields);
         let mut jsons = vec![JsonFile { path: self.config_path, value: fields.into() }];
         jsons.extend(beside);
         let in_folder = |folder: String| self.model_path.with_file_name(folder).join(MODEL_NAME);

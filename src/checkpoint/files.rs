@@ -1,13 +1,10 @@
 //! The files that a checkpoint consists of.
 
-use super::formats::entry::{Entry, StoredDType};
+use super::formats::header::{StoredTensor, float_dtype};
 use super::formats::weight_file::WeightFile;
-use super::json::read_json;
-use super::names::WORD;
-use super::replace::{MODEL_NAME, directory_of, finish};
-use super::wrapper::wrappers;
-use crate::error::{Error, Result};
-use crate::regular_file;
+use super::names::{WORD, wrappers};
+use crate::error::{Error, Result, shown};
+use crate::files::{MODEL_NAME, read_json, regular_file};
 use burn::tensor::TensorData;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -39,13 +36,12 @@ struct Place {
 impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        finish(if path.is_dir() { path } else { directory_of(path) })?;
         let path = weights_path(path)?;
         if path.extension().is_some_and(|extension| extension == "json") {
             return Self::of(read_index(&path)?, BTreeMap::new(), path);
         }
         let file = WeightFile::open(&path)?;
-        let keys = file.keys().into_iter().map(|key| (key, path.clone())).collect();
+        let keys = file.tensors().keys().map(|key| (key.clone(), path.clone())).collect();
         Self::of(keys, BTreeMap::from([(path.clone(), file)]), path)
     }
 
@@ -84,39 +80,62 @@ impl Checkpoint {
         &self.wrapper
     }
 
-    /// Shape and dtype of a tensor, and the file that holds it.
-    pub(super) fn entry(&mut self, key: &str) -> Result<(Entry, PathBuf)> {
-        let missing = |path: &Path, key: String, hint: &str| Error::MissingKey {
+    /// The one file that it is, whose tensors can be copied as they lie there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotACheckpoint`] if it is no safetensors file.
+    pub(super) fn into_safetensors(self) -> Result<WeightFile> {
+        let file = self.open.into_values().next().filter(|file| file.metadata().is_some());
+        file.ok_or_else(|| Error::NotACheckpoint {
+            path: self.path,
+            problem: "it has the name of a safetensors file and is none; save into another directory".into(),
+        })
+    }
+
+    /// What a file says of a tensor, and that file.
+    pub(super) fn tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
+        let missing = |path: &Path, key: &str, hint: &str| Error::MissingKey {
             path: path.to_path_buf(),
-            key,
+            key: key.to_string(),
             hint: hint.to_string(),
         };
         let Some(Place { path, key }) = self.places.get(key) else {
             let key = format!("{}{key}", self.wrapper);
-            return Err(missing(&self.path, key, "the layer cannot be loaded in part"));
+            return Err(missing(&self.path, &key, "the layer cannot be loaded in part"));
         };
         if !self.open.contains_key(path) {
             self.open.insert(path.clone(), WeightFile::open(path)?);
         }
-        match self.open.get(path).and_then(|file| file.entry(key)) {
-            Some(entry) => Ok((entry, path.clone())),
-            None => Err(missing(path, key.clone(), "the index of shards says that it is there")),
+        match self.open.get(path).and_then(|file| file.tensors().get(key)) {
+            Some(tensor) => Ok((tensor, path)),
+            None => Err(missing(path, key, "the index of shards says that it is there")),
+        }
+    }
+
+    /// [`tensor`](Self::tensor), if it holds floats.
+    pub(super) fn float_tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
+        let (tensor, path) = self.tensor(key)?;
+        match float_dtype(tensor.dtype) {
+            Some(_) => Ok((tensor, path)),
+            None => {
+                let (path, found) = (path.to_path_buf(), tensor.dtype.to_string());
+                Err(Error::CheckpointDType { path, key: key.to_string(), found })
+            }
         }
     }
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
     pub(crate) fn are_equal(&mut self, keys: &[String; 2]) -> Result<bool> {
         for key in keys {
-            if let (Entry { dtype: StoredDType::Other(found), .. }, path) = self.entry(key)? {
-                return Err(Error::CheckpointDType { path, key: key.clone(), found });
-            }
+            self.float_tensor(key)?;
         }
         let values = self.read(keys)?;
         let (left, right) = (&values[0], &values[1]);
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
-    /// The values of tensors whose [`entry`](Self::entry) was checked to be a float, in the order of `keys`.
+    /// The values of tensors that were checked to be [floats](Self::float_tensor), in the order of `keys`.
     pub(super) fn read(&self, keys: &[String]) -> Result<Vec<TensorData>> {
         for (path, file) in &self.open {
             let here = keys.iter().filter_map(|key| self.places.get(key)).filter(|place| place.path == *path);
@@ -156,7 +175,7 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let invalid = |problem: String| Error::NotACheckpoint { path: path.to_path_buf(), problem };
     let mut index: Map<String, Value> = read_json(path)?;
     let Some(Value::Object(weight_map)) = index.remove("weight_map") else {
-        return Err(invalid("it has no weight_map, so it is no index of shards".into()));
+        return Err(invalid("it has no weight_map, so it is not a shard index".into()));
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let shard = |(key, name): (String, Value)| {
@@ -164,6 +183,7 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
         match plain {
             Some(name) => Ok((key, directory.join(name))),
             None => {
+                let (key, name) = (shown(&key), shown(&name.to_string()));
                 Err(invalid(format!("{key} is in {name}, which is not the name of a file beside the index")))
             }
         }
@@ -180,6 +200,7 @@ pub(crate) fn is_plain_file_name(name: &str) -> bool {
 
 /// Several tensors for one parameter.
 pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
+    let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
     let problem = "which stand for the same parameter; remove or rename one";
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
 }

@@ -1,13 +1,12 @@
 //! `config.json`, read tolerantly.
 
-use super::json::read_json;
-use super::replace::{directory_of, finish};
-use crate::embeddings::{
-    BertEmbeddingsConfig, EmbeddingInitializer, Family, FamilySpec, Field, PositionEmbeddingType, Projection,
-    Unsupported,
-};
-use crate::error::{Error, Result};
-use crate::regular_file;
+use super::families::{FamilySpec, Field, Unsupported};
+use crate::embeddings::BertEmbeddingsConfig;
+use crate::error::{Error, Result, shown};
+use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::files::read_json;
+use crate::files::regular_file;
+use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -21,13 +20,12 @@ impl BertEmbeddingsConfig {
     ///
     /// `path` is the file, or the directory that holds it. Fields that the input layer does not use are ignored;
     /// missing fields take the default of Hugging Face's config class for that `model_type`. Without `model_type`,
-    /// `architectures` determines the family; without that, it is read as a BERT config, as
-    /// `BertConfig.from_pretrained` reads it. `initializer_range` becomes [`Normal`](EmbeddingInitializer::Normal).
+    /// `architectures` determines the family. `initializer_range` becomes [`Normal`](EmbeddingInitializer::Normal).
     ///
     /// | `model_type` | positions |
     /// |---|---|
-    /// | bert, distilbert, electra, albert, ernie, splinter | [`Absolute`](PositionEmbeddingType::Absolute), or what `position_embedding_type` says |
-    /// | mpnet, roberta, xlm-roberta, camembert, xmod, data2vec-text, roberta-prelayernorm, longformer, luke | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
+    /// | bert, distilbert, electra, albert, ernie | [`Absolute`](PositionEmbeddingType::Absolute), or what `position_embedding_type` says |
+    /// | mpnet, roberta, xlm-roberta, camembert, data2vec-text | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
     ///
     /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model; this crate
     /// honours the field, as transformers 4 did, because the model was trained that way.
@@ -49,8 +47,8 @@ impl BertEmbeddingsConfig {
     /// # Errors
     ///
     /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] if the
-    /// family has another input layer, and [`Error::ConfigFile`], naming the field, if a field has the wrong type or no
-    /// module can be built from its value.
+    /// family is none of these, and [`Error::ConfigFile`], naming the field, if it has neither `model_type` nor
+    /// `architectures`, a field has the wrong type or no module can be built from its value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Fields::at(path.as_ref())?.config()
     }
@@ -67,15 +65,16 @@ pub(super) fn config_path(path: &Path) -> PathBuf {
 pub struct Fields {
     path: PathBuf,
     fields: Map<String, Value>,
+    spec: &'static FamilySpec,
 }
 
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
-        finish(directory_of(&path))?;
-        let mut read = Self { fields: read_json(&path)?, path };
-        for (field, name) in read.family().map_or(&[][..], |family| family.spec().fields) {
+        let mut read = Self { fields: read_json(&path)?, spec: FamilySpec::of(Family::Bert), path };
+        read.spec = read.stated_spec()?;
+        for (field, name) in read.spec.fields {
             let own = match name {
-                Field::Always(_) => None,
+                Field::Always => None,
                 Field::Named(name) | Field::Also(name) => read.fields.remove(*name),
             };
             let of_bert = read.fields.remove(*field).filter(|_| matches!(name, Field::Also(_)));
@@ -97,7 +96,9 @@ impl Fields {
         if path.as_os_str().is_empty() {
             return Err(regular_file::empty_path("read"));
         }
-        path.metadata().map_err(|source| Error::reading(path, source))?;
+        if !regular_file::exists(path) {
+            return Err(Error::reading(path, std::io::ErrorKind::NotFound.into()));
+        }
         Self::read(config_path(path))
     }
 
@@ -109,29 +110,36 @@ impl Fields {
         self.fields
     }
 
-    /// The model family, whose defaults replace missing fields.
-    pub(crate) fn family(&self) -> Result<Family> {
+    /// How the family is stored, whose defaults replace missing fields.
+    pub(crate) fn spec(&self) -> &'static FamilySpec {
+        self.spec
+    }
+
+    fn stated_spec(&self) -> Result<&'static FamilySpec> {
         let unsupported = |model_type: &str, problem: String| {
             Err(Error::UnsupportedModel { path: self.path.clone(), model_type: model_type.into(), problem })
         };
         if let Some(model_type) = self.text("model_type")? {
-            return match Family::of_model_type(model_type) {
-                Some(family) => Ok(family),
-                None => unsupported(model_type, Family::supported()),
-            };
+            let spec = FamilySpec::of_model_type(model_type);
+            return spec.map_or_else(|| unsupported(&shown(model_type), FamilySpec::supported()), Ok);
         }
         match self.fields.get("architectures").and_then(|names| names.get(0)).and_then(Value::as_str) {
-            None => Ok(Family::Bert),
-            Some(class) => match Family::of_class(class) {
-                Some(family) => Ok(family),
-                None => unsupported(
-                    class,
-                    format!(
-                        "the file has no model_type, and its architecture matches no family; add a model_type: {}",
-                        Family::supported()
-                    ),
+            // Every JSON object would be a BERT otherwise, as all fields have defaults.
+            None => Err(self.invalid(
+                "model_type",
+                format!(
+                    "is missing, and so is architectures, so this may be no model's config; {}",
+                    FamilySpec::supported()
                 ),
-            },
+            )),
+            Some(class) => FamilySpec::of_class(class).map_or_else(
+                || {
+                    let problem =
+                        "the file has no model_type, and its architecture matches no family; add one";
+                    unsupported(&shown(class), format!("{problem}: {}", FamilySpec::supported()))
+                },
+                Ok,
+            ),
         }
     }
 
@@ -143,18 +151,18 @@ impl Fields {
     }
 
     pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
-        let family = self.family()?.spec();
-        self.refuse_variants(family)?;
-        let defaults = &family.defaults;
+        let spec = self.spec;
+        self.refuse_variants(spec)?;
+        let defaults = &spec.defaults;
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
-        let embedding_size = match family.projection {
+        let embedding_size = match spec.architecture().projection {
             Projection::Never => None,
             Projection::IfOther => Some(self.size("embedding_size", defaults.embedding_size)?)
                 .filter(|&size| size != hidden_size),
             Projection::Always => Some(self.size("embedding_size", defaults.embedding_size)?),
         };
         let config = BertEmbeddingsConfig {
-            family: family.family,
+            family: spec.family,
             vocab_size: self.size("vocab_size", defaults.vocab_size)?,
             hidden_size,
             embedding_size,
@@ -164,19 +172,15 @@ impl Fields {
             layer_norm_eps: self.number("layer_norm_eps", DEFAULT_LAYER_NORM_EPS)?,
             hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
             initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
-            position_embedding_type: self.positions(family)?,
+            position_embedding_type: self.positions(spec.family)?,
         };
-        config.validate().map_err(|error| match error {
-            Error::Config { field: "initializer", problem } => self.invalid("initializer_range", problem),
-            Error::Config { field, problem } => self.invalid(field, problem),
-            other => other,
-        })?;
+        self.in_file(config.validate())?;
         Ok(config)
     }
 
     /// Refuses models that compute something else than their family.
-    fn refuse_variants(&self, family: &FamilySpec) -> Result<()> {
-        for unsupported in family.unsupported {
+    fn refuse_variants(&self, spec: &FamilySpec) -> Result<()> {
+        for unsupported in spec.unsupported {
             let problem = match *unsupported {
                 Unsupported::Flag(field, does) if self.flag(field)? == Some(true) => {
                     format!("it {does} ({field} is true), which is not supported")
@@ -189,20 +193,23 @@ impl Fields {
                 },
                 _ => continue,
             };
-            let model_type = family.model_type.to_string();
+            let model_type = spec.family.model_type().to_string();
             return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
         }
         Ok(())
     }
 
-    fn positions(&self, family: &FamilySpec) -> Result<PositionEmbeddingType> {
+    fn positions(&self, family: Family) -> Result<PositionEmbeddingType> {
         match self.text("position_embedding_type")? {
-            None | Some("absolute") => Ok(family.positions),
+            None | Some("absolute") => Ok(family.architecture().positions),
             Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
             Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
             Some(other) => Err(self.invalid(
                 "position_embedding_type",
-                format!("is {other:?}, but must be \"absolute\", \"relative_key\" or \"relative_key_query\""),
+                format!(
+                    "is {:?}, but must be \"absolute\", \"relative_key\" or \"relative_key_query\"",
+                    shown(other)
+                ),
             )),
         }
     }
@@ -267,10 +274,22 @@ impl Fields {
 
     /// What is wrong with a field of this file, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
-        // An invalid model_type is what the family would fail with.
-        let family = if field == "model_type" { None } else { self.family().ok() };
-        let field = family.and_then(|family| family.spec().name_of(field)).unwrap_or(field);
-        Error::ConfigFile { path: self.path.clone(), field, problem }
+        Error::ConfigFile {
+            path: self.path.clone(),
+            field: self.spec.name_of(field).unwrap_or(field),
+            problem,
+        }
+    }
+
+    /// Names the file whose field a config or a module cannot be built from, in JSON's words.
+    pub(crate) fn in_file<T>(&self, built: Result<T>) -> Result<T> {
+        built.map_err(|error| match error {
+            Error::Config { field, problem } => {
+                let field = if field == "initializer" { "initializer_range" } else { field };
+                self.invalid(field, problem.replace("use None", "use null").replace("is None", "is null"))
+            }
+            other => other,
+        })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Which key of a checkpoint holds which parameter.
 
+use super::families::FamilySpec;
 use super::files::Checkpoint;
 use super::names::{BUFFERS, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, is_known};
-use crate::embeddings::Family;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
+use crate::family::Family;
 
 /// The keys of the layer's parameters in one checkpoint.
 pub(crate) struct Keys {
@@ -24,7 +25,7 @@ impl Keys {
             [] => {
                 let hint = match unknown.first() {
                     Some(prefix) => {
-                        format!("there is {prefix}{WORD}, but that prefix is of no supported family")
+                        format!("there is {}{WORD}, but that prefix is of no supported family", shown(prefix))
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
@@ -87,7 +88,7 @@ impl Keys {
 
     /// The first family that uses this prefix; `None` for an empty one.
     pub(crate) fn family(&self) -> Option<Family> {
-        Family::of_base(self.prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?)
+        FamilySpec::of_base(self.prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?).map(|spec| spec.family)
     }
 }
 

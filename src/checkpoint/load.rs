@@ -4,22 +4,20 @@ use super::files::Checkpoint;
 use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
 use super::params::{StoredParam, filled};
-use super::replace::of_one_save;
-use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig, Family, Projection};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
-use crate::regular_file;
+use crate::family::{Family, Projection};
+use crate::files::of_one_save;
+use crate::files::regular_file;
 use burn::prelude::*;
 use std::path::Path;
 
 impl BertEmbeddings {
     /// Reads the embedding layer of a Hugging Face checkpoint onto `device`.
     ///
-    /// `path` is a directory or a weights file. A directory has a `config.json`, read by
-    /// [`BertEmbeddingsConfig::from_pretrained`], and the first of `model.safetensors`, `model.safetensors.index.json`,
-    /// `pytorch_model.bin` and `pytorch_model.bin.index.json`. For a file, the `config.json` beside it is read. Without
-    /// one, sizes come from the tensors' shapes and the rest from BERT's defaults ([`BertEmbeddingsConfig::new`]).
-    /// Shapes do not determine the position scheme, so a file of RoBERTa's family needs a config: its own, or one
-    /// passed to [`from_pretrained_with`](Self::from_pretrained_with).
+    /// `path` is a directory with a `config.json` and the first of `model.safetensors`, `model.safetensors.index.json`,
+    /// `pytorch_model.bin` and `pytorch_model.bin.index.json`, or a weights file with a `config.json` beside it. A file
+    /// without one gives the sizes, and BERT's defaults the rest; one of RoBERTa's family needs a config.
     ///
     /// Values are cast to the device's default float dtype; for another, see
     /// [`load`](Self::load) and [`cast_module`](crate::cast_module).
@@ -46,20 +44,19 @@ impl BertEmbeddings {
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
         let config_path = config_path(path);
-        let (checkpoint, keys, config) = of_one_save(path, || {
+        let (checkpoint, keys, module) = of_one_save(path, || {
             let mut checkpoint = Checkpoint::open(path)?;
             let keys = Keys::locate(&checkpoint)?;
-            let config = if path.is_dir() || regular_file::exists(&config_path) {
+            let module = if path.is_dir() || regular_file::exists(&config_path) {
                 let fields = Fields::read(config_path.clone())?;
                 let config = fields.config()?;
                 agree(&keys, config.family, &fields)?;
-                config
+                fields.in_file(config.try_init(device))?
             } else {
-                config_of_shapes(&mut checkpoint, &keys)?
+                config_of_shapes(&mut checkpoint, &keys)?.try_init(device)?
             };
-            Ok((checkpoint, keys, config))
+            Ok((checkpoint, keys, module))
         })?;
-        let module = config.try_init(device)?;
         filled(&module, checkpoint, module.stored_params(&keys))
     }
 
@@ -82,15 +79,12 @@ impl BertEmbeddings {
     /// Replaces the values of all parameters with those of a checkpoint. [`from_pretrained`](Self::from_pretrained) has
     /// an example.
     ///
-    /// `path` is a directory, a weights file or an index of shards, in safetensors or PyTorch's format; the content
-    /// decides, not the extension. No code in a pickle is executed. Keys may have no prefix, `embeddings.`, or a model's
-    /// name as in `bert.embeddings.`, and before it those of DataParallel (`module.`), `torch.compile` (`_orig_mod.`)
-    /// and trainers (`model.`, `state_dict.`); LayerNorm may be called weight and bias or gamma and beta. All other
-    /// tensors are ignored, such as the `position_ids` buffer of older files and a position table that
-    /// this module does not have.
+    /// `path` is a directory, a weights file or a shard index, in safetensors or PyTorch's format by its content, not its
+    /// extension. No code in a pickle is executed. Keys may have no prefix, `embeddings.`, or a model's name as in
+    /// `bert.embeddings.`, and before it those of DataParallel (`module.`), `torch.compile` (`_orig_mod.`) and trainers
+    /// (`model.`, `state_dict.`); LayerNorm may be called weight and bias or gamma and beta. All other tensors are ignored.
     ///
-    /// Parameters keep their ids, device, dtype (values are cast) and whether they are trained; settings such
-    /// as the padding index do not change. Tables that were not initialised yet are not initialised first.
+    /// Parameters keep their ids, device, dtype (values are cast), settings and whether they are trained.
     ///
     /// # Errors
     ///
@@ -129,8 +123,8 @@ impl BertEmbeddings {
 
 /// Refuses a file or keys of a family whose positions and heads are not those of `family`.
 pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> {
-    let positions = |family: Family| family.spec().positions;
-    let problem = match (fields.family()?, keys.family()) {
+    let positions = |family: Family| family.architecture().positions;
+    let problem = match (fields.spec().family, keys.family()) {
         (stated, _) if positions(stated) != positions(family) => format!(
             "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
             positions(stated),
@@ -150,8 +144,8 @@ pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> 
 /// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
 fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbeddingsConfig> {
     let family = keys.family().unwrap_or(Family::Bert);
-    if family.spec().positions != Family::Bert.spec().positions
-        || family.spec().projection == Projection::Always
+    if family.architecture().positions != Family::Bert.architecture().positions
+        || family.architecture().projection == Projection::Always
     {
         return Err(Error::NotACheckpoint {
             path: checkpoint.path().to_path_buf(),
@@ -163,12 +157,12 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
         });
     }
     let mut size_of = |key: &str| {
-        let (entry, path) = checkpoint.entry(key)?;
-        match entry.shape[..] {
+        let (stored, path) = checkpoint.tensor(key)?;
+        match stored.shape[..] {
             [rows, columns] => Ok((rows, columns)),
             _ => Err(Error::NotACheckpoint {
-                path,
-                problem: format!("{key} has shape {:?}, and a table has two axes", entry.shape),
+                path: path.to_path_buf(),
+                problem: format!("{key} has shape {:?}, and a table has two axes", stored.shape),
             }),
         }
     };
@@ -178,7 +172,7 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(&keys.position)?.0)
-        .with_type_vocab_size(match family.has_token_types() {
+        .with_type_vocab_size(match family.architecture().has_token_types {
             true => size_of(&keys.token_type)?.0,
             false => 0,
         }))

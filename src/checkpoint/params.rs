@@ -1,11 +1,10 @@
 //! Parameters and the keys that hold their values.
 
 use super::files::Checkpoint;
-use super::formats::entry::StoredDType;
-use super::formats::values::transposed;
+use super::formats::weight_file::transposed;
 use super::write::{Payload, Tensors};
-use crate::embeddings::{LayerNorm, is_quantized};
 use crate::error::{Error, Result};
+use crate::layers::{LayerNorm, is_quantized};
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -91,7 +90,7 @@ impl<'a> StoredParam<'a> {
 
     /// Whether the checkpoint has the key, but not with the parameter's shape.
     pub(crate) fn is_of_other_shape(&self, checkpoint: &mut Checkpoint) -> bool {
-        checkpoint.entry(&self.key).is_ok_and(|(entry, _)| entry.shape != self.shape)
+        checkpoint.tensor(&self.key).is_ok_and(|(stored, _)| stored.shape != self.shape)
     }
 }
 
@@ -107,14 +106,11 @@ pub(crate) fn filled<M: Module>(
     let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
         let Some(id) = param.id else { continue };
-        let (entry, path) = checkpoint.entry(&param.key)?;
+        let (stored, path) = checkpoint.float_tensor(&param.key)?;
         let key = param.key.clone();
-        if let StoredDType::Other(found) = entry.dtype {
-            return Err(Error::CheckpointDType { path, key, found });
-        }
-        if entry.shape != param.shape {
-            let expected = param.shape.clone();
-            return Err(Error::CheckpointShape { path, key, found: entry.shape, expected });
+        if stored.shape != param.shape {
+            let (path, found) = (path.to_path_buf(), stored.shape.clone());
+            return Err(Error::CheckpointShape { path, key, found, expected: param.shape.clone() });
         }
         if param.is_quantized {
             let problem = "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards";

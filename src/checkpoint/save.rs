@@ -1,38 +1,36 @@
 //! An embedding layer to a Hugging Face directory.
 
 use super::directory::Directory;
+use super::families::FamilySpec;
 use super::hf_config::Fields;
 use super::keys::Keys;
 use super::names::MODEL_PREFIX;
 use super::params::{check_stored, tensors};
-use crate::embeddings::{
-    BertEmbeddings, BertEmbeddingsConfig, EmbeddingInitializer, PositionEmbeddingType, Projection,
-};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
+use crate::family::{PositionEmbeddingType, Projection};
+use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
 impl BertEmbeddings {
-    /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names.
+    /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype.
     ///
-    /// Python reads them back with `BertModel.from_pretrained(dir)` (or with the class of another
-    /// [`Family`](crate::Family)), with a class that has a head, such as
-    /// `BertForMaskedLM`, or with plain `safetensors`. Values are stored in the module's dtype.
+    /// Python reads them with `BertModel.from_pretrained(dir)` or the class of another [`Family`](crate::Family), with a
+    /// class that has a head, or with plain `safetensors`.
     ///
-    /// **Into an empty or new directory** the layer's tensors and a config with the layer's fields are written;
-    /// `num_attention_heads` and `intermediate_size` are chosen to fit the hidden size. Other parts of a model are
-    /// missing: transformers warns about them and initialises them.
+    /// **Into an empty or new directory** the layer's tensors and fields are written, and attention heads and an
+    /// intermediate size that fit the hidden size. transformers initialises the other parts of a model.
     ///
-    /// **Into a directory that holds a model** (`config.json` and `model.safetensors`, as a copy of the one that the
-    /// layer was loaded from) the layer's tensors and fields are replaced, under the names that the file uses, and
-    /// everything else is kept: encoder, heads, `num_hidden_layers`. After the vocabulary was resized, an output head
-    /// that is stored there still has the old size, and transformers reports that.
+    /// **Into a directory that holds a model** the layer's tensors, under the names that the file uses, and the fields that
+    /// changed are replaced, and everything else is kept. An output head of another vocabulary is not resized.
     ///
     /// # Atomicity
     ///
     /// New files are written into a hidden folder and flushed to disk. A save that fails or is killed before all are complete
-    /// leaves the old ones. One that is killed later is finished by the next load or save of this crate in the directory; to
-    /// other programs old and new files may lie side by side until then. A load beside a save gives the old model or the new one. A `config.json` that would be the same is not replaced.
+    /// leaves the old ones. After one that is killed later this crate reads the new ones, and its next load or save with write
+    /// access puts them in their places; other programs may see old and new files side by side until then. A load beside a
+    /// save gives the old model or the new one.
     ///
     /// # Errors
     ///
@@ -67,18 +65,17 @@ impl BertEmbeddings {
     /// The fields of `config.json`: those of the layer, and the others of the old file.
     pub(crate) fn merged_fields(&self, old: Option<Fields>) -> Result<Map<String, Value>> {
         let config = self.config();
-        let spec = config.family.spec();
         let scheme = config.position_embedding_type;
         let stated = match scheme {
             PositionEmbeddingType::RelativeKey => Some("relative_key"),
             PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
-            absolute if absolute == spec.positions => None,
+            absolute if absolute == config.family.architecture().positions => None,
             other => {
                 return Err(Error::Config {
                     field: "position_embedding_type",
                     problem: format!(
                         "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
-                        spec.model_type
+                        config.family.model_type()
                     ),
                 });
             }
@@ -92,7 +89,7 @@ impl BertEmbeddings {
         let was = old.config()?;
         let width = |config: &BertEmbeddingsConfig| config.width().to_string();
         for (field, was, is) in [
-            ("model_type", was.family.model_type().into(), spec.model_type.into()),
+            ("model_type", was.family.model_type().into(), config.family.model_type().into()),
             ("position_embedding_type", format!("{:?}", was.position_embedding_type), format!("{scheme:?}")),
             ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
             ("embedding_size", width(&was), width(&config)),
@@ -103,8 +100,22 @@ impl BertEmbeddings {
             }
         }
         let mut fields = old.into_map();
-        fields.extend(layer_fields(&config));
+        replace_changed(&mut fields, layer_fields(&config), &layer_fields(&was));
         Ok(fields)
+    }
+}
+
+/// Replaces the fields whose values are others than the old file means: what was read and not changed is written back as it
+/// was, or stays away.
+pub(crate) fn replace_changed(
+    fields: &mut Map<String, Value>,
+    new: Map<String, Value>,
+    old: &Map<String, Value>,
+) {
+    for (field, value) in new {
+        if old.get(&field) != Some(&value) {
+            fields.insert(field, value);
+        }
     }
 }
 
@@ -112,7 +123,7 @@ impl BertEmbeddings {
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
         config.initializer;
-    let spec = config.family.spec();
+    let projection = config.family.architecture().projection;
     [
         ("vocab_size", json!(config.vocab_size)),
         ("hidden_size", json!(config.hidden_size)),
@@ -124,7 +135,7 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
         ("initializer_range", json!(std)),
     ]
     .into_iter()
-    .chain((spec.projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
+    .chain((projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
     .map(|(field, value)| (field.to_string(), value))
     .collect()
 }
@@ -132,11 +143,11 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
 /// The fields that a model around the layer needs: attention heads of size 64, as in every published BERT, if 64
 /// divides the hidden size.
 fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
-    let (family, hidden_size) = (config.family.spec(), config.hidden_size);
+    let (family, hidden_size) = (config.family, config.hidden_size);
     let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
     [
-        ("model_type", json!(family.model_type)),
-        ("architectures", json!([format!("{}Model", family.class)])),
+        ("model_type", json!(family.model_type())),
+        ("architectures", json!([format!("{}Model", FamilySpec::of(family).class)])),
         ("num_attention_heads", json!(heads)),
         ("intermediate_size", json!(4 * hidden_size)),
     ]

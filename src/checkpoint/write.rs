@@ -1,9 +1,8 @@
 //! Writing a model: safetensors and the JSON files beside them.
 
-use super::formats::safetensors::SafetensorsFile;
-use super::formats::values::transposed;
-use super::replace::{Replacement, directory_of};
+use super::formats::weight_file::{WeightFile, transposed};
 use crate::error::{Error, Result};
+use crate::files::{Replacement, directory_of};
 use burn::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -46,17 +45,14 @@ impl Tensors {
     }
 
     /// Adds another file's tensors under the names that `renamed` returns; those without a name are left out.
-    pub(super) fn keep(&mut self, file: SafetensorsFile, renamed: impl Fn(&str) -> Option<String>) {
-        for key in file.keys() {
-            if let (Some(info), Some(name)) = (file.metadata().info(&key), renamed(&key)) {
-                let (start, end) = info.data_offsets;
-                let payload =
-                    Payload::Copy(Arc::clone(file.file()), file.position(info), (end - start) as u64);
-                self.tensors.push((name, info.dtype, info.shape.clone(), payload));
+    pub(super) fn keep(&mut self, file: WeightFile, renamed: impl Fn(&str) -> Option<String>) {
+        for (key, stored) in file.tensors() {
+            if let Some(name) = renamed(key) {
+                let payload = Payload::Copy(Arc::clone(file.file()), stored.start, stored.length);
+                self.tensors.push((name, stored.dtype, stored.shape.clone(), payload));
             }
         }
-        self.metadata =
-            file.metadata().metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+        self.metadata = file.metadata().cloned().unwrap_or_default();
     }
 
     /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie

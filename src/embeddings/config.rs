@@ -1,11 +1,11 @@
 //! Configuration of `BertEmbeddings`.
 
-use super::family::{Family, Field, PositionEmbeddingType, Projection};
-use super::initializer::EmbeddingInitializer;
-use super::layer_norm::check_epsilon;
 use crate::error::{Error, Result};
+use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::layers::{
+    EmbeddingInitializer, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params, check_sizes,
+};
 use burn::config::Config;
-use burn::tensor::DType;
 
 /// Configuration of [`BertEmbeddings`](crate::BertEmbeddings).
 ///
@@ -19,7 +19,7 @@ use burn::tensor::DType;
 /// ```
 #[derive(Config, Debug, PartialEq)]
 pub struct BertEmbeddingsConfig {
-    /// Under which keys and class the model is stored, and the layout of its heads.
+    /// The architecture, and how the model is stored.
     #[config(default = "Family::Bert")]
     pub family: Family,
     /// Rows of the word table.
@@ -46,7 +46,7 @@ pub struct BertEmbeddingsConfig {
     /// Probability that dropout zeroes an element in training, in [0, 1).
     #[config(default = 0.1)]
     pub hidden_dropout_prob: f64,
-    /// Distribution of the three tables before training.
+    /// Distribution of the tables before training, and of the linear layers of a model around them.
     #[config(default = "EmbeddingInitializer::Normal { std: 0.02 }")]
     pub initializer: EmbeddingInitializer,
     /// How positions enter the sum.
@@ -131,9 +131,15 @@ impl BertEmbeddingsConfig {
 
     /// Number of trainable values: all tables, γ and β.
     pub fn num_params(&self) -> usize {
-        let positions =
-            if self.position_embedding_type.has_table() { self.max_position_embeddings } else { 0 };
-        (self.vocab_size + positions + self.type_vocab_size + 2) * self.width()
+        self.count_params() as usize
+    }
+
+    /// [`num_params`](Self::num_params) of a config that may be invalid, in a type that holds any.
+    pub(crate) fn count_params(&self) -> u128 {
+        let has_positions = self.position_embedding_type.has_table();
+        let positions = if has_positions { self.max_position_embeddings } else { 0 };
+        let rows = [self.vocab_size, positions, self.type_vocab_size, 2].map(|rows| rows as u128);
+        rows.iter().sum::<u128>() * self.width() as u128
     }
 
     /// Tokens that the longest sequence can have; `None` if no position table limits it.
@@ -156,38 +162,30 @@ impl BertEmbeddingsConfig {
     /// # Errors
     ///
     /// [`Error::Config`], naming the field, if
-    /// - `hidden_size`, `vocab_size`, `type_vocab_size` or (where there is a position table)
-    ///   `max_position_embeddings` is 0, or a table would have more than `isize::MAX` values;
+    /// - a size that the family or position scheme uses is 0 or too large: H and E are at most 2²⁰, the rows of a table
+    ///   at most 2³¹ − 1, and all parameters together at most 2⁴⁰;
     /// - `embedding_size` is given and the family's tables are as wide as its model, or the other way round;
     /// - the family has no such field and the value is not the one that it always has, such as 0 token types;
-    /// - `pad_token_id` is not below `vocab_size`;
-    /// - `layer_norm_eps` is not finite and above 0;
+    /// - `pad_token_id` is not below `vocab_size`, or positions are counted from it and it is `None` or leaves no row of
+    ///   the position table for a token;
+    /// - `layer_norm_eps` is not finite or below 1.2e-38;
     /// - `hidden_dropout_prob` is not in [0, 1);
-    /// - `initializer` is not a distribution (see [`EmbeddingInitializer::validate`]);
-    /// - `position_embedding_type` is `AfterPadding` and `pad_token_id` is `None` or leaves no row of the
-    ///   position table for a token.
+    /// - `initializer` is not a distribution (see [`EmbeddingInitializer::validate`]).
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
-        let mut sizes = vec![
-            ("hidden_size", self.hidden_size),
-            ("embedding_size", self.width()),
-            ("vocab_size", self.vocab_size),
-        ];
         self.check_family()?;
-        if self.family.has_token_types() {
-            sizes.push(("type_vocab_size", self.type_vocab_size));
+        check_sizes([
+            ("hidden_size", self.hidden_size, MAX_WIDTH),
+            ("embedding_size", self.width(), MAX_WIDTH),
+            ("vocab_size", self.vocab_size, MAX_ROWS),
+        ])?;
+        if self.family.architecture().has_token_types {
+            check_sizes([("type_vocab_size", self.type_vocab_size, MAX_ROWS)])?;
         }
         if self.position_embedding_type.has_table() {
-            sizes.push(("max_position_embeddings", self.max_position_embeddings));
+            check_sizes([("max_position_embeddings", self.max_position_embeddings, MAX_ROWS)])?;
         }
-        for (field, size) in sizes {
-            if size == 0 {
-                return invalid(field, "is 0, but must be at least 1".into());
-            }
-            if size.checked_mul(self.width()).is_none_or(|n| n > isize::MAX as usize) {
-                return invalid(field, format!("is {size}, too many for a table in memory"));
-            }
-        }
+        check_num_params("vocab_size", self.count_params())?;
         if let Some(pad) = self.pad_token_id
             && pad >= self.vocab_size
         {
@@ -196,7 +194,7 @@ impl BertEmbeddingsConfig {
                 format!("is {pad}, but vocab_size is {} (use None for no padding row)", self.vocab_size),
             );
         }
-        check_epsilon(self.layer_norm_eps, DType::F64)?;
+        check_epsilon(self.layer_norm_eps)?;
         check_dropout("hidden_dropout_prob", self.hidden_dropout_prob)?;
         self.initializer.validate()?;
         if self.position_embedding_type == PositionEmbeddingType::AfterPadding {
@@ -225,21 +223,18 @@ impl BertEmbeddingsConfig {
 
     /// Whether the family has such models.
     fn check_family(&self) -> Result<()> {
-        let spec = self.family.spec();
-        let name = spec.model_type;
-        for (field, value) in
-            [("type_vocab_size", self.type_vocab_size as f64), ("layer_norm_eps", self.layer_norm_eps)]
-        {
-            let fixed = spec.fields.iter().find_map(|(of, is)| match is {
-                Field::Always(fixed) if *of == field => Some(*fixed),
-                _ => None,
-            });
-            if let Some(fixed) = fixed.filter(|&fixed| fixed != value) {
-                let problem = format!("is {value:?}, but in the family {name} it is always {fixed:?}");
-                return Err(Error::Config { field, problem });
-            }
+        let (architecture, name) = (self.family.architecture(), self.family.model_type());
+        let fixed = |field, found: String, always: String| {
+            let problem = format!("is {found}, but in the family {name} it is always {always}");
+            Err(Error::Config { field, problem })
+        };
+        if !architecture.has_token_types && self.type_vocab_size > 0 {
+            return fixed("type_vocab_size", self.type_vocab_size.to_string(), "0".into());
         }
-        let problem = match (spec.projection, self.embedding_size) {
+        if let Some(always) = architecture.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
+            return fixed("layer_norm_eps", format!("{:?}", self.layer_norm_eps), format!("{always:?}"));
+        }
+        let problem = match (architecture.projection, self.embedding_size) {
             (Projection::Never, Some(size)) => {
                 format!("is {size}, but the family {name} has tables as wide as its model; use None")
             }
@@ -253,12 +248,4 @@ impl BertEmbeddingsConfig {
         };
         Err(Error::Config { field: "embedding_size", problem })
     }
-}
-
-/// Checks the dropout probability in `field`.
-pub(crate) fn check_dropout(field: &'static str, prob: f64) -> Result<()> {
-    if (0.0..1.0).contains(&prob) {
-        return Ok(());
-    }
-    Err(Error::Config { field, problem: format!("is {prob}, but must lie in [0, 1)") })
 }

@@ -1,7 +1,7 @@
 //! The input of a `BertEmbeddings`.
 
-use super::ids::{Ids, IntoIds};
 use crate::error::{Error, Result};
+use crate::layers::{Ids, IntoIds};
 use burn::prelude::*;
 use std::ops::Range;
 
@@ -42,16 +42,6 @@ pub(crate) enum Words {
     Ids(Ids),
     /// Vectors of the caller, [B, S, H].
     Embeds(Tensor<3>),
-}
-
-impl Words {
-    /// The name in messages.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Ids(_) => "input_ids",
-            Self::Embeds(_) => "inputs_embeds",
-        }
-    }
 }
 
 impl BertEmbeddingsInput {
@@ -96,33 +86,14 @@ impl BertEmbeddingsInput {
 
     /// Segment ids, [B, S]: rows from the host, or a tensor. Without them every token is of type 0.
     ///
-    /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsInput;
-    ///
-    /// let device = Device::default();
-    /// let input = BertEmbeddingsInput::from_rows(&[[101, 592, 102]], &device)?;
-    /// let from_the_host = input.clone().with_token_type_ids(&[[0, 0, 1]])?;
-    /// let from_a_tensor = input.with_token_type_ids(Tensor::from_ints([[0, 0, 1]], &device))?;
-    /// # let _ = (from_the_host, from_a_tensor);
-    /// # Ok::<(), burn_bert::Error>(())
-    /// ```
-    ///
     /// # Errors
     ///
     /// Those of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is not [B, S];
     /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
     pub fn with_token_type_ids<I>(self, token_type_ids: impl IntoIds<I>) -> Result<Self> {
-        let ids = token_type_ids.into_ids("token_type_ids", &self.device())?;
-        self.check_device("token_type_ids", &ids)?;
         let [batch, seq] = self.dims();
-        if ids.dims() != [batch, seq] {
-            return Err(Error::ShapeMismatch {
-                input: "token_type_ids",
-                found: ids.dims().to_vec(),
-                expected: format!("[{batch}, {seq}], the shape of the tokens"),
-            });
-        }
+        let expected = format!("[{batch}, {seq}], the shape of the tokens");
+        let ids = self.ids_beside("token_type_ids", token_type_ids, &[[batch, seq]], expected)?;
         Ok(Self { token_type_ids: Some(ids), ..self })
     }
 
@@ -134,25 +105,29 @@ impl BertEmbeddingsInput {
     /// Those of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is neither;
     /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
     pub fn with_position_ids<I>(self, position_ids: impl IntoIds<I>) -> Result<Self> {
-        let ids = position_ids.into_ids("position_ids", &self.device())?;
-        self.check_device("position_ids", &ids)?;
         let [batch, seq] = self.dims();
-        if ids.dims() != [batch, seq] && ids.dims() != [1, seq] {
-            return Err(Error::ShapeMismatch {
-                input: "position_ids",
-                found: ids.dims().to_vec(),
-                expected: format!("[{batch}, {seq}] or [1, {seq}]"),
-            });
-        }
+        let expected = format!("[{batch}, {seq}] or [1, {seq}]");
+        let ids = self.ids_beside("position_ids", position_ids, &[[batch, seq], [1, seq]], expected)?;
         Ok(Self { position_ids: Some(ids), ..self })
     }
 
-    fn check_device(&self, input: &'static str, ids: &Ids) -> Result<()> {
-        let (found, expected) = (ids.tensor().device(), self.device());
-        if found != expected {
-            return Err(Error::device_mismatch(input, found, expected));
+    /// Ids of one of `shapes`, on the batch's device.
+    fn ids_beside<I>(
+        &self,
+        input: &'static str,
+        ids: impl IntoIds<I>,
+        shapes: &[[usize; 2]],
+        expected: String,
+    ) -> Result<Ids> {
+        let ids = ids.into_ids(input, &self.device())?;
+        let (found, device) = (ids.tensor().device(), self.device());
+        if found != device {
+            return Err(Error::device_mismatch(input, found, device));
         }
-        Ok(())
+        if !shapes.contains(&ids.dims()) {
+            return Err(Error::ShapeMismatch { input, found: ids.dims().to_vec(), expected });
+        }
+        Ok(ids)
     }
 
     /// K, the number of tokens that were fed before this batch: default positions start there instead of at 0.
@@ -216,18 +191,6 @@ impl BertEmbeddingsInput {
         match &self.words {
             Words::Ids(ids) => Some(ids.tensor()),
             Words::Embeds(_) => None,
-        }
-    }
-
-    /// The same batch with its ids renumbered for tables of fewer rows.
-    ///
-    /// `input_ids` is `None` for a batch of vectors. Positions are absolute from here on.
-    pub(crate) fn with_remapped(&self, input_ids: Option<Ids>, position_ids: Option<Ids>) -> Self {
-        Self {
-            words: input_ids.map_or_else(|| self.words.clone(), Words::Ids),
-            token_type_ids: self.token_type_ids.clone(),
-            position_ids,
-            past_key_values_length: 0,
         }
     }
 

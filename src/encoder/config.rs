@@ -1,25 +1,26 @@
-//! The configuration of the encoder.
+//! The configuration of a whole model.
 
-use crate::embeddings::{Family, PositionEmbeddingType, check_dropout, check_epsilon};
+use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result};
-use crate::operator::Activation;
+use crate::family::{Classified, HeadDropout};
+use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, init_linear};
 use burn::config::Config;
-use burn::nn::{Initializer, Linear, LinearConfig};
+use burn::nn::Linear;
 use burn::prelude::*;
-use burn::tensor::DType;
+use burn_fused::Activation;
 
-/// Configuration of a [`BertEncoder`](super::BertEncoder); the defaults are BERT-base's.
+/// Four times the deepest published encoder (DeepNet, 1,000 layers). ALBERT's layers cost no memory, but time.
+const MAX_LAYERS: usize = 1 << 12;
+
+/// Configuration of a [`BertModel`](crate::model::BertModel), or of its [`BertEncoder`](crate::encoder::BertEncoder)
+/// alone; the defaults are BERT-base's.
+///
+/// The heads' configs contain one: [`BertForMaskedLmConfig::bert`](crate::model::BertForMaskedLmConfig::bert).
 #[derive(Config, Debug, PartialEq)]
-pub struct BertEncoderConfig {
-    /// The family, which may have one layer for all (ALBERT) or relative positions that all layers share (MPNet).
-    #[config(default = "Family::Bert")]
-    pub family: Family,
-    /// Length of the vectors, H.
-    #[config(default = 768)]
-    pub hidden_size: usize,
-    /// Length of the input's vectors, E, if they are projected to H first.
-    pub embedding_size: Option<usize>,
-    /// Number of layers.
+pub struct BertModelConfig {
+    /// The embedding layer. Its hidden size, LayerNorm ε, dropout and initialiser serve the whole model.
+    pub embeddings: BertEmbeddingsConfig,
+    /// Transformer layers.
     #[config(default = 12)]
     pub num_hidden_layers: usize,
     /// Attention heads of a layer; must divide the hidden size.
@@ -28,99 +29,173 @@ pub struct BertEncoderConfig {
     /// Length of the vectors inside a layer's feed-forward network.
     #[config(default = 3072)]
     pub intermediate_size: usize,
-    /// The activation of a layer's feed-forward network.
+    /// The activation of a layer's feed-forward network, and of a masked-language-model head but RoBERTa's, ELECTRA's
+    /// and MPNet's.
     #[config(default = "Activation::Gelu")]
     pub hidden_act: Activation,
-    /// Probability that dropout zeroes an element of a layer's two outputs in training, in [0, 1).
-    #[config(default = 0.1)]
-    pub hidden_dropout_prob: f64,
+    /// The name of `hidden_act` in the `config.json` that this was read from, where it has several (`gelu_new` and
+    /// `gelu_pytorch_tanh`). It is written back as long as it means `hidden_act`.
+    pub hidden_act_name: Option<String>,
     /// Probability that dropout zeroes an attention weight in training, in [0, 1).
     #[config(default = 0.1)]
     pub attention_probs_dropout_prob: f64,
-    /// LayerNorm's ε.
-    #[config(default = 1e-12)]
-    pub layer_norm_eps: f64,
-    /// Standard deviation of the weights before training.
-    #[config(default = 0.02)]
-    pub initializer_range: f64,
-    /// The position scheme. `RelativeKey` and `RelativeKeyQuery` concern the encoder; the others are implemented by the
-    /// embeddings.
-    #[config(default = "PositionEmbeddingType::Absolute")]
-    pub position_embedding_type: PositionEmbeddingType,
-    /// Length of the longest sequence, M, with relative positions: a layer has a vector for each of the
-    /// distances −(M − 1)..=M − 1.
-    #[config(default = 512)]
-    pub max_position_embeddings: usize,
 }
 
-impl BertEncoderConfig {
-    /// Checks that an encoder can be built from this config.
+impl BertModelConfig {
+    /// `bert-base-uncased`: 109,482,240 parameters, the pooler's included.
+    pub fn bert_base_uncased() -> Self {
+        Self::new(BertEmbeddingsConfig::bert_base_uncased())
+    }
+
+    /// `bert-base-chinese`: 102,267,648 parameters, the pooler's included.
+    pub fn bert_base_chinese() -> Self {
+        Self::new(BertEmbeddingsConfig::bert_base_chinese())
+    }
+
+    /// `bert-large-uncased`: 335,141,888 parameters, the pooler's included.
+    pub fn bert_large_uncased() -> Self {
+        Self::new(BertEmbeddingsConfig::bert_large_uncased())
+            .with_num_hidden_layers(24)
+            .with_num_attention_heads(16)
+            .with_intermediate_size(4096)
+    }
+
+    /// `roberta-base`: 124,645,632 parameters, the pooler's included.
+    pub fn roberta_base() -> Self {
+        Self::new(BertEmbeddingsConfig::roberta_base())
+    }
+
+    /// `distilbert-base-uncased`: 66,362,880 parameters.
+    pub fn distilbert_base_uncased() -> Self {
+        Self::new(BertEmbeddingsConfig::distilbert_base_uncased()).with_num_hidden_layers(6)
+    }
+
+    /// `google/electra-small-discriminator`: 13,483,008 parameters.
+    pub fn electra_small() -> Self {
+        Self::new(BertEmbeddingsConfig::electra_small())
+            .with_num_attention_heads(4)
+            .with_intermediate_size(1024)
+    }
+
+    /// `google/electra-base-discriminator`: 108,891,648 parameters.
+    pub fn electra_base() -> Self {
+        Self::new(BertEmbeddingsConfig::electra_base())
+    }
+
+    /// `microsoft/mpnet-base`: 109,486,464 parameters, the pooler's included.
+    pub fn mpnet_base() -> Self {
+        Self::new(BertEmbeddingsConfig::mpnet_base())
+    }
+
+    /// `albert/albert-base-v2`: 11,683,584 parameters, the pooler's included.
+    pub fn albert_base_v2() -> Self {
+        Self::new(BertEmbeddingsConfig::albert_base_v2())
+            .with_hidden_act(Activation::GeluTanh)
+            .with_attention_probs_dropout_prob(0.0)
+    }
+
+    /// Checks that a model can be built from this config.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], naming the field, if a size is 0 or too large for a matrix, the heads do not divide the hidden size, a dropout
-    /// probability is not in [0, 1), positions are relative and the family has no such positions, `initializer_range` is not finite or negative, or `layer_norm_eps` is not finite
-    /// and above 0. `max_position_embeddings` matters with relative positions only.
+    /// Those of [`BertEmbeddingsConfig::validate`]; [`Error::Config`], naming the field, if there is no layer or more than
+    /// 4,096, the heads do not divide H, `intermediate_size` is 0 or above 2²⁰, a model has more than 2⁴⁰ parameters,
+    /// `attention_probs_dropout_prob` is not in [0, 1), or positions are relative and the family has no such positions,
+    /// or `max_position_embeddings` is 0 or above 2³⁰ with them.
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
-        for (field, size) in [
-            ("hidden_size", self.hidden_size),
-            ("embedding_size", self.embedding_size.unwrap_or(1)),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("intermediate_size", self.intermediate_size),
-            ("max_position_embeddings", self.max_position_embeddings),
-        ] {
-            let is_used = field != "max_position_embeddings" || !self.position_embedding_type.has_table();
-            if size == 0 && is_used {
-                return invalid(field, "is 0, but must be at least 1".into());
+        self.embeddings.validate()?;
+        let BertEmbeddingsConfig {
+            family,
+            hidden_size,
+            position_embedding_type,
+            max_position_embeddings,
+            ..
+        } = self.embeddings;
+        let heads = self.num_attention_heads;
+        check_sizes([
+            ("num_hidden_layers", self.num_hidden_layers, MAX_LAYERS),
+            ("num_attention_heads", heads, usize::MAX),
+            ("intermediate_size", self.intermediate_size, MAX_WIDTH),
+        ])?;
+        if !hidden_size.is_multiple_of(heads) {
+            let problem = format!("is {heads}, but must divide hidden_size {hidden_size}");
+            return invalid("num_attention_heads", problem);
+        }
+        if !position_embedding_type.has_table() {
+            check_sizes([("max_position_embeddings", max_position_embeddings, MAX_ROWS / 2)])?;
+            if family.architecture().relative_scores.is_none() {
+                let name = family.model_type();
+                let problem =
+                    format!("is {position_embedding_type:?}, which the family {name} does not have");
+                return invalid("position_embedding_type", problem);
             }
-            let values = size.checked_mul(self.hidden_size);
-            if field == "intermediate_size" && values.is_none_or(|values| values > isize::MAX as usize) {
-                return invalid(field, format!("is {size}, too many for a matrix in memory"));
-            }
         }
-        let is_relative = !self.position_embedding_type.has_table();
-        let spec = self.family.spec();
-        if is_relative && spec.keys.as_ref().is_some_and(|keys| keys.layer.distances.is_none()) {
-            let problem = format!(
-                "is {:?}, which the family {} does not have",
-                self.position_embedding_type, spec.model_type
-            );
-            return invalid("position_embedding_type", problem);
-        }
-        if is_relative && self.max_position_embeddings.checked_mul(2).is_none() {
-            let problem =
-                format!("is {}, which has more distances than can be counted", self.max_position_embeddings);
-            return invalid("max_position_embeddings", problem);
-        }
-        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            return invalid(
-                "num_attention_heads",
-                format!("is {}, but must divide hidden_size {}", self.num_attention_heads, self.hidden_size),
-            );
-        }
-        for (field, prob) in [
-            ("hidden_dropout_prob", self.hidden_dropout_prob),
-            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
-        ] {
-            check_dropout(field, prob)?;
-        }
-        if !(self.initializer_range.is_finite() && self.initializer_range >= 0.0) {
-            return invalid(
-                "initializer_range",
-                format!("is {}, but must be finite and not negative", self.initializer_range),
-            );
-        }
-        check_epsilon(self.layer_norm_eps, DType::F64)
+        check_num_params("hidden_size", self.count_params())?;
+        check_dropout("attention_probs_dropout_prob", self.attention_probs_dropout_prob)
     }
 
-    /// A linear layer whose weights come from N(0, `initializer_range`²) and whose bias starts at zero.
-    pub(crate) fn linear(&self, inputs: usize, outputs: usize, device: &Device) -> Linear {
-        let initializer = Initializer::Normal { mean: 0.0, std: self.initializer_range };
-        let mut linear = LinearConfig::new(inputs, outputs).with_initializer(initializer).init(device);
-        // Burn draws a bias from the weight's initialiser.
-        linear.bias = Some(Initializer::Zeros.init([outputs], device));
-        linear
+    /// The parameters of embeddings and encoder.
+    fn count_params(&self) -> u128 {
+        let embeddings = &self.embeddings;
+        let architecture = embeddings.family.architecture();
+        let [hidden, inner, width, positions] = [
+            embeddings.hidden_size,
+            self.intermediate_size,
+            embeddings.width(),
+            embeddings.max_position_embeddings,
+        ]
+        .map(|size| size as u128);
+        let linear = |inputs: u128, outputs: u128| (inputs + 1) * outputs;
+        let has_distances = !embeddings.position_embedding_type.has_table();
+        let distances =
+            if has_distances { 2 * positions * hidden / self.num_attention_heads as u128 } else { 0 };
+        let layer = 4 * linear(hidden, hidden) + linear(hidden, inner) + linear(inner, hidden) + 4 * hidden;
+        let layers = if architecture.shares_layers { 1 } else { self.num_hidden_layers as u128 };
+        let projection = if embeddings.embedding_size.is_some() { linear(width, hidden) } else { 0 };
+        embeddings.count_params() + projection + layers * (layer + distances)
+    }
+
+    /// The dropout of a head whose config gives none.
+    pub(crate) fn classifier_dropout(&self, of: Classified) -> f64 {
+        match self.embeddings.family.architecture().head_dropout(of) {
+            HeadDropout::Stated(Some(prob)) => prob,
+            HeadDropout::Stated(None) | HeadDropout::OfLayers => self.embeddings.hidden_dropout_prob,
+            HeadDropout::Never => 0.0,
+        }
+    }
+
+    /// Checks the dropout of a head: a probability, and the default if a config of the family can state no other.
+    pub(crate) fn check_classifier_dropout(&self, of: Classified, stated: Option<f64>) -> Result<()> {
+        let field = match of {
+            Classified::Sequences | Classified::Tokens => "classifier_dropout",
+            Classified::Answers => "qa_dropout",
+        };
+        let default = self.classifier_dropout(of);
+        let prob = stated.unwrap_or(default);
+        check_dropout(field, prob)?;
+        let family = self.embeddings.family;
+        let origin = match family.architecture().head_dropout(of) {
+            HeadDropout::Stated(_) => return Ok(()),
+            HeadDropout::OfLayers => ", the dropout of the layers",
+            HeadDropout::Never => "",
+        };
+        if prob == default {
+            return Ok(());
+        }
+        let name = family.model_type();
+        let problem =
+            format!("is {prob}, but this head of the family {name} always has {default}{origin}; use None");
+        Err(Error::Config { field, problem })
+    }
+
+    /// A linear layer from H to `outputs` whose bias starts at zero.
+    pub(crate) fn linear(&self, outputs: usize, device: &Device) -> Linear {
+        self.linear_of([self.embeddings.hidden_size, outputs], device)
+    }
+
+    /// A linear layer of this many inputs and outputs, initialised as the model's tables.
+    pub(crate) fn linear_of(&self, shape: [usize; 2], device: &Device) -> Linear {
+        init_linear(&self.embeddings.initializer, shape, device)
     }
 }

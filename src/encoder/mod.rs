@@ -1,24 +1,21 @@
 //! BERT's transformer layers: [`BertEncoder`], its [`BertLayer`]s and their [`BertSelfAttention`].
 //!
-//! The layers compute the tokens of a batch as rows without padding ([`Packing`]). Their parameters are those of Burn's `Linear` and
-//! `LayerNorm`, so LoRA, freezing, quantisation and records work; the arithmetic is that of the fused operators in
-//! [`functional`](crate::functional).
+//! The layers compute the tokens of a batch as rows without padding ([`Packing`]). Their parameters are those of Burn's
+//! `Linear` and `LayerNorm`, so LoRA, freezing, quantisation and records work; the arithmetic is that of the fused
+//! operators in [`functional`](crate::functional).
 
-mod attention;
-mod attention_bias;
-mod config;
+mod bert_encoder;
+pub(crate) mod config;
 mod layer;
-mod linear;
 mod packing;
-mod relative;
-mod stack;
+mod relative_attention_bias;
+mod relative_positions;
+mod self_attention;
 
-pub use crate::operator::Activation;
-pub use attention::BertSelfAttention;
-pub use attention_bias::RelativeAttentionBias;
-pub use config::BertEncoderConfig;
+pub use bert_encoder::{BertEncoder, BertEncoderOutput, PackedHidden};
+pub use burn_fused::Activation;
 pub use layer::BertLayer;
-pub(crate) use linear::{linear, linear_activation};
 pub use packing::Packing;
-pub use relative::RelativePositions;
-pub use stack::{BertEncoder, BertEncoderOutput, PackedHidden};
+pub use relative_attention_bias::RelativeAttentionBias;
+pub use relative_positions::RelativePositions;
+pub use self_attention::BertSelfAttention;

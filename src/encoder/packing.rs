@@ -1,9 +1,9 @@
 //! The tokens of a batch as rows, without padding.
 
-use crate::embeddings::PaddingMask;
 use crate::error::Result;
-use crate::operator::functional::{Moves, Sequences, indices};
+use crate::layers::PaddingMask;
 use burn::prelude::*;
+use burn_fused::{Moves, Sequences, indices};
 use std::sync::Arc;
 
 /// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.

@@ -36,7 +36,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A config field has a value that no module can be built from.
-    #[error("invalid config: {field} {problem}")]
+    #[error("invalid config: {field} {}", Shown(problem))]
     Config {
         /// The field's name, as in the config struct.
         field: &'static str,
@@ -45,13 +45,17 @@ pub enum Error {
     },
 
     /// A value of the caller's data, or an argument, that cannot be used.
-    #[error("{what} {problem}")]
+    #[error("{} {}", Shown(what), Shown(problem))]
     Data {
         /// The value, where it was found.
         what: String,
         /// What is wrong with it, and what is allowed.
         problem: String,
     },
+
+    /// What the fused operators cannot compute.
+    #[error(transparent)]
+    Fused(#[from] burn_fused::Error),
 
     /// An id has no row in its table.
     #[error(
@@ -135,7 +139,16 @@ pub enum Error {
         expected: usize,
     },
 
-    /// The shape of an input or a parameter does not fit the batch or the module.
+    /// A parameter does not fit the others of its module: its shape, its dtype or its device.
+    #[error("{name} {problem}")]
+    Parameter {
+        /// Its path in the module, such as `layers[1].attention.query.weight`.
+        name: String,
+        /// What was found and what is expected.
+        problem: String,
+    },
+
+    /// The shape of an input does not fit the batch or the module.
     #[error("{input} has shape {found:?}, but expected {expected}")]
     ShapeMismatch {
         /// The input, such as `token_type_ids`.
@@ -146,7 +159,7 @@ pub enum Error {
         expected: String,
     },
 
-    /// An input or a parameter of another dtype than the module's tables.
+    /// An input of another dtype than the module's tables.
     #[error("{input} is {found:?}, but the module's tables are {expected:?}; cast one of them")]
     DTypeMismatch {
         /// The input, such as `inputs_embeds`.
@@ -157,7 +170,7 @@ pub enum Error {
         expected: DType,
     },
 
-    /// An input or a parameter is on another device than the module or the batch.
+    /// An input is on another device than the module or the batch.
     #[error("{input} is on {found:?}, but {expected:?} is needed; move it there with to_device")]
     DeviceMismatch {
         /// The input, such as `input_ids`.
@@ -166,25 +179,6 @@ pub enum Error {
         found: Box<Device>,
         /// The device of the module, or of the batch that it belongs to.
         expected: Box<Device>,
-    },
-
-    /// A table that cannot be trained row by row.
-    #[error("the {table} table cannot be trained row by row: it {reason}")]
-    NotRowSparse {
-        /// The table.
-        table: EmbeddingTable,
-        /// The reason, and the remedy.
-        reason: &'static str,
-    },
-
-    /// A saved state of a row optimiser that cannot be written or read.
-    #[error("cannot {action}")]
-    RowStateFile {
-        /// What failed, such as `save the state of the row optimiser to rows.bpk`.
-        action: String,
-        /// Why.
-        #[source]
-        source: burn_pack::Error,
     },
 
     /// A batch without sequences, or sequences without tokens.
@@ -217,7 +211,7 @@ pub enum Error {
     },
 
     /// A file or directory that cannot be used.
-    #[error("{} {problem}", path.display())]
+    #[error("{} {}", path.display(), Shown(problem))]
     File {
         /// The file or directory.
         path: PathBuf,
@@ -236,7 +230,7 @@ pub enum Error {
     },
 
     /// A field of a `config.json` has a value that no module can be built from.
-    #[error("{}: {field} {problem}", path.display())]
+    #[error("{}: {field} {}", path.display(), Shown(problem))]
     ConfigFile {
         /// The file.
         path: PathBuf,
@@ -247,7 +241,7 @@ pub enum Error {
     },
 
     /// A `config.json` describes a model that is not supported.
-    #[error("{}: model type {model_type} is not supported: {problem}", path.display())]
+    #[error("{}: model type {} is not supported: {}", path.display(), Shown(model_type), Shown(problem))]
     UnsupportedModel {
         /// The file.
         path: PathBuf,
@@ -258,7 +252,7 @@ pub enum Error {
     },
 
     /// A file is not a checkpoint or claims more than it holds, or a directory holds one that a save would hide.
-    #[error("cannot use {} as a checkpoint: {problem}", path.display())]
+    #[error("cannot use {} as a checkpoint: {}", path.display(), Shown(problem))]
     NotACheckpoint {
         /// The file or directory.
         path: PathBuf,
@@ -276,7 +270,7 @@ pub enum Error {
     },
 
     /// A checkpoint lacks a tensor that the layer needs.
-    #[error("{} has no {key}: {hint}", path.display())]
+    #[error("{} has no {}: {}", path.display(), Shown(key), Shown(hint))]
     MissingKey {
         /// The file.
         path: PathBuf,
@@ -288,9 +282,9 @@ pub enum Error {
 
     /// A tensor of a checkpoint does not have the parameter's shape.
     #[error(
-        "{}: {key} has shape {found:?}, but the module expects {expected:?}; does the config belong to these weights? \
+        "{}: {} has shape {found:?}, but the module expects {expected:?}; does the config belong to these weights? \
          A model's from_pretrained_with_new_head leaves out a head of another size",
-        path.display()
+        path.display(), Shown(key)
     )]
     CheckpointShape {
         /// The file.
@@ -304,7 +298,10 @@ pub enum Error {
     },
 
     /// A tensor of a checkpoint does not hold floats.
-    #[error("{}: {key} has dtype {found}, but weights are f16, bf16, f32 or f64; dequantise them first", path.display())]
+    #[error(
+        "{}: {} has dtype {}, but weights are f16, bf16, f32 or f64; dequantise them first",
+        path.display(), Shown(key), Shown(found)
+    )]
     CheckpointDType {
         /// The file.
         path: PathBuf,
@@ -346,7 +343,7 @@ pub enum Error {
     },
 
     /// A row of a data file that cannot be used.
-    #[error("{}, line {line}: the row {problem}", path.display())]
+    #[error("{}, line {line}: the row {}", path.display(), Shown(problem))]
     Row {
         /// The file.
         path: PathBuf,
@@ -356,16 +353,13 @@ pub enum Error {
         problem: String,
     },
 
-    /// A worker of a training on several machines that cannot be used, or was lost.
-    #[cfg(feature = "remote")]
-    #[error("worker {address} {problem}")]
-    Worker {
-        /// Its address.
-        address: String,
-        /// What is wrong.
+    /// A rank of a data-parallel run that failed or does something else than the others; every rank gets this error.
+    #[error("rank {rank} {problem}")]
+    Rank {
+        /// Its number.
+        rank: usize,
+        /// What is wrong with it, or what it says.
         problem: String,
-        /// What the network or Burn says; `None` if it says nothing.
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 }
 
@@ -427,4 +421,36 @@ impl fmt::Display for Index<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|i| write!(f, "[{i}]"))
     }
+}
+
+/// Text of a file or of the caller, for a message: without characters that a terminal obeys, and cut.
+pub(crate) struct Shown<'a>(pub(crate) &'a str);
+
+impl Shown<'_> {
+    /// Longer than any problem that has no text of a file in it.
+    const MAX: usize = 2000;
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max = f.precision().unwrap_or(Self::MAX);
+        for c in self.0.chars().take(max) {
+            // The ranges turn the direction of the text that follows.
+            match c {
+                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => write!(f, "{}", c.escape_unicode())?,
+                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        match self.0.chars().count().saturating_sub(max) {
+            0 => Ok(()),
+            rest => write!(f, "… ({rest} more characters)"),
+        }
+    }
+}
+
+/// A name or a value in a file, as part of a message that goes on after it.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn shown(text: &str) -> String {
+    format!("{:.100}", Shown(text))
 }

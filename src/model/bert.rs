@@ -1,13 +1,14 @@
 //! `BertModel`: BERT without a head.
 
-use super::config::BertModelConfig;
-use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, check_linear};
-use crate::encoder::{BertEncoder, PackedHidden, linear};
+use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
+use crate::encoder::config::BertModelConfig;
+use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::Result;
-use crate::operator::functional::with_one_draw;
+use crate::layers::{PaddingMask, ParameterCheck, linear};
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
+use burn_fused::with_one_draw;
 
 /// BERT without a head: [`BertEmbeddings`], [`BertEncoder`] and, where a head needs it, the pooler.
 ///
@@ -67,11 +68,8 @@ pub struct BertModelOutput {
 }
 
 impl BertModelConfig {
-    /// Builds the model on `device`, with a pooler if the family has one.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    /// Builds the model on `device`, with a pooler if the family has one; panics where [`try_init`](Self::try_init) returns
+    /// an error.
     pub fn init(&self, device: &Device) -> BertModel {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -82,8 +80,7 @@ impl BertModelConfig {
     ///
     /// Those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
-        let keys = self.embeddings.family.spec().keys.as_ref();
-        let has_pooler = keys.is_none_or(|keys| keys.pooler.is_some());
+        let has_pooler = self.embeddings.family.architecture().has_pooler;
         let pooler = has_pooler.then(|| self.linear(self.embeddings.hidden_size, device));
         let pooler = pooler.map(|dense| BertPooler { dense });
         Ok(BertModel { pooler, ..self.try_init_without_pooler(device)? })
@@ -93,7 +90,7 @@ impl BertModelConfig {
         self.validate()?;
         Ok(BertModel {
             embeddings: self.embeddings.try_init(device)?,
-            encoder: self.encoder().try_init(device)?,
+            encoder: self.try_init_encoder(device)?,
             pooler: None,
         })
     }
@@ -107,9 +104,10 @@ impl BertModel {
             return BertModelConfig { num_hidden_layers: 0, ..defaults };
         };
         BertModelConfig {
-            num_hidden_layers: self.encoder.layers.len() * self.encoder.rounds,
-            num_attention_heads: layer.attention.num_attention_heads,
-            hidden_act: layer.hidden_act,
+            num_hidden_layers: self.encoder.num_hidden_layers(),
+            num_attention_heads: layer.attention.num_attention_heads(),
+            hidden_act: layer.hidden_act(),
+            hidden_act_name: self.encoder.hidden_act_name().cloned(),
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],
             attention_probs_dropout_prob: layer.attention.dropout.prob,
             ..defaults
@@ -135,9 +133,8 @@ impl BertModel {
     /// # Errors
     ///
     /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::try_forward_packed`];
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) or
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if the pooler is not [H, H], or not of the word table's
-    /// dtype and on its device.
+    /// [`Error::Parameter`](crate::Error::Parameter) if the pooler is not [H, H], or not of the word embeddings' dtype and
+    /// on their device.
     pub fn try_forward(
         &self,
         input: &BertEmbeddingsInput,
@@ -169,10 +166,6 @@ impl BertModel {
 
     /// As [`forward`](Self::forward), with [`hidden_states`](BertModelOutput::hidden_states) and
     /// [`attentions`](BertModelOutput::attentions).
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message.
     pub fn forward_all(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> BertModelOutput {
         self.try_forward_all(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -207,7 +200,7 @@ impl BertModel {
     fn pooler_output(&self, last_hidden_state: &Tensor<3>) -> Result<Option<Tensor<2>>> {
         let Some(BertPooler { dense }) = &self.pooler else { return Ok(None) };
         let words = &self.embeddings.word_embeddings;
-        check_linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2], words)?;
+        ParameterCheck::beside(words).linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2])?;
         let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
         Ok(Some(linear(dense, first).tanh()))
     }

@@ -2,8 +2,8 @@
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
-use crate::operator::functional::Moves;
 use burn::prelude::*;
+use burn_fused::Moves;
 use std::collections::BTreeSet;
 
 /// transformers' names of `count` classes without names: `LABEL_0`, `LABEL_1`, ….
@@ -114,10 +114,12 @@ impl Labels {
         }
         if let Some(at) = values.iter().position(|&label| i32::try_from(label).is_err()) {
             let index: String = places[at][..shape.len()].iter().map(|i| format!("[{i}]")).collect();
+            // Not every device has 64-bit integers.
             let problem = format!("is {}, which is not an id: ids are 32-bit signed integers", values[at]);
             return Err(Error::data(format!("labels{index}"), problem));
         }
         let tensor = TensorData::new(values.clone(), [values.len()]);
+        // Labels have no gradient, and a tensor of an autodiff device would carry that into a plain model.
         let tensor = Tensor::from_data(tensor, &input.device().without_autodiff());
         Ok(Some(Self { shape, places, values, tensor }))
     }
@@ -142,6 +144,7 @@ impl Labels {
     pub(super) fn select<const D: usize>(&self, logits: Tensor<D>) -> Tensor<2> {
         let device = logits.device();
         let logits = logits.clone().reshape([-1, logits.dims()[D - 1] as i32]);
+        // Every place has a label: there is nothing to move.
         if logits.dims()[0] == self.places.len() {
             return logits;
         }

@@ -1,11 +1,10 @@
 //! The losses of the heads.
 
 use super::labels::Labels;
-use crate::operator::dtype::computed_in;
-use crate::operator::functional;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::{log_sigmoid, log_softmax};
+use burn_fused::computed_in;
 
 /// 16-bit numbers as f32.
 pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
@@ -45,12 +44,13 @@ pub(super) fn cross_entropy(
     labels: Tensor<1, Int>,
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
-    let Some(weights) = class_weights else { return functional::cross_entropy(logits, labels) };
+    let Some(weights) = class_weights else { return burn_fused::cross_entropy(logits, labels) };
     let dtype = logits.dtype();
     let costs = log_softmax(widened(logits), 1).gather(1, labels.clone().unsqueeze_dim(1));
     let costs = costs.neg().squeeze_dim::<1>(1);
     let weights = vector(weights, &costs).select(0, labels); // [N]
     let total = weights.clone().sum();
+    // A batch of classes without weight costs 0/1 and not 0/0.
     let total = total.clone().mask_fill(total.equal_elem(0.0), 1.0);
     narrowed((costs * weights).sum() / total, dtype)
 }

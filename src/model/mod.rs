@@ -1,7 +1,7 @@
 //! BERT and its heads, from Hugging Face checkpoints and back.
 
-/// `init` and `forward` of a model with a head: its `try_init` and `try_forward` with an error as a panic.
-macro_rules! init_and_forward {
+/// The constructors of a model with a head and its `forward`, of the private `build` and `read` of its config.
+macro_rules! head {
     ($config:ident, $model:ident, $batch:ident, $output:ident) => {
         impl $config {
             /// Builds the model on `device`.
@@ -12,10 +12,38 @@ macro_rules! init_and_forward {
             pub fn init(&self, device: &Device) -> $model {
                 self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
             }
+
+            /// Builds the model on `device`, or says what is wrong with the config.
+            ///
+            /// # Errors
+            ///
+            /// Those of [`validate`](Self::validate).
+            pub fn try_init(&self, device: &Device) -> $crate::error::Result<$model> {
+                self.validate()?;
+                self.build(device)
+            }
+
+            /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
+            ///
+            /// # Errors
+            ///
+            /// Those of [`BertModelConfig::from_pretrained`]; [`Error::ConfigFile`](crate::Error::ConfigFile), naming the
+            /// field, if one of the head cannot be read or [`validate`](Self::validate) refuses it.
+            #[cfg(feature = "checkpoint")]
+            pub fn from_pretrained(path: impl AsRef<std::path::Path>) -> $crate::error::Result<Self> {
+                Self::from_fields(&$crate::checkpoint::Fields::at(path.as_ref())?)
+            }
+
+            #[cfg(feature = "checkpoint")]
+            fn from_fields(fields: &$crate::checkpoint::Fields) -> $crate::error::Result<Self> {
+                let config = Self::read(fields)?;
+                fields.in_file(config.validate())?;
+                Ok(config)
+            }
         }
 
         impl $model {
-            /// The loss of a batch, and the scores that it is computed from.
+            /// The loss of a batch, and the logits that it is computed from.
             ///
             /// # Panics
             ///
@@ -30,7 +58,7 @@ macro_rules! init_and_forward {
 /// What the classifiers of sequences and of tokens have in common.
 macro_rules! classifier {
     ($kind:ident, $config:ident, $model:ident, $batch:ident, $output:ident) => {
-        init_and_forward!($config, $model, $batch, $output);
+        head!($config, $model, $batch, $output);
 
         impl $config {
             /// `count` labels called `LABEL_0`, `LABEL_1`, ….
@@ -62,101 +90,70 @@ macro_rules! classifier {
     };
 }
 
-#[cfg(feature = "tokenizers")]
 mod answers;
 mod bert;
-mod classification_batch;
+mod classification;
 #[cfg(feature = "checkpoint")]
-mod classification_stored;
-mod config;
-mod dense;
-#[cfg(feature = "tokenizers")]
-mod encode;
-#[cfg(feature = "tokenizers")]
-mod entities;
-#[cfg(feature = "checkpoint")]
-mod keys;
+mod head_fields;
 mod labels;
 mod loss;
 mod masked_lm;
-mod masked_lm_batch;
-mod masked_lm_head;
-#[cfg(feature = "checkpoint")]
-mod masked_lm_stored;
-mod pooling;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
 mod prompts;
-mod question_answering;
-#[cfg(feature = "checkpoint")]
-mod question_answering_stored;
 #[cfg(feature = "tokenizers")]
 mod ranking;
-mod ranking_loss;
-mod replaced_tokens;
+mod sentence;
 #[cfg(feature = "checkpoint")]
-mod report;
-#[cfg(feature = "tokenizers")]
-mod scored_labels;
-mod sentence_embedding;
-mod sentence_loss;
-mod sentence_pair_batch;
-#[cfg(feature = "checkpoint")]
-mod sentence_stored;
-mod sequence_classification;
-mod similarity;
+mod side_config;
 #[cfg(feature = "checkpoint")]
 mod stored;
-mod token_classification;
+mod tokens;
+mod torch_class;
 #[cfg(feature = "tokenizers")]
 mod windows;
 
 #[cfg(feature = "checkpoint")]
-pub use crate::checkpoint::Fields;
+pub use crate::checkpoint::{Fields, LoadReport, ModelKeys};
+pub use crate::encoder::config::BertModelConfig;
 #[cfg(feature = "tokenizers")]
-pub use answers::{Answer, AnswersConfig};
+pub use answers::answer::{Answer, AnswersConfig};
+pub use answers::{
+    BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
+};
 pub use bert::{BertModel, BertModelOutput, BertPooler};
-pub use classification_batch::{SequenceClassificationBatch, TokenClassificationBatch};
-pub use config::BertModelConfig;
-pub use dense::{DenseActivation, SentenceDense, SentenceDenseConfig};
+pub use classification::batch::SequenceClassificationBatch;
 #[cfg(feature = "tokenizers")]
-pub use encode::EncodeConfig;
-#[cfg(feature = "tokenizers")]
-pub use entities::{Aggregation, EntitiesConfig, Entity};
-#[cfg(feature = "checkpoint")]
-pub use keys::ModelKeys;
-pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmOutput};
-pub use masked_lm_batch::MaskedLmBatch;
-pub use masked_lm_head::MaskedLmHead;
-pub use pooling::Pooling;
+pub use classification::classify::ScoredLabel;
+pub use classification::{
+    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
+    SequenceClassificationHead, SequenceClassifierOutput,
+};
+pub use masked_lm::head::MaskedLmHead;
+pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmOutput};
 #[cfg(feature = "checkpoint")]
 pub use pretrained::PretrainedModel;
 pub use prompts::Prompts;
-pub use question_answering::{
-    BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
-};
 #[cfg(feature = "tokenizers")]
 pub use ranking::Ranked;
-pub use ranking_loss::MultipleNegativesRankingLoss;
-pub use replaced_tokens::{
-    ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
-};
-#[cfg(feature = "checkpoint")]
-pub use report::LoadReport;
+pub use sentence::dense::{SentenceDense, SentenceDenseConfig};
 #[cfg(feature = "tokenizers")]
-pub use scored_labels::ScoredLabel;
-pub use sentence_embedding::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput,
+pub use sentence::encode::EncodeConfig;
+pub use sentence::pair_batch::SentencePairBatch;
+pub use sentence::pooling::Pooling;
+pub use sentence::sentence_loss::{
+    CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
-pub use sentence_loss::{CoSentLoss, MatryoshkaLoss, SentenceLoss, TripletLoss};
-pub use sentence_pair_batch::SentencePairBatch;
-pub use sequence_classification::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType, ScoreActivation,
-    SequenceClassificationHead, SequenceClassifierOutput,
-};
-pub use similarity::Similarity;
+pub use sentence::similarity::Similarity;
+pub use sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput};
 #[cfg(feature = "checkpoint")]
 pub use stored::{Part, Stored};
-pub use token_classification::{
-    BertForTokenClassification, BertForTokenClassificationConfig, TokenClassifierOutput,
+#[cfg(feature = "tokenizers")]
+pub use tokens::entities::{Aggregation, EntitiesConfig, Entity};
+pub use tokens::replaced::{
+    ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
+};
+pub use tokens::{
+    BertForTokenClassification, BertForTokenClassificationConfig, TokenClassificationBatch,
+    TokenClassifierOutput,
 };

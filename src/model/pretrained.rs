@@ -1,18 +1,18 @@
 //! Whole models from Hugging Face directories, and back.
 
 use super::bert::BertModel;
-use super::config::BertModelConfig;
-use super::keys::{ModelKeys, family_keys};
-use super::report::LoadReport;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
-    Checkpoint, Directory, Fields, agree, check_stored, filled, of_one_save, tensors, torch_name,
+    Checkpoint, Directory, FamilySpec, Fields, LoadReport, ModelKeys, agree, check_stored, filled,
+    replace_changed, tensors, torch_name,
 };
-use crate::embeddings::{PositionFill, VocabularyResize};
-use crate::encoder::Activation;
+use crate::embeddings::PositionFill;
+use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
+use crate::files::of_one_save;
+use crate::layers::VocabularyResize;
 use burn::prelude::*;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -58,7 +58,8 @@ pub trait PretrainedModel: Stored {
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load).
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
         opened(path.as_ref(), |fields, checkpoint| {
-            build(&Self::config_of(&fields)?, &fields, checkpoint?, device, &Misfit::Refused)
+            let config = Self::config_of(&fields)?;
+            fields.in_file(build(&config, &fields, checkpoint?, device, &Misfit::Refused))
         })
     }
 
@@ -108,8 +109,11 @@ pub trait PretrainedModel: Stored {
     ///
     /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let (model, report) =
-            opened(path.as_ref(), |fields, checkpoint| read(self, &fields, checkpoint?, &Misfit::Refused))?;
+        let (model, report) = opened(path.as_ref(), |fields, checkpoint| {
+            let (checkpoint, family) = (checkpoint?, self.bert().embeddings.family());
+            let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
+            read(self, &fields, checkpoint, keys, &Misfit::Refused)
+        })?;
         *self = model;
         Ok(report)
     }
@@ -206,9 +210,10 @@ fn build<M: Stored>(
     misfit: &Misfit,
 ) -> Result<(M, LoadReport)> {
     let bert = M::bert_config(config);
-    let family = family_keys(bert.embeddings.family, fields.path())?;
-    ModelKeys::locate(&checkpoint, family)?.check_depth(&checkpoint, bert)?;
-    read(&M::build(config, device)?, fields, checkpoint, misfit)
+    let family = bert.embeddings.family;
+    let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
+    keys.check_depth(&checkpoint, family, bert.num_hidden_layers)?;
+    read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
 }
 
 /// `model` with the values of a checkpoint.
@@ -216,12 +221,11 @@ fn read<M: Stored>(
     model: &M,
     fields: &Fields,
     mut checkpoint: Checkpoint,
+    keys: ModelKeys,
     misfit: &Misfit,
 ) -> Result<(M, LoadReport)> {
-    let embeddings = &model.bert().embeddings.config();
-    let family = family_keys(embeddings.family, fields.path())?;
-    let keys = ModelKeys::locate(&checkpoint, family)?;
-    agree(&keys.embeddings, embeddings.family, fields)?;
+    let family = model.bert().embeddings.family();
+    agree(&keys.embeddings, family, fields)?;
     let stored = keys.stored.iter().flatten().map(String::as_str).collect::<BTreeSet<_>>();
     let mut params = model.bert().body_params(&keys);
     let mut missing = Vec::new();
@@ -265,7 +269,7 @@ fn read<M: Stored>(
             None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
         }
     }
-    let class = M::CLASS.map(|class| format!("{}{class}", embeddings.family.spec().class));
+    let class = M::CLASS.map(|class| format!("{}{class}", FamilySpec::of(family).class));
     let other_class = fields.class_beside(class.as_deref());
     Ok((filled_model, LoadReport { missing, unused, other_class }))
 }
@@ -275,8 +279,8 @@ fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     let hidden = config.embeddings.hidden_dropout_prob;
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
         let attention = &layer.attention;
-        if layer.hidden_act != config.hidden_act {
-            let (found, stated) = (layer.hidden_act, config.hidden_act);
+        if layer.hidden_act() != config.hidden_act {
+            let (found, stated) = (layer.hidden_act(), config.hidden_act);
             let problem =
                 format!("is {found:?} in layer {i}, but a config.json states one of all, {stated:?} here");
             return Err(Error::Config { field: "hidden_act", problem });
@@ -284,7 +288,11 @@ fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
         for (field, found, stated) in [
             ("hidden_dropout_prob", layer.dropout.prob, hidden),
             ("attention_probs_dropout_prob", attention.dropout.prob, config.attention_probs_dropout_prob),
-            ("num_attention_heads", attention.num_attention_heads as f64, config.num_attention_heads as f64),
+            (
+                "num_attention_heads",
+                attention.num_attention_heads() as f64,
+                config.num_attention_heads as f64,
+            ),
         ] {
             if found != stated {
                 let problem =
@@ -296,32 +304,50 @@ fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     Ok(())
 }
 
+/// The fields of `config.json` that encoder and head decide.
+fn own_fields<M: Stored>(model: &M) -> Map<String, Value> {
+    let fields = model.bert().config().encoder_fields().into_iter().chain(model.head_fields());
+    fields.map(|(field, value)| (field.to_string(), value)).collect()
+}
+
+/// How many labels a `config.json` has; transformers' default is two.
+fn num_labels(fields: &Map<String, Value>) -> u64 {
+    let names = fields.get("id2label").and_then(Value::as_object).map(|names| names.len() as u64);
+    names.or_else(|| fields.get("num_labels")?.as_u64()).unwrap_or(2)
+}
+
 /// Saves a model into a directory.
 fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let directory = Directory::open(dir)?;
     let old_fields = directory.fields()?;
     let bert = model.bert();
     let family = bert.embeddings.config().family;
-    let family_keys = family_keys(family, directory.config_path())?;
-    let family = family.spec();
+    let spec = FamilySpec::of(family);
     let old_keys = directory.keys()?;
     let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
     // Beside a head the model's keys need a prefix.
     let prefix = match M::CLASS {
-        Some(_) => format!("{}.", family.base),
+        Some(_) => format!("{}.", spec.base),
         None => old_prefix.unwrap_or_default().to_string(),
     };
-    let keys = ModelKeys::written(prefix, family_keys);
+    let keys = ModelKeys::written(prefix, &spec.keys);
 
-    let old_activation = old_fields.as_ref().and_then(|fields| fields.text("hidden_act").ok().flatten());
-    let own_activation = bert.config().hidden_act;
-    let kept = old_activation.filter(|name| Activation::of_name(name) == Some(own_activation));
-    let kept = kept.map(|name| ("hidden_act", json!(name))); // one of several names of the same
+    let device = bert.embeddings.word_embeddings.weight.lazy_device();
+    let own = own_fields(model);
+    let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
     let mut fields = bert.embeddings.merged_fields(old_fields)?;
-    let own = bert.config().encoder_fields().into_iter().chain(kept).chain(model.head_fields());
-    fields.extend(own.map(|(field, value)| (field.to_string(), value)));
+    // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
+    let of_labels = ["id2label", "label2id"].map(|field| own.get_key_value(field));
+    let replaced: Vec<_> = of_labels
+        .into_iter()
+        .flatten()
+        .filter(|_| num_labels(&fields) != num_labels(&own))
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect();
+    replace_changed(&mut fields, own, &was.as_ref().map(own_fields).unwrap_or_default());
+    fields.extend(replaced);
     if let Some(class) = M::CLASS {
-        fields.insert("architectures".into(), json!([format!("{}{class}", family.class)]));
+        fields.insert("architectures".into(), json!([format!("{}{class}", spec.class)]));
     }
     // transformers loads in the dtype that the config names; before 4.56 it had another name.
     if let Some(dtype) = torch_name(bert.embeddings.word_embeddings.weight.val().dtype()) {
@@ -330,7 +356,7 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     }
 
     let config = model.stored_config();
-    let built = M::build(&config, &bert.embeddings.word_embeddings.weight.lazy_device())?;
+    let built = M::build(&config, &device)?;
     check_layers(bert, M::bert_config(&config))?;
     check_stored(&bert.body_params(&keys), &built.bert().body_params(&keys))?;
     let parts = model.parts(&keys);
@@ -355,9 +381,9 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         folders.push((name, tensors(part.params, &path)?));
     }
     let is_unprefixed = old_prefix == Some("");
-    let beside_layers = [family_keys.projection, family_keys.relative_attention_bias];
+    let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias];
     let beside_layers: Vec<_> = beside_layers.into_iter().flatten().map(|name| keys.named(name)).collect();
-    directory.replace(fields, family.family, model.files_beside(dir)?, weights, folders, |key| {
+    directory.replace(fields, family, model.files_beside(dir)?, weights, folders, |key| {
         let is_of_model =
             ["embeddings", "encoder.", "transformer.", "pooler."].iter().any(|part| key.starts_with(part));
         let name =

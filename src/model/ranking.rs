@@ -1,9 +1,12 @@
 //! Texts by their relevance for a query, from a classifier of pairs.
 
-use super::sequence_classification::{BertForSequenceClassification, ScoreActivation};
-use super::windows::{Windows, sigmoid};
+use super::classification::BertForSequenceClassification;
+use super::windows::Windows;
+use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::text::BertTokenizer;
+use burn::prelude::*;
+use burn_fused::bias_activation;
 
 /// A text and its relevance. Returned by [`BertForSequenceClassification::rank`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,11 +18,12 @@ pub struct Ranked {
 }
 
 impl BertForSequenceClassification {
-    /// The texts by their relevance for a query, the most relevant first; of equal ones, the first of the list.
+    /// The texts by their relevance for a query, the most relevant first; of equal ones, the first of the list. Without
+    /// dropout and gradients, also of a model in training.
     ///
     /// The model has one label and reads the query and a text as a pair (a cross-encoder); a pair that is too long is cut as
     /// by [`encode_pair`](BertTokenizer::encode_pair). Before the query is the default of the model's [`Prompts`](super::Prompts).
-    /// The score is the [activation](ScoreActivation) of the logit, by
+    /// The score is the [activation](Activation) of the logit, by
     /// default the sigmoid, as in sentence-transformers, whose directories
     /// [`from_pretrained`](super::PretrainedModel::from_pretrained) reads. To train one, give
     /// [`SequenceClassificationBatch::multi_label`](super::SequenceClassificationBatch::multi_label) a relevance in [0, 1]
@@ -58,27 +62,29 @@ impl BertForSequenceClassification {
         query: &str,
         texts: &[T],
     ) -> Result<Vec<Ranked>> {
-        let config = self.config();
+        let model = self.valid();
+        let config = model.config();
         if config.num_labels() != 1 {
             let problem = format!("has {} labels, but a model that ranks has one", config.num_labels());
             return Err(Error::Config { field: "id2label", problem });
         }
+        // Tokenised with the query, and not by itself: words may merge across the border.
         let query = format!("{}{query}", config.prompts.text(None)?);
         let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (query.as_str(), text.as_ref())).collect();
         let windows = Windows::of(tokenizer.encode_pairs(&pairs)?.into_iter().map(|pair| Ok(vec![pair])))?;
+        let activation = config.activation.unwrap_or(Activation::Sigmoid);
         let mut ranked = Vec::with_capacity(texts.len());
         windows.for_each(
             tokenizer,
-            &self.classifier.out_proj.weight.lazy_device(),
-            |batch| Ok(self.logits(&batch.input, batch.padding.as_ref())?.unsqueeze_dim(1)),
-            |index, _, logits| {
-                let score = match config.activation {
-                    Some(ScoreActivation::Identity) => logits[0],
-                    Some(ScoreActivation::Sigmoid) | None => sigmoid(logits[0]),
-                };
-                ranked.push(Ranked { index, score });
+            &model.classifier.out_proj.weight.lazy_device(),
+            |batch| {
+                let logits = model.logits(&batch.input, batch.padding.as_ref())?;
+                let no_bias = Tensor::zeros([1], (&logits.device(), logits.dtype()));
+                Ok(bias_activation(logits, no_bias, activation).unsqueeze_dim(1))
             },
+            |index, _, scores| ranked.push(Ranked { index, score: scores[0] }),
         )?;
+        // A stable sort: of equal scores, the first of the list.
         ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
         Ok(ranked)
     }

@@ -1,12 +1,11 @@
 //! What a model says of itself to be stored: its config's fields, its parameters and their keys.
 
 use super::bert::BertModel;
-use super::config::BertModelConfig;
-use super::keys::{ModelKeys, family_keys};
-use crate::checkpoint::{Fields, JsonFile, StoredParam};
-use crate::embeddings::VocabularyResize;
+use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
 use crate::encoder::Activation;
-use crate::error::{Error, Result};
+use crate::encoder::config::BertModelConfig;
+use crate::error::{Result, shown};
+use crate::layers::VocabularyResize;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -229,14 +228,16 @@ impl BertModelConfig {
     ///
     /// Those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
-        family_keys(fields.family()?, fields.path())?;
-        let defaults = &fields.family()?.spec().defaults;
-        let hidden_act = match fields.text("hidden_act")? {
-            None => defaults.hidden_act,
-            Some(name) => Activation::of_name(name).ok_or_else(|| {
-                let problem = format!("is {name:?}, but must be one of {}", Activation::all_names());
-                fields.invalid("hidden_act", problem)
-            })?,
+        let defaults = &fields.spec().defaults;
+        let (hidden_act, hidden_act_name) = match fields.text("hidden_act")? {
+            None => (defaults.hidden_act, None),
+            Some(name) => {
+                let activation = Activation::of_name(name).ok_or_else(|| {
+                    let names = Activation::all_names();
+                    fields.invalid("hidden_act", format!("is {:?}, but must be one of {names}", shown(name)))
+                })?;
+                (activation, Some(name.to_string()).filter(|name| name != activation.names()[0]))
+            }
         };
         for (field, problem) in [
             ("is_decoder", "is true, but only bidirectional encoders are supported"),
@@ -252,31 +253,27 @@ impl BertModelConfig {
             num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
             intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
             hidden_act,
+            hidden_act_name,
             attention_probs_dropout_prob: fields.number("attention_probs_dropout_prob", defaults.dropout)?,
             ..config
         };
-        in_file(config.validate(), fields)?;
+        fields.in_file(config.validate())?;
         Ok(config)
     }
 
     /// The fields of `config.json` that the encoder decides, under BERT's names.
     pub(super) fn encoder_fields(&self) -> [(&'static str, Value); 5] {
+        let stated = self.hidden_act_name.as_deref();
+        let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
+        let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
         [
             ("num_hidden_layers", json!(self.num_hidden_layers)),
             ("num_attention_heads", json!(self.num_attention_heads)),
             ("intermediate_size", json!(self.intermediate_size)),
             ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
-            ("hidden_act", json!(self.hidden_act.names()[0])),
+            ("hidden_act", json!(hidden_act)),
         ]
     }
-}
-
-/// Names the file whose field a config cannot be built from.
-pub(super) fn in_file(validated: Result<()>, fields: &Fields) -> Result<()> {
-    validated.map_err(|error| match error {
-        Error::Config { field, problem } => fields.invalid(field, problem),
-        other => other,
-    })
 }
 
 impl BertModel {

@@ -48,8 +48,8 @@ impl Windows {
             for ((encoding, &text), logits) in encodings.iter().zip(texts).zip(logits.chunks(rows * classes))
             {
                 if logits.iter().any(|logit| !logit.is_finite()) {
-                    let problem = "are not finite; is the model trained, and are its values finite?";
-                    return Err(Error::data(format!("the scores of text {text}"), problem));
+                    // NaN has no order: what is sorted by it is arbitrary.
+                    return Err(not_finite("scores", text));
                 }
                 found(text, encoding, logits);
             }
@@ -58,8 +58,20 @@ impl Windows {
     }
 }
 
+/// The place of a token in its text, at whole characters: byte fallback gives each byte of a character a token.
+pub(super) fn place(text: &str, (start, end): (usize, usize)) -> (usize, usize) {
+    (text.floor_char_boundary(start), text.floor_char_boundary(end))
+}
+
+/// What a model gave for a text is NaN or infinite.
+pub(super) fn not_finite(what: &str, text: usize) -> Error {
+    let problem = "are not finite; is the model trained, and are its values finite?";
+    Error::data(format!("the {what} of text {text}"), problem)
+}
+
 /// Probabilities of scores: exp(xᵢ) / Σ exp(xⱼ).
 pub(super) fn softmax(logits: &[f64]) -> Vec<f64> {
+    // The largest is taken out: exp overflows above 709.
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let exponentials: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
     let sum: f64 = exponentials.iter().sum();

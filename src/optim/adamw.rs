@@ -1,16 +1,13 @@
 //! AdamW, in one pass over each parameter.
 
-use super::adam::{Adam, AdamKind, Moments, Step, check_learning_rate};
-use super::clip::Factor;
-#[cfg(feature = "flex")]
-use super::host;
-use crate::error::Result;
-use crate::operator::dtype::computed_in;
+use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
 use burn::prelude::*;
-use std::sync::{Arc, Mutex, PoisonError};
+use burn_fused::computed_in;
+#[cfg(feature = "flex")]
+use burn_fused::host;
 
 /// AdamW, as `torch.optim.AdamW` computes it.
 ///
@@ -75,9 +72,24 @@ impl AdamWConfig {
     /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its
     /// documentation gives.
     pub fn try_build(&self) -> Result<AdamW> {
-        let kind = AdamKind::W { weight_decay: self.weight_decay };
-        let rule = Adam::new(self.beta_1, self.beta_2, self.epsilon, kind)?;
-        Ok(AdamW { rule, factor: SharedFactor::default() })
+        let refused = |field, value: f64, allowed: String| {
+            Err(Error::Config { field, problem: format!("is {value:?}, but must {allowed}") })
+        };
+        if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
+            return refused("weight_decay", self.weight_decay, "be finite and not negative".into());
+        }
+        for (field, beta) in [("beta_1", self.beta_1), ("beta_2", self.beta_2)] {
+            if !(0.0..1.0).contains(&beta) {
+                return refused(field, beta, "lie in [0, 1)".into());
+            }
+        }
+        // A smaller ε is 0 in an f32 step, which divides 0 by 0 where a gradient is 0.
+        let least = f32::MIN_POSITIVE;
+        if !(self.epsilon.is_finite() && self.epsilon >= f64::from(least)) {
+            let allowed = format!("be finite and at least {least:e}, the smallest normal f32");
+            return refused("epsilon", self.epsilon, allowed);
+        }
+        Ok(AdamW { config: self.clone() })
     }
 }
 
@@ -93,9 +105,7 @@ impl AdamWConfig {
 /// ```
 ///
 /// Use Burn's schedulers (`ModuleLrScheduler::with_group`) to give a group of parameters its own learning rate, and
-/// `ModuleOptimizer::with_group` for other settings. To clip gradients, use
-/// [`clip_by_global_norm`](crate::optim::clip_by_global_norm), or [`ClippedAdamW`](super::ClippedAdamW), which clips in the
-/// same pass.
+/// `ModuleOptimizer::with_group` for other settings. [`clip_by_global_norm`](super::clip_by_global_norm) clips gradients.
 ///
 /// # Panics
 ///
@@ -105,12 +115,8 @@ impl AdamWConfig {
 /// transformers 5.23.
 pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
     let undecayed = config.clone().with_weight_decay(0.0).build();
-    config.init().with_group(without_decay(), undecayed, None)
-}
-
-/// Biases and LayerNorm.
-pub(super) fn without_decay() -> ParamGroup {
-    ParamGroup::from_regex(r"(^|\.)(bias|gamma|beta)$").expect("the pattern is valid")
+    let biases_and_norms = ParamGroup::from_regex(r"(^|\.)(bias|gamma|beta)$").expect("the pattern is valid");
+    config.init().with_group(biases_and_norms, undecayed, None)
 }
 
 /// The optimiser of one group of parameters, made by [`AdamWConfig`].
@@ -135,28 +141,35 @@ pub(super) fn without_decay() -> ParamGroup {
 /// parameter. Loading a record panics if it has the state of an AMSGrad, which this optimiser does not implement.
 #[derive(Clone, Debug)]
 pub struct AdamW {
-    rule: Adam,
-    factor: SharedFactor,
-}
-
-/// What gradients are multiplied with on their way into a step; clones share it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SharedFactor(Arc<Mutex<Factor>>);
-
-impl SharedFactor {
-    pub(super) fn set(&self, factor: Factor) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = factor;
-    }
-
-    fn get(&self) -> Factor {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+    config: AdamWConfig,
 }
 
 impl AdamW {
-    /// This optimiser with its gradients multiplied with `factor`.
-    pub(super) fn with_factor(self, factor: &SharedFactor) -> Self {
-        Self { factor: factor.clone(), ..self }
+    /// Values and moments after step number `time`: `w ← keep·w − size·m / (root·√v + ε)`.
+    fn update<const D: usize>(
+        &self,
+        (rate, time): (LearningRate, usize),
+        values: Tensor<D>,
+        [mean, square]: [Tensor<D>; 2],
+        gradient: Tensor<D>,
+    ) -> (Tensor<D>, [Tensor<D>; 2]) {
+        let AdamWConfig { beta_1, beta_2, epsilon, weight_decay } = self.config;
+        let [correction_1, correction_2] = [beta_1, beta_2].map(|beta| 1.0 - beta.powf(time as f64));
+        let (keep, root, size) = (1.0 - rate * weight_decay, 1.0 / correction_2.sqrt(), rate / correction_1);
+        #[cfg(feature = "flex")]
+        if host::takes(&values, [&mean, &square], &gradient) {
+            let step = host::AdamStep { beta_1, beta_2, epsilon, keep, root, size };
+            return host::adam(step, values, [mean, square], gradient);
+        }
+        let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
+        let gradient = gradient.cast(wide);
+        let toward =
+            |old: Tensor<D>, new: Tensor<D>, beta: f64| (new - old.clone()).mul_scalar(1.0 - beta) + old;
+        let mean = toward(mean, gradient.clone(), beta_1);
+        let square = toward(square, gradient.square(), beta_2);
+        let root = square.clone().sqrt().mul_scalar(root).add_scalar(epsilon);
+        let values = values.cast(wide).mul_scalar(keep) - mean.clone().div(root).mul_scalar(size);
+        (values.cast(narrow), [mean, square])
     }
 }
 
@@ -166,7 +179,8 @@ impl AdamW {
 #[derive(Clone, Debug)]
 pub struct AdamWState<const D: usize> {
     time: usize,
-    moments: Moments<D>,
+    /// The running means of g and g².
+    moments: [Tensor<D>; 2],
 }
 
 /// The names of Burn's `AdamWState` and `AdaptiveMomentumState`.
@@ -178,8 +192,8 @@ const LARGEST: &str = "momentum.max_moment_2";
 impl<const D: usize> RecordState for AdamWState<D> {
     fn state_flatten(&self, prefix: &str, out: &mut StateSink) {
         out.push_scalar(prefix, TIME, self.time.into());
-        out.push_tensor(prefix, MEAN, self.moments.mean.to_data());
-        out.push_tensor(prefix, SQUARE, self.moments.square.to_data());
+        out.push_tensor(prefix, MEAN, self.moments[0].to_data());
+        out.push_tensor(prefix, SQUARE, self.moments[1].to_data());
     }
 
     fn state_unflatten(prefix: &str, source: &mut StateSource, device: &Device) -> Option<Self> {
@@ -194,7 +208,7 @@ impl<const D: usize> RecordState for AdamWState<D> {
             let dtype = data.dtype();
             Some(Tensor::from_data(data, (device, dtype)))
         };
-        Some(Self { time, moments: Moments { mean: moment(MEAN)?, square: moment(SQUARE)? } })
+        Some(Self { time, moments: [moment(MEAN)?, moment(SQUARE)?] })
     }
 }
 
@@ -208,54 +222,33 @@ impl Optimizer for AdamW {
         gradient: Tensor<D>,
         state: Option<AdamWState<D>>,
     ) -> (Tensor<D>, Option<AdamWState<D>>) {
-        check_learning_rate(learning_rate).unwrap_or_else(|error| panic!("{error}"));
+        assert!(
+            learning_rate.is_finite() && learning_rate >= 0.0,
+            "the learning rate is {learning_rate}, but must be finite and not negative"
+        );
         let dtype = computed_in(tensor.dtype());
         let (time, moments) = match state {
-            Some(AdamWState { time, moments: Moments { mean, square } }) => {
+            Some(AdamWState { time, moments }) => {
                 let shape = tensor.dims();
-                for found in [mean.dims(), square.dims()] {
+                let moments = moments.map(|moment| {
+                    let found = moment.dims();
                     assert!(
                         found == shape,
                         "the state of AdamW has shape {found:?}, but the parameter has shape {shape:?}; was the record \
                          saved with another model?"
                     );
-                }
-                let [mean, square] = [mean, square]
-                    .map(|moment| if moment.dtype() == dtype { moment } else { moment.cast(dtype) });
-                (time + 1, Moments { mean, square })
+                    // Burn's records may have another dtype; a cast to the same one would copy.
+                    if moment.dtype() == dtype { moment } else { moment.cast(dtype) }
+                });
+                (time + 1, moments)
             }
-            None => {
-                let (shape, options) = (tensor.dims(), (&tensor.device(), dtype));
-                (1, Moments { mean: Tensor::zeros(shape, options), square: Tensor::zeros(shape, options) })
-            }
+            None => (1, [(); 2].map(|()| Tensor::zeros(tensor.dims(), (&tensor.device(), dtype)))),
         };
-        let step = Step { learning_rate, time: time as u64 };
-        let (tensor, moments) = adam(&self.rule, step, &self.factor.get(), tensor, moments, gradient);
+        let (tensor, moments) = self.update((learning_rate, time), tensor, moments, gradient);
         (tensor, Some(AdamWState { time, moments }))
     }
 
     fn to_device<const D: usize>(state: AdamWState<D>, device: &Device) -> AdamWState<D> {
-        let AdamWState { time, moments: Moments { mean, square } } = state;
-        let [mean, square] = [mean, square].map(|moment| moment.to_device(device));
-        AdamWState { time, moments: Moments { mean, square } }
+        AdamWState { moments: state.moments.map(|moment| moment.to_device(device)), ..state }
     }
-}
-
-/// Values and moments after a step of Adam with gradients times `factor`.
-fn adam<const D: usize>(
-    rule: &Adam,
-    step: Step,
-    factor: &Factor,
-    values: Tensor<D>,
-    moments: Moments<D>,
-    gradient: Tensor<D>,
-) -> (Tensor<D>, Moments<D>) {
-    #[cfg(feature = "flex")]
-    if let Factor::Host(factor) = factor
-        && host::takes(&values, &moments, &gradient)
-    {
-        return host::adam(rule, step, *factor, values, moments, gradient);
-    }
-    let wide = computed_in(values.dtype());
-    rule.step(step, values, moments, factor.apply(gradient.cast(wide)))
 }

@@ -1,14 +1,14 @@
 //! Clipping by the norm of all gradients together.
 
-#[cfg(feature = "flex")]
-use super::host;
-use crate::operator::dtype::computed_in;
-use crate::operator::squares::sums_of_squares;
 use burn::backend::DispatchTensor;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
+use burn_fused::computed_in;
+#[cfg(feature = "flex")]
+use burn_fused::host;
+use burn_fused::sums_of_squares;
 use std::collections::HashSet;
 
 /// Scales the gradients of a module so that their global norm is at most `max_norm`, and returns the norm before
@@ -97,12 +97,6 @@ impl SumOfSquares {
             model.visit(&mut ForEach { gradients, change: &mut squares, seen: HashSet::new() });
         }
         squares
-    }
-
-    /// Whether no gradient is infinite or NaN; on devices whose memory is not the host's, nor too large to be squared.
-    pub(crate) fn all_finite(self) -> bool {
-        let on_host = self.host.is_none_or(|host| host.sum.is_finite());
-        on_host && sums_of_squares(self.gradients).into_iter().all(|sum| sum.into_scalar::<f64>().is_finite())
     }
 
     /// Adds one gradient, and gives it back.

@@ -68,8 +68,8 @@ impl LrScheduler for ScaledLr {
 /// The embeddings' projection and MPNet's table of relative positions count as embeddings. ALBERT has one layer: L = 1.
 ///
 /// Parameters are recognised by their paths, in every model of this crate, also in a [`Training`](crate::training) or
-/// with LoRA's adapters too, and in a [`SparseOptimizer`](crate::sparse::SparseOptimizer). A tied masked-language-model head reads the word table, which belongs to the embeddings.
-/// Groups that are added later with `with_group` take precedence.
+/// with LoRA's adapters. A tied masked-language-model head reads the word embeddings. Groups that are added later with
+/// `with_group` take precedence.
 ///
 /// ```
 /// use burn::optim::ModuleOptimizer;

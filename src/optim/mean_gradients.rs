@@ -32,18 +32,32 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 pub struct MeanGradients<M> {
     sum: GradientsAccumulator<M>,
     batches: usize,
+    count: f64,
 }
 
 impl<M: Module> MeanGradients<M> {
     /// Of no batch.
     pub fn new() -> Self {
-        Self { sum: GradientsAccumulator::new(), batches: 0 }
+        Self { sum: GradientsAccumulator::new(), batches: 0, count: 0.0 }
     }
 
     /// Adds the gradients of a batch.
     pub fn add(&mut self, model: &M, gradients: GradientsParams) {
+        self.add_counted(model, gradients, 1.0);
+    }
+
+    /// Adds the gradients of a batch whose loss is a mean over `count` tokens or texts, and weighs them by it: the mean is
+    /// that of one batch of all.
+    pub fn add_counted(&mut self, model: &M, mut gradients: GradientsParams, count: f64) {
+        Factor::Host(count).apply_to_all(model, &mut gradients);
         self.sum.accumulate(model, gradients);
         self.batches += 1;
+        self.count += count;
+    }
+
+    /// What was counted since the last [`take`](Self::take); batches count as 1 with [`add`](Self::add).
+    pub fn count(&self) -> f64 {
+        self.count
     }
 
     /// How many batches were added since the last [`take`](Self::take).
@@ -54,8 +68,11 @@ impl<M: Module> MeanGradients<M> {
     /// The mean, for an optimiser; without a batch there are no gradients. The next batch begins another mean.
     pub fn take(&mut self, model: &M) -> GradientsParams {
         let mut gradients = self.sum.grads();
-        let batches = std::mem::take(&mut self.batches).max(1);
-        Factor::Host(1.0 / batches as f64).apply_to_all(model, &mut gradients);
+        let count = std::mem::take(&mut self.count);
+        self.batches = 0;
+        // What counts for nothing has gradients of 0.
+        let share = if count > 0.0 { count.recip() } else { 1.0 };
+        Factor::Host(share).apply_to_all(model, &mut gradients);
         gradients
     }
 }

@@ -3,34 +3,24 @@
 //! | PyTorch, transformers | here |
 //! |---|---|
 //! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
-//! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`], or [`ClippedAdamW`] in the same pass |
-//! | `torch.amp.GradScaler` | [`LossScale`], for training in f16 |
+//! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`] |
 //! | `(loss / n).backward()` of n batches | [`MeanGradients`] |
 //! | `get_linear_schedule_with_warmup` | [`linear_warmup_decay`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
 //!
 //! They work with Burn's `ModuleOptimizer`, parameter groups and records.
 
-mod adam;
 mod adamw;
 mod clip;
-mod clipped;
-#[cfg(feature = "flex")]
-pub(crate) mod host;
 mod layer_decay;
-mod loss_scale;
 mod mean_gradients;
 mod schedule;
 mod trainable;
 
-pub(crate) use adam::{Adam, AdamKind, Moments, Step, check_learning_rate};
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
-pub(crate) use clip::{Factor, SumOfSquares};
 #[cfg(feature = "train")]
 pub(crate) use clip::{add_up, assert_max_norm, average_and_clip};
-pub use clipped::ClippedAdamW;
 pub use layer_decay::{ScaledLr, layer_wise_decay};
-pub use loss_scale::LossScale;
 pub use mean_gradients::MeanGradients;
 pub use schedule::linear_warmup_decay;
 pub use trainable::num_trainable_params;

@@ -1,6 +1,7 @@
 //! Tokenised text.
 
-use crate::embeddings::{BertEmbeddingsInput, PaddingMask};
+use crate::embeddings::BertEmbeddingsInput;
+use crate::layers::PaddingMask;
 
 /// The tokens of one text or of a pair, special tokens included, not padded. Made by
 /// [`BertTokenizer`](super::BertTokenizer).

@@ -1,9 +1,12 @@
 //! The files that a tokenizer is read from.
 
-use super::settings::{Settings, Token, corrupt};
+use super::check::{check, guarded, refuse_large};
+use super::settings::{Settings, Token, check_token, corrupt};
 use super::special::{SpecialTokens, missing_token};
 use crate::error::{Error, Result};
-use crate::regular_file;
+use crate::files::regular_file;
+use serde::Deserialize;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::wordpiece::WordPiece;
@@ -14,7 +17,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::processors::bert::BertProcessing;
 use tokenizers::processors::roberta::RobertaProcessing;
-use tokenizers::{ModelWrapper, Tokenizer};
+use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer};
 
 const TOKENIZER_NAME: &str = "tokenizer.json";
 const VOCAB_NAME: &str = "vocab.txt";
@@ -22,9 +25,18 @@ const VOCAB_NAME: &str = "vocab.txt";
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
-/// The tokenizer of a directory, a `tokenizer.json` or a `vocab.txt`, which neither truncates nor pads, its special tokens and the
-/// `model_max_length` of the files.
-pub(super) fn read(path: &Path) -> Result<(Tokenizer, SpecialTokens, Option<usize>)> {
+/// What the files of a tokenizer say.
+pub(super) struct Files {
+    /// It neither truncates nor pads.
+    pub(super) tokenizer: Tokenizer,
+    pub(super) special: SpecialTokens,
+    pub(super) model_max_length: Option<usize>,
+    /// The ids that the post-processor adds.
+    pub(super) added_ids: Vec<u32>,
+}
+
+/// Reads those of a directory, a `tokenizer.json` or a `vocab.txt`.
+pub(super) fn read(path: &Path) -> Result<Files> {
     let path = tokenizer_path(path)?;
     let settings = Settings::beside(&path)?;
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
@@ -43,13 +55,22 @@ pub(super) fn read(path: &Path) -> Result<(Tokenizer, SpecialTokens, Option<usiz
         tokenizer.with_post_processor(Some(processor));
     }
     let truncation = tokenizer.get_truncation().map(|truncation| truncation.max_length);
-    let model_max_length = match settings.model_max_length {
+    let model_max_length = match settings.get::<f64>("model_max_length")? {
         Some(length) => (length < NO_LIMIT).then_some(length as usize),
         None => truncation,
     };
     tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
     tokenizer.with_padding(None);
-    Ok((tokenizer, special, model_max_length))
+    let added_ids = added_ids(&tokenizer).map_err(|source| corrupt(&path, source))?;
+    Ok(Files { tokenizer, special, model_max_length, added_ids })
+}
+
+/// The ids that the post-processor adds to a text, and to a pair.
+fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
+    let empty = tokenizers::Encoding::default;
+    let one = guarded(|| tokenizer.post_process(empty(), None, true))?;
+    let two = guarded(|| tokenizer.post_process(empty(), Some(empty()), true))?;
+    Ok([one.get_ids(), two.get_ids()].concat())
 }
 
 /// The file itself, or what a directory has in its place.
@@ -68,41 +89,45 @@ fn tokenizer_path(path: &Path) -> Result<PathBuf> {
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:
 /// transformers' tokenizers of these families let that overrule the file.
 fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
-    let mut tokenizer =
-        Tokenizer::from_bytes(regular_file::read_whole(path)?).map_err(|source| corrupt(path, source))?;
+    refuse_large(path)?;
+    let file: Value = serde_json::from_slice(&regular_file::read_whole(path)?)
+        .map_err(|source| corrupt(path, source.into()))?;
+    check(&file).map_err(|problem| corrupt(path, problem.into()))?;
+    // From what was checked: of a name that is there twice, the library would read both.
+    let tokenizer = guarded(|| Tokenizer::deserialize(&file).map_err(Into::into));
+    let mut tokenizer = tokenizer.map_err(|source| corrupt(path, source))?;
     if let Some(NormalizerWrapper::BertNormalizer(normalizer)) = tokenizer.get_normalizer() {
-        let normalizer = settings.normalizer(*normalizer);
+        let normalizer = settings.normalizer(*normalizer)?;
         tokenizer.with_normalizer(Some(normalizer));
     }
     if let (Some(PreTokenizerWrapper::ByteLevel(byte_level)), Some(add_prefix_space)) =
-        (tokenizer.get_pre_tokenizer(), settings.add_prefix_space)
+        (tokenizer.get_pre_tokenizer(), settings.get("add_prefix_space")?)
     {
         let byte_level = ByteLevel::new(add_prefix_space, byte_level.trim_offsets, byte_level.use_regex);
         tokenizer.with_pre_tokenizer(Some(byte_level));
     }
-    if let ModelWrapper::WordPiece(model) = tokenizer.get_model() {
-        let unk_token = model.unk_token.clone();
-        require_unk(&tokenizer, unk_token, path)?;
-    }
+    require_unk(&tokenizer, path)?;
     Ok(tokenizer)
 }
 
 /// BERT's own tokenizer over a `vocab.txt`.
 fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
-    let unk_token = settings.unk_token.as_ref().map_or("[UNK]", Token::content).to_string();
+    let unk_token = settings.token("unk_token")?.unwrap_or("[UNK]".to_string());
+    refuse_large(path)?;
     let vocabulary = WordPiece::read_bytes(regular_file::read_text(path)?.as_bytes());
-    let model =
-        vocabulary.and_then(|tokens| WordPiece::builder().vocab(tokens).unk_token(unk_token.clone()).build());
+    let model = vocabulary.and_then(|tokens| WordPiece::builder().vocab(tokens).unk_token(unk_token).build());
     let model = model.map_err(|source| corrupt(path, source))?;
     let mut tokenizer = Tokenizer::new(model);
     tokenizer
-        .with_normalizer(Some(settings.normalizer(BertNormalizer::default())))
+        .with_normalizer(Some(settings.normalizer(BertNormalizer::default())?))
         .with_pre_tokenizer(Some(BertPreTokenizer))
         .with_decoder(Some(WordPieceDecoder::default()));
-    require_unk(&tokenizer, unk_token, path)?;
-    for (&id, token) in &settings.added_tokens_decoder {
-        let token = token.added();
-        tokenizer.add_tokens(std::slice::from_ref(&token));
+    require_unk(&tokenizer, path)?;
+    // All at once: each call builds the library's search for added tokens again.
+    let added: Vec<AddedToken> = settings.added_tokens.values().map(Token::added).collect();
+    added.iter().try_for_each(|token| check_token(path, &token.content))?;
+    tokenizer.add_tokens(&added);
+    for (&id, token) in settings.added_tokens.keys().zip(&added) {
         let found = tokenizer.token_to_id(&token.content);
         if found != Some(id) {
             let problem = format!(
@@ -116,10 +141,17 @@ fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// Without it WordPiece fails at the first word that it does not know.
-fn require_unk(tokenizer: &Tokenizer, unk_token: String, path: &Path) -> Result<()> {
-    match tokenizer.token_to_id(&unk_token) {
-        Some(_) => Ok(()),
-        None => Err(missing_token(path, "unk_token", &[&unk_token])),
+/// Without it the model fails at the first word that it does not know. Added tokens do not count: the model has a
+/// vocabulary of its own.
+fn require_unk(tokenizer: &Tokenizer, path: &Path) -> Result<()> {
+    let unk_token = match tokenizer.get_model() {
+        ModelWrapper::WordPiece(model) => Some(&model.unk_token),
+        ModelWrapper::WordLevel(model) => Some(&model.unk_token),
+        ModelWrapper::BPE(model) => model.unk_token.as_ref(),
+        ModelWrapper::Unigram(_) => None,
+    };
+    match unk_token.filter(|unk_token| tokenizer.get_model().token_to_id(unk_token).is_none()) {
+        None => Ok(()),
+        Some(unk_token) => Err(missing_token(path, "unk_token", &[unk_token])),
     }
 }

@@ -1,7 +1,7 @@
 //! A text file, line by line, in bounded memory.
 
 use crate::error::{Error, Result};
-use crate::regular_file;
+use crate::files::regular_file;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::iter::FusedIterator;
@@ -23,8 +23,6 @@ use std::path::{Path, PathBuf};
 /// assert_eq!(lines, ["first", "second", "third"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # Errors
 ///
 /// An item is [`Error::NotUtf8`] where the text is not UTF-8, and [`Error::Io`] if reading fails; it is the last.
 #[derive(Debug)]
@@ -51,17 +49,15 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if it is a FIFO, a device or a directory, empty or blank, [`Error::Io`] if it cannot be read, and
-    /// [`Error::NotUtf8`] if its first line that is not blank is not UTF-8.
+    /// [`Error::File`] if it is no regular file, empty or blank, [`Error::Io`] if it cannot be read, and [`Error::NotUtf8`] if
+    /// its first line that is not blank is not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_max_bytes(path, Self::DEFAULT_MAX_BYTES)
     }
 
     /// Opens a file; lines longer than `max_bytes`, including the line break, are returned in pieces.
     ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open), and [`Error::Config`] if `max_bytes` is below 4, the length of a character.
+    /// Errors are those of [`open`](Self::open), and [`Error::Config`] if `max_bytes` is below 4, the length of a character.
     pub fn open_with_max_bytes(path: impl AsRef<Path>, max_bytes: usize) -> Result<Self> {
         if max_bytes < 4 {
             let problem = format!("is {max_bytes}, but must be at least 4, the length of a character");

@@ -29,10 +29,10 @@
 //! ```
 //!
 //! For masked language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
-//! and an `Encoding` turns into a [`MaskedLmExample`](crate::training::MaskedLmExample) with token types and words.
+//! and an `Encoding` turns into a [`MaskedLmExample`](crate::data::MaskedLmExample) with token types and words.
 
 #[cfg(feature = "tokenizers")]
-mod chars;
+mod check;
 #[cfg(feature = "tokenizers")]
 mod encoding;
 #[cfg(feature = "tokenizers")]
@@ -47,8 +47,6 @@ mod tokenizer;
 #[cfg(feature = "tokenizers")]
 mod windows;
 
-#[cfg(feature = "tokenizers")]
-pub(crate) use chars::Chars;
 #[cfg(feature = "tokenizers")]
 pub use encoding::{Encoding, TextBatch};
 pub use lines::Lines;

@@ -1,86 +1,106 @@
 //! Settings in the files beside a tokenizer.
 
+use super::check::{check_length, refuse_large};
 use crate::error::{Error, Result};
-use crate::regular_file;
-use serde::{Deserialize, Deserializer};
+use crate::files::regular_file;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use tokenizers::AddedToken;
 use tokenizers::normalizers::BertNormalizer;
 
-const CONFIG_NAME: &str = "tokenizer_config.json";
-const SPECIAL_TOKENS_NAME: &str = "special_tokens_map.json";
-const ADDED_TOKENS_NAME: &str = "added_tokens.json";
-
 /// What is read of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
-#[derive(Default, Deserialize)]
-#[serde(default)]
 pub(super) struct Settings {
-    do_lower_case: Option<bool>,
-    /// `Some(None)` where the file says null: then accents go with the upper case.
-    #[serde(deserialize_with = "stated")]
-    strip_accents: Option<Option<bool>>,
-    tokenize_chinese_chars: Option<bool>,
-    pub(super) add_prefix_space: Option<bool>,
-    pub(super) model_max_length: Option<f64>,
-    pub(super) pad_token: Option<Token>,
-    pub(super) unk_token: Option<Token>,
-    pub(super) cls_token: Option<Token>,
-    pub(super) sep_token: Option<Token>,
-    pub(super) mask_token: Option<Token>,
-    pub(super) bos_token: Option<Token>,
-    pub(super) eos_token: Option<Token>,
-    additional_special_tokens: Option<Tokens>,
-    extra_special_tokens: Option<Tokens>,
-    pub(super) added_tokens_decoder: BTreeMap<u32, Token>,
+    config: Fields,
+    special_tokens: Fields,
+    pub(super) added_tokens: BTreeMap<u32, Token>,
 }
 
 impl Settings {
     /// The files beside `path`, if they exist.
     pub(super) fn beside(path: &Path) -> Result<Self> {
-        let mut settings: Self = parse_beside(path, CONFIG_NAME)?.unwrap_or_default();
-        if let Some(map) = parse_beside::<Self>(path, SPECIAL_TOKENS_NAME)? {
-            settings.pad_token = settings.pad_token.or(map.pad_token);
-            settings.unk_token = settings.unk_token.or(map.unk_token);
-            settings.cls_token = settings.cls_token.or(map.cls_token);
-            settings.sep_token = settings.sep_token.or(map.sep_token);
-            settings.mask_token = settings.mask_token.or(map.mask_token);
-            settings.bos_token = settings.bos_token.or(map.bos_token);
-            settings.eos_token = settings.eos_token.or(map.eos_token);
-            settings.additional_special_tokens =
-                settings.additional_special_tokens.or(map.additional_special_tokens);
+        let config = Fields::beside(path, "tokenizer_config.json")?;
+        let special_tokens = Fields::beside(path, "special_tokens_map.json")?;
+        let added = Fields::beside(path, "added_tokens.json")?;
+        let mut added_tokens: BTreeMap<u32, Token> = config.get("added_tokens_decoder")?.unwrap_or_default();
+        if added_tokens.is_empty() {
+            for content in added.fields.keys() {
+                added_tokens.extend(added.get(content)?.map(|id| (id, Token::Content(content.clone()))));
+            }
         }
-        if settings.added_tokens_decoder.is_empty() {
-            let added: Option<HashMap<String, u32>> = parse_beside(path, ADDED_TOKENS_NAME)?;
-            let added = added.unwrap_or_default().into_iter();
-            settings.added_tokens_decoder = added.map(|(token, id)| (id, Token::Content(token))).collect();
-        }
-        Ok(settings)
+        Ok(Self { config, special_tokens, added_tokens })
     }
 
-    pub(super) fn normalizer(&self, of_file: BertNormalizer) -> BertNormalizer {
-        BertNormalizer::new(
+    /// A setting of `tokenizer_config.json`.
+    pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        self.config.get(name)
+    }
+
+    /// The special token of a role.
+    pub(super) fn token(&self, role: &str) -> Result<Option<String>> {
+        let token = self.config.get::<Token>(role)?;
+        Ok(token.or(self.special_tokens.get(role)?).map(|token| token.added().content))
+    }
+
+    /// Special tokens that have no role, or one that no model of this crate has.
+    pub(super) fn other_tokens(&self) -> Result<Vec<String>> {
+        let additional = self.config.get::<Tokens>("additional_special_tokens")?;
+        let additional = additional.or(self.special_tokens.get("additional_special_tokens")?);
+        let mut others: Vec<String> =
+            [self.token("bos_token")?, self.token("eos_token")?].into_iter().flatten().collect();
+        for tokens in [additional, self.config.get("extra_special_tokens")?].into_iter().flatten() {
+            let tokens: Vec<Token> = match tokens {
+                Tokens::List(tokens) => tokens,
+                Tokens::Map(tokens) => tokens.into_values().collect(),
+            };
+            others.extend(tokens.iter().map(|token| token.added().content));
+        }
+        Ok(others)
+    }
+
+    pub(super) fn normalizer(&self, of_file: BertNormalizer) -> Result<BertNormalizer> {
+        // Where the file says null, accents go with the upper case.
+        let strip_accents = match self.config.fields.get("strip_accents") {
+            Some(Value::Null) => None,
+            _ => self.get("strip_accents")?.or(of_file.strip_accents),
+        };
+        Ok(BertNormalizer::new(
             of_file.clean_text,
-            self.tokenize_chinese_chars.unwrap_or(of_file.handle_chinese_chars),
-            self.strip_accents.unwrap_or(of_file.strip_accents),
-            self.do_lower_case.unwrap_or(of_file.lowercase),
-        )
+            self.get("tokenize_chinese_chars")?.unwrap_or(of_file.handle_chinese_chars),
+            strip_accents,
+            self.get("do_lower_case")?.unwrap_or(of_file.lowercase),
+        ))
+    }
+}
+
+/// A JSON object of a file; empty if there is no file.
+struct Fields {
+    path: PathBuf,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    fn beside(path: &Path, name: &str) -> Result<Self> {
+        let path = path.with_file_name(name);
+        let mut fields = Map::new();
+        if regular_file::exists(&path) {
+            refuse_large(&path)?;
+            let parsed = serde_json::from_slice(&regular_file::read_whole(&path)?);
+            fields = parsed.map_err(|source| corrupt(&path, source.into()))?;
+        }
+        Ok(Self { path, fields })
     }
 
-    /// Special tokens that have no name of their own.
-    pub(super) fn unnamed_special_tokens(&self) -> impl Iterator<Item = &Token> {
-        [&self.additional_special_tokens, &self.extra_special_tokens].into_iter().flatten().flat_map(
-            |tokens| match tokens {
-                Tokens::List(tokens) => tokens.iter().collect::<Vec<_>>(),
-                Tokens::Map(tokens) => tokens.values().collect(),
-            },
-        )
+    fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let value = self.fields.get(name).filter(|value| !value.is_null()).map(T::deserialize).transpose();
+        value.map_err(|source| corrupt(&self.path, format!("{name}: {source}").into()))
     }
 }
 
 /// A token as these files write it.
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Token {
     Content(String),
@@ -107,41 +127,22 @@ enum Tokens {
 }
 
 impl Token {
-    pub(super) fn content(&self) -> &str {
-        match self {
-            Self::Content(content) | Self::Full { content, .. } => content,
-        }
-    }
-
     pub(super) fn added(&self) -> AddedToken {
         match self {
             Self::Content(content) => AddedToken::from(content, false),
-            Self::Full { content, single_word, lstrip, rstrip, normalized, special } => {
-                AddedToken::from(content, *special)
-                    .single_word(*single_word)
-                    .lstrip(*lstrip)
-                    .rstrip(*rstrip)
-                    .normalized(*normalized)
+            &Self::Full { ref content, single_word, lstrip, rstrip, normalized, special } => {
+                AddedToken { content: content.clone(), single_word, lstrip, rstrip, normalized, special }
             }
         }
     }
 }
 
-/// Tells a field that is null from one that is missing.
-fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<bool>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
-}
-
-/// A JSON file in the directory of `path`; `None` if there is none.
-fn parse_beside<T: for<'de> Deserialize<'de>>(path: &Path, name: &str) -> Result<Option<T>> {
-    let path = path.with_file_name(name);
-    if !regular_file::exists(&path) {
-        return Ok(None);
-    }
-    // A list would be taken for the fields in their order.
-    let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&regular_file::read_whole(&path)?);
-    let value = fields.and_then(|fields| T::deserialize(Value::Object(fields)));
-    value.map(Some).map_err(|source| corrupt(&path, source.into()))
+/// Refuses a token for which the library would search too long.
+pub(super) fn check_token(path: &Path, content: &str) -> Result<()> {
+    check_length(content).map_err(|problem| {
+        let start: String = content.chars().take(40).collect();
+        corrupt(path, format!("{start:?}…, a token of the files beside it,{problem}").into())
+    })
 }
 
 pub(super) fn corrupt(path: &Path, source: Box<dyn std::error::Error + Send + Sync>) -> Error {

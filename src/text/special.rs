@@ -1,6 +1,6 @@
 //! Special tokens.
 
-use super::settings::{Settings, Token};
+use super::settings::{Settings, check_token};
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,27 +32,22 @@ impl SpecialTokens {
             let id = tokenizer.token_to_id(content)?;
             Some(SpecialToken { content: content.to_string(), id })
         };
-        let find = |token, stated: &Option<Token>, usual: [&str; 2]| {
-            let looked_for = match stated {
-                Some(stated) => vec![stated.content()],
-                None => usual.to_vec(),
-            };
-            looked_for
-                .iter()
-                .find_map(|content| look_up(content))
-                .ok_or_else(|| missing_token(path, token, &looked_for))
+        let find = |role: &str, usual: [&str; 2]| {
+            let stated = settings.token(role)?;
+            let looked_for = stated.as_deref().map_or(usual.to_vec(), |stated| vec![stated]);
+            let found = looked_for.iter().find_map(|content| look_up(content));
+            found.ok_or_else(|| missing_token(path, role, &looked_for))
         };
-        let pad = find("pad_token", &settings.pad_token, ["[PAD]", "<pad>"])?;
-        let cls = find("cls_token", &settings.cls_token, ["[CLS]", "<s>"])?;
-        let sep = find("sep_token", &settings.sep_token, ["[SEP]", "</s>"])?;
-        let mask = find("mask_token", &settings.mask_token, ["[MASK]", "<mask>"])?;
-
-        let unk = find("unk_token", &settings.unk_token, ["[UNK]", "<unk>"]).ok();
-        let named = [&settings.bos_token, &settings.eos_token].into_iter().flatten();
-        let stated =
-            named.chain(settings.unnamed_special_tokens()).filter_map(|token| look_up(token.content()));
-        let others = stated.collect();
-        Ok(Self { pad, cls, sep, mask, unk, others })
+        let special = Self {
+            pad: find("pad_token", ["[PAD]", "<pad>"])?,
+            cls: find("cls_token", ["[CLS]", "<s>"])?,
+            sep: find("sep_token", ["[SEP]", "</s>"])?,
+            mask: find("mask_token", ["[MASK]", "<mask>"])?,
+            unk: find("unk_token", ["[UNK]", "<unk>"]).ok(),
+            others: settings.other_tokens()?.iter().filter_map(|token| look_up(token)).collect(),
+        };
+        special.all().try_for_each(|token| check_token(path, &token.content))?;
+        Ok(special)
     }
 
     fn all(&self) -> impl Iterator<Item = &SpecialToken> {

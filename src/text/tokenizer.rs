@@ -1,19 +1,20 @@
 //! Text to token ids and batches.
 
+use super::check::guarded;
 use super::encoding::{Encoding, TextBatch};
-use super::files::read;
+use super::files::{Files, read};
 use super::special::SpecialTokens;
-use crate::embeddings::{
-    BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType, check_multiple, padded_length,
-    padding_mask,
-};
+use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
+use crate::family::PositionEmbeddingType;
+use crate::layers::{check_multiple, padded_length, padding_mask};
 use burn::prelude::*;
 use std::path::Path;
+use std::sync::Arc;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
-use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
-use tokenizers::{PostProcessor, PostProcessorWrapper, Tokenizer};
+use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
+use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
 
 /// The tokenizer of a model of this crate, equal to transformers' `BertTokenizer` (that of DistilBERT and ELECTRA too),
 /// `RobertaTokenizer`, `MPNetTokenizer` and, from a `tokenizer.json`, `AlbertTokenizer`.
@@ -32,68 +33,67 @@ use tokenizers::{PostProcessor, PostProcessorWrapper, Tokenizer};
 /// let pair = tokenizer.encode_pair("Where are the cats?", "There.")?;
 /// assert_eq!(pair.input_ids(), [2, 5, 6, 3, 1, 1, 3]); // [CLS] where are [SEP] [UNK] [UNK] [SEP]
 /// assert_eq!(pair.token_type_ids(), [0, 0, 0, 0, 1, 1, 1]);
-///
-/// let windows = tokenizer.encode_windows("Where are the cats?", 2)?;
-/// assert_eq!(windows[0].input_ids(), [2, 5, 6, 7, 8, 9, 3]);
-/// assert_eq!(windows[1].input_ids(), [2, 8, 9, 10, 3]); // the two before it again
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
     /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
     /// once again with the special tokens.
-    pub(super) tokenizer: Tokenizer,
+    pub(super) tokenizer: Arc<Tokenizer>,
+    /// Whether the start of a text has the tokens that it has in the whole text.
+    pub(super) is_local: bool,
+    lowers_case: bool,
     post_processor: Option<PostProcessorWrapper>,
     pub(super) special: SpecialTokens,
     special_token_ids: Vec<u32>,
     vocab_size: usize,
     /// The limit of the files, or the one that replaced it.
     stated_max_length: Option<usize>,
+    is_limit_own: bool,
     /// What the model of [`for_model`](Self::for_model) can read.
     readable_length: Option<usize>,
     pad_to_multiple_of: Option<usize>,
 }
 
 impl BertTokenizer {
-    /// Reads the tokenizer of a Hugging Face checkpoint.
+    /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
+    /// MPNet's `vocab.txt`, or one of those files.
     ///
-    /// `path` is a directory with a `tokenizer.json` (preferred) or BERT's or MPNet's `vocab.txt`, or one of those files.
-    /// `tokenizer_config.json` beside it gives `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` (which
-    /// override a BERT normaliser of `tokenizer.json`, as in transformers), `add_prefix_space` (which overrides a
-    /// byte-level pre-tokeniser), `model_max_length` and the special tokens;
-    /// `special_tokens_map.json` gives special tokens that are not named there. A special token that no file names has
-    /// BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Tokens added to a `vocab.txt` come from
-    /// `added_tokens_decoder` or `added_tokens.json`.
-    ///
-    /// Texts are padded and cut at the end, whatever `padding_side` and `truncation_side` say. A special token that is
-    /// named but not in the vocabulary is an error, where transformers adds it: the model has no row for it.
+    /// Of the files beside it, `tokenizer_config.json` overrides the case, accents, ideographs and leading space of a
+    /// `tokenizer.json`, as in transformers, and gives `model_max_length` and special tokens; so does
+    /// `special_tokens_map.json`. A special token that none names has BERT's name, such as `[MASK]`, or RoBERTa's,
+    /// `<mask>`; one that is named but not in the vocabulary is an error, as the model has no row for it. Texts are padded
+    /// and cut at the end, whatever `padding_side` and `truncation_side` say.
     ///
     /// # Errors
     ///
-    /// - [`Error::File`] if the directory has neither file, [`Error::Io`] if a file cannot be read;
-    /// - [`Error::CorruptTokenizer`] if a file does not parse, [`Error::NotUtf8`] if `vocab.txt` is not UTF-8;
-    /// - [`Error::File`] if the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token, or with
-    ///   WordPiece `[UNK]`.
+    /// - [`Error::File`] if the directory has neither file, one has more than 64 MiB, or the vocabulary lacks the padding,
+    ///   `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`; [`Error::Io`] if a file cannot be read;
+    /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry of it would cost a panic, or memory or time out
+    ///   of proportion; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let (mut tokenizer, special, model_max_length) = read(path.as_ref())?;
+        let Files { mut tokenizer, special, model_max_length, added_ids } = read(path.as_ref())?;
         let post_processor = tokenizer.get_post_processor().cloned();
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
-        let largest = tokenizer.get_vocab(true).into_values().max();
+        // The post-processor has ids of its own, which need not be those of the vocabulary.
+        let largest = tokenizer.get_vocab(true).into_values().chain(added_ids).max();
         Ok(Self {
             special_token_ids: special.ids(&tokenizer),
             vocab_size: largest.map_or(0, |id| id as usize + 1),
-            tokenizer,
+            is_local: Self::is_local(&tokenizer),
+            lowers_case: false,
+            tokenizer: Arc::new(tokenizer),
             post_processor,
             special,
             stated_max_length: model_max_length,
+            is_limit_own: false,
             readable_length: None,
             pad_to_multiple_of: None,
         })
     }
 
-    /// Limits texts to the length that a model can read, its
-    /// [`max_sequence_length`](BertEmbeddingsConfig::max_sequence_length): no
-    /// [`with_model_max_length`](Self::with_model_max_length), before or after, exceeds it.
+    /// Limits texts to the [`max_sequence_length`](BertEmbeddingsConfig::max_sequence_length) of a model, whatever
+    /// [`with_model_max_length`](Self::with_model_max_length) says before or after.
     ///
     /// # Errors
     ///
@@ -118,10 +118,17 @@ impl BertTokenizer {
     /// Sets the number of tokens, special ones included, beyond which texts are cut or split, in the place of the limit
     /// of the tokenizer's files. The limit of the [model](Self::for_model) remains.
     pub fn with_model_max_length(self, model_max_length: usize) -> Self {
-        Self { stated_max_length: Some(model_max_length), ..self }
+        Self { stated_max_length: Some(model_max_length), is_limit_own: true, ..self }
     }
 
-    /// For texts that are cut elsewhere.
+    /// `max_seq_length` of sentence-transformers: it replaces the limit of the other files, but not a smaller one that
+    /// the caller set.
+    pub(crate) fn with_max_seq_length(self, max_seq_length: usize) -> Self {
+        let own = self.stated_max_length.filter(|_| self.is_limit_own);
+        let length = own.map_or(max_seq_length, |own| own.min(max_seq_length));
+        Self { stated_max_length: Some(length), ..self }
+    }
+
     #[cfg(feature = "train")]
     pub(crate) fn without_limit(self) -> Self {
         Self { stated_max_length: None, readable_length: None, ..self }
@@ -129,29 +136,31 @@ impl BertTokenizer {
 
     /// Converts texts to lower case, but for special tokens, before anything else: `do_lower_case` of
     /// sentence-transformers.
-    pub(crate) fn with_lower_case(mut self) -> Self {
-        let own = self.tokenizer.get_normalizer().cloned();
+    pub(crate) fn with_lower_case(self) -> Self {
+        if self.lowers_case {
+            return self;
+        }
+        let mut tokenizer = Arc::unwrap_or_clone(self.tokenizer);
+        let own = tokenizer.get_normalizer().cloned();
         let lower_case = NormalizerWrapper::Lowercase(Lowercase);
         let both = Sequence::new([lower_case].into_iter().chain(own).collect());
-        self.tokenizer.with_normalizer(Some(both));
-        self
+        tokenizer.with_normalizer(Some(both));
+        Self {
+            is_local: Self::is_local(&tokenizer),
+            lowers_case: true,
+            tokenizer: Arc::new(tokenizer),
+            ..self
+        }
     }
 
     /// Makes [`batch`](Self::batch) pad to a multiple of this many tokens, so that batches have fewer shapes.
-    ///
-    /// # Errors
-    ///
     /// [`Error::Config`] if it is 0 or above 65,536.
     pub fn with_pad_to_multiple_of(self, pad_to_multiple_of: usize) -> Result<Self> {
         check_multiple(pad_to_multiple_of)?;
         Ok(Self { pad_to_multiple_of: Some(pad_to_multiple_of), ..self })
     }
 
-    /// Checks that a word table of `vocab_size` rows has one for every token.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if it does not.
+    /// [`Error::Data`] if a word table of `vocab_size` rows lacks one for a token.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
         if self.vocab_size > vocab_size {
             let problem = format!(
@@ -169,12 +178,9 @@ impl BertTokenizer {
         self.vocab_size
     }
 
-    /// The number of tokens, special ones included, beyond which texts are cut or split; `None` if any length is
-    /// allowed.
-    ///
-    /// It is the smaller of two: what the [model](Self::for_model) can read, and
-    /// [`with_model_max_length`](Self::with_model_max_length) or else the limit of the files (`model_max_length` of
-    /// `tokenizer_config.json`, or else the truncation of `tokenizer.json`).
+    /// The number of tokens, special ones included, beyond which texts are cut or split; `None` for any length. It is that
+    /// of [`with_model_max_length`](Self::with_model_max_length), or else of the files, or what the
+    /// [model](Self::for_model) can read if that is less.
     pub fn model_max_length(&self) -> Option<usize> {
         self.stated_max_length.into_iter().chain(self.readable_length).min()
     }
@@ -219,13 +225,10 @@ impl BertTokenizer {
         self.tokenizer.id_to_token(id)
     }
 
-    /// The text of tokens, without special ones and ids that are in no vocabulary.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Tokenize`] if the decoder refuses the tokens.
+    /// The text of tokens, without special ones and ids that are in no vocabulary; [`Error::Tokenize`] if the decoder
+    /// refuses the tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.tokenizer.decode(ids, true).map_err(|source| Error::Tokenize { source })
+        guarded(|| self.tokenizer.decode(ids, true)).map_err(failed)
     }
 
     /// Encodes one text: `[CLS] text [SEP]`.
@@ -240,24 +243,15 @@ impl BertTokenizer {
 
     /// Encodes a pair of texts: `[CLS] text [SEP] pair [SEP]`, the second of type 1 (with RoBERTa:
     /// `<s> text </s></s> pair </s>`, all of type 0).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`encode`](Self::encode).
+    /// Errors are those of [`encode`](Self::encode).
     pub fn encode_pair(&self, text: &str, pair: &str) -> Result<Encoding> {
         self.encode_truncated(text, Some(pair))
     }
 
-    /// Encodes text that is split into words: `[CLS] pieces [SEP]`. [`Encoding::word_ids`] gives the word of each piece
-    /// (transformers' `is_split_into_words=True`).
-    ///
-    /// A byte-level tokenizer, as RoBERTa's, gives the pieces of the words with single spaces between them: a space is a
-    /// part of the word after it. The first word has one with `add_prefix_space` only. (Without `add_prefix_space`,
-    /// transformers refuses words.)
-    ///
-    /// # Errors
-    ///
-    /// Those of [`encode`](Self::encode).
+    /// Encodes text that is split into words: `[CLS] pieces [SEP]` (transformers' `is_split_into_words=True`).
+    /// [`Encoding::word_ids`] gives the word of each piece. A byte-level tokenizer, as RoBERTa's, takes a space as a part of
+    /// the word after it; the first word has one with `add_prefix_space` only. Errors are those of
+    /// [`encode`](Self::encode).
     pub fn encode_words<T: AsRef<str>>(&self, words: &[T]) -> Result<Encoding> {
         // Tokenizers that give spaces no piece ignore the one before a word.
         let spaced = |(index, word): (usize, &T)| match word.as_ref() {
@@ -265,29 +259,30 @@ impl BertTokenizer {
             word => format!(" {word}"),
         };
         let words: Vec<String> = words.iter().enumerate().map(spaced).collect();
-        let mut pieces = self.tokenizer.encode(words.as_slice(), false).map_err(failed)?;
-        if let Some(max_length) = self.room(false)? {
-            pieces.truncate(max_length, 0, tokenizers::TruncationDirection::Right);
+        let max_length = self.room(false)?;
+        let mut count = max_length.map_or(words.len(), |room| words.len().min(room + 1));
+        let mut pieces = self.tokenize(&words[..count])?;
+        // A word has the same pieces whatever follows; some have none.
+        while count < words.len() && max_length.is_some_and(|room| pieces.len() < room) {
+            count = words.len().min(4 * count);
+            pieces = self.tokenize(&words[..count])?;
+        }
+        if let Some(max_length) = max_length {
+            pieces.truncate(max_length, 0, TruncationDirection::Right);
             pieces.take_overflowing();
         }
         self.finish(pieces, None)
     }
 
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`encode`](Self::encode), of the first text that has one.
+    /// Errors are those of [`encode`](Self::encode).
     pub fn encode_batch<T: AsRef<str> + Sync>(&self, texts: &[T]) -> Result<Vec<Encoding>> {
         let encodings = texts.maybe_par_iter().map(|text| self.encode(text.as_ref()));
         encodings.collect::<Vec<_>>().into_iter().collect()
     }
 
     /// Encodes pairs of texts one by one, on as many threads as [`encode_batch`](Self::encode_batch).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`encode`](Self::encode), of the first pair that has one.
+    /// Errors are those of [`encode`](Self::encode).
     pub fn encode_pairs<T, U>(&self, pairs: &[(T, U)]) -> Result<Vec<Encoding>>
     where
         T: AsRef<str> + Sync,
@@ -299,11 +294,7 @@ impl BertTokenizer {
     }
 
     /// Packs encodings into a batch, padded at the end to the longest, or to the next multiple of
-    /// [`pad_to_multiple_of`](Self::pad_to_multiple_of).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Empty`] if there is no encoding.
+    /// [`pad_to_multiple_of`](Self::pad_to_multiple_of). [`Error::Empty`] if there is no encoding.
     pub fn batch(&self, encodings: &[Encoding], device: &Device) -> Result<TextBatch> {
         let lengths: Vec<usize> = encodings.iter().map(Encoding::len).collect();
         let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.pad_to_multiple_of);
@@ -322,21 +313,31 @@ impl BertTokenizer {
     }
 
     fn encode_truncated(&self, text: &str, pair: Option<&str>) -> Result<Encoding> {
-        let mut text = self.tokenize(text)?;
-        let mut pair = pair.map(|pair| self.tokenize(pair)).transpose()?;
-        if let Some(max_length) = self.room(pair.is_some())? {
-            let params = TruncationParams { max_length, ..Default::default() };
-            (text, pair) = truncate_encodings(text, pair, &params).map_err(failed)?;
-            // What was cut off would be combined, each piece of the one with each of the other.
-            text.take_overflowing();
-            pair.as_mut().map(tokenizers::Encoding::take_overflowing);
+        let room = self.room(pair.is_some())?;
+        let (mut first, is_first_cut) = self.tokenize_start(text, room)?;
+        let mut second = None;
+        if let Some(pair) = pair {
+            let (mut tokens, is_second_cut) = self.tokenize_start(pair, room)?;
+            // Of an odd room the longer text gets a token more, and what was cut may be the longer one.
+            let is_open = room.is_some_and(|room| room % 2 == 1 && first.len().min(tokens.len()) > room);
+            if is_open && (is_first_cut || is_second_cut) {
+                (first, tokens) = (self.tokenize(text)?, self.tokenize(pair)?);
+            }
+            second = Some(tokens);
         }
-        self.finish(text, pair)
+        if let Some(max_length) = room {
+            let params = TruncationParams { max_length, ..Default::default() };
+            (first, second) = truncate_encodings(first, second, &params).map_err(failed)?;
+            // What was cut off would be combined, each piece of the one with each of the other.
+            first.take_overflowing();
+            second.as_mut().map(tokenizers::Encoding::take_overflowing);
+        }
+        self.finish(first, second)
     }
 
-    /// The tokens of a text alone.
-    pub(super) fn tokenize(&self, text: &str) -> Result<tokenizers::Encoding> {
-        self.tokenizer.encode(text, false).map_err(failed)
+    /// The tokens of a text, or of words, alone.
+    pub(super) fn tokenize<'s>(&self, text: impl Into<EncodeInput<'s>>) -> Result<tokenizers::Encoding> {
+        guarded(|| self.tokenizer.encode(text, false)).map_err(failed)
     }
 
     /// Adds the special tokens.
@@ -346,10 +347,10 @@ impl BertTokenizer {
         pair: Option<tokenizers::Encoding>,
     ) -> Result<Encoding> {
         let first = text.len();
-        let finished = match &self.post_processor {
+        let finished = guarded(|| match &self.post_processor {
             Some(post_processor) => post_processor.process(text, pair, true),
             None => self.tokenizer.post_process(text, pair, true),
-        };
+        });
         finished.map(|encoding| Encoding::new(&encoding, first)).map_err(failed)
     }
 

@@ -1,21 +1,71 @@
-//! Long texts as windows, and the words that tokens belong to.
+//! Long texts: their start, windows, and the words that tokens belong to.
 
-use super::chars::Chars;
 use super::encoding::Encoding;
 use super::tokenizer::{BertTokenizer, failed};
 use crate::error::{Error, Result};
 use tokenizers::models::ModelWrapper;
-use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
+use tokenizers::normalizers::{NormalizerWrapper, Replace};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
+use tokenizers::{NormalizedString, Normalizer, Tokenizer};
+
+/// The most characters that a normaliser, or an added token, may look ahead. Where a text is cut, so many at the end of
+/// its start may become others than in the whole text.
+const MAX_LOOKAHEAD: usize = 64;
+
+/// The places of a text, counted from its end, at which a word may start that the whole text does not have: those of the
+/// normaliser, of added tokens, of the two characters that a pre-tokeniser looks ahead, and of the word before.
+const UNSETTLED: usize = 2 * MAX_LOOKAHEAD + 3;
 
 impl BertTokenizer {
+    /// The tokens of a text, or at least the first `room + 1` of them if there are more; and whether it was cut.
+    ///
+    /// A start of the text has the same tokens as the whole, but for its last words, if the tokenizer
+    /// [is local](Self::is_local).
+    pub(super) fn tokenize_start(
+        &self,
+        text: &str,
+        room: Option<usize>,
+    ) -> Result<(tokenizers::Encoding, bool)> {
+        // English has about 5 bytes a token. Shorter texts are tokenised at once, so the margin costs only the long ones.
+        let mut bytes = room.map_or(usize::MAX, |room| room.saturating_add(UNSETTLED).saturating_mul(16));
+        while let Some(room) = room.filter(|_| self.is_local && bytes < text.len()) {
+            // Space before the cut may belong to a token after it that takes the space on its left.
+            let start = text[..text.floor_char_boundary(bytes)].trim_end();
+            let mut tokens = self.tokenize(start)?;
+            let settled = settled(&tokens);
+            if settled > room {
+                tokens.truncate(settled, 0, TruncationDirection::Right);
+                tokens.take_overflowing();
+                return Ok((tokens, true));
+            }
+            bytes = bytes.saturating_mul(4);
+        }
+        Ok((self.tokenize(text)?, false))
+    }
+
+    /// Whether the words of a text depend on what follows them by no more than [`MAX_LOOKAHEAD`] characters.
+    pub(super) fn is_local(tokenizer: &Tokenizer) -> bool {
+        let normalizer = tokenizer.get_normalizer();
+        let is_short = |text: &str| text.chars().count() <= MAX_LOOKAHEAD;
+        let mut added = tokenizer.get_added_tokens_decoder().into_values();
+        normalizer.is_none_or(|part| lookahead(part).is_some_and(|characters| characters <= MAX_LOOKAHEAD))
+            && tokenizer.get_pre_tokenizer().is_some_and(splits_locally)
+            && added.all(|token| {
+                let mut content = NormalizedString::from(token.content.as_str());
+                normalizer.is_none_or(|part| part.normalize(&mut content).is_ok())
+                    && is_short(&token.content)
+                    && is_short(content.get())
+                    // It takes all space on its left, of which there may be any amount once the text is normalised.
+                    && !(token.normalized && token.lstrip)
+            })
+    }
+
     /// Encodes one text of any length as windows of at most [`model_max_length`](Self::model_max_length) tokens, each
     /// with its own special tokens; neighbouring windows share `stride` tokens (transformers'
     /// `return_overflowing_tokens`).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`encode`](Self::encode), and [`Error::Data`] if a window has no more than `stride`
-    /// tokens beside the special ones.
+    /// Errors are those of [`encode`](Self::encode), and [`Error::Data`] if a window has no more than `stride` tokens
+    /// beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let windows = self.windows(self.tokenize(text)?, self.room(false)?, stride, String::new)?;
         windows.into_iter().map(|window| self.finish(window, None)).collect()
@@ -24,11 +74,8 @@ impl BertTokenizer {
     /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second as
     /// fits; neighbouring windows share `stride` tokens of it (transformers' `truncation="only_second"` with
     /// `return_overflowing_tokens`).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`encode`](Self::encode), and [`Error::Data`] if the first text leaves room for no more than `stride`
-    /// tokens of the second.
+    /// Errors are those of [`encode`](Self::encode), and [`Error::Data`] if the first text leaves room for no more than
+    /// `stride` tokens of the second.
     pub fn encode_pair_windows(&self, text: &str, pair: &str, stride: usize) -> Result<Vec<Encoding>> {
         let first = self.tokenize(text)?;
         let room = self.room(true)?.map(|room| room.saturating_sub(first.len()));
@@ -48,7 +95,8 @@ impl BertTokenizer {
         stride: usize,
         beside: impl Fn() -> String,
     ) -> Result<Vec<tokenizers::Encoding>> {
-        let Some(room) = room else { return Ok(vec![text]) };
+        // A text that fits is one window, whatever the stride.
+        let Some(room) = room.filter(|&room| text.len() > room) else { return Ok(vec![text]) };
         if stride >= room {
             let problem = format!(
                 "must hold more than that, but have room for only {room} beside the special tokens{}; set a smaller \
@@ -63,10 +111,10 @@ impl BertTokenizer {
         Ok(std::iter::once(first).chain(rest).collect())
     }
 
-    /// Whether a token, at these characters of a text, continues the word of the token before it, as decided by
+    /// Whether a token, at these bytes of a text, continues the word of the token before it, as decided by
     /// `TokenClassificationPipeline` of transformers 5.23: in vocabularies with a prefix such as `##`, if the token is
     /// not as long as its text; in others, if there is no space before it. An unknown token begins a word.
-    pub(crate) fn continues_word(&self, id: u32, text: &Chars, start: usize, end: usize) -> bool {
+    pub(crate) fn continues_word(&self, id: u32, text: &str, start: usize, end: usize) -> bool {
         if self.special.unk.as_ref().is_some_and(|unk| unk.id == id) {
             return false;
         }
@@ -79,8 +127,62 @@ impl BertTokenizer {
         };
         if has_prefix {
             let token = self.id_to_token(id).unwrap_or_default();
-            return token.chars().count() != end - start;
+            return token.chars().count() != text[start..end].chars().count();
         }
-        start > 0 && !text.slice(start - 1, start + 1).contains(' ')
+        let (before, after) = text.split_at(start);
+        start > 0 && !before.ends_with(' ') && !after.starts_with(' ')
+    }
+}
+
+/// The tokens of the words before the last [`UNSETTLED`] places at which words start. What a normaliser makes of one
+/// character has one place, however long it is.
+fn settled(tokens: &tokenizers::Encoding) -> usize {
+    let (words, offsets) = (tokens.get_word_ids(), tokens.get_offsets());
+    let mut starts = (1..words.len()).rev().filter(|&i| words[i] != words[i - 1]);
+    let (mut places, mut last) = (0, usize::MAX);
+    let settled = starts.find(|&i| {
+        places += usize::from(offsets[i].0 != last);
+        last = offsets[i].0;
+        places > UNSETTLED
+    });
+    settled.unwrap_or(0)
+}
+
+/// The characters after a place that a normaliser looks at before it decides what stands there; `None` for any number.
+fn lookahead(normalizer: &NormalizerWrapper) -> Option<usize> {
+    use NormalizerWrapper::{
+        BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Sequence,
+        StripAccents,
+    };
+    match normalizer {
+        BertNormalizer(_) | ByteLevel(_) | Lowercase(_) | Nmt(_) | Prepend(_) | StripAccents(_) => Some(0),
+        // Accents are sorted and joined with their letter, all of them in its word; a grapheme of 5 bytes is looked up.
+        NFC(_) | NFD(_) | NFKC(_) | NFKD(_) | Precompiled(_) => Some(5),
+        NormalizerWrapper::Replace(replace) => replaced_characters(replace),
+        Sequence(parts) => parts.as_ref().iter().map(lookahead).sum(),
+        NormalizerWrapper::StripNormalizer(_) => None,
+    }
+}
+
+/// The library shows a pattern only as JSON.
+fn replaced_characters(replace: &Replace) -> Option<usize> {
+    let pattern = serde_json::to_value(replace).ok()?["pattern"].take();
+    match pattern["Regex"].as_str() {
+        // A run of spaces, as in XLM-RoBERTa's files.
+        Some(regex) => (regex == " {2,}").then_some(1),
+        None => pattern["String"].as_str().map(|text| text.chars().count()),
+    }
+}
+
+/// Whether where a word ends depends on the two characters after it at most (`'re` of byte-level tokenizers).
+fn splits_locally(pre_tokenizer: &PreTokenizerWrapper) -> bool {
+    use PreTokenizerWrapper::{
+        BertPreTokenizer, ByteLevel, Metaspace, Punctuation, Sequence, Whitespace, WhitespaceSplit,
+    };
+    match pre_tokenizer {
+        BertPreTokenizer(_) | ByteLevel(_) | Metaspace(_) | Punctuation(_) => true,
+        Whitespace(_) | WhitespaceSplit(_) => true,
+        Sequence(parts) => parts.as_ref().iter().all(splits_locally),
+        _ => false,
     }
 }

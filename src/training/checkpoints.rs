@@ -1,17 +1,22 @@
 //! The checkpoints of a run: what Burn's trainer saves, with checksums.
 
+use super::losses::Losses;
 use crate::error::{Error, Result};
-use crate::regular_file;
+use crate::files::regular_file;
 use burn::tensor::Bytes;
-use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError};
+use burn::train::checkpoint::{
+    Checkpoint, Checkpointer, CheckpointerError, CheckpointingAction, CheckpointingStrategy,
+};
+use burn::train::metric::store::EventStoreClient;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// What the name of a file ends with, or continues with, until it is whole.
-const UNFINISHED: &str = ".unfinished";
+pub(super) const UNFINISHED: &str = ".unfinished";
 
-/// Burnpack files of models, optimisers or schedules, one per epoch, each followed by eight bytes: its [`checksum`].
+/// Burnpack files of models, optimisers or schedules, one per epoch, each followed by four bytes: its [`checksum`].
 pub(super) struct Checkpoints {
     folder: PathBuf,
     name: &'static str,
@@ -61,13 +66,18 @@ impl Checkpoints {
     pub(super) fn read(&self, epoch: usize) -> Result<Vec<u8>> {
         let path = self.path(epoch);
         let mut bytes = regular_file::read(&path, u64::MAX)?;
-        let sum = bytes.split_off(bytes.len().saturating_sub(8));
-        let found = checksum(bytes.as_slice()).map_err(|source| Error::reading(&path, source))?;
+        let sum = bytes.split_off(bytes.len().saturating_sub(4));
+        let found = self.checksum(bytes.as_slice()).map_err(|source| Error::reading(&path, source))?;
         if sum != found.to_le_bytes() {
             let problem = "is damaged, or was not saved by this run: its checksum is wrong; delete it".into();
             return Err(Error::File { path, problem });
         }
         Ok(bytes)
+    }
+
+    /// Burn takes a model's record for an optimizer's without an error, so the sum covers which one it is.
+    fn checksum(&self, record: impl Read) -> io::Result<u32> {
+        checksum(self.name.as_bytes().chain(record))
     }
 }
 
@@ -76,10 +86,9 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
         let path = self.path(epoch);
         let save = |path: &Path| {
             record.save(path.to_path_buf()).map_err(io::Error::other)?;
-            let sum = checksum(File::open(path)?)?;
+            let sum = self.checksum(File::open(path)?)?;
             let mut file = File::options().append(true).open(path)?;
-            file.write_all(&sum.to_le_bytes())?;
-            file.sync_all()
+            file.write_all(&sum.to_le_bytes())
         };
         let saved = fs::create_dir_all(&self.folder).and_then(|()| whole(&path, save));
         saved.map_err(CheckpointerError::IOError)
@@ -98,26 +107,44 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     }
 }
 
-/// Writes a file under another name and renames it, so that `path` never holds half of it.
+/// Keeps the last two checkpoints and the one with the lowest validation loss. What is there is looked up on disk, so that the
+/// checkpoints from before a resume are deleted as well.
+pub(super) struct LastAndBest {
+    pub(super) folder: PathBuf,
+}
+
+impl CheckpointingStrategy for LastAndBest {
+    fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
+        let best = Losses::validated(store, epoch).best_epoch();
+        let saved = Checkpoints::all(&self.folder).map(|files| files.epochs().unwrap_or_default());
+        let old: BTreeSet<usize> = saved.into_iter().flatten().collect();
+        let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
+        [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
+    }
+}
+
+/// Writes a file under another name and renames it, so that `path` never holds half of it, not even after a power failure.
 pub(super) fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(UNFINISHED);
     let unfinished = Path::new(&unfinished);
     write(unfinished)?;
-    fs::rename(unfinished, path)
+    File::open(unfinished)?.sync_all()?;
+    fs::rename(unfinished, path)?;
+    // The new name lasts once its folder is synced, which some file systems cannot do.
+    let _ = path.parent().map(File::open).and_then(|folder| folder.ok()?.sync_all().ok());
+    Ok(())
 }
 
-/// FNV-1a, which tells any two contents apart that differ in one byte.
-pub(super) fn checksum(source: impl Read) -> io::Result<u64> {
-    let mut source = BufReader::with_capacity(1 << 16, source);
-    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+/// CRC-32 of what is read.
+pub(super) fn checksum(mut source: impl Read) -> io::Result<u32> {
+    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
     loop {
-        let bytes = source.fill_buf()?;
-        if bytes.is_empty() {
-            return Ok(sum);
+        match source.read(&mut buffer) {
+            Ok(0) => return Ok(hasher.finalize()),
+            Ok(count) => hasher.update(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        sum = bytes.iter().fold(sum, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        let count = bytes.len();
-        source.consume(count);
     }
 }

@@ -1,11 +1,10 @@
-//! The models that predict classes or numbers in Burn's trainer.
+//! The models that classify sequences or tokens in Burn's trainer.
 
-use super::metrics::{EntityInput, SpearmanInput};
-use super::step::trained;
+use super::steps::{classified, of_classification_output, trained};
+use crate::metrics::{EntityInput, SpearmanInput};
 use crate::model::{
-    BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
-    ElectraForPreTraining, MaskedLmBatch, QuestionAnsweringBatch, SequenceClassificationBatch,
-    TokenClassificationBatch,
+    BertForSequenceClassification, BertForTokenClassification, ElectraForPreTraining,
+    SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn::backend::ExecutionError;
 use burn::prelude::*;
@@ -18,8 +17,8 @@ use burn::train::{ClassificationOutput, ItemLazy};
 /// The output of a [`BertForSequenceClassification`] that metrics are computed from.
 ///
 /// It always supports `LossMetric`; with one class per sequence `AccuracyMetric`, `TopKAccuracyMetric` and
-/// [`ConfusionMetric`](super::ConfusionMetric); with several classes `HammingScore`; with numbers
-/// [`SpearmanMetric`](super::SpearmanMetric). For the other metrics it is an empty batch, which they ignore. The mean
+/// [`ConfusionMetric`](crate::metrics::ConfusionMetric); with several classes `HammingScore`; with numbers
+/// [`SpearmanMetric`](crate::metrics::SpearmanMetric). For the other metrics it is an empty batch, which they ignore. The mean
 /// loss of an epoch is over sequences, like transformers' `eval_loss`.
 #[derive(Clone, Debug)]
 pub struct SequenceClassificationItem {
@@ -80,16 +79,6 @@ impl Adaptor<LossInput> for SequenceClassificationItem {
     }
 }
 
-macro_rules! of_classification_output {
-    ($item:ident => $output:expr, $name:ty: $($input:ty),*) => {$(
-        impl Adaptor<$input> for $name {
-            fn adapt(&self) -> $input {
-                let $item = self;
-                $output.adapt()
-            }
-        }
-    )*};
-}
 of_classification_output!(
     item => item.output(), SequenceClassificationItem: AccuracyInput, TopKAccuracyInput, ConfusionStatsInput
 );
@@ -119,8 +108,8 @@ impl BertForSequenceClassification {
 
 /// The output of a [`BertForTokenClassification`] that metrics are computed from.
 ///
-/// It has a row for each token that has a label. It supports [`EntityMetric`](super::EntityMetric) and the metrics of
-/// Burn's `ClassificationOutput`: `LossMetric`, `AccuracyMetric` and [`ConfusionMetric`](super::ConfusionMetric). A
+/// It has a row for each token that has a label. It supports [`EntityMetric`](crate::metrics::EntityMetric) and the metrics of
+/// Burn's `ClassificationOutput`: `LossMetric`, `AccuracyMetric` and [`ConfusionMetric`](crate::metrics::ConfusionMetric). A
 /// batch without such a token counts in none of them.
 pub struct TokenClassificationItem {
     /// Loss, scores [N, C] and labels `[N]`.
@@ -162,43 +151,8 @@ impl BertForTokenClassification {
 
 trained! {
     ///
-    /// The output serves `LossMetric`, `AccuracyMetric` (the share of masked tokens predicted), `PerplexityMetric` and
-    /// `TopKAccuracyMetric`. A batch without masked tokens has no rows and counts in none of them; its gradients are
-    /// zeros.
-    BertForMaskedLm: MaskedLmBatch => ClassificationOutput
-}
-
-impl BertForMaskedLm {
-    fn outcome(&self, batch: &MaskedLmBatch) -> (Tensor<1>, ClassificationOutput) {
-        let output = self.forward(batch);
-        let vocab_size = self.bert.embeddings.word_embeddings.num_embeddings();
-        let metrics = classified(&output.loss, output.logits.zip(batch.labels()), vocab_size);
-        (output.loss, metrics)
-    }
-}
-
-trained! {
-    ///
-    /// The output has a row for each first and each last token of an answer, with a score for each token of the batch, and
-    /// serves `LossMetric` and `AccuracyMetric`; a batch without an answer counts in none of them.
-    BertForQuestionAnswering: QuestionAnsweringBatch => ClassificationOutput
-}
-
-impl BertForQuestionAnswering {
-    fn outcome(&self, batch: &QuestionAnsweringBatch) -> (Tensor<1>, ClassificationOutput) {
-        let output = self.forward(batch);
-        let [_, seq] = output.start_logits.dims();
-        let (scores, places): (Vec<_>, Vec<_>) = batch.labelled(&output).into_iter().flatten().unzip();
-        let rows = (!scores.is_empty()).then(|| (Tensor::cat(scores, 0), Tensor::cat(places, 0)));
-        let metrics = classified(&output.loss, rows, seq);
-        (output.loss, metrics)
-    }
-}
-
-trained! {
-    ///
     /// The output has a row for each token that has a label, with a score for each of its two classes, and serves `LossMetric`,
-    /// `AccuracyMetric` and [`ConfusionMetric`](super::ConfusionMetric).
+    /// `AccuracyMetric` and [`ConfusionMetric`](crate::metrics::ConfusionMetric).
     ElectraForPreTraining: TokenClassificationBatch => ClassificationOutput
 }
 
@@ -209,22 +163,5 @@ impl ElectraForPreTraining {
             .labelled(output.logits.unsqueeze_dim(2))
             .map(|(scores, labels)| (Tensor::cat(vec![scores.zeros_like(), scores], 1), labels));
         (output.loss.clone(), classified(&output.loss, rows, 2))
-    }
-}
-
-/// Classes of `rows`: scores and labels. Without any it counts in no metric.
-fn classified(
-    loss: &Tensor<1>,
-    rows: Option<(Tensor<2>, Tensor<1, Int>)>,
-    classes: usize,
-) -> ClassificationOutput {
-    let device = loss.device();
-    match rows {
-        Some((scores, labels)) => ClassificationOutput::new(loss.clone(), scores, labels),
-        None => ClassificationOutput::new(
-            Tensor::zeros([0], &device),
-            Tensor::zeros([0, classes], &device),
-            Tensor::zeros([0], &device),
-        ),
     }
 }

@@ -1,10 +1,11 @@
-//! The logs of Burn's trainer, and the losses in them.
+//! The logs of Burn's trainer, the losses in them, and stopping by them.
 
 use crate::error::Result;
-use crate::regular_file;
+use crate::files::regular_file;
+use burn::train::EarlyStoppingStrategy;
 use burn::train::logger::{FileMetricLogger, MetricLogger};
-use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
-use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
+use burn::train::metric::store::{Aggregate, EpochSummary, EventStoreClient, MetricsUpdate, Split};
+use burn::train::metric::{LossMetric, Metric, MetricDefinition, MetricId, NumericEntry};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -43,10 +44,41 @@ impl Losses {
         Ok(losses)
     }
 
+    /// The validation losses that the trainer knows of, those from before a resume included.
+    pub(super) fn validated(store: &EventStoreClient, epoch: usize) -> Self {
+        let name = LossMetric::new().name();
+        let loss = |epoch| store.find_metric(&name, epoch, Aggregate::Mean, &Split::Valid);
+        // The logs of a run that was resumed go beyond this epoch if its last checkpoint could not be read.
+        let valid = (1..=epoch).map(|epoch| loss(epoch).filter(|loss| loss.is_finite())).collect();
+        Self { valid, ..Self::default() }
+    }
+
     /// The epoch, counted from 1, with the lowest validation loss.
     pub fn best_epoch(&self) -> Option<usize> {
         let losses = (1..).zip(&self.valid).filter_map(|(epoch, loss)| Some((epoch, (*loss)?)));
         losses.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(epoch, _)| epoch)
+    }
+}
+
+/// Early stopping when the validation loss has not fallen for a number of epochs. Epochs before a resume count too,
+/// unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that is not finite counts as no better than one that was, and
+/// a run that never had a finite one goes on. Given to `SupervisedTraining::early_stopping`; see [`Run`](super::Run).
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// Epochs without a lower loss.
+    pub epochs: usize,
+}
+
+impl Patience {
+    /// Whether a run of these losses is over after so many epochs.
+    pub fn is_over(&self, losses: &Losses, epoch: usize) -> bool {
+        losses.best_epoch().is_some_and(|best| epoch.saturating_sub(best) >= self.epochs)
+    }
+}
+
+impl EarlyStoppingStrategy for Patience {
+    fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
+        self.is_over(&Losses::validated(store, epoch), epoch)
     }
 }
 

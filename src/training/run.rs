@@ -1,16 +1,15 @@
 //! The folder of a training run.
 
-use super::checkpoints::{Checkpoints, checksum, whole};
+use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, whole};
 use super::losses::{Logs, Losses};
 use crate::error::{Error, Result};
-use crate::regular_file;
+use crate::files::regular_file;
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
-use burn::train::metric::store::{Aggregate, EventStoreClient, Split};
-use burn::train::metric::{LossMetric, Metric};
-use burn::train::{EarlyStoppingStrategy, LearnerModel, SupervisedTraining};
+use burn::train::{LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -44,19 +43,20 @@ const MAX_BEGINNING: u64 = 16 << 20;
 /// A run as it began.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
-    /// As `Debug` writes them, which unlike JSON has infinity and every bit of a number.
+    /// As `{:#?}` writes them, which unlike JSON has infinity and every bit of a number.
     settings: String,
     /// What tells another checkpoint from that of the run.
     loss: f64,
     /// The checksums of the files that it reads.
-    data: Vec<u64>,
+    data: Vec<u32>,
 }
 
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
 /// trainer, from which the run is resumed.
 ///
 /// A run is resumed only with the settings that it began with: `Debug` must write them in the same way, so a map among
-/// them must be ordered.
+/// them must be ordered. What may change, such as the number of epochs where no schedule depends on it, is not given among
+/// them.
 ///
 /// ```
 /// use burn_bert::training::Run;
@@ -93,8 +93,9 @@ impl Run {
     pub fn create(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         run.refuse_begun()?;
-        // A start that was broken off leaves a lock.
-        if !holds_only(&run.output, &[TRAINING])? || !holds_only(&run.folder, &[LOCK])? {
+        // A start that was broken off leaves a lock, and what it had written of its beginning.
+        let begun = format!("{BEGINNING}{UNFINISHED}");
+        if !holds_only(&run.output, &[TRAINING])? || !holds_only(&run.folder, &[LOCK, &begun])? {
             return Err(Error::file(&run.output, "is not empty; choose another output directory"));
         }
         Ok(run)
@@ -113,8 +114,9 @@ impl Run {
         };
         if begun.settings != run.settings {
             let problem = format!(
-                "holds a run with other settings: {}; resume it with these, or choose another output directory",
-                begun.settings
+                "holds a run with other settings: {}; resume it with those it began with, or choose another output \
+                 directory",
+                differences(&begun.settings, &run.settings)
             );
             return Err(Error::file(&run.folder, problem));
         }
@@ -127,7 +129,7 @@ impl Run {
         Self {
             output,
             folder,
-            settings: format!("{settings:?}"),
+            settings: format!("{settings:#?}"),
             begun: None,
             finished_epochs: 0,
             lock: Arc::default(),
@@ -160,7 +162,7 @@ impl Run {
     /// - [`Error::File`] if the loss is not finite, loss or data differ from those of the first start, or another process
     ///   holds the run or has changed it since it was opened;
     /// - [`Error::Io`].
-    pub fn begin(&self, loss: f64, data: &[impl AsRef<Path>]) -> Result<()> {
+    pub fn begin(&self, loss: f64, data: &[&Path]) -> Result<()> {
         let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if !loss.is_finite() {
             return refused(format!(
@@ -169,7 +171,7 @@ impl Run {
         }
         let sum =
             |path: &Path| checksum(regular_file::open(path)?).map_err(|source| Error::reading(path, source));
-        let sums = data.iter().map(|path| sum(path.as_ref())).collect::<Result<Vec<_>>>()?;
+        let sums = data.iter().map(|path| sum(path)).collect::<Result<Vec<_>>>()?;
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
         match &self.begun {
@@ -182,7 +184,7 @@ impl Run {
         Ok(())
     }
 
-    fn write_beginning(&self, loss: f64, data: Vec<u64>) -> Result<()> {
+    fn write_beginning(&self, loss: f64, data: Vec<u32>) -> Result<()> {
         self.refuse_begun()?;
         let beginning = Beginning { settings: self.settings.clone(), loss, data };
         let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
@@ -191,7 +193,7 @@ impl Run {
     }
 
     /// Refuses a resumed run that does not begin as it did.
-    fn compare(&self, begun: &Beginning, loss: f64, sums: &[u64], data: &[impl AsRef<Path>]) -> Result<()> {
+    fn compare(&self, begun: &Beginning, loss: f64, sums: &[u32], data: &[&Path]) -> Result<()> {
         let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if self.last_checkpoint()? != self.finished_epochs {
             return refused("was continued by another process meanwhile; resume it again".into());
@@ -200,7 +202,7 @@ impl Run {
             return refused(format!("holds a run of {} data files, not {}", begun.data.len(), sums.len()));
         }
         if let Some(other) = (0..sums.len()).find(|&file| sums[file] != begun.data[file]) {
-            let path = data[other].as_ref().display();
+            let path = data[other].display();
             return refused(format!(
                 "holds a run that began with other data than {path}; resume with the original file"
             ));
@@ -218,8 +220,8 @@ impl Run {
     /// Makes the checkpoints and logs of a training this run's, and lets it go on after the last checkpoint.
     ///
     /// In the place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a checksum
-    /// and is written whole, and what is loaded is not tied to its file. A log that cannot be written, on a full disk,
-    /// does not end the training.
+    /// and is written whole, and what is loaded is not tied to its file. The last two are kept, and that with the lowest
+    /// validation loss. A log that cannot be written, on a full disk, does not end the training.
     ///
     /// # Errors
     ///
@@ -232,6 +234,7 @@ impl Run {
         let [models, optimizers, schedules] = Checkpoints::all(&self.folder);
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
+            .with_checkpointing_strategy(LastAndBest { folder: self.folder.clone() })
             .with_metric_logger(Logs::new(&self.folder));
         if self.finished_epochs == 0 {
             return Ok(training);
@@ -317,7 +320,7 @@ impl Run {
         }
     }
 
-    /// The lock of the folder, if this run does not hold it already.
+    /// The lock of the folder, if this run does not hold it already and the file system has locks.
     fn lock(&self) -> Result<Option<File>> {
         if self.lock.get().is_some() {
             return Ok(None);
@@ -335,9 +338,55 @@ impl Run {
                 &self.folder,
                 "is in use by another training; wait for it to end, or choose another output directory",
             )),
-            Err(TryLockError::Error(source)) => Err(failed(source)),
+            // NFS without its lock daemon and some of FUSE's file systems have no locks: a run there is not guarded.
+            Err(TryLockError::Error(_)) => Ok(None),
         }
     }
+}
+
+/// Which fields differ in two settings, as `{:#?}` writes them.
+fn differences(begun: &str, now: &str) -> String {
+    let (begun, now) = (fields(begun), fields(now));
+    let mut found = Vec::new();
+    for (name, value) in &begun {
+        let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
+        match now.get(name.trim_end_matches(": ")) {
+            Some(other) if other == value => {}
+            Some(other) => found.push(format!("{name}{value}, now {other}")),
+            None => found.push(format!("{name}{value}, now missing")),
+        }
+    }
+    let new = now.iter().filter(|(name, _)| !begun.contains_key(*name));
+    found.extend(new.map(|(name, value)| format!("{name}: {value}, which is new")));
+    found.join("; ")
+}
+
+/// The fields of a value that `{:#?}` wrote, by their paths: one a line, and of a struct or a list its name.
+fn fields(settings: &str) -> BTreeMap<String, String> {
+    let (mut found, mut path) = (BTreeMap::new(), Vec::<(String, usize)>::new());
+    for line in settings.lines().map(|line| line.trim().trim_end_matches(',')) {
+        if matches!(line, "}" | ")" | "]") {
+            path.pop();
+            continue;
+        }
+        let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        let (name, value) = match line.split_once(": ").filter(|(name, _)| is_name(name)) {
+            Some((name, value)) => (name.to_string(), value),
+            // An element of a list, or of a tuple.
+            None => {
+                let index = path.last_mut().map(|(_, elements)| std::mem::replace(elements, *elements + 1));
+                (index.map_or(String::new(), |index| index.to_string()), line)
+            }
+        };
+        let names = path.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty());
+        let whole = names.chain([name.as_str()]).collect::<Vec<_>>().join(".");
+        let opened = value.strip_suffix(['{', '(', '[']);
+        found.insert(whole, opened.unwrap_or(value).trim().to_string());
+        if opened.is_some() {
+            path.push((name, 0));
+        }
+    }
+    found
 }
 
 /// Whether a directory holds nothing but these names, or does not exist.
@@ -353,30 +402,4 @@ fn holds_only(path: &Path, names: &[&str]) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// Early stopping when the validation loss has not fallen for a number of epochs. Epochs before a resume count too,
-/// unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that is not finite counts as no better. Given to
-/// `SupervisedTraining::early_stopping`; see [`Run`].
-#[derive(Clone, Debug)]
-pub struct Patience {
-    /// Epochs without a lower loss.
-    pub epochs: usize,
-}
-
-impl Patience {
-    /// Whether a run of these losses is over after so many epochs.
-    pub fn is_over(&self, losses: &Losses, epoch: usize) -> bool {
-        epoch.saturating_sub(losses.best_epoch().unwrap_or(0)) >= self.epochs
-    }
-}
-
-impl EarlyStoppingStrategy for Patience {
-    fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
-        let name = LossMetric::new().name();
-        let loss = |epoch| store.find_metric(&name, epoch, Aggregate::Mean, &Split::Valid);
-        // The logs of a run that was resumed go beyond this epoch if its last checkpoint could not be read.
-        let valid = (1..=epoch).map(|epoch| loss(epoch).filter(|loss| loss.is_finite())).collect();
-        self.is_over(&Losses { valid, ..Losses::default() }, epoch)
-    }
 }

@@ -1,7 +1,7 @@
 //! `BertForSentenceEmbedding` in Burn's trainer.
 
-use super::metrics::{RetrievalInput, SpearmanInput, TripletInput};
-use super::step::trained;
+use super::steps::trained;
+use crate::metrics::{RetrievalInput, SpearmanInput, TripletInput};
 use crate::model::{BertForSentenceEmbedding, SentencePairBatch, Similarity};
 use burn::backend::ExecutionError;
 use burn::prelude::*;
@@ -10,10 +10,10 @@ use burn::train::metric::{AccuracyInput, Adaptor, LossInput};
 
 /// The output of a [`BertForSentenceEmbedding`] that metrics are computed from, by the similarity of its config.
 ///
-/// It always supports `LossMetric`; with labels [`SpearmanMetric`](super::SpearmanMetric); without
-/// [`RetrievalMetric`](super::RetrievalMetric), in which an anchor's own candidate is relevant, and `AccuracyMetric`, the share
+/// It always supports `LossMetric`; with labels [`SpearmanMetric`](crate::metrics::SpearmanMetric); without
+/// [`RetrievalMetric`](crate::metrics::RetrievalMetric), in which an anchor's own candidate is relevant, and `AccuracyMetric`, the share
 /// of anchors whose own candidate is the most similar of the batch, which depends on the batch size; with negatives
-/// [`TripletMetric`](super::TripletMetric), of the first negative of each anchor. For the other metrics it is an empty batch,
+/// [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each anchor. For the other metrics it is an empty batch,
 /// which they ignore.
 ///
 /// Negatives are those of one batch: accumulated batches, and those of several devices, do not share them.

@@ -96,9 +96,7 @@ pub fn a_batch_on_another_device_is_an_error(case: &Case) {
         for (input, error) in [
             ("input_ids", module.try_forward(&there).unwrap_err()),
             ("input_ids", module.try_forward(&there.clone().unchecked_ids()).unwrap_err()),
-            ("input_ids", module.touched_rows(&there).unwrap_err()),
             ("inputs_embeds", module.try_forward(&embeds).unwrap_err()),
-            ("inputs_embeds", module.touched_rows(&embeds).unwrap_err()),
             ("token_type_ids", here().with_token_type_ids(ids()).unwrap_err()),
             ("position_ids", here().with_position_ids(ids()).unwrap_err()),
             ("ids", table.try_forward::<2, 3>(ids()).unwrap_err()),
@@ -153,8 +151,6 @@ pub fn autodiff_makes_no_other_device(case: &Case) {
         assert!(module.try_forward(&input).is_ok());
         let embeds = BertEmbeddingsInput::from_embeds(Tensor::ones([2, 3, 8], &theirs)).unwrap();
         assert!(module.try_forward(&embeds).is_ok());
-        assert!(module.touched_rows(&input).unwrap().try_forward().is_ok());
-        assert!(module.touched_rows(&embeds).unwrap().try_forward().is_ok());
         let table = TokenEmbeddingConfig::new(6, 2).init(&ours);
         assert!(table.try_forward::<2, 3>(tensor(IDS, &theirs)).is_ok());
     }

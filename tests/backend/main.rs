@@ -10,6 +10,9 @@ mod devices;
 mod errors;
 #[cfg(feature = "checkpoint")]
 mod models;
+#[cfg(feature = "checkpoint")]
+#[path = "../support/parity/mod.rs"]
+mod parity;
 mod randomness;
 mod reference;
 mod results;
@@ -94,9 +97,9 @@ macro_rules! every_behaviour {
                 #[cfg(feature = "checkpoint")]
                 models::a_training_step_in_16_bits_has_the_gradients_of_f64_up_to_rounding_or_is_refused,
                 #[cfg(feature = "checkpoint")]
-                models::classifiers_of_sequences_equal_transformers,
+                models::classifiers_equal_transformers,
                 #[cfg(feature = "checkpoint")]
-                models::classifiers_of_tokens_equal_transformers,
+                models::answers_and_replaced_tokens_equal_transformers,
                 #[cfg(feature = "checkpoint")]
                 models::sentence_embeddings_equal_sentence_transformers,
             ]

@@ -111,7 +111,7 @@ impl Reference {
             gamma: host(module.layer_norm.gamma.val()),
             beta: module.layer_norm.beta.as_ref().map(|beta| host(beta.val())).unwrap(),
             scheme: module.position_embedding_type(),
-            pad: module.word_embeddings.padding_idx,
+            pad: module.word_embeddings.padding_idx(),
         }
     }
 

@@ -6,12 +6,11 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
+use burn_bert::data::{EpochLoader, QuestionWindowBatcher, QuestionWindows, SquadExample};
+use burn_bert::metrics::SquadScores;
 use burn_bert::model::{AnswersConfig, BertForQuestionAnsweringConfig, BertModelConfig};
-use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    LabelledLoader, QuestionWindowBatcher, QuestionWindows, SquadExample, SquadScores,
-};
 use std::path::{Path, PathBuf};
 
 fn fixture(path: &str) -> PathBuf {
@@ -48,7 +47,7 @@ fn a_model_learns_the_answers_of_a_squad_file() {
         burn::data::dataset::Dataset::len(&windows) > examples.len(),
         "some texts are too long for one window"
     );
-    let loader = LabelledLoader::new(windows, QuestionWindowBatcher::new(tokenizer.clone()), 32, &device);
+    let loader = EpochLoader::new(windows, QuestionWindowBatcher::new(tokenizer.clone()), 32, &device);
     let loader = loader.unwrap();
     let mut model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
     let scores = |model: &burn_bert::model::BertForQuestionAnswering| {
@@ -58,14 +57,15 @@ fn a_model_learns_the_answers_of_a_squad_file() {
         SquadScores::of(&examples, &texts)
     };
     let before = scores(&model);
-    let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
+    let mut optimizer = adamw(&AdamWConfig::new());
     let mut losses = Vec::new();
     for _ in 0..400 {
         for batch in loader.iter() {
             let loss = model.try_forward(&batch.unwrap()).unwrap().loss;
             losses.push(loss.clone().into_scalar::<f32>());
-            let gradients = GradientsParams::from_grads(loss.backward(), &model);
-            (model, _) = optimizer.step(3e-3, model, gradients);
+            let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
+            clip_by_global_norm(&model, &mut gradients, 1.0);
+            model = optimizer.step(3e-3, model, gradients);
         }
     }
     let (first, last) = (losses[0], losses[losses.len() - 1]);

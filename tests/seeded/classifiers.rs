@@ -11,16 +11,17 @@ use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{InferenceStep, Learner, SupervisedTraining, TrainStep};
 use burn_bert::BertEmbeddingsConfig;
+use burn_bert::data::{
+    EpochLoader, Label, LabelledText, LabelledTokens, SequenceBatcher, TokenBatcher, TryBatcher,
+};
+use burn_bert::metrics::ConfusionMetric;
 use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
     BertForTokenClassificationConfig, BertModelConfig, PretrainedModel, SequenceClassificationBatch,
 };
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    ConfusionMetric, Label, LabelledLoader, LabelledText, LabelledTokens, ProgressLines, SequenceBatcher,
-    TokenBatcher, TokenClassificationItem, Training, TryBatcher,
-};
+use burn_bert::training::{ProgressLines, TokenClassificationItem, Training};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -81,9 +82,9 @@ fn reviews() -> Vec<LabelledText> {
     (0..48).map(review).collect()
 }
 
-fn loader(dir: &Path) -> LabelledLoader<SequenceBatcher> {
+fn loader(dir: &Path) -> EpochLoader<SequenceBatcher> {
     let batcher = SequenceBatcher::new(tokenizer(dir), 2);
-    LabelledLoader::new(InMemDataset::new(reviews()), batcher, 8, &Device::default()).unwrap()
+    EpochLoader::new(InMemDataset::new(reviews()), batcher, 8, &Device::default()).unwrap()
 }
 
 /// Some epochs of Burn's trainer.

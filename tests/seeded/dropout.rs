@@ -120,20 +120,6 @@ fn a_probability_of_zero_never_drops() {
     assert_eq!(dropped(&module), 0);
 }
 
-#[test]
-fn row_sparse_training_drops_the_same_values_as_dense() {
-    let _turn = turn();
-    let device = Device::default().autodiff();
-    let module = module(&device);
-    let rows = module.touched_rows(&input()).unwrap();
-    module.forward(&input()); // draws the tables that are not drawn yet
-    device.seed(7);
-    let dense = values(module.forward(&input()));
-    device.seed(7);
-    assert_eq!(values(rows.forward()), dense);
-    assert!(dense.contains(&0.0));
-}
-
 /// Ids and vectors that were made on an autodiff device, and moved to a plain one, keep that device's mark in Burn.
 #[test]
 fn a_plain_model_drops_nothing_whatever_device_its_batch_was_made_on() {

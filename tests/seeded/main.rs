@@ -1,8 +1,6 @@
 //! What depends on the random numbers that a device draws. A device has one generator for all threads, so each test
 //! that draws takes its [`turn`].
 
-#[path = "../support/devices/mod.rs"]
-mod devices;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 
@@ -11,13 +9,8 @@ mod answers;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod classifiers;
 mod dropout;
-#[cfg(feature = "flex")]
-mod encoder_operators;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
-mod operator;
-#[cfg(feature = "flex")]
-mod recomputation;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod sentences;
 #[cfg(all(feature = "tokenizers", feature = "train"))]

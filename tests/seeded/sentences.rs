@@ -4,22 +4,23 @@ use crate::tolerance::{F32, assert_close};
 use crate::turn;
 use burn::data::dataloader::{DataLoader, Progress};
 use burn::data::dataset::InMemDataset;
-use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::prelude::*;
 use burn::tensor::Gradients;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{InferenceStep, Learner, SupervisedTraining};
+use burn_bert::data::{
+    EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
+};
+use burn_bert::metrics::{RetrievalMetric, SpearmanMetric, TripletMetric};
 use burn_bert::model::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModelConfig, CoSentLoss, MatryoshkaLoss,
-    MultipleNegativesRankingLoss, Pooling, PretrainedModel, SentenceLoss, TripletLoss,
+    MultipleNegativesRankingLoss, Pooling, SentenceLoss, TripletLoss,
 };
 use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    LabelledLoader, ProgressLines, RetrievalMetric, SentenceColumns, SentencePair, SentencePairBatcher,
-    SentencePairs, SpearmanMetric, Training, TripletMetric, TryBatcher,
-};
+use burn_bert::training::{ProgressLines, Training};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask};
 use std::fs;
 use std::path::Path;
@@ -53,9 +54,9 @@ fn pairs(batches: std::ops::Range<usize>, with_negatives: bool) -> Vec<SentenceP
     (batches.start * BATCH..batches.end * BATCH).map(pair).collect()
 }
 
-fn loader(dir: &Path, pairs: Vec<SentencePair>) -> Arc<LabelledLoader<SentencePairBatcher>> {
+fn loader(dir: &Path, pairs: Vec<SentencePair>) -> Arc<EpochLoader<SentencePairBatcher>> {
     let batcher = SentencePairBatcher::new(tokenizer(dir));
-    let loader = LabelledLoader::new(InMemDataset::new(pairs), batcher, BATCH, &Device::default());
+    let loader = EpochLoader::new(InMemDataset::new(pairs), batcher, BATCH, &Device::default());
     Arc::new(loader.unwrap())
 }
 
@@ -124,36 +125,6 @@ fn hard_negatives_and_both_directions_are_learned_too() {
     let model = model(|config| config.with_pooling(Pooling::Max).with_loss(loss.clone().into()));
     let after = accuracy(&trained(model, true));
     assert!(after > 0.95, "{after}");
-}
-
-#[test]
-fn frozen_embeddings_stay_and_adapters_are_merged_and_saved() {
-    let _turn = turn();
-    let group = |pattern: &str| ParamGroup::from_regex(pattern).unwrap();
-    let model = model(|config| config);
-    let values = |tensor: Tensor<2>| crate::tolerance::values(tensor);
-    let words = |model: &BertForSentenceEmbedding| values(model.bert.embeddings.word_embeddings.weight.val());
-    let before = words(&model);
-    let frozen = trained(model.clone().set_require_grad_group(group(r"^bert\.embeddings\."), false), false);
-    assert_eq!(words(&frozen), before);
-    assert!(accuracy(&frozen) > accuracy(&model), "{}", accuracy(&frozen));
-
-    let lora = Lora::new(4, 8.0).set_param_group(group(r"encoder\.layers\..*\.weight$"));
-    let adapted = trained(model.clone().apply_lora(lora), false);
-    let merged = adapted.clone().materialize();
-    assert_eq!(words(&merged), before);
-    assert!(accuracy(&merged) > accuracy(&model), "{}", accuracy(&merged));
-    let dir = tempfile::tempdir().unwrap();
-    merged.save_pretrained(dir.path()).unwrap();
-    let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &Device::default()).unwrap();
-    assert!(report.is_complete(), "{report}");
-    let batcher = SentencePairBatcher::new(tokenizer(dir.path()));
-    let batch = batcher.try_batch(pairs(3..4, false), &Device::default()).unwrap();
-    let embed = |model: &BertForSentenceEmbedding| {
-        values(model.embed(&batch.anchors, batch.anchor_padding.as_ref()).unwrap())
-    };
-    assert_eq!(embed(&read), embed(&merged.clone().valid()));
-    assert_close(&embed(&read), &embed(&adapted.valid()), F32);
 }
 
 #[test]
@@ -245,8 +216,8 @@ fn scored_pairs_of_a_file_are_learned_with_each_loss_of_pairs() {
     ] {
         let load = |pairs: SentencePairs, seed: Option<u64>| {
             let batcher = SentencePairBatcher::new(tokenizer(dir.path()));
-            let loader = LabelledLoader::new(pairs, batcher, 32, &Device::default()).unwrap();
-            seed.into_iter().fold(loader, LabelledLoader::with_shuffling)
+            let loader = EpochLoader::new(pairs, batcher, 32, &Device::default()).unwrap();
+            seed.into_iter().fold(loader, EpochLoader::with_shuffling)
         };
         let train = load(scored(dir.path(), "train.jsonl", 0), Some(3));
         let valid = load(scored(dir.path(), "valid.jsonl", 2), None);

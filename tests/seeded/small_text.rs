@@ -1,7 +1,9 @@
 //! A small text, its vocabulary, and what is made of them.
 
+use burn::data::dataset::InMemDataset;
+use burn::prelude::*;
+use burn_bert::data::{Corpus, EpochLoader, MaskedLmCollator, MaskedLmCollatorConfig};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Corpus, MaskedLmCollator, MaskedLmCollatorConfig};
 use std::fs;
 use std::path::Path;
 
@@ -26,4 +28,22 @@ pub fn corpus(dir: &Path, seq_len: usize) -> Corpus {
 
 pub fn collator(dir: &Path) -> MaskedLmCollator {
     MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir)).init()
+}
+
+/// Batches of windows of 14 tokens in a random order.
+pub fn training_loader(
+    dir: &Path,
+    collator: MaskedLmCollator,
+    batch_size: usize,
+    batches: usize,
+    seed: u64,
+) -> EpochLoader<MaskedLmCollator> {
+    let loader = EpochLoader::new(corpus(dir, 14), collator, batch_size, &Device::default()).unwrap();
+    loader.with_shuffling(seed).with_batches_per_epoch(batches).unwrap()
+}
+
+/// Batches of four of the first windows that are held out.
+pub fn validation_loader(dir: &Path) -> EpochLoader<MaskedLmCollator> {
+    let held_out = InMemDataset::new(corpus(dir, 14).held_out(8));
+    EpochLoader::new(held_out, collator(dir), 4, &Device::default()).unwrap()
 }

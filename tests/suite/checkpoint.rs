@@ -5,7 +5,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, Param
 use burn::prelude::*;
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, FloatDType};
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error, PositionEmbeddingType, cast_module};
+use burn_bert::{BertEmbeddings, Error, PositionEmbeddingType, cast_module};
 use safetensors::Dtype;
 
 fn device() -> Device {
@@ -21,7 +21,7 @@ fn a_directory_that_transformers_wrote_is_read() {
     let roberta = BertEmbeddings::from_pretrained(fixture("roberta"), &device()).unwrap();
     assert!(holds_pattern(&roberta));
     assert_eq!(roberta.position_embedding_type(), PositionEmbeddingType::AfterPadding);
-    assert_eq!(roberta.position_embeddings.as_ref().unwrap().padding_idx, Some(1));
+    assert_eq!(roberta.position_embeddings.as_ref().unwrap().padding_idx(), Some(1));
     assert_eq!(roberta.layer_norm.epsilon(), 1e-5);
 }
 
@@ -72,32 +72,21 @@ fn every_prefix_of_the_family_is_read() {
         let path = folder.path().join("some.safetensors");
         assert!(holds_pattern(&BertEmbeddings::from_pretrained(path, &device()).unwrap()), "{prefix}");
     }
-    for prefix in ["roberta.embeddings.", "longformer.embeddings.", "luke.embeddings."] {
-        let folder = folder(&[("some.safetensors", &safetensors_bytes(&tiny_tensors(prefix)))]);
-        let path = folder.path().join("some.safetensors");
-        let module = BertEmbeddings::from_pretrained_with(&after_padding, path, &device());
-        assert!(holds_pattern(&module.unwrap()), "{prefix}");
-    }
+    let folder = folder(&[("some.safetensors", &safetensors_bytes(&tiny_tensors("roberta.embeddings.")))]);
+    let path = folder.path().join("some.safetensors");
+    let module = BertEmbeddings::from_pretrained_with(&after_padding, path, &device());
+    assert!(holds_pattern(&module.unwrap()));
 }
 
 #[test]
-fn a_lone_file_takes_its_sizes_from_its_shapes() {
-    let module = BertEmbeddings::from_pretrained(fixture("zip.bin"), &device()).unwrap();
-    assert_eq!(module.config(), tiny());
-}
-
-#[test]
-fn a_lone_file_takes_the_config_beside_it() {
-    let path = fixture("roberta").join("model.safetensors");
-    let module = BertEmbeddings::from_pretrained(path, &device()).unwrap();
-    assert_eq!(module.position_embedding_type(), PositionEmbeddingType::AfterPadding);
-}
-
-#[test]
-fn a_lone_file_of_the_roberta_family_is_not_taken_for_bert() {
+fn a_lone_file_takes_the_config_beside_it_or_else_its_sizes_from_its_shapes() {
+    let load = |path| BertEmbeddings::from_pretrained(path, &device());
+    assert_eq!(load(fixture("zip.bin")).unwrap().config(), tiny());
+    let roberta = load(fixture("roberta").join("model.safetensors")).unwrap();
+    assert_eq!(roberta.position_embedding_type(), PositionEmbeddingType::AfterPadding);
     let folder = folder(&[("a.safetensors", &safetensors_bytes(&tiny_tensors("roberta.embeddings.")))]);
-    let error = BertEmbeddings::from_pretrained(folder.path().join("a.safetensors"), &device()).unwrap_err();
-    assert!(error.to_string().contains("from_pretrained_with"), "{error}");
+    let error = load(folder.path().join("a.safetensors")).unwrap_err();
+    assert!(error.to_string().contains("from_pretrained_with"), "RoBERTa is not taken for BERT: {error}");
 }
 
 #[test]
@@ -126,12 +115,6 @@ fn a_position_table_is_ignored_where_attention_owns_the_positions() {
     let module = BertEmbeddings::from_pretrained_with(&config, fixture("zip.bin"), &device()).unwrap();
     assert!(holds_pattern(&module));
     assert!(module.position_embeddings.is_none());
-}
-
-#[test]
-fn a_padding_row_that_is_not_zero_is_loaded_as_it_is() {
-    let module = BertEmbeddings::from_pretrained(fixture("bert"), &device()).unwrap();
-    assert_eq!(values(&module.word_embeddings.weight)[..4], [-4.0, -3.875, -3.75, -3.625]);
 }
 
 #[test]
@@ -170,17 +153,7 @@ fn f64_values_survive_bit_for_bit() {
     let mut module = cast_module(tiny().init(&device()), FloatDType::F64);
     module.load(folder.path().join("a.safetensors")).unwrap();
     let found: Vec<f64> = module.layer_norm.gamma.val().into_data().try_into_vec().unwrap();
-    assert_eq!(found.map_bits(), gamma.to_vec().map_bits());
-}
-
-trait MapBits {
-    fn map_bits(self) -> Vec<u64>;
-}
-
-impl MapBits for Vec<f64> {
-    fn map_bits(self) -> Vec<u64> {
-        self.into_iter().map(f64::to_bits).collect()
-    }
+    assert_eq!(found.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), gamma.map(f64::to_bits));
 }
 
 #[test]
@@ -234,7 +207,7 @@ fn loading_keeps_ids_device_training_state_and_settings() {
     assert_eq!(module.devices(), [device]);
     assert!(module.word_embeddings.weight.val().is_require_grad());
     assert!(!module.token_type_embeddings.as_ref().unwrap().weight.val().is_require_grad());
-    assert_eq!(module.word_embeddings.padding_idx, Some(3));
+    assert_eq!(module.word_embeddings.padding_idx(), Some(3));
 }
 
 #[test]
@@ -245,9 +218,9 @@ fn a_module_loaded_on_a_plain_device_can_be_trained() {
 
 #[test]
 fn a_table_that_was_never_drawn_is_not_drawn_to_be_compared() {
-    let mut module = tiny().with_vocab_size(1 << 40).init(&device()); // 16 TiB
+    let mut module = tiny().with_vocab_size(1 << 30).init(&device()); // 16 GiB
     let message = module.load(fixture("zip.bin")).unwrap_err().to_string();
-    assert!(message.contains("[1099511627776, 4]"), "{message}");
+    assert!(message.contains("[1073741824, 4]"), "{message}");
 }
 
 // All or nothing
@@ -305,22 +278,12 @@ fn a_tensor_that_is_not_of_floats_is_named_with_its_dtype_and_nothing_is_loaded(
 }
 
 #[test]
-fn a_file_with_two_models_or_two_layer_norms_is_ambiguous() {
-    let mut tensors = tiny_tensors("bert.embeddings.");
-    tensors.extend(tiny_tensors("roberta.embeddings."));
-    let message = refused(&tensors);
+fn tensors_that_are_ambiguous_or_of_no_family_are_refused_by_their_keys() {
+    let [bert, roberta, xlnet] =
+        ["bert", "roberta", "xlnet"].map(|base| tiny_tensors(&format!("{base}.embeddings.")));
+    let message = refused(&bert.into_iter().chain(roberta).collect::<Vec<_>>());
     assert!(message.contains("bert.embeddings.") && message.contains("roberta.embeddings."), "{message}");
-
-    let mut tensors = tiny_tensors("");
-    tensors.push(Stored::f32("LayerNorm.gamma", &[4]));
-    let message = refused(&tensors);
-    assert!(message.contains("LayerNorm.weight and LayerNorm.gamma"), "{message}");
-}
-
-#[test]
-fn a_prefix_of_no_supported_family_is_named() {
-    let message = refused(&tiny_tensors("xlnet.embeddings."));
-    assert!(message.contains("xlnet.embeddings.word_embeddings.weight"), "{message}");
+    assert!(refused(&xlnet).contains("xlnet.embeddings.word_embeddings.weight"));
 }
 
 #[test]
@@ -331,14 +294,4 @@ fn a_directory_without_weights_or_config_says_so() {
     let bare = folder(&[("model.safetensors", &safetensors_bytes(&tiny_tensors("")))]);
     let message = BertEmbeddings::from_pretrained(bare.path(), &device()).unwrap_err().to_string();
     assert!(message.contains("config.json"), "{message}");
-}
-
-#[test]
-fn errors_keep_their_cause() {
-    use std::error::Error as _;
-    let error = BertEmbeddings::from_pretrained("no/such/place.bin", &device()).unwrap_err();
-    assert!(error.source().unwrap().is::<std::io::Error>(), "{error}");
-    let folder = folder(&[("config.json", b"{")]);
-    let error = BertEmbeddingsConfig::from_pretrained(folder.path()).unwrap_err();
-    assert!(error.source().unwrap().is::<serde_json::Error>(), "{error}");
 }

@@ -2,12 +2,12 @@
 
 use crate::tolerance::{F32, assert_close, values};
 use crate::transformers::Python;
-use burn::module::{Lora, Module, Param, ParamGroup};
-use burn::optim::{AdamWConfig, GradientsParams};
+use burn::module::Param;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
+use burn_bert::encoder::Activation;
 use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
+    BertForMaskedLm, BertForMaskedLmConfig, BertForQuestionAnswering, BertForSequenceClassification,
     BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
     BertModel, BertModelConfig, LoadReport, MaskedLmBatch, PretrainedModel, ProblemType,
     SequenceClassificationBatch, TokenClassificationBatch,
@@ -50,61 +50,6 @@ fn input() -> BertEmbeddingsInput {
 
 fn config_json(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("config.json")).unwrap()).unwrap()
-}
-
-#[test]
-fn a_label_that_the_model_does_not_have_is_named() {
-    let model = sequence(bert()).init(&Device::default().autodiff());
-    let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 3]).unwrap();
-    let message = model.try_forward(&batch).unwrap_err().to_string();
-    assert!(message.starts_with("labels[1] is 3, but the model has 3 labels (valid: 0..=2)"), "{message}");
-
-    let model = BertForTokenClassificationConfig::new(bert()).init(&Device::default().autodiff());
-    for label in [2, -1, -101] {
-        let batch =
-            TokenClassificationBatch::new(input(), None, &[[-100, 1, 0, 1], [0, 0, label, 0]]).unwrap();
-        let error = model.try_forward(&batch).unwrap_err();
-        assert!(
-            matches!(&error, Error::LabelOutOfRange { index, label: found, .. } if *index == [1, 2] && *found == label),
-            "{error}"
-        );
-    }
-}
-
-#[test]
-fn labels_of_another_shape_are_refused() {
-    let mismatch = |result: Result<(), Error>| {
-        let error = result.unwrap_err();
-        assert!(matches!(error, Error::ShapeMismatch { input: "labels", .. }), "{error}");
-    };
-    mismatch(SequenceClassificationBatch::single_label(input(), None, &[1]).map(drop));
-    mismatch(SequenceClassificationBatch::regression(input(), None, &[[1.0]]).map(drop));
-    mismatch(SequenceClassificationBatch::regression(input(), None, &[vec![1.0], vec![1.0, 2.0]]).map(drop));
-    mismatch(TokenClassificationBatch::new(input(), None, &[[0; 4]]).map(drop));
-    mismatch(TokenClassificationBatch::new(input(), None, &[vec![0; 4], vec![0; 3]]).map(drop));
-    let two = SequenceClassificationBatch::regression(input(), None, &[[1.0, 2.0]; 2]).unwrap();
-    mismatch(sequence(bert()).init(&Device::default().autodiff()).try_forward(&two).map(drop));
-    let invalid = SequenceClassificationBatch::multi_label(input(), None, &[[0.0, 1.5], [0.0, 1.0]]);
-    assert!(matches!(invalid, Err(Error::Data { what, .. }) if what == "labels[0][1]"));
-    let infinite = SequenceClassificationBatch::regression(input(), None, &[[f64::NAN], [0.0]]);
-    assert!(matches!(infinite, Err(Error::Data { what, .. }) if what == "labels[0][0]"));
-}
-
-#[test]
-fn a_label_outside_32_bits_is_refused_by_every_batch() {
-    let refused = |result: Result<(), Error>, expected: &str| {
-        let error = result.unwrap_err();
-        assert!(matches!(error, Error::Data { .. }), "{error}");
-        assert!(error.to_string().starts_with(expected), "{error}");
-    };
-    for label in [i64::from(u32::MAX), 1 << 32, i64::MIN] {
-        let sequences = SequenceClassificationBatch::single_label(input(), None, &[1, label]);
-        refused(sequences.map(drop), &format!("labels[1] is {label}, which is not an id"));
-        let tokens = TokenClassificationBatch::new(input(), None, &[[0; 4], [0, -100, label, 0]]);
-        refused(tokens.map(drop), &format!("labels[1][2] is {label}, which is not an id"));
-    }
-    let words = MaskedLmBatch::new(input(), None, &[[0, 1], [1, 2]], &[7, u32::MAX]);
-    refused(words.map(drop), "labels[1][2] is 4294967295, which is not an id");
 }
 
 #[test]
@@ -167,23 +112,12 @@ fn a_sequence_labelled_minus_100_has_no_part_in_loss_and_gradient() {
 }
 
 #[test]
-fn labels_of_another_problem_type_are_refused() {
-    let device = Device::default().autodiff();
-    let regression = sequence(bert()).with_problem_type(Some(ProblemType::Regression)).init(&device);
-    let classes = SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap();
-    let error = regression.try_forward(&classes).unwrap_err();
-    assert!(matches!(error, Error::Config { field: "problem_type", .. }), "{error}");
-    let one = sequence(bert()).with_num_labels(1);
-    let error = one.init(&device).try_forward(&classes).unwrap_err();
-    assert!(matches!(error, Error::Config { field: "id2label", .. }), "{error}");
-}
-
-#[test]
 fn an_invalid_classifier_config_names_the_field() {
     let cases = [
         ("id2label", sequence(bert()).with_num_labels(0)),
         ("id2label", sequence(bert()).with_id2label(vec!["a".into(), "a".into()])),
         ("classifier_dropout", sequence(bert()).with_classifier_dropout(Some(1.0))),
+        ("activation", sequence(bert()).with_activation(Some(Activation::GeluFast))),
         ("class_weights", sequence(bert()).with_class_weights(Some(vec![1.0]))),
         ("class_weights", sequence(bert()).with_class_weights(Some(vec![1.0, f64::NAN, 1.0]))),
         ("class_weights", sequence(bert()).with_class_weights(Some(vec![1.0, -1.0, 1.0]))),
@@ -218,48 +152,37 @@ fn the_labels_of_a_model_are_found_by_id_and_by_name() {
     assert_eq!([sequences.label2id("neutral"), sequences.label2id("")], [Some(1), None]);
 }
 
+/// Where PyTorch gives NaN.
 #[test]
-fn a_batch_without_labels_costs_exactly_zero_in_f16_too() {
+fn a_batch_without_anything_to_learn_costs_exactly_zero() {
     let device = Device::default().autodiff();
-    // 20 scores of 6e4 each: their sum is beyond f16, whose largest number is 65504.
-    let mut model = BertForMaskedLmConfig::new(bert()).init(&device);
-    model.head.bias = model.head.bias.map(|bias| bias.add_scalar(6e4).detach().require_grad());
-    let model = cast_module(model, FloatDType::F16);
-    let output = model.forward(&MaskedLmBatch::new(input(), None, &[], &[]).unwrap());
-    assert_eq!(values(output.loss.clone()), [0.0]);
-    let gradients = output.loss.backward();
-    let words = values(model.bert.embeddings.word_embeddings.weight.grad(&gradients).unwrap());
-    assert!(words.iter().all(|&value| value == 0.0));
+    let no_tags = TokenClassificationBatch::new(input(), None, &[[-100; 4]; 2]).unwrap();
+    for dtype in [FloatDType::F32, FloatDType::F16] {
+        // 20 scores of 6e4 each: their sum is beyond f16, whose largest number is 65504.
+        let mut masked = BertForMaskedLmConfig::new(bert()).init(&device);
+        masked.head.bias = masked.head.bias.map(|bias| bias.add_scalar(6e4).detach().require_grad());
+        let masked = cast_module(masked, dtype);
+        let output = masked.forward(&MaskedLmBatch::new(input(), None, &[], &[]).unwrap());
+        assert!(output.logits.is_none());
+        let words = masked.bert.embeddings.word_embeddings.weight.grad(&output.loss.clone().backward());
 
-    let model = cast_module(BertForTokenClassificationConfig::new(bert()).init(&device), FloatDType::F16);
-    let output = model.forward(&TokenClassificationBatch::new(input(), None, &[[-100; 4]; 2]).unwrap());
-    assert_eq!(values(output.loss.clone()), [0.0]);
-    let gradients = output.loss.backward();
-    let weight = values(model.classifier.weight.grad(&gradients).unwrap());
-    assert!(weight.iter().all(|&value| value == 0.0));
-}
+        let mut tokens = BertForTokenClassificationConfig::new(bert()).init(&device);
+        let scores = Tensor::from_floats([f32::INFINITY, f32::NAN], &device).require_grad();
+        tokens.classifier.bias = Some(Param::from_tensor(scores));
+        let tokens = cast_module(tokens, dtype);
+        let of_tokens = tokens.forward(&no_tags).loss;
+        let tags = tokens.classifier.weight.grad(&of_tokens.clone().backward());
 
-#[test]
-fn a_batch_without_labels_costs_exactly_zero_whatever_the_scores() {
-    let device = Device::default().autodiff();
-    let mut model = BertForTokenClassificationConfig::new(bert()).init(&device);
-    model.classifier.bias =
-        Some(Param::from_tensor(Tensor::from_floats([f32::INFINITY, f32::NAN], &device).require_grad()));
-    let output = model.forward(&TokenClassificationBatch::new(input(), None, &[[-100; 4]; 2]).unwrap());
-    assert_eq!(values(output.loss.clone()), [0.0]);
-    let gradients = output.loss.backward();
-    assert!(values(model.classifier.weight.grad(&gradients).unwrap()).iter().all(|&value| value == 0.0));
-}
-
-#[test]
-fn a_batch_whose_classes_all_weigh_nothing_costs_zero() {
-    let weights = Some(vec![0.0, 1.0, 1.0]);
-    let model = sequence(bert()).with_class_weights(weights).init(&Device::default().autodiff());
-    let batch = SequenceClassificationBatch::single_label(input(), None, &[0, 0]).unwrap();
-    let loss = model.forward(&batch).loss;
-    assert_eq!(values(loss.clone()), [0.0]);
-    let gradient = values(model.classifier.out_proj.weight.grad(&loss.backward()).unwrap());
-    assert!(gradient.iter().all(|&value| value == 0.0), "{gradient:?}");
+        let weightless = sequence(bert()).with_class_weights(Some(vec![0.0, 1.0, 1.0])).init(&device);
+        let weightless = cast_module(weightless, dtype);
+        let batch = SequenceClassificationBatch::single_label(input(), None, &[0, 0]).unwrap();
+        let of_sequences = weightless.forward(&batch).loss;
+        let classes = weightless.classifier.out_proj.weight.grad(&of_sequences.clone().backward());
+        for (loss, gradient) in [(output.loss, words), (of_tokens, tags), (of_sequences, classes)] {
+            assert_eq!(values(loss), [0.0]);
+            assert!(values(gradient.unwrap()).iter().all(|&value| value == 0.0));
+        }
+    }
 }
 
 /// Means of large numbers: a sum or a square on the way is beyond f16, whose largest number is 65504.
@@ -286,27 +209,16 @@ fn losses_in_f16_are_those_in_f32() {
 }
 
 #[test]
-fn a_sequence_that_is_padded_at_its_start_is_refused_by_a_head_that_reads_the_first_token() {
+fn labels_that_fit_are_given_back() {
+    let masked = MaskedLmBatch::new(input(), None, &[[0, 1], [1, 2]], &[7, 5]).unwrap();
+    assert_eq!(masked.positions(), [[0, 1], [1, 2]]);
+    assert_eq!(values(masked.labels().unwrap().float()), [7.0, 5.0]);
+    // The largest number of a regression has a finite loss, and padding may be anywhere but before the first token.
     let model = sequence(bert()).init(&device());
-    let logits = |rows: [[bool; 4]; 2]| model.logits(&input(), Some(&PaddingMask::from_rows(&rows).unwrap()));
-    let error = logits([[false; 4], [true, false, false, false]]).unwrap_err();
-    assert!(matches!(&error, Error::Data { what, .. } if what == "padding[1]"), "{error}");
-    logits([[false, true, false, true], [true; 4]]).unwrap();
-}
-
-#[test]
-fn a_masked_lm_batch_of_ones_own_is_checked() {
-    let batch =
-        |positions: &[[usize; 2]], labels: &[u32]| MaskedLmBatch::new(input(), None, positions, labels);
-    let good = batch(&[[0, 1], [1, 2]], &[7, 5]).unwrap();
-    assert_eq!(good.positions(), [[0, 1], [1, 2]]);
-    assert_eq!(values(good.labels().unwrap().float()), [7.0, 5.0]);
-    assert!(matches!(batch(&[[0, 1]], &[7, 5]), Err(Error::ShapeMismatch { input: "labels", .. })));
-    assert!(matches!(batch(&[[2, 0]], &[7]), Err(Error::Data { .. })));
-    assert!(matches!(batch(&[[0, 4]], &[7]), Err(Error::Data { .. })));
-    assert!(
-        matches!(batch(&[[0, 1], [0, 1]], &[7, 5]), Err(Error::Data { what, .. }) if what == "the token at [0][1]")
-    );
+    let large = SequenceClassificationBatch::regression(input(), None, &[[1e15; 3]; 2]).unwrap();
+    assert!(values(model.forward(&large).loss)[0].is_finite());
+    let padding = PaddingMask::from_rows(&[[false, true, false, true], [true; 4]]).unwrap();
+    model.logits(&input(), Some(&padding)).unwrap();
 }
 
 #[test]
@@ -317,6 +229,9 @@ fn a_saved_classifier_is_read_back_with_its_labels() {
             .with_classifier_dropout(Some(0.25));
         let dir = tempfile::tempdir().unwrap();
         let model = config.init(&device());
+        // Class weights are not stored, but the config builds the model again.
+        let weighted = config.clone().with_class_weights(Some(vec![1.0, 0.5, 2.0]));
+        assert_eq!(weighted.init(&device()).config(), weighted);
         model.save_pretrained(dir.path()).unwrap();
         let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device()).unwrap();
         assert_eq!((read.config(), report), (config, LoadReport::default()));
@@ -338,13 +253,45 @@ fn a_saved_classifier_is_read_back_with_its_labels() {
     }
 }
 
-/// Not stored in a directory, they are part of the config that builds the model again.
 #[test]
-fn the_config_of_a_classifier_has_its_class_weights() {
-    let config = sequence(bert()).with_class_weights(Some(vec![1.0, 0.5, 2.0]));
-    assert_eq!(config.init(&device()).config(), config);
-    let config = BertForTokenClassificationConfig::new(bert()).with_class_weights(Some(vec![0.25, 4.0]));
-    assert_eq!(config.init(&device()).config(), config);
+fn what_was_read_and_not_changed_is_written_back_as_it_was() {
+    /// The config.json of a directory after a model was read from it and saved into it.
+    fn saved<M: PretrainedModel>(dir: &Path) -> Value {
+        M::from_pretrained(dir, &device()).unwrap().0.save_pretrained(dir).unwrap();
+        config_json(dir)
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    bert().init(&device()).save_pretrained(dir).unwrap();
+    let mut before = config_json(dir);
+    for (field, value) in [
+        ("id2label", json!({"0": "a", "1": "b"})),
+        ("label2id", json!({"a": "0", "b": "1", "also b": "1"})),
+        ("hidden_act", json!("gelu_python")),
+        ("classifier_dropout", json!(0.2)),
+        (
+            "sentence_transformers",
+            json!({"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0"}),
+        ),
+    ] {
+        before[field] = value;
+    }
+    fs::write(dir.join("config.json"), before.to_string()).unwrap();
+    type Save = fn(&Path) -> Value;
+    let heads: [(&str, Save); 4] = [
+        ("BertForMaskedLM", saved::<BertForMaskedLm>),
+        ("BertForSequenceClassification", saved::<BertForSequenceClassification>),
+        ("BertForTokenClassification", saved::<BertForTokenClassification>),
+        ("BertForQuestionAnswering", saved::<BertForQuestionAnswering>),
+    ];
+    for (class, save) in heads {
+        before["architectures"] = json!([class]);
+        assert_eq!(save(dir), before);
+    }
+    // A head for questions has two outputs, and transformers makes as many as there are labels.
+    before["id2label"]["2"] = json!("c");
+    fs::write(dir.join("config.json"), before.to_string()).unwrap();
+    assert_eq!(saved::<BertForQuestionAnswering>(dir)["id2label"], json!({"0": "LABEL_0", "1": "LABEL_1"}));
 }
 
 #[test]
@@ -395,37 +342,6 @@ fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     assert!(
         matches!(new(&wider), Err(Error::CheckpointShape { key, .. }) if key.ends_with("word_embeddings.weight"))
     );
-}
-
-#[test]
-fn frozen_and_lora_models_train_what_is_left() {
-    let device = Device::default().autodiff();
-    let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 2]).unwrap();
-    let step = |model: BertForSequenceClassification| {
-        let gradients = model.forward(&batch).loss.backward();
-        let gradients = GradientsParams::from_grads(gradients, &model);
-        AdamWConfig::new().init().step(1e-2, model, gradients)
-    };
-    let model = sequence(bert()).init(&device);
-    let words = values(model.bert.embeddings.word_embeddings.weight.val());
-    let head = values(model.classifier.out_proj.weight.val());
-    let frozen = step(model.clone().freeze_group(ParamGroup::from_predicate("bert.embeddings")));
-    assert_eq!(values(frozen.bert.embeddings.word_embeddings.weight.val()), words);
-    assert_ne!(values(frozen.classifier.out_proj.weight.val()), head);
-
-    let group = ParamGroup::from_predicate("attention.query.weight");
-    let query = |model: &BertForSequenceClassification| {
-        let weight = &model.bert.encoder.layers[0].attention.query.weight;
-        (values(weight.base()), weight.adapter().map(|adapter| values(adapter.b.val())))
-    };
-    let adapted = model.apply_lora(Lora::new(2, 2.0).set_param_group(group));
-    let (base, b) = query(&adapted);
-    assert!(b.unwrap().iter().all(|&value| value == 0.0), "an adapter changes nothing at first");
-    let trained = step(adapted);
-    let (base_after, b) = query(&trained);
-    assert_eq!(base_after, base);
-    assert!(b.unwrap().iter().all(|&value| value != 0.0), "the adapter is trained");
-    assert_eq!(values(trained.classifier.out_proj.weight.base()), head, "nothing else is");
 }
 
 #[test]

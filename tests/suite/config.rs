@@ -1,10 +1,10 @@
 //! `BertEmbeddingsConfig`: defaults, presets, JSON, and what it refuses.
 
 use burn::config::Config;
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::prelude::*;
+use burn_bert::data::MaskedLmCollatorConfig;
 use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
-use burn_bert::training::MaskedLmCollatorConfig;
 use burn_bert::{
     BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType, TokenEmbeddingConfig,
 };
@@ -96,6 +96,7 @@ fn an_invalid_config_names_the_field() {
         ("layer_norm_eps", tiny().with_layer_norm_eps(0.0)),
         ("layer_norm_eps", tiny().with_layer_norm_eps(-1e-12)),
         ("layer_norm_eps", tiny().with_layer_norm_eps(f64::NAN)),
+        ("layer_norm_eps", tiny().with_layer_norm_eps(1e-300)), // 0 in f32, in which statistics are computed
         ("layer_norm_eps", tiny().with_layer_norm_eps(f64::INFINITY)),
         ("hidden_dropout_prob", tiny().with_hidden_dropout_prob(1.0)),
         ("hidden_dropout_prob", tiny().with_hidden_dropout_prob(-0.1)),
@@ -123,11 +124,79 @@ fn an_invalid_config_names_the_field() {
 }
 
 #[test]
-fn a_table_of_as_many_numbers_as_memory_can_address_is_the_largest() {
-    let largest = tiny().with_hidden_size(7).with_vocab_size(isize::MAX as usize / 7);
-    largest.validate().unwrap();
-    let larger = largest.clone().with_vocab_size(largest.vocab_size + 1);
-    assert!(matches!(larger.validate(), Err(Error::Config { field: "vocab_size", .. })));
+fn sizes_that_no_machine_holds_are_refused_before_anything_is_built() {
+    let model = || BertModelConfig::new(tiny()).with_num_attention_heads(2);
+    let wide = |hidden| BertModelConfig::new(tiny().with_hidden_size(hidden)).with_num_attention_heads(2);
+    let albert = BertModelConfig::new(BertEmbeddingsConfig::albert_base_v2());
+    let relative = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
+    let most_rows = i32::MAX as usize;
+    for (field, config, problem) in [
+        ("hidden_size", wide(1 << 33), "is 8589934592, but must be at most 1048576"),
+        (
+            "vocab_size",
+            BertModelConfig::new(tiny().with_vocab_size(most_rows + 1)),
+            "is 2147483648, but must be",
+        ),
+        (
+            "vocab_size",
+            BertModelConfig::new(tiny().with_vocab_size(most_rows).with_hidden_size(1 << 10)),
+            "makes 2199023264768 parameters with the other sizes, but at most 1099511627776 are built",
+        ),
+        (
+            "num_hidden_layers",
+            model().with_num_hidden_layers(1 << 50),
+            "is 1125899906842624, but must be at most",
+        ),
+        (
+            "num_hidden_layers",
+            albert.with_num_hidden_layers(1 << 53),
+            "is 9007199254740992, but must be at most 4096",
+        ),
+        (
+            "intermediate_size",
+            model().with_intermediate_size(1 << 21),
+            "is 2097152, but must be at most 1048576",
+        ),
+        ("hidden_size", wide(1 << 20).with_num_hidden_layers(1), "parameters with the other sizes"),
+        (
+            "max_position_embeddings",
+            BertModelConfig::new(relative.with_max_position_embeddings(1 << 63)).with_num_attention_heads(2),
+            "but must be at most 1073741823",
+        ),
+    ] {
+        let error = config.try_init(&Device::default()).unwrap_err();
+        assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{field}: {error}");
+        assert!(error.to_string().contains(problem), "{error}");
+    }
+    assert!(tiny().with_hidden_size(1 << 33).try_init(&Device::default()).is_err());
+    let table = TokenEmbeddingConfig::new(1 << 31, 1).try_init(&Device::default());
+    assert!(matches!(table, Err(Error::Config { field: "num_embeddings", .. })));
+}
+
+#[test]
+fn the_largest_value_of_every_matrix_is_that_of_the_initializer() {
+    let bound = 1.5;
+    let embeddings = tiny()
+        .with_initializer(EmbeddingInitializer::TruncatedNormal { std: 0.5, bound })
+        .with_position_embedding_type(PositionEmbeddingType::RelativeKey)
+        .with_hidden_size(32);
+    let config = BertModelConfig::new(embeddings).with_num_hidden_layers(1).with_num_attention_heads(2);
+    let model = BertForMaskedLmConfig::new(config.with_intermediate_size(64)).init(&Device::default());
+    struct Largest(Vec<f64>);
+    impl ModuleVisitor for Largest {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if D == 2 {
+                self.0.push(param.val().abs().max().into_scalar());
+            }
+        }
+    }
+    let mut largest = Largest(Vec::new());
+    model.visit(&mut largest);
+    // Two tables, four matrices of attention and its distances, two of the feed-forward network, the head's.
+    assert_eq!(largest.0.len(), 10);
+    for largest in largest.0 {
+        assert!((0.5..=0.5 * bound + 1e-6).contains(&largest), "{largest}");
+    }
 }
 
 #[test]

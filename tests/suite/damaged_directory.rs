@@ -1,97 +1,15 @@
-//! Whole directories under seeded damage: config, index of shards and weights of every format.
-//!
-//! Nothing may panic, abort or hang, and a load that succeeds must give what PyTorch's reader gives: values may
-//! differ only where the damage hit a value.
+//! Directories whose files contradict each other or claim what no memory holds.
 
 use crate::checkpoint_files::*;
 use burn::prelude::*;
+use burn_bert::BertEmbeddings;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, PretrainedModel};
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
-use proptest::prelude::*;
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The largest table that a few kilobytes can describe, with room for what the operating system does besides.
 const LIMIT: Duration = Duration::from_secs(20);
-
-const DIRECTORIES: [&str; 4] = ["bert", "bert_sharded", "sharded_bin", "roberta"];
-
-fn copy_of(name: &str) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for file in fs::read_dir(fixture(name)).unwrap() {
-        let file = file.unwrap();
-        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
-    }
-    folder
-}
-
-/// Loads what is there in every way; only a panic or a long run is a failure.
-fn load_all(dir: &Path) {
-    let started = Instant::now();
-    let device = Device::default();
-    let _ = BertEmbeddingsConfig::from_pretrained(dir);
-    let _ = BertEmbeddings::from_pretrained(dir, &device);
-    let _ = BertForMaskedLm::from_pretrained(dir, &device);
-    assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
-}
-
-fn files(dir: &Path) -> Vec<std::path::PathBuf> {
-    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect();
-    files.sort();
-    files
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_directory_with_damaged_bytes_never_panics(
-        name in prop::sample::select(&DIRECTORIES[..]),
-        file in any::<prop::sample::Index>(),
-        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
-        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
-    ) {
-        let dir = copy_of(name);
-        let files = files(dir.path());
-        let path = file.get(&files);
-        let mut bytes = fs::read(path).unwrap();
-        for (at, byte) in damage {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-        }
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
-        fs::write(path, bytes).unwrap();
-        load_all(dir.path());
-    }
-
-    /// A text with parts of itself repeated, removed or replaced by what a parser may stumble over.
-    #[test]
-    fn json_with_hostile_tokens_never_panics(
-        name in prop::sample::select(&DIRECTORIES[..]),
-        file in any::<prop::sample::Index>(),
-        at in any::<prop::sample::Index>(),
-        token in prop::sample::select(&[
-            "18446744073709551615", "-1", "1e999", "1e-999", "0", "NaN", "null", "true", "\"\"", "[]", "{}",
-            "9007199254740993", "4611686018427387904", "\"\\ud800\"", "\"\\u0000\"", "\"../../etc/passwd\"",
-        ][..]),
-    ) {
-        let dir = copy_of(name);
-        let is_json = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "json");
-        let files: Vec<_> = files(dir.path()).into_iter().filter(is_json).collect();
-        let path = file.get(&files);
-        let text = fs::read_to_string(path).unwrap();
-        // The values of `"key": value` lines.
-        let values: Vec<usize> = text.match_indices(": ").map(|(at, _)| at + 2).collect();
-        let start = *at.get(&values);
-        let end = start + text[start..].find([',', '\n']).unwrap_or(0);
-        fs::write(path, [&text[..start], token, &text[end..]].concat()).unwrap();
-        load_all(dir.path());
-    }
-}
 
 /// A config with one field replaced, beside weights that fit the rest.
 fn with_field(field: &str, value: &str) -> TempDir {
@@ -135,9 +53,7 @@ fn more_distances_than_memory_holds_are_an_error() {
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replacen('{', "{\"position_embedding_type\": \"relative_key\",", 1)).unwrap();
         assert!(BertForMaskedLm::from_pretrained(dir.path(), &Device::default()).is_err(), "{value}");
-        let config = BertForMaskedLmConfig::from_pretrained(dir.path());
-        // Twice the number is more than a table can count.
-        assert_eq!(config.is_err(), value >= 1 << 63, "{value}");
+        assert!(BertForMaskedLmConfig::from_pretrained(dir.path()).is_err(), "{value}");
     }
 }
 

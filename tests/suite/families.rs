@@ -8,7 +8,7 @@ use burn::tensor::{Distribution, FloatDType};
 use burn_bert::encoder::{Activation, BertEncoder, BertLayer};
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassificationConfig,
-    BertForTokenClassificationConfig, BertModel, BertModelConfig, LoadReport, MaskedLmBatch, PretrainedModel,
+    BertForTokenClassificationConfig, BertModelConfig, LoadReport, MaskedLmBatch, PretrainedModel,
     SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
@@ -107,7 +107,7 @@ fn dropout_is_where_transformers_has_it() {
     ] {
         let mut config = config(family);
         config.embeddings.hidden_dropout_prob = 0.5;
-        let encoder = config.encoder().init(&device);
+        let encoder = config.init_encoder(&device);
         let width = config.embeddings.embedding_size.unwrap_or(16);
         let hidden = Tensor::<3>::random([2, 5, width], Distribution::Normal(0.0, 1.0), &device);
         let is_random = |change: fn(&mut BertLayer)| {
@@ -187,27 +187,6 @@ fn a_vocabulary_grows_in_every_family_and_is_saved() {
 }
 
 #[test]
-fn rows_alone_give_the_values_and_gradients_of_the_whole_tables() {
-    let device = Device::default().autodiff();
-    for family in FAMILIES {
-        let model = cast_module(config(family).init(&device), FloatDType::F64);
-        let (input, padding) = input(family, &device);
-        let run = |model: &BertModel, input: &BertEmbeddingsInput| {
-            let output = model.forward(input, Some(&padding)).last_hidden_state;
-            let gradients = output.clone().powi_scalar(3).sum().backward();
-            let encoder = &model.encoder;
-            let layer = encoder.layers[0].attention.query.weight.grad(&gradients);
-            let projection = encoder.embeddings_projection.as_ref();
-            let projection = projection.and_then(|linear| linear.weight.grad(&gradients));
-            [Some(output.flatten::<2>(0, 1)), layer, projection].map(|found| found.map(values))
-        };
-        let rows = model.embeddings.touched_rows(&input).unwrap();
-        let small = BertModel { embeddings: rows.embeddings().clone(), ..model.clone() };
-        assert_eq!(run(&small, rows.input()), run(&model, &input), "{family:?}");
-    }
-}
-
-#[test]
 fn what_lies_below_the_layers_learns_at_the_rate_of_the_embeddings() {
     let mut schedule = layer_wise_decay(linear_warmup_decay(1.0, 0, 10).unwrap(), 2, 0.5).unwrap();
     let rates = schedule.step();
@@ -274,7 +253,8 @@ fn parts_that_a_family_has_not_are_refused_in_a_forward_and_in_a_save() {
     assert!(error.to_string().contains("relative_attention_bias"), "{error}");
 
     let mut model = config(Family::Electra).init(&device);
-    model.encoder.layers[1].hidden_act = Activation::Relu;
+    let relu = config(Family::Electra).with_hidden_act(Activation::Relu).init(&device);
+    model.encoder.layers[1] = relu.encoder.layers[1].clone();
     let dir = tempfile::tempdir().unwrap();
     let error = model.save_pretrained(dir.path()).unwrap_err();
     assert!(matches!(&error, Error::Config { field: "hidden_act", .. }), "{error}");

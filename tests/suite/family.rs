@@ -2,6 +2,7 @@
 
 use crate::checkpoint_files::*;
 use burn::prelude::*;
+use burn_bert::encoder::Activation;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
     BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
@@ -74,6 +75,28 @@ fn every_family_is_saved_as_itself_into_a_new_directory() {
         assert!(report.is_complete() && report.unused.is_empty(), "{report}");
         assert_eq!(read.bert.config(), config);
         assert_eq!(config.embeddings.family.model_type(), model_type);
+    }
+}
+
+#[test]
+fn the_name_of_an_activation_is_written_back_as_it_was_read() {
+    for (stated, changed, expected) in [
+        ("gelu", None, "gelu"),
+        ("gelu_python", None, "gelu_python"),
+        ("gelu_new", None, "gelu_new"),
+        ("gelu_pytorch_tanh", None, "gelu_pytorch_tanh"),
+        ("relu", None, "relu"),
+        ("gelu_pytorch_tanh", Some(Activation::Relu), "relu"),
+        ("gelu", Some(Activation::GeluTanh), "gelu_new"),
+    ] {
+        let fields = json!({ "model_type": "bert", "hidden_act": stated, "vocab_size": 20, "hidden_size": 8,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12 });
+        let dir = folder(&[("config.json", fields.to_string().as_bytes())]);
+        let config = BertModelConfig::from_pretrained(dir.path()).unwrap();
+        let config = BertModelConfig { hidden_act: changed.unwrap_or(config.hidden_act), ..config };
+        let saved = tempfile::tempdir().unwrap();
+        BertForMaskedLmConfig::new(config).init(&Device::default()).save_pretrained(saved.path()).unwrap();
+        assert_eq!(json_of(saved.path())["hidden_act"], expected);
     }
 }
 

@@ -4,10 +4,12 @@ use crate::checkpoint_files::*;
 use burn::module::Param;
 use burn::prelude::*;
 use burn_bert::model::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
-    ProblemType,
+    BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification,
+    BertForSequenceClassificationConfig, BertForTokenClassification, BertModel, BertModelConfig,
+    PretrainedModel, ProblemType,
 };
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -70,6 +72,23 @@ fn a_save_that_was_killed_when_it_was_complete_is_finished_by_whoever_comes_next
     }
 }
 
+/// As in a directory that the reader may not write into: what stands in the way of one file stops the moving of all.
+#[test]
+fn a_save_that_was_killed_when_it_was_complete_is_read_where_nothing_can_be_moved() {
+    let (old, new) = (saved(&tiny()), saved(&tiny().with_layer_norm_eps(1e-5)));
+    let expected = BertEmbeddings::from_pretrained(new.path(), &device()).unwrap();
+    let dir = interrupted(old.path(), new.path(), 0);
+    fs::write(dir.path().join("a_folder"), "a file").unwrap();
+    fs::create_dir(dir.path().join(".burn_bert_saved/a_folder")).unwrap();
+    for path in [dir.path().to_path_buf(), dir.path().join("model.safetensors")] {
+        let module = BertEmbeddings::from_pretrained(path, &device()).unwrap();
+        assert_eq!(module.layer_norm.epsilon(), 1e-5);
+        assert_eq!(all_values(&module), all_values(&expected));
+    }
+    assert_eq!(BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap().layer_norm_eps, 1e-5);
+    expected.save_pretrained(dir.path()).expect_err("a save writes");
+}
+
 #[test]
 fn a_save_into_a_directory_whose_save_was_interrupted_replaces_both() {
     let (old, new) = (saved(&tiny()), saved(&tiny().with_layer_norm_eps(1e-5)));
@@ -108,16 +127,6 @@ fn a_saved_config_may_be_edited() {
     BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
 }
 
-#[test]
-fn what_transformers_wrote_is_read_however_its_config_was_edited() {
-    let dir = folder(&[]);
-    for name in ["config.json", "model.safetensors"] {
-        fs::copy(fixture("bert").join(name), dir.path().join(name)).unwrap();
-    }
-    set(dir.path(), "layer_norm_eps", serde_json::json!(1e-3));
-    assert_eq!(BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap().layer_norm.epsilon(), 1e-3);
-}
-
 fn bert() -> BertModelConfig {
     BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
         .with_num_hidden_layers(2)
@@ -140,6 +149,57 @@ fn labels_may_be_renamed_and_the_problem_type_changed_after_a_save() {
     assert_eq!(values(&read.classifier.out_proj.weight), values(&model.classifier.out_proj.weight));
     assert!(model.load(dir.path()).unwrap().is_complete());
     read.save_pretrained(dir.path()).unwrap();
+}
+
+/// What a save of each head changes in the `config.json` of a classifier that transformers wrote.
+#[test]
+fn fields_that_were_read_and_not_changed_are_written_back_as_they_were() {
+    fn saved<M: PretrainedModel>(dir: &Path) {
+        M::from_pretrained(dir, &device()).unwrap().0.save_pretrained(dir).unwrap();
+    }
+    type Save = (&'static str, fn(&Path), &'static [&'static str]);
+    let saves: [Save; 5] = [
+        ("classifier", saved::<BertForSequenceClassification>, &[]),
+        ("tokens", saved::<BertForTokenClassification>, &["architectures"]),
+        ("words", saved::<BertForMaskedLm>, &["architectures"]),
+        ("model", saved::<BertModel>, &[]),
+        ("answers", saved::<BertForQuestionAnswering>, &["architectures"]),
+    ];
+    for names in [&["no", "yes"][..], &["no", "perhaps", "yes"]] {
+        for (head, save, changed) in saves {
+            let dir = tempfile::tempdir().unwrap();
+            let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(names.len());
+            config.init(&device()).save_pretrained(dir.path()).unwrap();
+            let ids: Vec<_> = (0..names.len()).map(|id| id.to_string()).collect();
+            let by_id = ids.iter().zip(names).collect::<BTreeMap<_, _>>();
+            set(dir.path(), "id2label", serde_json::json!(by_id));
+            set(dir.path(), "label2id", serde_json::json!(names.iter().zip(0..).collect::<BTreeMap<_, _>>()));
+            set(dir.path(), "problem_type", "multi_label_classification".into());
+            set(dir.path(), "hidden_act", "gelu".into());
+            set(dir.path(), "tokenizer_class", "BertTokenizer".into());
+            let fields = || -> serde_json::Map<String, serde_json::Value> {
+                let mut fields: serde_json::Map<_, _> =
+                    serde_json::from_slice(&fs::read(dir.path().join("config.json")).unwrap()).unwrap();
+                fields.retain(|_, value| !value.is_null()); // which transformers leaves out
+                fields
+            };
+            let stripped = fields();
+            let text = serde_json::to_string(&stripped).unwrap();
+            fs::write(dir.path().join("config.json"), text.replace("\"hidden_dropout_prob\":0.1,", ""))
+                .unwrap();
+            let before = fields();
+            assert_eq!(before.len() + 1, stripped.len(), "a default is left out");
+            save(dir.path());
+            let after = fs::read(dir.path().join("config.json")).unwrap();
+            let after: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&after).unwrap();
+            let keys = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
+            let found: Vec<_> = keys.into_iter().filter(|key| before.get(*key) != after.get(*key)).collect();
+            // transformers makes as many outputs of this head as there are labels.
+            let labels =
+                if head == "answers" && names.len() == 3 { &["id2label", "label2id"][..] } else { &[] };
+            assert_eq!(found, [changed, labels].concat(), "{head}, {names:?}");
+        }
+    }
 }
 
 #[test]

@@ -4,12 +4,12 @@ use burn::data::dataloader::DataLoader;
 use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::*;
 use burn_bert::Error;
-use burn_bert::model::{SequenceClassificationBatch, TokenClassificationBatch};
-use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    Label, LabelKind, LabelNames, LabelledLoader, LabelledSentences, LabelledText, LabelledTexts,
+use burn_bert::data::{
+    EpochLoader, Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts,
     LabelledTokens, SequenceBatcher, TextColumns, TokenBatcher, TryBatcher,
 };
+use burn_bert::model::{SequenceClassificationBatch, TokenClassificationBatch};
+use burn_bert::text::BertTokenizer;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,40 +37,222 @@ fn text(text: &str, label: Label) -> (String, Option<String>, Label) {
 }
 
 #[test]
-fn a_csv_has_quoted_fields_with_commas_quotes_and_line_breaks() {
-    let (_dir, path) =
-        file("a.csv", "\u{feff}label,text\r\npos,\"a, \"\"b\"\"\nc\"\r\nneg,d\r\npos,\"\"\r\n");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
-    assert_eq!(texts.names().names(), ["neg", "pos"]);
-    let expected =
-        [text("a, \"b\"\nc", Label::Class(1)), text("d", Label::Class(0)), text("", Label::Class(1))];
-    assert_eq!(all(&texts), expected);
-    // In any order.
-    assert_eq!(texts.get(2).unwrap().text, "");
-    assert_eq!(texts.get(0).unwrap().text, "a, \"b\"\nc");
-    assert_eq!(texts.sizes().len(), 3);
+fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
+    let unnamed = TextColumns::default().with_text(1).with_label(2, LabelKind::Value).without_header();
+    let [zero, one] = [0, 1].map(Label::Class);
+    for (name, content, columns, expected) in [
+        // Commas, quotes and line breaks in quotes.
+        (
+            "a.csv",
+            "\u{feff}label,text\r\npos,\"a, \"\"b\"\"\nc\"\r\nneg,d\r\npos,\"\"\r\n",
+            TextColumns::default(),
+            vec![text("a, \"b\"\nc", one.clone()), text("d", zero.clone()), text("", one)],
+        ),
+        // Quotes that are closed, or are none.
+        (
+            "a.csv",
+            "text,label\n\"a \"\"b\"\"\",c\nd \"e,c\n\"f\"g\"h,c\n",
+            TextColumns::default(),
+            ["a \"b\"", "d \"e", "fg\"h"].map(|found| text(found, zero.clone())).to_vec(),
+        ),
+        (
+            "a.tsv",
+            "0\tsay \"no\t3\n1\t\"\t-0.5\n",
+            unnamed,
+            vec![text("say \"no", Label::Value(3.0)), text("\"", Label::Value(-0.5))],
+        ),
+        ("a.csv", "text , label\na,b\n", TextColumns::default(), vec![text("a", zero.clone())]),
+        // A name that the header has twice is chosen by index; others may be there twice.
+        (
+            "a.csv",
+            "text,label,text,other,other\na,b,c,d,e\n",
+            TextColumns::default().with_text(2),
+            vec![text("c", zero)],
+        ),
+    ] {
+        let (_dir, path) = file(name, content);
+        let texts = LabelledTexts::open(&path, &columns).unwrap();
+        assert_eq!(all(&texts), expected, "{content:?}");
+        assert_eq!(texts.sizes().len(), texts.len());
+    }
 }
 
 #[test]
-fn a_tsv_takes_quotes_for_what_they_are() {
-    let (_dir, path) = file("a.tsv", "0\tsay \"no\t3\n1\t\"\t-0.5\n");
-    let columns = TextColumns::default().with_text(1).with_label(2, LabelKind::Value).without_header();
-    let texts = LabelledTexts::open(&path, &columns).unwrap();
-    assert_eq!(all(&texts), [text("say \"no", Label::Value(3.0)), text("\"", Label::Value(-0.5))]);
-    assert!(texts.names().is_empty());
+fn a_malformed_row_is_an_error_that_names_file_and_line() {
+    let default = TextColumns::default();
+    let with = |kind| TextColumns::default().with_label("label", kind);
+    let mut cases: Vec<(&str, &[u8], u64, &str, TextColumns)> = vec![
+        ("a.csv", b"text,label\na,b\nc\n", 3, "1 field", default.clone()),
+        ("a.csv", b"text,label\n\"a\n\",b\nc,d,e\n", 4, "3 fields", default.clone()),
+        ("a.csv", b"text,label\na,b\nc,\n", 3, "no label", default.clone()),
+        (
+            "a.jsonl",
+            b"{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}\n",
+            3,
+            "no field",
+            default.clone(),
+        ),
+        ("a.jsonl", b"{\"text\": \"a\", \"label\": 1}\n{\"text\": \n", 2, "JSON object", default.clone()),
+        ("a.jsonl", b"{\"text\": 5, \"label\": 1}\n", 1, "not a string", default.clone()),
+        ("a.jsonl", b"{\"text\": \"a\", \"label\": -1}\n", 1, "name or an id", default.clone()),
+        ("a.jsonl", b"[1]\n", 1, "JSON object", default.clone()),
+        ("a.jsonl", b"{\"text\": \"a\", \"label\": \"\"}\n", 1, "no label", default.clone()),
+        (
+            "a.jsonl",
+            b"{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n",
+            1,
+            "\"text\" twice",
+            default.clone(),
+        ),
+        (
+            "a.jsonl",
+            b"{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n",
+            1,
+            "no label",
+            with(LabelKind::Classes),
+        ),
+        // As Python prints a list.
+        ("a.tsv", b"text\tlabel\nx\t['a', 'b']\n", 2, "JSON list", with(LabelKind::Classes)),
+        // Lines count with blank ones before them, and those in quotes.
+        ("a.csv", b"text,label\na,b\n\n\nc,\n", 5, "no label", default.clone()),
+        ("a.csv", b"text,label\r\na,b\r\n\r\n\r\nc,\r\n", 5, "no label", default.clone()),
+        ("a.csv", b"text,label\ra,b\r\rc,\r", 4, "no label", default.clone()),
+        ("a.csv", b"text,label\n\"\n\",b\n\nc,\n", 5, "no label", default.clone()),
+        ("a.csv", b"text,label\na,b\n\"c,d\ne,f\ng,h\n", 3, "not closed", default.clone()),
+        ("a.csv", b"text,label\n\"a\nb\",c\n\"d \"\" e,f\n", 4, "not closed", default.clone()),
+        ("a.csv", b"text,label\na,\"b", 2, "not closed", default.clone()),
+        ("a.csv", b"\"text,label\na,b\n", 1, "not closed", default),
+    ];
+    let numbers = ["abc", "NaN", "inf", "", "1e300", "-1e16"].map(|value| format!("text,label\na,{value}\n"));
+    cases.extend(
+        numbers.iter().map(|text| ("a.csv", text.as_bytes(), 2, "not a number", with(LabelKind::Value))),
+    );
+    let big: &[u8] = b"{\"text\": \"a\", \"label\": 1e300}";
+    cases.push(("a.jsonl", big, 1, "not a number", with(LabelKind::Value)));
+    for (name, text, line, problem, columns) in cases {
+        let (_dir, path) = file(name, text);
+        let error = LabelledTexts::open(&path, &columns).unwrap_err();
+        let context = String::from_utf8_lossy(text);
+        assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{context:?}: {error}");
+        let message = error.to_string();
+        assert!(message.contains(name) && message.contains(problem), "{context:?}: {message}");
+    }
+    for name in ["a.csv", "a.jsonl"] {
+        let (_dir, path) = file(name, b"text,label\na,b\n\xff,b\n");
+        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+        assert!(matches!(error, Error::NotUtf8 { line: 3, offset: 15, .. }), "{error}");
+    }
+}
+
+/// Beside those whose messages tests/suite/errors lists.
+#[test]
+fn columns_that_are_not_there_are_errors() {
+    let unnamed = TextColumns::default().without_header();
+    for (name, content, columns) in
+        [("a.csv", "a,b\n", unnamed), ("a.jsonl", "{}\n", TextColumns::default().with_text(0))]
+    {
+        let (_dir, path) = file(name, content);
+        assert!(matches!(LabelledTexts::open(&path, &columns), Err(Error::Data { .. })), "{content:?}");
+    }
+    let missing = LabelledTexts::open("/nowhere/a.csv", &TextColumns::default()).unwrap_err();
+    assert!(matches!(missing, Error::Io { .. }), "{missing}");
+}
+
+#[test]
+fn sentences_come_from_columns_and_from_json_lines() {
+    // CoNLL-U: the words are the second column, the parts of speech the fourth.
+    let row = |id: &str, word: &str, tag: &str| format!("{id}\t{word}\tx\t{tag}\t_\t_\t0\troot\t_\t_\n");
+    let conll_u = [
+        "# sent_id = 1\n# text = Vámonos al mar\n".to_string(),
+        row("1-2", "vámonos", "_"),
+        row("1", "vamos", "VERB"),
+        row("2", "nos", "PRON"),
+        row("2.1", "quizá", "ADV"),
+        row("3", "#", "SYM"),
+        "\n# sent_id = 2\n".to_string(),
+        row("1", "mar", "NOUN"),
+    ];
+    for (name, content, words, tags, names) in [
+        (
+            "a.txt",
+            "-DOCSTART- -X- O O\n\nThe DT O\ncats NNS B-A\n\n\nsat VBD O\n",
+            vec![vec!["The", "cats"], vec!["sat"]],
+            vec![vec![1, 0], vec![1]],
+            vec!["B-A", "O"],
+        ),
+        (
+            "a.jsonl",
+            "{\"tokens\": [\"The\", \"cats\"], \"ner_tags\": [\"O\", \"B-A\"]}\n\n{\"tokens\": [\"sat\"], \"tags\": [\"O\"]}\n",
+            vec![vec!["The", "cats"], vec!["sat"]],
+            vec![vec![1, 0], vec![1]],
+            vec!["B-A", "O"],
+        ),
+        // Other white space than what separates is part of a word or a tag.
+        (
+            "a.conll",
+            "New York\tNNP\tB A\n10\u{a0}000\tCD\tO\n\u{a0}\tX\tO\n",
+            vec![vec!["New York", "10\u{a0}000", "\u{a0}"]],
+            vec![vec![0, 1, 1]],
+            vec!["B A", "O"],
+        ),
+        ("a.conll", "10\u{a0}000 CD  O\n a O\n", vec![vec!["10\u{a0}000", "a"]], vec![vec![0, 0]], vec!["O"]),
+        // Comments are no words.
+        (
+            "a.conll",
+            "# id 3f\tdomain=en\nAda _ _ B\n# _ _ O\n\n# text = 5 a\nHi _ _ O\n",
+            vec![vec!["Ada", "#"], vec!["Hi"]],
+            vec![vec![0, 1], vec![1]],
+            vec!["B", "O"],
+        ),
+        (
+            "a.conllu",
+            &conll_u.concat(),
+            vec![vec!["vamos", "nos", "#"], vec!["mar"]],
+            vec![vec![3, 1, 2], vec![0]],
+            vec!["NOUN", "PRON", "SYM", "VERB"],
+        ),
+    ] {
+        let (_dir, path) = file(name, content);
+        let sentences = LabelledSentences::open(&path).unwrap();
+        assert_eq!(sentences.names().names(), names);
+        let found: Vec<_> = sentences.iter().map(Result::unwrap).collect();
+        assert_eq!(
+            found.iter().map(|found| &found.tokens).collect::<Vec<_>>(),
+            words.iter().collect::<Vec<_>>()
+        );
+        assert_eq!(
+            found.iter().map(|found| &found.tags).collect::<Vec<_>>(),
+            tags.iter().collect::<Vec<_>>()
+        );
+    }
+    for (name, text, line) in [
+        ("a.txt", "a O\n\nb\n", 3),
+        // A bare carriage return ends no line.
+        ("a.txt", "a O\n\rb O\r\n", 2),
+        ("a.txt", "a O\rb O\r", 1),
+        // A column is missing, and the next is none.
+        ("a.conll", "\tO\tB\n", 1),
+        ("a.conll", "a\t\n", 1),
+        ("a.conll", "a\tO\t\n", 1),
+        ("a.conll", "a \n", 1),
+        ("a.conllu", "# x\n1\tAda\tAda\n", 2),
+        ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": []}", 1),
+        ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": [\"\"]}\n", 1),
+        ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": [1], \"tags\": [0]}\n", 1),
+    ] {
+        let (_dir, path) = file(name, text);
+        let error = LabelledSentences::open(&path).unwrap_err();
+        assert!(matches!(error, Error::Row { line: found, .. } if found == line), "{text:?}: {error}");
+    }
 }
 
 #[test]
 fn json_lines_hold_names_ids_lists_and_numbers() {
     let (_dir, path) =
-        file("a.jsonl", "{\"text\": \"x\", \"label\": 2, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}");
+        file("a.jsonl", "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}");
     let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
-    assert_eq!(all(&texts), [text("x", Label::Class(2)), text("y", Label::Class(0))]);
-    assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1", "LABEL_2"]);
-    // No file has so many classes: these are names.
-    let (_dir, path) = file("a.csv", "text,label\na,100001\nb,7\n");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
-    assert_eq!(texts.names().names(), ["100001", "7"]);
+    assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
+    assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1"]);
 
     let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
     let (_dir, path) = file("a.json", lists);
@@ -91,80 +273,6 @@ fn pairs_and_names_of_another_file_are_kept() {
     let message = error.to_string();
     assert!(message.contains("a.tsv, line 2") && message.contains("\"no\""), "{message}");
     assert!(LabelNames::new(["x", "x"]).is_err());
-}
-
-#[test]
-fn a_malformed_row_is_an_error_that_names_file_and_line() {
-    let cases: [(&str, &[u8], u64); 8] = [
-        ("a.csv", b"text,label\na,b\nc\n", 3),
-        ("a.csv", b"text,label\n\"a\n\",b\nc,d,e\n", 4),
-        ("a.csv", b"text,label\na,b\nc,\n", 3),
-        ("a.jsonl", b"{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}\n", 3),
-        ("a.jsonl", b"{\"text\": \"a\", \"label\": 1}\n{\"text\": \n", 2),
-        ("a.jsonl", b"{\"text\": 5, \"label\": 1}\n", 1),
-        ("a.jsonl", b"{\"text\": \"a\", \"label\": -1}\n", 1),
-        ("a.jsonl", b"[1]\n", 1),
-    ];
-    for (name, text, line) in cases {
-        let (_dir, path) = file(name, text);
-        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
-        assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{name} {line}: {error}");
-        assert!(error.to_string().contains(name), "{error}");
-    }
-    for value in ["abc", "NaN", "inf", ""] {
-        let (_dir, path) = file("a.csv", format!("text,label\na,{value}\n"));
-        let columns = TextColumns::default().with_label("label", LabelKind::Value);
-        assert!(matches!(LabelledTexts::open(&path, &columns), Err(Error::Row { line: 2, .. })), "{value}");
-    }
-    for name in ["a.csv", "a.jsonl"] {
-        let (_dir, path) = file(name, b"text,label\na,b\n\xff,b\n");
-        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
-        assert!(matches!(error, Error::NotUtf8 { line: 3, offset: 15, .. }), "{error}");
-    }
-}
-
-#[test]
-fn a_column_that_is_not_there_and_a_file_without_rows_are_errors() {
-    let open = |name, text: &str, columns: &TextColumns| {
-        let (_dir, path) = file(name, text);
-        LabelledTexts::open(&path, columns).unwrap_err()
-    };
-    let default = TextColumns::default();
-    assert!(matches!(open("a.csv", "a,label\n1,2\n", &default), Error::Data { .. }));
-    let unnamed = default.clone().without_header();
-    assert!(matches!(open("a.csv", "a,b\n", &unnamed), Error::Data { .. }));
-    let placed = default.clone().with_text(0);
-    assert!(matches!(open("a.jsonl", "{}\n", &placed), Error::Data { .. }));
-    assert!(matches!(open("a.txt", "a\n", &default), Error::Data { .. }));
-    assert!(matches!(open("a.csv", "text,label\n", &default), Error::File { .. }));
-    assert!(matches!(open("a.jsonl", "\n\n", &default), Error::File { .. }));
-    let missing = LabelledTexts::open("/nowhere/a.csv", &default).unwrap_err();
-    assert!(matches!(missing, Error::Io { .. }), "{missing}");
-}
-
-#[test]
-fn sentences_come_from_conll_and_from_json_lines() {
-    let conll = "-DOCSTART- -X- O O\n\nThe DT O\ncats NNS B-A\n\n\nsat VBD O\n";
-    let json = "{\"tokens\": [\"The\", \"cats\"], \"ner_tags\": [\"O\", \"B-A\"]}\n\n{\"tokens\": [\"sat\"], \"tags\": [\"O\"]}\n";
-    for (name, text) in [("a.txt", conll), ("a.jsonl", json)] {
-        let (_dir, path) = file(name, text);
-        let sentences = LabelledSentences::open(&path).unwrap();
-        assert_eq!(sentences.names().names(), ["B-A", "O"]);
-        let expected = [
-            LabelledTokens { tokens: vec!["The".into(), "cats".into()], tags: vec![1, 0] },
-            LabelledTokens { tokens: vec!["sat".into()], tags: vec![1] },
-        ];
-        for i in [1, 0] {
-            assert_eq!(sentences.get(i).unwrap(), expected[i], "{name}");
-        }
-    }
-    for (name, text, line) in
-        [("a.txt", "a O\n\nb\n", 3), ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": []}", 1)]
-    {
-        let (_dir, path) = file(name, text);
-        let error = LabelledSentences::open(&path).unwrap_err();
-        assert!(matches!(error, Error::Row { line: found, .. } if found == line), "{error}");
-    }
 }
 
 /// Where the labelled pieces are, and their labels.
@@ -285,7 +393,7 @@ fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
     let (texts, lengths) = hundred();
     let loader = || {
         let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
-        LabelledLoader::new(InMemDataset::new(texts.clone()), batcher, 4, &Device::default()).unwrap()
+        EpochLoader::new(InMemDataset::new(texts.clone()), batcher, 4, &Device::default()).unwrap()
     };
     let sorted = |batches: &[Vec<usize>]| {
         let mut all = batches.concat();
@@ -316,6 +424,61 @@ fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
     let halves = halves.each_ref().map(|half| epoch(half.as_ref()).0).concat();
     assert_eq!(sorted(&halves), (0..103).collect::<Vec<_>>());
     assert!(loader().with_length_bucketing(vec![1]).is_err());
+
+    // Whoever looks at the batches before training does not change what the trainer's copy has.
+    assert_eq!(epoch(loader().with_shuffling(5).to_device(&Device::default()).as_ref()).0, first);
+    assert_eq!(
+        epoch(shuffled.to_device(&Device::default()).as_ref()).0,
+        first,
+        "after two epochs of its own"
+    );
+
+    // Epochs of ten batches: passes go on from one to the next, and a stopped run too.
+    let tens = loader().with_shuffling(5).with_batches_per_epoch(10).unwrap();
+    let epochs = [(); 6].map(|()| epoch(&tens).0);
+    assert!(epochs.iter().flatten().all(|batch| batch.len() == 4));
+    assert_eq!((tens.num_items(), epochs[3].len()), (40, 10));
+    let items = epochs.concat().concat();
+    assert_eq!(sorted(&[items[..103].to_vec()]), (0..103).collect::<Vec<_>>());
+    assert_eq!(sorted(&[items[103..206].to_vec()]), (0..103).collect::<Vec<_>>());
+    assert_eq!(epoch(&tens.starting_after(4)).0, epochs[4]);
+}
+
+#[test]
+fn ranks_share_every_epoch_with_as_many_batches_and_about_as_many_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    let (texts, lengths) = hundred();
+    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
+    for (batch_size, ranks) in [(4, 1), (4, 2), (4, 3), (2, 17), (51, 2), (1, 103)] {
+        let shards: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let items = InMemDataset::new(texts.clone());
+                let loader =
+                    EpochLoader::new(items, batcher.clone(), batch_size, &Device::default()).unwrap();
+                let loader = loader.with_shuffling(3).with_length_bucketing(lengths.clone()).unwrap();
+                let loader = loader.shard(rank, ranks).unwrap();
+                let batches = epoch(&loader).0;
+                assert_eq!(loader.num_items(), batches.concat().len());
+                batches
+            })
+            .collect();
+        let mut all = shards.concat().concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..103).collect::<Vec<_>>(), "{batch_size} × {ranks}: every text once");
+        for step in 0..shards.iter().map(Vec::len).max().unwrap() {
+            let tokens =
+                shards.iter().map(|shard| shard[step].iter().map(|&item| lengths[item]).sum::<usize>());
+            let (least, most) = (tokens.clone().min().unwrap(), tokens.max().unwrap());
+            // Ranks take turns in items sorted by length, of which the longest has ten words.
+            assert!(least + 10 >= most, "{batch_size} × {ranks}, step {step}: {least} to {most} words");
+        }
+    }
+    let items = || {
+        EpochLoader::new(InMemDataset::new(texts.clone()), batcher.clone(), 4, &Device::default()).unwrap()
+    };
+    for (rank, ranks) in [(2, 2), (0, 0), (0, 104)] {
+        assert!(matches!(items().shard(rank, ranks), Err(Error::Config { .. })), "{rank} of {ranks}");
+    }
 }
 
 #[test]
@@ -324,7 +487,7 @@ fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
     let labels = [Label::Class(0), Label::Class(1), Label::Class(0), Label::Value(1.0)];
     let items = labelled(&labels.map(|label| ("the", label)));
     let batcher = SequenceBatcher::new(tokenizer(dir.path()), 2);
-    let loader = LabelledLoader::new(InMemDataset::new(items), batcher, 2, &Device::default()).unwrap();
+    let loader = EpochLoader::new(InMemDataset::new(items), batcher, 2, &Device::default()).unwrap();
     let batches: Vec<_> =
         loader.iter().map(|batch| batch.map(drop).map_err(|error| error.to_string())).collect();
     assert!(batches[0].is_ok());
@@ -351,16 +514,65 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
     assert!(matches!(&error, Error::Row { line: 3, .. }), "{error}");
     assert!(error.to_string().contains("\"1\""), "{error}");
 
-    // Ids stay ids, and an integer of JSON is one.
-    let (_dir, train) = file("train.csv", "text,label\na,2\nb,0\n");
+    // Ids stay ids, and an integer of JSON is one, unless it may be a name.
+    let (_dir, train) = file("train.csv", "text,label\na,1\nb,0\n");
     let numbered = LabelledTexts::open(&train, &default).unwrap();
     let again = LabelledTexts::open_with_names(&train, &default, numbered.names()).unwrap();
-    assert_eq!(all(&again), [text("a", Label::Class(2)), text("b", Label::Class(0))]);
+    assert_eq!(all(&again), [text("a", Label::Class(1)), text("b", Label::Class(0))]);
     let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 1}\n");
     let texts = LabelledTexts::open_with_names(&ids, &default, &names).unwrap();
     assert_eq!(all(&texts), [text("a", Label::Class(1))]);
     let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 2}\n");
-    assert!(LabelledTexts::open_with_names(&ids, &default, &names).is_err());
+    for names in [names, LabelNames::new(["2", "1", "0"]).unwrap()] {
+        let error = LabelledTexts::open_with_names(&ids, &default, &names).unwrap_err();
+        assert!(matches!(&error, Error::Row { line: 1, .. }), "{error}");
+    }
+}
+
+/// Each list is the labels of a file, in its order.
+#[test]
+fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
+    let open = |labels: &[&str]| {
+        let rows: String = labels.iter().map(|label| format!("a,{label}\n")).collect();
+        let (_dir, path) = file("a.csv", format!("text,label\n{rows}"));
+        LabelledTexts::open(&path, &TextColumns::default())
+    };
+    let ids = |texts: LabelledTexts| all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
+    assert_eq!(ids(open(&["2", "0", "1", "2"]).unwrap()), [2, 0, 1, 2].map(Label::Class));
+    assert_eq!(
+        ids(open(&["nan", "1st", "a"]).unwrap()),
+        [2, 0, 1].map(Label::Class),
+        "words in sorted order"
+    );
+    for (labels, wrong) in [
+        (&["0", "1", "2", "-1"] as &[&str], "-1"),
+        (&["0.0", "1.0", "2.0", "10.0"], "0.0"),
+        (&["00", "0"], "00"),
+        (&["+1", "1", "0"], "+1"),
+        (&["1", "5"], "5"),
+        (&["7", "100001"], "100001"),
+        (&["0", "1", "a"], "a"),
+    ] {
+        let error = open(labels).unwrap_err().to_string();
+        assert!(error.contains(&format!("label {wrong:?}")) && error.contains("open_with_names"), "{error}");
+    }
+    // A tag is a label.
+    let (_dir, path) = file("a.conll", "Ada 1\nlaughs 2\n");
+    assert!(matches!(LabelledSentences::open(&path), Err(Error::Data { .. })));
+}
+
+#[test]
+fn what_was_understood_of_a_file_is_printed() {
+    let (_dir, path) = file("a.csv", "text,label\na,no\nb,yes\nc,no\n");
+    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    assert_eq!(texts.to_string(), "3 texts of 2 classes\n  0 \"no\": 2\n  1 \"yes\": 1");
+    let (_dir, path) = file("a.csv", "text,label\na,1.5\nb,-2\n");
+    let numbers = TextColumns::default().with_label("label", LabelKind::Value);
+    let texts = LabelledTexts::open(&path, &numbers).unwrap();
+    assert_eq!(texts.to_string(), "2 texts with numbers from -2 to 1.5");
+    let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
+    let sentences = LabelledSentences::open(&path).unwrap();
+    assert_eq!(sentences.to_string(), "2 sentences of 3 words with 2 tags\n  0 \"B\": 1\n  1 \"O\": 2");
 }
 
 #[test]
@@ -371,74 +583,8 @@ fn a_json_list_in_a_table_is_a_list_of_classes() {
     assert_eq!(texts.names().names(), ["a", "b, c", "d"]);
     let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
-    // As Python prints a list.
-    let (_dir, path) = file("a.tsv", "text\tlabel\nx\t['a', 'b']\n");
-    let error = LabelledTexts::open(&path, &columns).unwrap_err();
-    assert!(error.to_string().contains("is not a JSON list"), "{error}");
     let (_dir, path) = file("a.tsv", "text\tlabel\nx\t[\"a\"]\n");
     assert!(LabelledTexts::open(&path, &TextColumns::default()).is_err());
-}
-
-#[test]
-fn an_empty_label_is_none() {
-    for (name, content, kind) in [
-        ("a.jsonl", "{\"text\": \"a\", \"label\": \"\"}\n", LabelKind::Class),
-        ("a.jsonl", "{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n", LabelKind::Classes),
-        ("a.csv", "text,label\na,\n", LabelKind::Class),
-    ] {
-        let (_dir, path) = file(name, content);
-        let error =
-            LabelledTexts::open(&path, &TextColumns::default().with_label("label", kind)).unwrap_err();
-        assert!(error.to_string().contains("has no label"), "{error}");
-    }
-    let (_dir, path) = file("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": [\"\"]}\n");
-    assert!(LabelledSentences::open(&path).is_err());
-}
-
-#[test]
-fn white_space_within_a_word_of_columns_is_kept() {
-    let open = |content: &str| {
-        let (_dir, path) = file("a.conll", content);
-        LabelledSentences::open(&path).map(|sentences| (sentences.get(0).unwrap(), sentences.names().clone()))
-    };
-    let (sentence, names) = open("New York\tNNP\tB A\n10\u{a0}000\tCD\tO\n\u{a0}\tX\tO\n").unwrap();
-    assert_eq!(sentence.tokens, ["New York", "10\u{a0}000", "\u{a0}"]);
-    assert_eq!(names.names(), ["B A", "O"]);
-    let (sentence, names) = open("10\u{a0}000 CD  O\n a O\n").unwrap();
-    assert_eq!(sentence.tokens, ["10\u{a0}000", "a"]);
-    assert_eq!(names.names(), ["O"]);
-    // A column is missing, and the next is none.
-    for content in ["\tO\tB\n", "a\t\n", "a\tO\t\n", "a \n"] {
-        assert!(matches!(open(content), Err(Error::Row { line: 1, .. })), "{content:?}");
-    }
-}
-
-#[test]
-fn a_column_that_the_header_has_twice_is_refused() {
-    let (_dir, path) = file("a.csv", "text,label,text,other,other\na,b,c,d,e\n");
-    let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
-    assert!(error.to_string().contains("twice"), "{error}");
-    // Others do not matter, and an index says which.
-    let texts = LabelledTexts::open(&path, &TextColumns::default().with_text(2)).unwrap();
-    assert_eq!(all(&texts)[0].0, "c");
-}
-
-#[test]
-fn spaces_around_the_names_of_a_header_do_not_count() {
-    let (_dir, path) = file("a.csv", "text , label\na,b\n");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
-    assert_eq!(all(&texts), [text("a", Label::Class(0))]);
-}
-
-#[test]
-fn the_line_of_a_row_counts_blank_lines_before_it() {
-    for content in
-        ["text,label\na,b\n\n\nc,\n", "text,label\r\na,b\r\n\r\n\r\nc,\r\n", "text,label\n\"\n\",b\n\nc,\n"]
-    {
-        let (_dir, path) = file("a.csv", content);
-        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
-        assert!(matches!(error, Error::Row { line: 5, .. }), "{error}");
-    }
 }
 
 #[test]
@@ -460,8 +606,7 @@ fn a_batch_may_be_larger_than_any_dataset() {
     let dir = tempfile::tempdir().unwrap();
     let (texts, lengths) = hundred();
     let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
-    let loader =
-        LabelledLoader::new(InMemDataset::new(texts), batcher, usize::MAX, &Device::default()).unwrap();
+    let loader = EpochLoader::new(InMemDataset::new(texts), batcher, usize::MAX, &Device::default()).unwrap();
     let loader = loader.with_shuffling(5).with_length_bucketing(lengths).unwrap();
     assert_eq!(epoch(&loader).0.iter().map(Vec::len).collect::<Vec<_>>(), [103]);
 }
@@ -470,7 +615,7 @@ fn a_batch_may_be_larger_than_any_dataset() {
 fn an_empty_part_of_a_loader_has_no_batch_and_ends() {
     let dir = tempfile::tempdir().unwrap();
     let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
-    let loader = LabelledLoader::new(InMemDataset::new(hundred().0), batcher, 4, &Device::default()).unwrap();
+    let loader = EpochLoader::new(InMemDataset::new(hundred().0), batcher, 4, &Device::default()).unwrap();
     let part = loader.slice(5, 5);
     assert_eq!(part.num_items(), 0);
     let (sender, ended) = std::sync::mpsc::channel();
@@ -487,72 +632,6 @@ fn a_file_that_does_not_fit_into_memory_is_refused() {
     assert!(is_refused(&LabelledTexts::open(&path, &TextColumns::default()).unwrap_err()));
     assert!(is_refused(&LabelledSentences::open(&path).unwrap_err()));
     fs::rename(&path, dir.path().join("vocab.txt")).unwrap();
-    assert!(is_refused(&BertTokenizer::from_pretrained(dir.path()).unwrap_err()));
-}
-
-#[test]
-fn a_quote_that_is_not_closed_is_an_error_that_names_the_line_where_it_opened() {
-    for (content, line) in [
-        ("text,label\na,b\n\"c,d\ne,f\ng,h\n", 3),
-        ("text,label\n\"a\nb\",c\n\"d \"\" e,f\n", 4),
-        ("text,label\na,\"b", 2),
-        ("\"text,label\na,b\n", 1),
-    ] {
-        let (_dir, path) = file("a.csv", content);
-        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
-        assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{content:?}: {error}");
-        assert!(error.to_string().contains("has a quote that is not closed"), "{error}");
-    }
-    // These quotes are closed, or are none.
-    let content = "text,label\n\"a \"\"b\"\"\",c\nd \"e,c\n\"f\"g\"h,c\n\"\",c\n";
-    let (_dir, path) = file("a.csv", content);
-    let texts = all(&LabelledTexts::open(&path, &TextColumns::default()).unwrap());
-    let texts: Vec<&str> = texts.iter().map(|(text, ..)| text.as_str()).collect();
-    assert_eq!(texts, ["a \"b\"", "d \"e", "fg\"h", ""]);
-}
-
-#[test]
-fn a_field_that_a_row_has_twice_is_named() {
-    let (_dir, path) = file(
-        "a.jsonl",
-        "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n",
-    );
-    let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
-    assert!(matches!(&error, Error::Row { line: 2, .. }), "{error}");
-    assert!(error.to_string().contains("it has the field \"text\" twice"), "{error}");
-    let (_dir, path) = file("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": [1], \"tags\": [0]}\n");
-    let error = LabelledSentences::open(&path).unwrap_err();
-    assert!(error.to_string().contains("it has the field \"tags\" twice"), "{error}");
-}
-
-#[test]
-fn comments_of_columns_are_no_words() {
-    let words = |name: &str, content: &str| {
-        let (_dir, path) = file(name, content);
-        LabelledSentences::open(&path).map(|sentences| {
-            let found: Vec<_> = sentences.iter().map(|sentence| sentence.unwrap().tokens).collect();
-            (found, sentences.names().names().to_vec())
-        })
-    };
-    let (found, names) =
-        words("a.conll", "# id 3f\tdomain=en\nAda _ _ B\n# _ _ O\n\n# text = 5 a\nHi _ _ O\n").unwrap();
-    assert_eq!(found, [vec!["Ada", "#"], vec!["Hi"]]);
-    assert_eq!(names, ["B", "O"]);
-    // CoNLL-U: the words are the second column, the parts of speech the fourth.
-    let row = |id: &str, word: &str, tag: &str| format!("{id}\t{word}\tx\t{tag}\t_\t_\t0\troot\t_\t_\n");
-    let content = [
-        "# sent_id = 1\n# text = Vámonos al mar\n".to_string(),
-        row("1-2", "vámonos", "_"),
-        row("1", "vamos", "VERB"),
-        row("2", "nos", "PRON"),
-        row("2.1", "quizá", "ADV"),
-        row("3", "#", "SYM"),
-        "\n# sent_id = 2\n".to_string(),
-        row("1", "mar", "NOUN"),
-    ];
-    let (found, names) = words("a.conllu", &content.concat()).unwrap();
-    assert_eq!(found, [vec!["vamos", "nos", "#"], vec!["mar"]]);
-    assert_eq!(names, ["NOUN", "PRON", "SYM", "VERB"]);
-    let error = words("a.conllu", "# x\n1\tAda\tAda\n").unwrap_err();
-    assert!(matches!(&error, Error::Row { line: 2, .. }), "{error}");
+    let vocabulary = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(vocabulary, Error::File { .. }), "{vocabulary}");
 }

@@ -2,7 +2,7 @@
 
 use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::lr_scheduler::constant::ConstantLr;
-use burn::optim::lr_scheduler::module_lr_scheduler::{ModuleLearningRate, ModuleLrScheduler};
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::optim::{GradientsParams, SgdConfig};
 use burn::prelude::*;
 use burn::tensor::{FloatDType, Gradients};
@@ -12,7 +12,6 @@ use burn_bert::model::{
     SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn_bert::optim::{ScaledLr, layer_wise_decay, linear_warmup_decay};
-use burn_bert::sparse::{RowGradients, RowSgdConfig};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, PositionEmbeddingType, cast_module};
 use std::collections::BTreeMap;
 
@@ -178,23 +177,6 @@ fn a_group_of_ones_own_counts_before_the_layers() {
     let rate = |path| rates.lr_from_param(0.into(), Some(path));
     assert_eq!(rate("bert.encoder.layers.0.output.weight"), 10.0 * RATE);
     assert_eq!(rate("bert.encoder.layers.2.output.weight"), DECAY * RATE);
-}
-
-#[test]
-fn row_sparse_tables_move_as_far_as_dense_ones() {
-    let embeddings = bert(PositionEmbeddingType::Absolute).init(&device()).embeddings;
-    let step = |rate: ModuleLearningRate| {
-        let mut embeddings = embeddings.clone();
-        let touched = embeddings.touched_rows(&input()).unwrap();
-        let mut gradients = touched.forward().powi_scalar(3).sum().backward();
-        let rows = RowGradients::from_grads(&mut gradients, touched, &embeddings).unwrap();
-        RowSgdConfig::new().init().step(rate, &mut embeddings, rows).unwrap();
-        parameters(&embeddings, None)
-    };
-    let mut schedule = layer_wise_decay(ConstantLr::new(RATE).into(), LAYERS, DECAY).unwrap();
-    let moved = step(schedule.step());
-    assert_eq!(moved, step((RATE * DECAY.powi(LAYERS as i32 + 1)).into()));
-    assert_ne!(moved, parameters(&embeddings, None));
 }
 
 #[test]

@@ -5,16 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From top to bottom. A room may import from those below it.
-const LADDER: [&[&str]; 10] = [
+const LADDER: [&[&str]; 12] = [
     &["training"],
+    &["metrics"],
+    &["data"],
     &["model"],
     &["encoder", "checkpoint", "text"],
-    &["sparse"],
     &["embeddings"],
+    &["layers"],
+    &["family"],
     &["optim"],
-    &["remote"],
-    &["operator"],
-    &["regular_file", "cast"],
+    &["distributed"],
+    &["files"],
     &["error"],
 ];
 

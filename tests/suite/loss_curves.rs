@@ -4,19 +4,19 @@
 #[allow(dead_code)] // the example has pictures
 mod language;
 
-use crate::hugging_face_masked_lm::undropped;
+use crate::parity::Head;
 use crate::transformers::{Python, real_checkpoint};
 use burn::data::dataloader::DataLoader;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
+use burn_bert::data::{Corpus, EpochLoader, MaskedLmCollatorConfig};
 use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch, PretrainedModel,
 };
-use burn_bert::optim::{AdamWConfig, ClippedAdamW};
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Corpus, MaskedLmCollatorConfig, TrainingLoader};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -24,12 +24,13 @@ use std::process::Stdio;
 fn curves(model: &BertForMaskedLm, batches: &[MaskedLmBatch], rate: f64) -> [Vec<f64>; 2] {
     [Precision::F32, Precision::Bf16].map(|precision| {
         let mut model = model.clone();
-        let mut optimizer = ClippedAdamW::new(&AdamWConfig::new(), 1.0);
+        let mut optimizer = adamw(&AdamWConfig::new());
         let step = |batch| {
             let loss = autocast(precision, || model.forward(batch)).loss;
             let found = loss.clone().into_scalar::<f64>();
-            let gradients = GradientsParams::from_grads(loss.backward(), &model);
-            (model, _) = optimizer.step(rate, model.clone(), gradients);
+            let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
+            clip_by_global_norm(&model, &mut gradients, 1.0);
+            model = optimizer.step(rate, model.clone(), gradients);
             found
         };
         batches.iter().map(step).collect()
@@ -133,8 +134,8 @@ fn losses_of_a_real_checkpoint_in_bf16_follow_those_in_f32_as_closely_as_pytorch
     let steps = std::env::var("BURN_BERT_STEPS").map_or(10, |steps| steps.parse().unwrap());
     let device = Device::default().autodiff();
     let checkpoint = real_checkpoint();
-    let config = BertForMaskedLmConfig::from_pretrained(&checkpoint).unwrap();
-    let (model, _) = BertForMaskedLm::from_pretrained_with(&undropped(config), &checkpoint, &device).unwrap();
+    let config = BertForMaskedLm::undropped(&checkpoint);
+    let (model, _) = BertForMaskedLm::from_pretrained_with(&config, &checkpoint, &device).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let mut guides: Vec<_> = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -145,7 +146,8 @@ fn losses_of_a_real_checkpoint_in_bf16_follow_those_in_f32_as_closely_as_pytorch
     let tokenizer = BertTokenizer::from_pretrained(&checkpoint).unwrap();
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
     let corpus = Corpus::open(&file, tokenizer, 64).unwrap();
-    let loader = TrainingLoader::new(corpus, collator, 4, steps, 7, &device).unwrap();
+    let loader = EpochLoader::new(corpus, collator, 4, &device).unwrap().with_shuffling(7);
+    let loader = loader.with_batches_per_epoch(steps).unwrap();
     let batches: Vec<_> = loader.iter().map(|batch| batch.unwrap()).collect();
     let batches_json: Vec<_> = batches.iter().map(|batch| json(batch, None)).collect();
     assert_curves("MiniLM", &model, &batches, &batches_json, 1e-4);

@@ -6,6 +6,9 @@ mod checkpoint_files;
 mod devices;
 #[path = "../support/golden/mod.rs"]
 mod golden;
+#[cfg(feature = "checkpoint")]
+#[path = "../support/parity/mod.rs"]
+mod parity;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 #[path = "../support/transformers/mod.rs"]
@@ -39,8 +42,6 @@ mod errors;
 mod extremes;
 #[cfg(feature = "checkpoint")]
 mod families;
-#[cfg(feature = "checkpoint")]
-mod families_training;
 mod family;
 mod fields;
 mod forward;
@@ -48,12 +49,6 @@ mod gradients;
 mod gradients_models;
 #[cfg(feature = "checkpoint")]
 mod hugging_face;
-#[cfg(feature = "checkpoint")]
-mod hugging_face_classifiers;
-#[cfg(feature = "checkpoint")]
-mod hugging_face_families;
-#[cfg(feature = "checkpoint")]
-mod hugging_face_masked_lm;
 mod input;
 #[cfg(feature = "checkpoint")]
 mod interrupted_save;
@@ -65,10 +60,15 @@ mod lines;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 mod loss_curves;
 mod masked_lm;
+mod mean_gradients;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod metrics;
 #[cfg(feature = "checkpoint")]
 mod odd_files;
+#[cfg(feature = "checkpoint")]
+mod parity_models;
+#[cfg(feature = "checkpoint")]
+mod parity_saved;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 mod ranking;
 mod resize;
@@ -90,13 +90,9 @@ mod sentence_embeddings;
 mod sentence_files;
 #[cfg(feature = "checkpoint")]
 mod sentence_losses;
-mod sparse_adam;
-mod sparse_resume;
-mod sparse_rows;
-mod sparse_training;
 #[cfg(feature = "tokenizers")]
 mod text;
+#[cfg(feature = "tokenizers")]
+mod text_methods;
 mod training;
-#[cfg(feature = "checkpoint")]
-mod untied_head;
 mod whole_word_masking;

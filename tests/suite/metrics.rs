@@ -6,14 +6,15 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput};
+use burn_bert::data::LabelNames;
+use burn_bert::metrics::{
+    ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, RetrievalInput, RetrievalMetric,
+    RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput, TripletMetric, spearman,
+};
 use burn_bert::model::{
     BertForSequenceClassificationConfig, BertModelConfig, SequenceClassificationBatch, Similarity,
 };
-use burn_bert::training::{
-    ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, LabelNames, RetrievalInput,
-    RetrievalMetric, RetrievalScores, SpearmanInput, SpearmanMetric, TokenClassificationItem, TripletInput,
-    TripletMetric, spearman,
-};
+use burn_bert::training::TokenClassificationItem;
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use serde_json::Value;
 
@@ -389,6 +390,25 @@ fn retrieval_is_among_the_documents_of_all_batches() {
     let input = RetrievalInput { queries: nan.clone(), documents: nan, relevant: vec![vec![0]] };
     metric.update(&input, &metadata()).unwrap();
     assert!(metric.final_value().current().is_nan(), "there is no ranking");
+}
+
+#[test]
+fn retrieval_keeps_nothing_of_the_training_split() {
+    let vectors = || Tensor::from_data([[1.0, 0.0], [0.0, 1.0]], &Device::default());
+    let input = |relevant: [usize; 2]| RetrievalInput {
+        queries: vectors(),
+        documents: vectors(),
+        relevant: relevant.map(|document| vec![document]).to_vec(),
+    };
+    let mut metric = RetrievalMetric::accuracy(1);
+    let training = MetricMetadata { lr: Some(1e-3.into()), ..metadata() };
+    metric.update(&input([1, 0]), &training).unwrap();
+    assert!(metric.final_value().current().is_nan());
+    metric.update(&input([0, 1]), &metadata()).unwrap();
+    assert_eq!(metric.final_value().current(), 1.0);
+    // The score of a batch more is another.
+    metric.update(&input([1, 0]), &metadata()).unwrap();
+    assert_eq!(metric.final_value().current(), 0.5);
 }
 
 #[test]

@@ -5,10 +5,9 @@ use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup, ParamId};
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassification, BertForTokenClassificationConfig,
-    BertModelConfig, MaskedLmBatch, PretrainedModel,
+    BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassificationConfig, BertModelConfig, MaskedLmBatch,
+    PretrainedModel,
 };
-use burn_bert::sparse::{RowGradients, SparseAdamConfig, SparseOptimizer};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, NewRows, PositionFill, VocabularyResize};
 
 fn config() -> BertForMaskedLmConfig {
@@ -152,45 +151,6 @@ fn an_optimizer_goes_on_after_a_resize_and_starts_afresh_with_what_was_resized()
     assert_eq!((after, words(&model)), (values(afresh.head.bias.val()), words(&afresh)));
     let transform = |model: &BertForMaskedLm| values(model.head.transform.weight.val());
     assert_ne!(transform(&model), transform(&afresh));
-}
-
-/// A step of the rows that three tokens touch, in a model that calls the layer itself.
-fn row_step(optimizer: &mut SparseOptimizer, model: &mut BertForTokenClassification, last: u32) {
-    let device = Device::default().autodiff();
-    let input = BertEmbeddingsInput::from_rows(&[[2, 7, last]], &device).unwrap();
-    let touched = model.bert.embeddings.touched_rows(&input).unwrap();
-    let mut small = model.clone();
-    small.bert.embeddings = touched.embeddings().clone();
-    let mut gradients = small.logits(touched.input(), None).unwrap().powi_scalar(2).mean().backward();
-    drop(small);
-    let rows = RowGradients::from_grads(&mut gradients, touched, &model.bert.embeddings).unwrap();
-    optimizer.step(1e-2, &mut model.bert.embeddings, rows).unwrap();
-}
-
-#[test]
-fn a_row_optimizer_starts_afresh_with_the_table_that_a_model_resized_and_goes_on_with_the_other() {
-    let device = Device::default().autodiff();
-    let tables = |model: &BertForTokenClassification| {
-        let positions = model.bert.embeddings.position_embeddings.as_ref().unwrap();
-        [&model.bert.embeddings.word_embeddings, positions].map(|table| values(table.weight.val()))
-    };
-    for resizes_words in [true, false] {
-        let mut model = BertForTokenClassificationConfig::new(config().bert).init(&device);
-        let mut optimizer = SparseAdamConfig::new().init();
-        row_step(&mut optimizer, &mut model, 9);
-        row_step(&mut optimizer, &mut model, 5);
-        if resizes_words {
-            model.resize_vocabulary(&VocabularyResize::new(24)).unwrap();
-        } else {
-            model.extend_positions(12, PositionFill::Tile).unwrap();
-        }
-        let mut afresh = model.clone();
-        row_step(&mut SparseAdamConfig::new().init(), &mut afresh, 9);
-        row_step(&mut optimizer, &mut model, 9);
-        let [found, expected] = [&model, &afresh].map(tables);
-        assert_eq!(found[0] == expected[0], resizes_words, "words");
-        assert_eq!(found[1] == expected[1], !resizes_words, "positions");
-    }
 }
 
 #[test]

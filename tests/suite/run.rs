@@ -6,9 +6,6 @@ use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
-/// No files.
-const DATA: [&str; 0] = [];
-
 fn problem(result: Result<impl Debug, Error>) -> String {
     match result.unwrap_err() {
         Error::File { problem, .. } => problem,
@@ -20,12 +17,12 @@ fn problem(result: Result<impl Debug, Error>) -> String {
 fn a_loss_that_is_no_number_neither_begins_nor_resumes_a_run() {
     let dir = tempfile::tempdir().unwrap();
     for loss in [f64::NAN, f64::INFINITY] {
-        problem(Run::create(dir.path(), &7).unwrap().begin(loss, &DATA));
+        problem(Run::create(dir.path(), &7).unwrap().begin(loss, &[]));
     }
-    Run::create(dir.path(), &7).unwrap().begin(3.5, &DATA).unwrap();
-    Run::resume(dir.path(), &7).unwrap().begin(3.501, &DATA).unwrap();
+    Run::create(dir.path(), &7).unwrap().begin(3.5, &[]).unwrap();
+    Run::resume(dir.path(), &7).unwrap().begin(3.501, &[]).unwrap();
     for loss in [f64::NAN, f64::INFINITY, 3.6] {
-        problem(Run::resume(dir.path(), &7).unwrap().begin(loss, &DATA));
+        problem(Run::resume(dir.path(), &7).unwrap().begin(loss, &[]));
     }
 }
 
@@ -35,7 +32,7 @@ fn any_settings_are_those_that_the_run_began_with() {
     for (index, &number) in numbers.iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let settings = (number, u128::MAX, Some("text"));
-        Run::create(dir.path(), &settings).unwrap().begin(3.5, &DATA).unwrap();
+        Run::create(dir.path(), &settings).unwrap().begin(3.5, &[]).unwrap();
         Run::resume(dir.path(), &settings).unwrap();
         for (_, &other) in numbers.iter().enumerate().filter(|&(other, _)| other != index) {
             let problem = problem(Run::resume(dir.path(), &(other, u128::MAX, Some("text"))));
@@ -68,17 +65,17 @@ fn two_trainings_do_not_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let create = || Run::create(dir.path(), &7).unwrap();
     let [first, second] = [create(), create()];
-    first.begin(3.5, &DATA).unwrap();
-    assert!(problem(second.begin(3.5, &DATA)).contains("in use"));
+    first.begin(3.5, &[]).unwrap();
+    assert!(problem(second.begin(3.5, &[])).contains("in use"));
     let clone = first.clone();
     drop(first);
     let resume = || Run::resume(dir.path(), &7).unwrap();
-    assert!(problem(resume().begin(3.5, &DATA)).contains("in use"), "its clone is in use");
+    assert!(problem(resume().begin(3.5, &[])).contains("in use"), "its clone is in use");
     drop(clone);
-    assert!(problem(second.begin(3.5, &DATA)).contains("holds a run already"));
+    assert!(problem(second.begin(3.5, &[])).contains("holds a run already"));
     let third = resume();
-    third.begin(3.5, &DATA).unwrap();
-    third.begin(3.5, &DATA).unwrap();
+    third.begin(3.5, &[]).unwrap();
+    third.begin(3.5, &[]).unwrap();
 }
 
 #[test]
@@ -86,10 +83,11 @@ fn a_start_that_was_broken_off_does_not_stand_in_the_way() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("training")).unwrap();
     fs::write(dir.path().join("training/lock"), "").unwrap();
+    fs::write(dir.path().join("training/run.json.unfinished"), "{\"sett").unwrap();
     let run = Run::create(dir.path(), &7).unwrap();
     fs::write(dir.path().join("training/mine"), "").unwrap();
     assert!(problem(Run::create(dir.path(), &7)).contains("not empty"));
-    run.begin(3.5, &DATA).unwrap();
+    run.begin(3.5, &[]).unwrap();
 }
 
 /// A kill in the middle of a write leaves a file of another name, which is not read.
@@ -99,9 +97,9 @@ fn files_are_written_whole() {
     let run = Run::create(dir.path().join("output"), &7).unwrap();
     // What is in the way of the new file is an error, and no half of it is left.
     fs::create_dir_all(run.folder().join("run.json.unfinished")).unwrap();
-    assert!(matches!(run.begin(3.5, &DATA), Err(Error::Io { .. })));
+    assert!(matches!(run.begin(3.5, &[]), Err(Error::Io { .. })));
     fs::remove_dir(run.folder().join("run.json.unfinished")).unwrap();
-    run.begin(3.5, &DATA).unwrap();
+    run.begin(3.5, &[]).unwrap();
     let names = |folder: &Path| {
         let mut names: Vec<_> = fs::read_dir(folder)
             .unwrap()
@@ -123,16 +121,44 @@ fn files_are_written_whole() {
 }
 
 #[test]
-fn patience_ends_with_a_run_that_never_had_a_loss() {
-    let patience = Patience { epochs: 2 };
-    let is_over = |valid: &[Option<f64>], epoch| {
-        patience.is_over(&Losses { train: Vec::new(), valid: valid.to_vec() }, epoch)
-    };
-    assert!(!is_over(&[], 0));
-    assert!(!is_over(&[None], 1));
-    assert!(is_over(&[None, None], 2));
-    assert!(!is_over(&[None, Some(1.0), Some(2.0)], 3));
-    assert!(is_over(&[None, Some(1.0), Some(2.0), None], 4));
+fn patience_waits_from_the_best_loss_on_and_for_ever_without_one() {
+    for (valid, epoch, is_over) in [
+        (&[] as &[Option<f64>], 0, false),
+        (&[], 3, false), // no validation loss is logged
+        (&[None, None], 2, false),
+        (&[None, Some(1.0), Some(2.0)], 3, false),
+        (&[None, Some(1.0), Some(2.0), None], 4, true),
+    ] {
+        let losses = Losses { train: Vec::new(), valid: valid.to_vec() };
+        assert_eq!(Patience { epochs: 2 }.is_over(&losses, epoch), is_over, "{valid:?}, epoch {epoch}");
+    }
+}
+
+#[test]
+fn each_setting_that_differs_is_named() {
+    #[derive(Debug)]
+    #[allow(dead_code)]
+    struct Settings {
+        epochs: usize,
+        rate: Option<f64>,
+        layers: Vec<usize>,
+        text: &'static str,
+    }
+    let begun = Settings { epochs: 3, rate: Some(0.1), layers: vec![1, 2], text: "a {" };
+    let dir = tempfile::tempdir().unwrap();
+    Run::create(dir.path(), &begun).unwrap().begin(3.5, &[]).unwrap();
+    for (now, differences) in [
+        (Settings { epochs: 5, layers: vec![1, 2], ..begun }, "epochs: 3, now 5;"),
+        (
+            Settings { rate: None, layers: vec![1, 2], ..begun },
+            "rate: Some, now None; rate.0: 0.1, now missing;",
+        ),
+        (Settings { layers: vec![1, 4, 5], ..begun }, "layers.1: 2, now 4; layers.2: 5, which is new;"),
+        (Settings { text: "a }", layers: vec![1, 2], ..begun }, "text: \"a {\", now \"a }\";"),
+    ] {
+        let problem = problem(Run::resume(dir.path(), &now));
+        assert!(problem.contains(&format!("with other settings: {differences} resume")), "{problem}");
+    }
 }
 
 #[test]

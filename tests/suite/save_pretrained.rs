@@ -26,15 +26,6 @@ fn roberta() -> BertEmbeddingsConfig {
         .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
 }
 
-fn copy_of(name: &str) -> tempfile::TempDir {
-    let files: Vec<(String, Vec<u8>)> = std::fs::read_dir(fixture(name))
-        .unwrap()
-        .map(|entry| entry.unwrap())
-        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
-        .collect();
-    folder(&files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect::<Vec<_>>())
-}
-
 fn config_json(dir: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap()
 }

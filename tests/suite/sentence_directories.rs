@@ -2,13 +2,12 @@
 
 use crate::tolerance::values;
 use burn::prelude::*;
+use burn_bert::encoder::Activation;
 use burn_bert::model::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, DenseActivation,
-    LoadReport, Pooling, PretrainedModel, Prompts, SentenceDenseConfig,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, LoadReport,
+    Pooling, PretrainedModel, Prompts, SentenceDenseConfig,
 };
-use burn_bert::{
-    BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, VocabularyResize,
-};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, VocabularyResize};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -138,6 +137,7 @@ fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_fi
 #[cfg(feature = "tokenizers")]
 #[test]
 fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
+    use burn_bert::model::EncodeConfig;
     use burn_bert::text::BertTokenizer;
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n").unwrap();
@@ -146,85 +146,119 @@ fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
         let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
         let tokenizer = model.limit_tokenizer(tokenizer).unwrap();
         assert_eq!(tokenizer.encode(&"a ".repeat(50)).unwrap().len(), expected);
+
+        // `encode` needs no limited tokenizer, and a smaller limit of the caller's stays.
+        let plain = || BertTokenizer::from_pretrained(dir.path()).unwrap();
+        let encode = |tokenizer: &BertTokenizer, words: usize| {
+            let texts = ["a ".repeat(words)];
+            model.encode(tokenizer, &texts, &EncodeConfig::new()).unwrap().into_data()
+        };
+        assert_eq!(encode(&plain(), 50), encode(&tokenizer, expected - 2));
+        assert_eq!(encode(&plain().with_model_max_length(5), 50), encode(&tokenizer, 3));
     }
 }
 
+/// A file of a directory with one field changed, and what reading it says.
 #[test]
-fn a_roberta_is_saved_and_read() {
-    let mut config = config();
-    config.bert.embeddings.family = burn_bert::Family::Roberta;
-    config.bert.embeddings.position_embedding_type = PositionEmbeddingType::AfterPadding;
-    config.bert.embeddings.pad_token_id = Some(1);
-    let (_, dir) = saved(&config);
-    let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-    assert_eq!((read.config(), report), (config, LoadReport::default()));
-}
-
-#[test]
-fn poolings_and_modules_that_are_not_supported_are_named() {
-    let (_, dir) = saved(&config());
+fn what_is_not_supported_in_a_directory_is_named() {
+    let (_, dir) = with_layers();
     let dir = dir.path();
-    let pooling = read(dir, "1_Pooling/config.json");
-    let modules = read(dir, "modules.json");
-    let refused = |field: &str, says: &str| {
+    let refused = |file: &str, change: &dyn Fn(&mut Value), says: &str| {
+        let before = fs::read(dir.join(file)).ok();
+        let mut changed = if before.is_some() { read(dir, file) } else { json!({}) };
+        change(&mut changed);
+        write(dir, file, &changed);
         let error = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap_err();
-        assert!(matches!(&error, Error::ConfigFile { field: found, .. } if *found == field), "{error}");
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(matches!(error, Error::ConfigFile { .. }), "{error}");
+        assert!(error.to_string().contains(says), "{file}: {error}");
+        match before {
+            Some(before) => fs::write(dir.join(file), before).unwrap(),
+            None => fs::remove_file(dir.join(file)).unwrap(),
+        }
     };
-    let changed = |value: &Value, field: &str, new: Value| {
-        let mut value = value.clone();
-        value[field] = new;
-        value
-    };
-    for (field, new, named, says) in [
-        ("pooling_mode_cls_token", json!(true), "pooling_mode", "cls_token with pooling_mode_mean_tokens"),
-        ("pooling_mode", json!(["mean", "max"]), "pooling_mode", "mean with max"),
-        ("pooling_mode", json!("median"), "pooling_mode", "median"),
-        ("pooling_mode", json!(3), "pooling_mode", "one of cls"),
-        ("include_prompt", json!("no"), "include_prompt", "true or false"),
-        ("word_embedding_dimension", json!(9), "word_embedding_dimension", "hidden_size is 8"),
+    let (pooling, dense) = ("1_Pooling/config.json", "2_Dense/config.json");
+    let (own, bert) = ("config_sentence_transformers.json", "sentence_bert_config.json");
+    for (file, field, value, says) in [
+        (pooling, "pooling_mode_cls_token", json!(true), "cls_token with pooling_mode_mean_tokens"),
+        (
+            pooling,
+            "pooling_mode_cls_token",
+            json!(1),
+            "pooling_mode_cls_token 1, but it must be true or false",
+        ),
+        (pooling, "pooling_mode_mean_tokens", json!(false), "no flag that is true"),
+        (pooling, "pooling_mode_median", json!(true), "pooling_mode_median"),
+        (pooling, "pooling_mode", json!(["mean", "max"]), "mean with max"),
+        (pooling, "pooling_mode", json!("median"), "median"),
+        (pooling, "pooling_mode", json!(3), "one of cls"),
+        (pooling, "include_prompt", json!("no"), "true or false"),
+        (pooling, "word_embedding_dimension", json!(9), "hidden_size is 8"),
+        (dense, "activation_function", json!("torch.nn.modules.activation.Mish"), "ReLU"),
+        (dense, "activation_function", json!("mine.Tanh"), "torch.nn.modules.activation.Tanh"),
+        (dense, "in_features", json!(9), "has width 8"),
+        (dense, "in_features", json!(null), "is missing"),
+        (dense, "out_features", json!(0), "above 0"),
+        ("3_Dense/config.json", "in_features", json!(8), "has width 6"),
+        (dense, "use_residual", json!(true), "residual"),
+        (dense, "bias", json!(1), "true or false"),
+        (dense, "module_input_name", json!("token_embeddings"), "sentence_embedding"),
+        ("4_Normalize/config.json", "module_input_name", json!("token_embeddings"), "token_embeddings"),
+        (own, "similarity_fn_name", json!("jaccard"), "manhattan"),
+        (own, "truncate_dim", json!(0), "above 0"),
+        (own, "prompts", json!(["query"]), "object of texts"),
+        (own, "prompts", json!({ "query": 3 }), "object of texts"),
+        (own, "default_prompt_name", json!("query"), "there are none"),
+        (bert, "max_seq_length", json!(0), "whole number above 0"),
+        (bert, "max_seq_length", json!("long"), "whole number above 0"),
+        (bert, "do_lower_case", json!(1), "do_lower_case"),
     ] {
-        write(dir, "1_Pooling/config.json", &changed(&pooling, field, new));
-        refused(named, says);
+        refused(file, &|config| config[field] = value.clone(), says);
     }
-    let flags = json!({ "word_embedding_dimension": 8, "pooling_mode_median": true });
-    write(dir, "1_Pooling/config.json", &flags);
-    refused("pooling_mode", "pooling_mode_median");
-    // A single mode in a list, and no mode at all, are what sentence-transformers takes them for.
-    for (new, expected) in [(json!(["max"]), Pooling::Max), (json!("lasttoken"), Pooling::LastToken)] {
-        write(dir, "1_Pooling/config.json", &changed(&pooling, "pooling_mode", new));
-        let config = BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap();
-        assert_eq!(config.pooling, expected);
-    }
-    write(dir, "1_Pooling/config.json", &json!({}));
-    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap().pooling, Pooling::Mean);
-    write(dir, "1_Pooling/config.json", &pooling);
-
-    let dense = |path: &str| json!({ "path": path, "type": "sentence_transformers.models.Dense" });
+    let module = |path: &str, kind: &str| json!({ "path": path, "type": format!("sentence_transformers.models.{kind}") });
     for (index, new, says) in [
-        (2, json!({ "path": "", "type": "sentence_transformers.models.LayerNorm" }), "any number of Dense"),
-        (1, dense("1_Dense"), "Transformer, Dense, Normalize"),
-        (2, dense("../2_Dense"), "no name of a folder"),
-        (0, json!({ "path": "0_BERT", "type": "sentence_transformers.models.Transformer" }), "0_BERT"),
-        (1, json!({ "path": "", "type": "sentence_transformers.models.Normalize" }), "Normalize, Normalize"),
+        (2, module("", "LayerNorm"), "any number of Dense"),
+        (1, module("1_Dense", "Dense"), "Transformer, Dense, Dense"),
+        (2, module("../2_Dense", "Dense"), "no name of a folder"),
+        (0, module("0_BERT", "Transformer"), "0_BERT"),
+        (1, module("", "Normalize"), "Normalize, Dense"),
         (1, json!({ "path": "1_Pooling", "type": "mine.Pooling" }), "mine.Pooling"),
     ] {
-        let mut value = modules.clone();
-        value[index] = new;
-        write(dir, "modules.json", &value);
-        refused("modules", says);
+        refused("modules.json", &|modules| modules[index] = new.clone(), says);
     }
-    write(dir, "modules.json", &json!({}));
-    refused("modules", "not a list");
-    write(dir, "modules.json", &modules);
-    write(dir, "2_Normalize/config.json", &json!({ "module_input_name": "token_embeddings" }));
-    refused("module_input_name", "token_embeddings");
+    refused("modules.json", &|modules| *modules = json!({}), "not a list");
+
+    for (config, expected) in [
+        (config().with_truncate_dim(Some(0)), "truncate_dim"),
+        (config().with_prompts(Prompts::new().with("a", "b").with_default("c")), "prompts"),
+        (config().with_dense(vec![SentenceDenseConfig::new(0)]), "dense"),
+        // PyTorch has no class for it, but an argument of GELU.
+        (
+            config().with_dense(vec![SentenceDenseConfig::new(6).with_activation(Activation::GeluTanh)]),
+            "dense",
+        ),
+    ] {
+        let error = config.validate().unwrap_err();
+        assert!(matches!(&error, Error::Config { field, .. } if *field == expected), "{error}");
+    }
+}
+
+#[test]
+fn what_sentence_transformers_takes_for_a_default_is_one() {
+    let (_, dir) = saved(&config());
+    let dir = dir.path();
+    for (new, expected) in [
+        (json!({ "pooling_mode": ["max"] }), Pooling::Max),
+        (json!({ "pooling_mode": "lasttoken" }), Pooling::LastToken),
+        (json!({}), Pooling::Mean),
+    ] {
+        write(dir, "1_Pooling/config.json", &new);
+        assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap().pooling, expected);
+    }
     write(dir, "2_Normalize/config.json", &json!({ "module_output_name": null }));
-    for length in [json!(0), json!("long"), json!(-1)] {
-        write(dir, "sentence_bert_config.json", &json!({ "max_seq_length": length }));
-        refused("max_seq_length", "whole number above 0");
-    }
     write(dir, "sentence_bert_config.json", &json!({ "max_seq_length": null }));
+    // A file of another kind of model says nothing of this one.
+    let other = json!({ "model_type": "CrossEncoder", "truncate_dim": 3 });
+    write(dir, "config_sentence_transformers.json", &other);
     assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap(), config());
 }
 
@@ -271,7 +305,7 @@ fn resizing_loading_and_other_heads_keep_the_pooling() {
 /// A model with two layers, in a directory.
 fn with_layers() -> (BertForSentenceEmbedding, TempDir) {
     let layers = vec![
-        SentenceDenseConfig::new(6).with_activation(DenseActivation::Gelu),
+        SentenceDenseConfig::new(6).with_activation(Activation::Gelu),
         SentenceDenseConfig::new(5).with_bias(false),
     ];
     saved(&config().with_dense(layers).with_include_prompt(false).with_truncate_dim(Some(3)))
@@ -318,51 +352,6 @@ fn layers_are_saved_read_and_new_where_a_directory_has_none() {
     // Over a directory with layers a model without them is one without them.
     config().init(&device()).save_pretrained(dir.path()).unwrap();
     assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), config());
-}
-
-#[test]
-fn layers_prompts_and_similarities_that_are_not_supported_are_named() {
-    let (_, dir) = with_layers();
-    let dir = dir.path();
-    let refused = |file: &str, field: &str, value: Value, says: &str| {
-        let before = fs::read(dir.join(file));
-        let mut changed = if before.is_ok() { read(dir, file) } else { json!({}) };
-        changed[field] = value;
-        write(dir, file, &changed);
-        let error = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap_err();
-        assert!(matches!(error, Error::ConfigFile { .. }), "{error}");
-        let error = error.to_string();
-        assert!(error.contains(says), "{error}");
-        fs::write(dir.join(file), before.unwrap()).unwrap();
-    };
-    let dense = "2_Dense/config.json";
-    refused(dense, "activation_function", json!("torch.nn.modules.activation.Mish"), "ReLU");
-    refused(dense, "activation_function", json!("mine.Tanh"), "torch.nn.modules.activation.Tanh");
-    refused(dense, "in_features", json!(9), "has width 8");
-    refused(dense, "in_features", json!(null), "is missing");
-    refused(dense, "out_features", json!(0), "above 0");
-    refused("3_Dense/config.json", "in_features", json!(8), "has width 6");
-    refused(dense, "use_residual", json!(true), "residual");
-    refused(dense, "bias", json!(1), "true or false");
-    refused(dense, "module_input_name", json!("token_embeddings"), "sentence_embedding");
-    let own = "config_sentence_transformers.json";
-    refused(own, "similarity_fn_name", json!("jaccard"), "manhattan");
-    refused(own, "truncate_dim", json!(0), "above 0");
-    refused(own, "prompts", json!(["query"]), "object of texts");
-    refused(own, "prompts", json!({ "query": 3 }), "object of texts");
-    refused(own, "default_prompt_name", json!("query"), "there are none");
-    let error = config().with_truncate_dim(Some(0)).validate().unwrap_err();
-    assert!(matches!(error, Error::Config { field: "truncate_dim", .. }), "{error}");
-    let error =
-        config().with_prompts(Prompts::new().with("a", "b").with_default("c")).validate().unwrap_err();
-    assert_eq!(error.to_string(), Prompts::new().with("a", "b").text(Some("c")).unwrap_err().to_string());
-    let error = config().with_dense(vec![SentenceDenseConfig::new(0)]).validate().unwrap_err();
-    assert!(matches!(error, Error::Config { field: "dense", .. }), "{error}");
-    // A file of another kind of model says nothing of this one.
-    let mut other = read(dir, own);
-    other["model_type"] = json!("CrossEncoder");
-    write(dir, own, &other);
-    assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap().truncate_dim, None);
 }
 
 #[cfg(feature = "tokenizers")]
@@ -540,13 +529,15 @@ fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
     assert_eq!(ids(dir.path()), [2, 6, 5, 4, 3]);
     write(dir.path(), "sentence_bert_config.json", &json!({ "do_lower_case": true }));
     assert_eq!(ids(dir.path()), [2, 5, 5, 4, 3], "as in sentence-transformers 6.2");
+    let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
+    let plain = BertTokenizer::from_pretrained(dir.path()).unwrap();
+    let encode =
+        |text| model.encode(&plain, &[text], &burn_bert::model::EncodeConfig::new()).unwrap().into_data();
+    assert_eq!(encode("A a"), encode("a a"));
 
     // It is saved elsewhere, too.
     let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
     let other = tempfile::tempdir().unwrap();
     model.save_pretrained(other.path()).unwrap();
     assert_eq!(read(other.path(), "sentence_bert_config.json"), json!({ "do_lower_case": true }));
-    write(dir.path(), "sentence_bert_config.json", &json!({ "do_lower_case": 1 }));
-    let error = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err();
-    assert!(error.to_string().contains("do_lower_case"), "{error}");
 }

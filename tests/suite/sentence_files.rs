@@ -3,10 +3,10 @@
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
-use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    LabelledLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
+use burn_bert::data::{
+    EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
 };
+use burn_bert::text::BertTokenizer;
 use std::fs;
 
 /// The texts of a row, and its label.
@@ -87,13 +87,21 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
     let all = SentenceColumns::default();
     for (name, text, problem) in [
         ("a.csv", "a,b,c\nx,y,z\nx,y\n", "line 3: the row has 2 fields, but the first row has 3"),
-        ("a.csv", "a,b,score\nx,y,z\n", "line 2: the row has the label \"z\", which is not a finite number"),
+        (
+            "a.csv",
+            "a,b,score\nx,y,z\n",
+            "line 2: the row has the label \"z\", which is not a number in [-1e15, 1e15]",
+        ),
         (
             "a.csv",
             "a,b,score\nx,y,NaN\n",
-            "line 2: the row has the label \"NaN\", which is not a finite number",
+            "line 2: the row has the label \"NaN\", which is not a number in [-1e15, 1e15]",
         ),
-        ("a.csv", "a,b,score\nx,y,\n", "line 2: the row has the label \"\", which is not a finite number"),
+        (
+            "a.csv",
+            "a,b,score\nx,y,\n",
+            "line 2: the row has the label \"\", which is not a number in [-1e15, 1e15]",
+        ),
         ("a.csv", "a,b,c\nx,y, \n", "line 2: the row has no sentence in column 2"),
         ("a.csv", "a,score\nx,1\n", "are [\"a\", \"score\"], of which 1 has sentences"),
         ("a.jsonl", "{\"a\": \"x\", \"score\": 1}\n", "are [\"a\", \"score\"], of which 1 has sentences"),
@@ -112,7 +120,7 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
         (
             "a.jsonl",
             "{\"a\": \"x\", \"b\": \"y\", \"label\": \"1\"}\n",
-            "has the label \"1\", which is not a finite number",
+            "has the label \"1\", which is not a number in [-1e15, 1e15]",
         ),
         ("a.jsonl", "{\"a\": \"x\", \"b\": \"y\", \"b\": \"z\"}\n", "it has the field \"b\" twice"),
         ("a.jsonl", "\n", "has no"),
@@ -137,7 +145,7 @@ fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     let pairs = SentencePairs::open(dir.path().join("a.csv"), &SentenceColumns::default()).unwrap();
     assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));
     let device = Device::default();
-    let loader = LabelledLoader::new(pairs, batcher.clone(), 2, &device).unwrap();
+    let loader = EpochLoader::new(pairs, batcher.clone(), 2, &device).unwrap();
     let batch = loader.iter().next().unwrap().unwrap();
     let ids = |input: &burn_bert::BertEmbeddingsInput| -> Vec<i64> {
         input.input_ids().unwrap().narrow(1, 1, 1).into_data().iter().collect()

@@ -1,8 +1,9 @@
 //! The losses of sentence embeddings against sentence-transformers' (tests/fixtures/make_sentence_losses.py): values and
 //! gradients, of vectors and through a whole model, in mini-batches too.
 
+use crate::parity::{collected, key};
 use crate::tolerance::{F64, MODEL_F32, Tolerance, assert_close, values};
-use crate::whole_model::{self, File};
+use crate::whole_model::File;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use burn_bert::model::{
@@ -124,13 +125,12 @@ fn every_loss_and_its_gradients_equal_sentence_transformers() {
 
 /// The loss of a model, and the gradient of each parameter.
 fn gradients(
-    model: &mut BertForSentenceEmbedding,
+    model: &BertForSentenceEmbedding,
     batch: &SentencePairBatch,
 ) -> (Vec<f64>, Vec<(String, Vec<f64>)>) {
     let loss = model.forward(batch).loss;
-    let gradients = loss.backward();
-    let slots = whole_model::bert(&mut model.bert, "bert");
-    (values(loss), slots.into_iter().map(|(name, slot)| (name, slot.gradient(&gradients))).collect())
+    let gradients = collected(model, Some(&loss.backward())).into_iter();
+    (values(loss), gradients.map(|(path, gradient)| (key("bert", &path), gradient)).collect())
 }
 
 #[test]
@@ -151,10 +151,10 @@ fn every_loss_trains_a_model_as_in_sentence_transformers_in_mini_batches_too() {
                 (None, &again),
                 (Some(2), &again),
             ] {
-                let mut model = model(dtype, device, |config| {
+                let model = model(dtype, device, |config| {
                     config.with_loss(loss.clone()).with_mini_batch_size(mini_batch_size)
                 });
-                let (found, gradients) = gradients(&mut model, &batch);
+                let (found, gradients) = gradients(&model, &batch);
                 assert_close(&found, &loss_of_model, tolerance);
                 if expected.is_empty() {
                     let key = |(key, _): &(String, _)| case.values(&format!("{name}.grad.{key}"));
@@ -258,8 +258,10 @@ fn what_a_loss_cannot_read_is_an_error() {
     }
     let no_negatives = try_loss(&triplet, vectors(2, 4), None);
     assert!(no_negatives.contains("expected [4, 4] for 2 anchors"), "{no_negatives}");
-    let few = try_loss(&ranking, vectors(1, 4), None);
-    assert!(few.contains("expected [2 or more, 4] for 2 anchors"), "{few}");
+    for candidates in [vectors(1, 4), vectors(2, 5)] {
+        let few = try_loss(&ranking, candidates, None);
+        assert!(few.contains("expected [2 or more, 4] for 2 anchors"), "{few}");
+    }
     assert!(!ranking.reads_labels() && !triplet.reads_labels());
     assert!(matches!(
         triplet.try_forward(vectors(0, 4), vectors(0, 4), None).unwrap_err(),
@@ -278,6 +280,7 @@ fn what_a_loss_cannot_read_is_an_error() {
         (matryoshka(&[4]).with_matryoshka_weights([f64::NAN]).into(), "matryoshka_weights has NaN"),
         (MatryoshkaLoss::new(CoSentLoss::new().with_scale(0.0), [4]).into(), "scale is 0"),
         (CoSentLoss::new().with_scale(f64::NAN).into(), "scale is NaN"),
+        (MultipleNegativesRankingLoss::new().with_scale(-1.0).into(), "scale is -1"),
         (TripletLoss::new().with_triplet_margin(f64::INFINITY).into(), "triplet_margin is inf"),
     ] {
         let loss: SentenceLoss = loss;

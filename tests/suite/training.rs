@@ -184,35 +184,6 @@ fn a_record_restores_every_value_and_holds_nothing_else() {
     loaded.forward(&input()).into_data().assert_eq(&module.forward(&input()).into_data(), true);
 }
 
-#[test]
-fn a_resumed_run_gives_the_losses_of_one_that_was_not_stopped() {
-    let start = config().init(&device());
-    let weights = loss_weights();
-    let adamw = || AdamWConfig::new().init();
-    let train = |mut module: BertEmbeddings, optimizer: &mut ModuleOptimizer, steps: usize| {
-        let mut losses = Vec::new();
-        for _ in 0..steps {
-            let (trained, loss) = step(module, optimizer, &weights);
-            module = trained;
-            losses.push(loss);
-        }
-        (module, losses)
-    };
-    let (_, whole) = train(start.clone(), &mut adamw(), 10);
-
-    let mut optimizer = adamw();
-    let (module, mut losses) = train(start, &mut optimizer, 4);
-    let dir = tempfile::tempdir().unwrap();
-    let (model_file, optimizer_file) = (dir.path().join("model.bpk"), dir.path().join("optimizer.bpk"));
-    module.save_file(&model_file).unwrap();
-    optimizer.save(&optimizer_file).unwrap();
-
-    let module = config().init(&device()).load_file(&model_file);
-    let mut optimizer = adamw().load(&optimizer_file).unwrap();
-    losses.extend(train(module, &mut optimizer, 6).1);
-    assert_eq!(losses, whole);
-}
-
 /// Dotted paths of all float parameters, in visiting order.
 fn parameter_paths<M: Module>(module: &M) -> Vec<String> {
     #[derive(Default)]

@@ -1,8 +1,7 @@
 //! The files that hold tensors: safetensors, and PyTorch's zip and legacy files.
 
-pub(super) mod entry;
+pub(super) mod header;
 mod pickle;
 mod pytorch;
-pub(super) mod safetensors;
-pub(super) mod values;
+mod safetensors;
 pub(super) mod weight_file;

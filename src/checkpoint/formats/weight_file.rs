@@ -1,21 +1,28 @@
-//! One file of weights, in any of the formats.
+//! One file of weights, in any of the formats: what its header says, and single tensors on demand.
 
-use super::entry::Entry;
-use super::pytorch::{Container, PytorchFile};
-use super::safetensors::SafetensorsFile;
+use super::header::{Header, StoredTensor, corrupt};
+use super::{pytorch, safetensors};
 use crate::error::{Error, Result};
-use crate::regular_file;
-use burn::tensor::TensorData;
-use std::io::{Read, Seek};
-use std::path::Path;
+use crate::files::regular_file;
+use ::safetensors::Dtype;
+use burn::tensor::{TensorData, bf16, f16};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// As many bytes as tell the format, or a pointer of git-LFS.
 const START_BYTES: u64 = 64;
 
 /// A file whose header was read.
-pub(in crate::checkpoint) enum WeightFile {
-    Safetensors(SafetensorsFile),
-    Pytorch(PytorchFile),
+///
+/// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
+pub(in crate::checkpoint) struct WeightFile {
+    path: PathBuf,
+    file: Arc<File>,
+    length: u64,
+    header: Header,
 }
 
 impl WeightFile {
@@ -23,51 +30,119 @@ impl WeightFile {
     ///
     /// # Errors
     ///
-    /// Those of [`regular_file::open`]; [`Error::File`] if the file is one;
+    /// Those of [`regular_file::open`]; [`Error::File`] if the file is a pointer of git-LFS;
     /// [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is of neither format or damaged.
     pub(in crate::checkpoint) fn open(path: &Path) -> Result<Self> {
+        let failed = |source| Error::reading(path, source);
         let mut start = Vec::new();
         let mut file = regular_file::open(path)?;
-        let failed = |source| Error::reading(path, source);
+        let length = file.metadata().map_err(failed)?.len();
         (&mut file).take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
         if start.is_empty() {
             return Err(Error::NotACheckpoint { path: path.to_path_buf(), problem: "it is empty".into() });
         }
         regular_file::refuse_lfs_pointer(path, &start)?;
         file.rewind().map_err(failed)?;
-        match Container::of(&start) {
-            Some(container) => PytorchFile::open(path, file, container).map(Self::Pytorch),
-            None => SafetensorsFile::new(path, file).map(Self::Safetensors),
-        }
+        let header = match pytorch::Container::of(&start) {
+            Some(container) => pytorch::read_header(path, &file, length, container),
+            None => safetensors::read_header(path, &file, length),
+        }?;
+        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), length, header })
     }
 
-    pub(in crate::checkpoint) fn keys(&self) -> Vec<String> {
-        match self {
-            Self::Safetensors(file) => file.keys(),
-            Self::Pytorch(file) => file.keys(),
-        }
+    pub(in crate::checkpoint) fn file(&self) -> &Arc<File> {
+        &self.file
     }
 
-    pub(in crate::checkpoint) fn entry(&self, key: &str) -> Option<Entry> {
-        match self {
-            Self::Safetensors(file) => file.entry(key),
-            Self::Pytorch(file) => file.entry(key),
-        }
+    pub(in crate::checkpoint) fn metadata(&self) -> Option<&BTreeMap<String, String>> {
+        self.header.metadata.as_ref()
     }
 
-    /// Refuses to read tensors that would be larger in memory than the file is.
+    pub(in crate::checkpoint) fn tensors(&self) -> &BTreeMap<String, StoredTensor> {
+        &self.header.tensors
+    }
+
+    /// Refuses to read tensors that would be larger in memory than the file is: views that repeat what they see.
     pub(in crate::checkpoint) fn check_total<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<()> {
-        match self {
-            Self::Safetensors(_) => Ok(()),
-            Self::Pytorch(file) => file.check_total(keys),
+        let sizes = keys.filter_map(|key| self.tensors().get(key)).map(StoredTensor::size);
+        let total = sizes.fold(0, u64::saturating_add);
+        if total > self.length {
+            let problem = format!("its tensors claim {total} bytes, but it has {}", self.length);
+            return Err(Error::NotACheckpoint { path: self.path.clone(), problem });
         }
+        Ok(())
     }
 
     /// The values of a tensor of floats.
     pub(in crate::checkpoint) fn read(&self, key: &str) -> Result<Option<TensorData>> {
-        match self {
-            Self::Safetensors(file) => file.read(key),
-            Self::Pytorch(file) => file.read(key),
+        let Some(tensor) = self.tensors().get(key) else { return Ok(None) };
+        let failed = |source| Error::reading(&self.path, source);
+        let mut file = &*self.file;
+        file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
+        let mut bytes = vec![0; tensor.length as usize]; // within the file, as its header was checked
+        file.read_exact(&mut bytes).map_err(failed)?;
+        if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&bytes)) {
+            return Err(corrupt(
+                &self.path,
+                format!("{key} does not have the checksum that the file states"),
+            ));
         }
+        if let Some(strides) = &tensor.strides {
+            bytes = gathered(&bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
+        }
+        Ok(decode(&bytes, &tensor.shape, tensor.dtype))
     }
+}
+
+/// The elements of a view, row by row.
+fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Vec<u8> {
+    let count: usize = shape.iter().product();
+    let mut gathered = Vec::with_capacity(count * size);
+    for index in 0..count {
+        let (mut rest, mut place) = (index, 0);
+        for (&axis, &stride) in shape.iter().zip(strides).rev() {
+            place += rest % axis * stride;
+            rest /= axis;
+        }
+        gathered.extend_from_slice(&bytes[place * size..][..size]);
+    }
+    gathered
+}
+
+/// The values of a tensor from its little-endian bytes; `None` if they are not as many as the shape says, or no floats.
+fn decode(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Option<TensorData> {
+    macro_rules! values {
+        ($type:ty, $size:literal) => {{
+            let (chunks, rest) = bytes.as_chunks::<$size>();
+            let values: Vec<$type> = chunks.iter().map(|&bytes| <$type>::from_le_bytes(bytes)).collect();
+            (rest.is_empty() && values.len() == shape.iter().product::<usize>())
+                .then(|| TensorData::new(values, shape.to_vec()))
+        }};
+    }
+    match dtype {
+        Dtype::F64 => values!(f64, 8),
+        Dtype::F32 => values!(f32, 4),
+        Dtype::F16 => values!(f16, 2),
+        Dtype::BF16 => values!(bf16, 2),
+        _ => None,
+    }
+}
+
+/// The transpose of a matrix.
+pub(in crate::checkpoint) fn transposed(data: TensorData) -> TensorData {
+    let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
+    let bytes = data.as_bytes();
+    macro_rules! turned {
+        ($size:literal) => {{
+            let (elements, _) = bytes.as_chunks::<$size>();
+            let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
+            (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
+        }};
+    }
+    let turned = match dtype.size() {
+        2 => turned!(2),
+        4 => turned!(4),
+        _ => turned!(8),
+    };
+    TensorData::from_bytes_vec(turned, [columns, rows], dtype)
 }

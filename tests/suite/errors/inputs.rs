@@ -136,6 +136,16 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
+            "Parameter",
+            |_| {
+                let mut module = embeddings().init(&device());
+                module.position_embeddings = Some(TokenEmbeddingConfig::new(6, 5).init(&device()));
+                module.try_forward(&input()).unwrap_err()
+            },
+            "position_embeddings.weight has shape [6, 5], but expected [6, 4]",
+            "",
+        ),
+        row(
             "ShapeMismatch",
             |_| input().with_token_type_ids(&[[0, 0, 0]]).unwrap_err(),
             "token_type_ids has shape [1, 3], but expected [2, 3], the shape of the tokens",

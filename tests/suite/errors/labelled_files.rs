@@ -2,7 +2,7 @@
 
 use super::{Row, file, row};
 use burn_bert::Error;
-use burn_bert::training::{LabelKind, LabelNames, LabelledSentences, LabelledTexts, TextColumns};
+use burn_bert::data::{LabelKind, LabelNames, LabelledSentences, LabelledTexts, TextColumns};
 use std::path::Path;
 
 fn refused(dir: &Path, name: &str, content: &str, columns: &TextColumns) -> Error {

@@ -1,12 +1,12 @@
 //! Labels, heads and masked tokens.
 
 use super::{Row, bert, device, input, row};
+use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::model::{
     BertForMaskedLmConfig, BertForSequenceClassification, BertForSequenceClassificationConfig,
     BertForTokenClassificationConfig, MaskedLmBatch, ProblemType, SequenceClassificationBatch,
     TokenClassificationBatch,
 };
-use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{Error, PaddingMask, VocabularyResize};
 
 /// A classifier of sequences with three labels.
@@ -91,6 +91,22 @@ pub fn rows() -> Vec<Row> {
             "",
         ),
         row(
+            "Config",
+            |_| {
+                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap();
+                let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(1);
+                config.init(&device()).try_forward(&batch).unwrap_err()
+            },
+            "invalid config: id2label has one label, but the batch has labels of SingleLabelClassification, which needs two",
+            "",
+        ),
+        row(
+            "ShapeMismatch",
+            |_| masked(&[[0, 1]], &[7, 5]),
+            "labels has shape [2], but expected [1], one per position",
+            "",
+        ),
+        row(
             "Data",
             |_| {
                 let padding = PaddingMask::from_rows(&[[false; 3], [true, false, false]]).unwrap();
@@ -112,7 +128,26 @@ pub fn rows() -> Vec<Row> {
         row(
             "Data",
             |_| SequenceClassificationBatch::regression(input(), None, &[[0.0], [f64::NAN]]).unwrap_err(),
-            "labels[1][0] is NaN, but must be finite",
+            "labels[1][0] is NaN, but must lie in [-1e15, 1e15]",
+            "",
+        ),
+        row(
+            "Data",
+            // Infinite in f32, as the square of 1e20 is.
+            |_| SequenceClassificationBatch::regression(input(), None, &[[1e15], [-1e300]]).unwrap_err(),
+            "labels[1][0] is -1e300, but must lie in [-1e15, 1e15]",
+            "",
+        ),
+        row(
+            "Data",
+            |_| TokenClassificationBatch::new(input(), None, &[[0; 3], [0, -100, 1 << 32]]).unwrap_err(),
+            "labels[1][2] is 4294967296, which is not an id: ids are 32-bit signed integers",
+            "",
+        ),
+        row(
+            "Data",
+            |_| masked(&[[1, 2]], &[u32::MAX]),
+            "labels[1][2] is 4294967295, which is not an id: ids are 32-bit signed integers",
             "",
         ),
         row(

@@ -7,12 +7,9 @@ mod labelled_files;
 mod labels;
 #[cfg(feature = "train")]
 mod runs;
-mod sparse;
 mod text;
 #[cfg(feature = "tokenizers")]
 mod tokenizers;
-#[cfg(feature = "remote")]
-mod workers;
 
 use burn::prelude::*;
 use burn_bert::model::BertModelConfig;
@@ -47,7 +44,6 @@ fn table() -> impl Iterator<Item = Row> {
     let parts = [
         inputs::rows(),
         labels::rows(),
-        sparse::rows(),
         checkpoints::rows(),
         text::rows(),
         #[cfg(feature = "tokenizers")]
@@ -56,8 +52,6 @@ fn table() -> impl Iterator<Item = Row> {
         labelled_files::rows(),
         #[cfg(feature = "train")]
         runs::rows(),
-        #[cfg(feature = "remote")]
-        workers::rows(),
     ];
     parts.into_iter().flatten()
 }
@@ -83,12 +77,14 @@ fn every_error_is_what_the_table_says() {
 }
 
 /// The variants without a row, and why.
-#[cfg(all(feature = "ndarray", feature = "remote", feature = "tokenizers", feature = "train"))]
-const EXCEPTIONS: [(&str, &str); 1] =
-    [("UnreadableIds", "needs a browser or a device that is lost; a unit test of `embeddings::ids` has it")];
+#[cfg(all(feature = "ndarray", feature = "tokenizers", feature = "train"))]
+const EXCEPTIONS: [(&str, &str); 2] = [
+    ("UnreadableIds", "needs a browser or a device that is lost; a unit test of `layers::ids` has it"),
+    ("Rank", "needs mpirun; tests/distributed has it"),
+];
 
 /// With the features that some rows need.
-#[cfg(all(feature = "ndarray", feature = "remote", feature = "tokenizers", feature = "train"))]
+#[cfg(all(feature = "ndarray", feature = "tokenizers", feature = "train"))]
 #[test]
 fn every_variant_has_a_row_or_a_reason_why_not() {
     use std::collections::BTreeSet;

@@ -5,16 +5,13 @@ use burn_bert::Result;
 use burn_bert::training::Run;
 use std::path::Path;
 
-/// No files.
-const DATA: [&str; 0] = [];
-
 fn create(dir: &Path) -> Result<Run> {
     Run::create(dir, &7)
 }
 
 /// A run with the setting 7 that began at a loss of 3.5.
 fn begin(dir: &Path) {
-    create(dir).unwrap().begin(3.5, &DATA).unwrap();
+    create(dir).unwrap().begin(3.5, &[]).unwrap();
 }
 
 pub fn rows() -> Vec<Row> {
@@ -49,13 +46,13 @@ pub fn rows() -> Vec<Row> {
                 begin(dir);
                 Run::resume(dir, &8).unwrap_err()
             },
-            "DIR/training holds a run with other settings: 7; resume it with these, or choose another output \
-             directory",
+            "DIR/training holds a run with other settings: 7, now 8; resume it with those it began with, or choose \
+             another output directory",
             "",
         ),
         row(
             "File",
-            |dir| create(dir).unwrap().begin(f64::NAN, &DATA).unwrap_err(),
+            |dir| create(dir).unwrap().begin(f64::NAN, &[]).unwrap_err(),
             "DIR/training cannot hold a run that begins at a loss of NaN; check the checkpoint and the data",
             "",
         ),
@@ -63,7 +60,7 @@ pub fn rows() -> Vec<Row> {
             "File",
             |dir| {
                 begin(dir);
-                Run::resume(dir, &7).unwrap().begin(3.6, &DATA).unwrap_err()
+                Run::resume(dir, &7).unwrap().begin(3.6, &[]).unwrap_err()
             },
             "DIR/training holds a run that began at a loss of 3.5, but with this checkpoint it is 3.6; resume with \
              the original checkpoint",

@@ -63,7 +63,7 @@ pub fn rows() -> Vec<Row> {
         ),
         row(
             "Data",
-            |dir| tokenizer(dir).with_model_max_length(8).encode_windows("the", 7).unwrap_err(),
+            |dir| tokenizer(dir).with_model_max_length(8).encode_windows(&"the ".repeat(9), 7).unwrap_err(),
             "windows that overlap by 7 tokens must hold more than that, but have room for only 6 beside the \
              special tokens; set a smaller stride or a larger model_max_length",
             "",
@@ -71,13 +71,13 @@ pub fn rows() -> Vec<Row> {
         row(
             "Tokenize",
             |dir| {
-                let vocab = r#"{"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3}"#;
-                let model = format!(r#"{{"type": "WordLevel", "vocab": {vocab}, "unk_token": "[UNK]"}}"#);
+                let vocab = r#"[["[PAD]", 0], ["[CLS]", 0], ["[SEP]", 0], ["[MASK]", 0]]"#;
+                let model = format!(r#"{{"type": "Unigram", "vocab": {vocab}, "unk_id": null}}"#);
                 let path = file(dir, "tokenizer.json", format!(r#"{{"model": {model}}}"#));
                 BertTokenizer::from_pretrained(path).unwrap().encode("the").unwrap_err()
             },
             "the tokenizer failed",
-            "Missing [UNK] token",
+            "Encountered an unknown token but `unk_id` is missing",
         ),
     ]
 }

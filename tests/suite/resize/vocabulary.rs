@@ -55,7 +55,7 @@ fn the_padding_index_survives_and_its_row_gets_no_gradient() {
     let device = device().autodiff();
     let mut module = tiny().with_pad_token_id(Some(3)).init(&device);
     module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
-    assert_eq!(module.word_embeddings.padding_idx, Some(3));
+    assert_eq!(module.word_embeddings.padding_idx(), Some(3));
     let input = BertEmbeddingsInput::from_rows(&[[3, 11, 2, 3]], &device).unwrap();
     let weights = Tensor::<3>::random([1, 4, HIDDEN], burn::tensor::Distribution::Default, &device);
     let gradients = (module.forward(&input) * weights).sum().backward();

@@ -3,6 +3,7 @@
 mod existing_directory;
 mod loading;
 mod round_trip;
+mod untied_head;
 
 use crate::checkpoint_files::{Stored, safetensors_bytes};
 use burn::prelude::*;

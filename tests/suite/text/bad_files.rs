@@ -1,49 +1,194 @@
-//! A tokenizer's files that are missing or do not parse.
+//! A tokenizer's files that are missing, do not parse, or would stop the process.
 
-use super::{fixture, vocabulary_with};
+use super::{changed, fixture, vocabulary_with};
 use burn_bert::Error;
 use burn_bert::text::BertTokenizer;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::error::Error as _;
 use std::fs;
+use std::path::Path;
+
+fn refused(path: &Path) -> Error {
+    BertTokenizer::from_pretrained(path).map(drop).unwrap_err()
+}
+
+/// The cause of a file that does not parse.
+#[track_caller]
+fn cause(path: &Path, name: &str) -> String {
+    let error = refused(path);
+    assert!(matches!(&error, Error::CorruptTokenizer { path, .. } if path.ends_with(name)), "{error:?}");
+    assert!(error.to_string().contains(name), "{error}");
+    error.source().unwrap().to_string()
+}
 
 #[test]
 fn a_directory_without_a_tokenizer_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::File { .. }), "{error:?}");
-    assert!(error.to_string().contains(&dir.path().display().to_string()), "{error}");
+    let error = refused(dir.path());
+    assert!(matches!(&error, Error::File { path, .. } if path == dir.path()), "{error:?}");
     for name in ["missing/tokenizer.json", "missing"] {
-        let error = BertTokenizer::from_pretrained(dir.path().join(name)).unwrap_err();
-        assert!(matches!(&error, Error::Io { .. }), "{error:?}");
+        assert!(matches!(refused(&dir.path().join(name)), Error::Io { .. }));
     }
 }
 
 #[test]
 fn files_that_do_not_parse_are_errors_with_their_cause() {
-    use std::error::Error as _;
-    let truncated = fs::read(fixture("tokenizer/tokenizer.json")).unwrap();
-    let contents: [&[u8]; 6] = [b"", b"{", b"[]", b"{\"model\": {}}", &truncated[..2000], b"\xff\xfe"];
+    let whole = fs::read(fixture("tokenizer/tokenizer.json")).unwrap();
+    let decoder = whole.windows(9).position(|text| text == b"\"decoder\"").unwrap();
+    let contents: [&[u8]; 7] =
+        [b"", b"{", b"[]", b"{\"model\": {}}", &whole[..2000], &whole[..decoder + 20], b"\xff\xfe"];
     for content in contents {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("tokenizer.json"), content).unwrap();
-        let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-        assert!(matches!(&error, Error::CorruptTokenizer { .. }), "{error:?}");
-        assert!(error.source().is_some() && error.to_string().contains("tokenizer.json"), "{error}");
+        assert!(!cause(dir.path(), "tokenizer.json").contains("panic"));
     }
     for name in ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"] {
-        for content in [json!([1]), json!({"mask_token": 3, "zebra": "500"}), json!("")] {
-            let dir = vocabulary_with(&[(name, content)]);
-            let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-            assert!(matches!(&error, Error::CorruptTokenizer { .. }), "{error:?}");
-            assert!(error.source().is_some() && error.to_string().contains(name), "{error}");
+        // A list is not taken for the fields in their order.
+        for content in [json!([1]), json!([true, true]), json!({"mask_token": 3, "zebra": "5"}), json!("")] {
+            cause(vocabulary_with(&[(name, content)]).path(), name);
         }
     }
+    let dir = vocabulary_with(&[]);
+    fs::write(dir.path().join("vocab.txt"), b"[PAD]\n[UNK]\ncaf\xe9\n").unwrap();
+    assert!(matches!(refused(dir.path()), Error::NotUtf8 { line: 3, offset: 15, .. }));
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| usize::from(byte >> bit & 1)));
+    let bits: Vec<usize> = bits.collect();
+    let digit = |bits: &[usize]| DIGITS[(0..6).fold(0, |sum, i| 2 * sum + bits.get(i).unwrap_or(&0))] as char;
+    let text: String = bits.chunks(6).map(digit).collect();
+    format!("{text}{}", &"==="[..(4 - text.len() % 4) % 4])
+}
+
+/// A normaliser that maps `a` to a text: a trie of a root, a node and its value, which stands at `leaf`.
+fn character_map(leaf: u32, replacement: &str) -> Value {
+    let mut units = vec![0_u32; 768];
+    units[0] = 256 << 10;
+    let node = 256 ^ u32::from(b'a');
+    units[node as usize] = (node ^ leaf) << 10 | 1 << 8 | u32::from(b'a');
+    let trie = units.iter().flat_map(|unit| unit.to_le_bytes());
+    let bytes: Vec<u8> =
+        (4 * 768_u32).to_le_bytes().into_iter().chain(trie).chain(replacement.bytes()).chain([0]).collect();
+    json!({"type": "Precompiled", "precompiled_charsmap": base64(&bytes)})
+}
+
+/// Without the check, each of these panics at load or at encode, aborts the process, hangs, or takes gigabytes.
+#[test]
+fn an_entry_that_would_stop_the_process_is_named() {
+    let map = |text: &str| json!({"type": "Precompiled", "precompiled_charsmap": text});
+    let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+    let replace =
+        |from: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": "a a a a a a a a "});
+    let cases = [
+        (
+            "tokenizer",
+            "/added_tokens/0/content",
+            json!("x".repeat(40_000)),
+            "added_tokens[0].content has 40000 bytes",
+        ),
+        (
+            "families/albert_tokenizer",
+            "/model/vocab/5/0",
+            json!("a".repeat(200_000)),
+            "model.vocab[5][0] has 200000 bytes",
+        ),
+        (
+            "tokenizer",
+            "/normalizer",
+            map("/////wAA"),
+            "normalizer.precompiled_charsmap says that 4294967295 of its 6 bytes are a trie",
+        ),
+        ("tokenizer", "/normalizer", map(""), "normalizer.precompiled_charsmap is too short for a map"),
+        (
+            "tokenizer",
+            "/normalizer",
+            map("AAAAAA=="),
+            "normalizer.precompiled_charsmap says that 0 of its 4 bytes are a trie",
+        ),
+        ("tokenizer", "/normalizer", map("?"), "normalizer.precompiled_charsmap is not base64"),
+        (
+            "tokenizer",
+            "/normalizer",
+            character_map(1000, "b"),
+            "normalizer.precompiled_charsmap has a trie that points outside itself",
+        ),
+        (
+            "tokenizer",
+            "/normalizer",
+            character_map(512, &"b".repeat(100)),
+            "normalizer, after those before it, makes texts more than 64 times longer",
+        ),
+        (
+            "tokenizer",
+            "/normalizer",
+            json!({"type": "Sequence", "normalizers": vec![replace(" "); 7]}),
+            "normalizer.normalizers[1], after those before it, makes texts more than 64 times longer",
+        ),
+        ("tokenizer", "/normalizer", replace(""), "normalizer.pattern is empty"),
+        ("tokenizer", "/pre_tokenizer", split("x*"), "pre_tokenizer.pattern matches an empty text"),
+        ("tokenizer", "/pre_tokenizer", split("(?=[A-Z])"), "pre_tokenizer.pattern matches an empty text"),
+        (
+            "tokenizer",
+            "/pre_tokenizer",
+            json!({"type": "FixedLength", "length": 0}),
+            "pre_tokenizer.length is 0",
+        ),
+        (
+            "roberta_tokenizer",
+            "/model/continuing_subword_prefix",
+            json!("#".repeat(40)),
+            "model.merges[0] is shorter than the prefix #",
+        ),
+        (
+            "tokenizer",
+            "/model/max_input_chars_per_word",
+            json!(u64::MAX),
+            "model.max_input_chars_per_word is above 1000",
+        ),
+        (
+            "tokenizer",
+            "/post_processor/single/0/SpecialToken/id",
+            json!("[NO]"),
+            "post_processor.single[0] is [NO], which is not one of special_tokens",
+        ),
+        (
+            "tokenizer",
+            "/post_processor/single/1/Sequence/id",
+            json!("B"),
+            "post_processor.single[1] is text B, which is not there",
+        ),
+        (
+            "tokenizer",
+            "/post_processor/pair/3/Sequence/id",
+            json!("A"),
+            "post_processor.pair[3] is text A, which is not there, or is there twice",
+        ),
+        (
+            "tokenizer",
+            "/post_processor/special_tokens/[CLS]/tokens",
+            json!([]),
+            "post_processor.special_tokens.[CLS] has 1 ids and 0 tokens",
+        ),
+    ];
+    for (folder, place, entry, expected) in cases {
+        let dir = changed(folder, |file| *file.pointer_mut(place).unwrap() = entry.clone());
+        let cause = cause(dir.path(), "tokenizer.json");
+        assert!(cause.starts_with(expected), "{cause}");
+    }
+
+    // Special tokens of the other files reach the same search.
+    let long = "x".repeat(40_000);
+    let dir = vocabulary_with(&[("added_tokens.json", json!({long: 486}))]);
+    assert!(cause(dir.path(), "vocab.txt").contains("a token of the files beside it, has 40000 bytes"));
 }
 
 #[test]
-fn a_vocabulary_that_is_not_utf8_is_an_error() {
-    let dir = vocabulary_with(&[]);
-    fs::write(dir.path().join("vocab.txt"), b"[PAD]\n[UNK]\ncaf\xe9\n").unwrap();
-    let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::NotUtf8 { line: 3, offset: 15, .. }), "{error:?}");
+fn a_character_map_that_holds_is_read() {
+    let ids = |normalizer: Value, text: &str| {
+        let dir = changed("tokenizer", |file| file["normalizer"] = normalizer.clone());
+        BertTokenizer::from_pretrained(dir.path()).unwrap().encode(text).unwrap().input_ids().to_vec()
+    };
+    assert_eq!(ids(character_map(512, "the"), "a cat"), ids(Value::Null, "the cthet"));
 }

@@ -2,10 +2,12 @@
 
 use super::{bert, changed, roberta};
 use burn::prelude::*;
-use burn_bert::text::BertTokenizer;
+use burn_bert::text::{BertTokenizer, Encoding};
 use burn_bert::{BertEmbeddingsConfig, Error};
 use serde_json::json;
 use std::fs;
+use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
+use tokenizers::{PostProcessor, Tokenizer};
 
 #[test]
 fn truncation_and_padding_of_the_file_are_a_limit_and_no_more() {
@@ -39,8 +41,11 @@ fn a_model_limits_the_length_of_texts() {
     let tokenizer = bert().for_model(&absolute).unwrap();
     assert_eq!(tokenizer.model_max_length(), Some(64));
     assert_eq!(tokenizer.encode(&long).unwrap().len(), 64);
-    let more = bert().with_model_max_length(32).for_model(&absolute).unwrap();
-    assert_eq!(more.model_max_length(), Some(32), "the smaller one holds");
+    for (stated, expected) in [(32, 32), (100, 64), (usize::MAX, 64)] {
+        let before = bert().with_model_max_length(stated).for_model(&absolute).unwrap();
+        let after = bert().for_model(&absolute).unwrap().with_model_max_length(stated);
+        assert_eq!((before.model_max_length(), after.model_max_length()), (Some(expected), Some(expected)));
+    }
 
     let base = BertEmbeddingsConfig::roberta_base();
     assert_eq!(base.max_sequence_length(), Some(512));
@@ -96,7 +101,7 @@ fn a_stride_that_windows_cannot_hold_is_an_error() {
     let tokenizer = bert().with_model_max_length(8);
     assert!(tokenizer.encode_windows("cat", 5).is_ok());
     for stride in [6, 7, 8, usize::MAX] {
-        let error = tokenizer.encode_windows("cat", stride).unwrap_err();
+        let error = tokenizer.encode_windows(&"cat ".repeat(7), stride).unwrap_err();
         assert!(
             matches!(&error, Error::Data { problem, .. } if problem.contains("room for only 6")),
             "{error:?}"
@@ -108,54 +113,131 @@ fn a_stride_that_windows_cannot_hold_is_an_error() {
 }
 
 #[test]
-fn windows_cover_the_text_and_share_what_the_stride_says() {
-    let text = "the quick brown fox jumps over the lazy dog and then it went home ".repeat(7);
-    let whole = bert().encode(&text).unwrap();
-    let whole = &whole.input_ids()[1..whole.len() - 1];
-    for (length, stride) in [(3, 0), (4, 1), (10, 7), (33, 5), (500, 20)] {
-        let windows = bert().with_model_max_length(length).encode_windows(&text, stride).unwrap();
-        let mut covered = Vec::new();
-        for window in &windows {
-            let inner = &window.input_ids()[1..window.len() - 1];
-            let shared = if covered.is_empty() { 0 } else { stride };
-            assert!(covered.ends_with(&inner[..shared]) && inner.len() > shared);
-            covered.extend(&inner[shared..]);
-        }
-        assert_eq!(covered, whole);
-    }
-}
-
-#[test]
-fn very_long_pairs_are_cut_without_combining_what_is_cut_off() {
-    let long = "cat dog ".repeat(50_000);
-    let tokenizer = bert().with_model_max_length(512);
-    let encoding = tokenizer.encode_pair(&long, &long).unwrap();
-    assert_eq!(encoding.len(), 512);
-    assert_eq!(encoding.token_type_ids().iter().filter(|&&kind| kind == 0).count(), 256);
-}
-
-#[test]
 fn a_batch_without_texts_is_an_error() {
     let error = bert().batch(&[], &Device::default()).unwrap_err();
     assert!(matches!(error, Error::Empty { .. }), "{error:?}");
-    let error = bert().with_pad_to_multiple_of(0).unwrap_err();
-    assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error:?}");
+    for multiple in [0, 65_537, usize::MAX] {
+        let error = bert().with_pad_to_multiple_of(multiple).unwrap_err();
+        assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error}");
+    }
 }
 
+/// Tokenizers that are cut early, with what makes it hard: lookahead, growth, deletion, tokens that take spaces.
+fn varied_tokenizers() -> Vec<tempfile::TempDir> {
+    let spaces = json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "});
+    let sequence = |types: &[&str]| {
+        let parts = types.iter().map(|name| json!({ "type": name }));
+        json!({"type": "Sequence", "normalizers": parts.chain([spaces.clone()]).collect::<Vec<_>>()})
+    };
+    let metaspace =
+        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+    vec![
+        changed("tokenizer", |_| {}),
+        changed("roberta_tokenizer", |_| {}),
+        changed("roberta_tokenizer", |file| file["normalizer"] = sequence(&["Nmt", "NFC"])),
+        changed("families/mpnet_tokenizer", |_| {}),
+        changed("families/albert_tokenizer", |_| {}),
+        changed("families/albert_tokenizer", |file| {
+            file["normalizer"] = sequence(&["NFKD", "Lowercase"]);
+            file["pre_tokenizer"] = metaspace.clone();
+        }),
+    ]
+}
+
+/// The reference is the library that transformers uses, which tokenises the whole and then cuts.
 #[test]
-fn the_limit_of_a_model_holds_whatever_is_stated_before_or_after() {
-    let config = BertEmbeddingsConfig::new().with_max_position_embeddings(64);
-    for (stated, expected) in [(32, 32), (100, 64), (usize::MAX, 64)] {
-        let before = bert().with_model_max_length(stated).for_model(&config).unwrap();
-        let after = bert().for_model(&config).unwrap().with_model_max_length(stated);
-        assert_eq!((before.model_max_length(), after.model_max_length()), (Some(expected), Some(expected)));
+fn a_long_text_has_the_tokens_of_the_whole_text() {
+    const PIECES: [&str; 30] = [
+        "the",
+        "cat",
+        "unthinkable",
+        " ",
+        " ",
+        " ",
+        "  ",
+        "!!!",
+        "'re",
+        "'",
+        "``",
+        "中文",
+        "e\u{301}\u{323}",
+        "\u{fdfa}",
+        "[MASK]",
+        " <mask>",
+        "  <mask>  ",
+        "[MASK] ",
+        "\0",
+        "\0 \0",
+        "\t\n",
+        "▁",
+        "ﬁ",
+        "10",
+        "\u{200d}",
+        "🏳\u{fe0f}",
+        "İ",
+        "s",
+        ".",
+        "-",
+    ];
+    let mut seed = 7_u64;
+    let mut below = |bound: usize| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % bound
+    };
+    let mut text = || {
+        let mut text = String::new();
+        for _ in 0..below(3500) {
+            let times = if below(60) == 0 { below(300) } else { 1 };
+            text.push_str(&PIECES[below(PIECES.len())].repeat(times));
+        }
+        text
+    };
+    let texts: Vec<String> = (0..16).map(|_| text()).collect();
+    for dir in varied_tokenizers() {
+        let ours = BertTokenizer::from_pretrained(dir.path()).unwrap();
+        let library = Tokenizer::from_file(dir.path().join("tokenizer.json")).unwrap();
+        for (i, text) in texts.iter().enumerate() {
+            let max_length = [8, 9, 40, 100][i % 4];
+            let ours = ours.clone().with_model_max_length(max_length);
+            let pair = &texts[(i + 1) % texts.len()];
+            let cut = |pair: Option<&str>| {
+                let post_processor = library.get_post_processor().unwrap();
+                let room = max_length - post_processor.added_tokens(pair.is_some());
+                let params = TruncationParams { max_length: room, ..Default::default() };
+                let [text, pair] =
+                    [Some(text.as_str()), pair].map(|text| Some(library.encode(text?, false).unwrap()));
+                let (mut text, mut pair) = truncate_encodings(text.unwrap(), pair, &params).unwrap();
+                // The library would combine each piece of the one with each of the other.
+                pair.as_mut().map(|pair| (text.take_overflowing(), pair.take_overflowing()));
+                library.post_process(text, pair, true).unwrap()
+            };
+            let found = [ours.encode(text).unwrap(), ours.encode_pair(text, pair).unwrap()];
+            let expected = [cut(None), cut(Some(pair))];
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found.input_ids(), expected.get_ids());
+                assert_eq!(found.word_ids(), expected.get_word_ids());
+            }
+            let (room, stride) =
+                (max_length - expected[0].get_special_tokens_mask().iter().sum::<u32>() as usize, i % 4);
+            let params = TruncationParams { max_length: room, stride, ..Default::default() };
+            let (mut first, _) =
+                truncate_encodings(library.encode(text.as_str(), false).unwrap(), None, &params).unwrap();
+            let windows = first.take_overflowing();
+            let inner = |window: &Encoding| window.input_ids()[1..window.len() - 1].to_vec();
+            let found: Vec<_> = ours.encode_windows(text, stride).unwrap().iter().map(inner).collect();
+            let expected = std::iter::once(&first).chain(&windows).map(|window| window.get_ids().to_vec());
+            assert_eq!(found, expected.collect::<Vec<_>>());
+        }
     }
 }
 
 #[test]
-fn a_multiple_that_no_batch_can_be_padded_to_is_refused() {
-    for multiple in [0, 65_537, usize::MAX] {
-        let error = bert().with_pad_to_multiple_of(multiple).unwrap_err();
-        assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error}");
+fn many_words_have_the_pieces_of_the_first_ones() {
+    let words: Vec<&str> = ["cat", "", "unthinkable", "\0", "dogs."].into_iter().cycle().take(5000).collect();
+    for tokenizer in [bert(), roberta()] {
+        let whole = tokenizer.encode_words(&words).unwrap();
+        let cut = tokenizer.with_model_max_length(300).encode_words(&words).unwrap();
+        assert_eq!(cut.input_ids()[..299], whole.input_ids()[..299]);
+        assert_eq!((cut.len(), &cut.word_ids()[..299]), (300, &whole.word_ids()[..299]));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{bert, changed, fixture, vocabulary_with};
 use burn::prelude::*;
+use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::{BertEmbeddingsConfig, Error};
 use serde_json::json;
 use std::fs;
@@ -94,6 +94,14 @@ fn a_tokenizer_of_another_model_is_refused() {
 fn a_vocabulary_with_gaps_counts_up_to_its_largest_id() {
     let dir = changed("tokenizer", |tokenizer| tokenizer["model"]["vocab"]["cat"] = json!(999));
     assert_eq!(BertTokenizer::from_pretrained(dir).unwrap().vocab_size(), 1000);
+    // What the post-processor adds is looked up in the model's table, too.
+    for (folder, place) in [
+        ("tokenizer", "/post_processor/special_tokens/[SEP]/ids/0"),
+        ("roberta_tokenizer", "/post_processor/sep/1"),
+    ] {
+        let dir = changed(folder, |file| *file.pointer_mut(place).unwrap() = json!(5000));
+        assert_eq!(BertTokenizer::from_pretrained(dir).unwrap().vocab_size(), 5001);
+    }
 }
 
 #[test]
@@ -114,13 +122,19 @@ fn every_special_token_that_is_missing_is_named() {
         assert!(problem.starts_with(&format!("has no {token}: its vocabulary lacks {name}")), "{problem}");
     }
 
-    // The unknown token of a tokenizer.json is the model's own.
-    let dir = changed("tokenizer", |tokenizer| tokenizer["model"]["unk_token"] = json!("[NEW]"));
-    let error = BertTokenizer::from_pretrained(dir).unwrap_err();
-    assert!(
-        matches!(&error, Error::File { problem, .. } if problem.starts_with("has no unk_token:")),
-        "{error:?}"
-    );
+    // The unknown token of a tokenizer.json is the model's own; an added token is none.
+    for (folder, place, entry) in [
+        ("tokenizer", "/model/unk_token", json!("[NEW]")),
+        ("tokenizer", "/model/vocab", json!({"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3})),
+        ("roberta_tokenizer", "/model/unk_token", json!("[NEW]")),
+    ] {
+        let dir = changed(folder, |file| *file.pointer_mut(place).unwrap() = entry.clone());
+        let error = BertTokenizer::from_pretrained(dir).unwrap_err();
+        assert!(
+            matches!(&error, Error::File { problem, .. } if problem.starts_with("has no unk_token:")),
+            "{error:?}"
+        );
+    }
 
     // A name that the vocabulary does not have is an error although the usual one is there.
     let dir = vocabulary_with(&[("tokenizer_config.json", json!({"mask_token": "<mask>"}))]);

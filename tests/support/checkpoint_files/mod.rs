@@ -71,6 +71,7 @@ pub fn holds_pattern(module: &BertEmbeddings) -> bool {
 }
 
 /// One tensor of a file to be.
+#[derive(Clone)]
 pub struct Stored {
     pub key: String,
     pub dtype: Dtype,
@@ -113,4 +114,14 @@ pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
         std::fs::write(folder.path().join(name), bytes).unwrap();
     }
     folder
+}
+
+/// A copy of a folder of the fixtures.
+pub fn copy_of(name: &str) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(fixture(name)).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    copy
 }

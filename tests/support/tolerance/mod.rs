@@ -4,6 +4,7 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::prelude::*;
+use burn::tensor::DType;
 
 /// Two numbers are close if |a − b| ≤ `absolute` + `relative` · |b|.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,16 @@ pub const MODEL_F16: Tolerance = Tolerance { absolute: 5e-3, relative: 1e-3 };
 
 /// Sums of a few hundred such values, added in another order.
 pub const F32_SUM: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-5 };
+
+/// Of an operator alone, relative to its largest value: a few roundings of a sum in f32, and one in 16 bits.
+pub fn of_operator(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 1e-13,
+        DType::F32 => 1e-5,
+        DType::F16 => 4e-3,
+        _ => 3e-2,
+    }
+}
 
 /// Asserts that two row-major lists of numbers are close, and says where they are not.
 #[track_caller]

@@ -1,0 +1,99 @@
+//! What multiplies, and its choice when the program runs.
+
+use crate::Output;
+use crate::float;
+use crate::matrix::Matrix;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// What multiplies two matrices. Only a kernel that this CPU can run exists.
+///
+/// ```
+/// use burn_fused_matmul::Kernel;
+///
+/// assert!(Kernel::all_bf16().contains(&Kernel::bf16()));
+/// println!("bf16 products run on {}", Kernel::bf16()); // AMX, AVX512-BF16 or f32 on rounded operands
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel(Instructions);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Instructions {
+    Float {
+        rounded: bool,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Tiles(tiles::Instructions),
+}
+
+impl Kernel {
+    /// Products in f32.
+    pub const F32: Self = Self(Instructions::Float { rounded: false });
+
+    /// Products of operands rounded to bf16, with f32 sums: the fastest kernel for them on this CPU.
+    pub fn bf16() -> Self {
+        static BEST: OnceLock<Kernel> = OnceLock::new();
+        *BEST.get_or_init(|| Self::all_bf16()[0])
+    }
+
+    /// Every kernel for operands rounded to bf16 that this CPU has, the fastest first: to compare them.
+    pub fn all_bf16() -> Vec<Self> {
+        let rounded = Self(Instructions::Float { rounded: true });
+        #[cfg(target_arch = "x86_64")]
+        {
+            let tiles =
+                |instructions, available: bool| available.then_some(Self(Instructions::Tiles(instructions)));
+            let amx = tiles(tiles::Instructions::Amx, tiles::amx::is_available());
+            let avx512 = tiles(tiles::Instructions::Avx512, tiles::avx512::is_available());
+            // Where `vdpbf16ps` is half as fast as f32's multiplication, it multiplies no more values in a second.
+            let (first, last) = if tiles::avx512::is_fast() { (avx512, None) } else { (None, avx512) };
+            amx.into_iter().chain(first).chain([rounded]).chain(last).collect()
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        vec![rounded]
+    }
+
+    /// The instructions that it runs on.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Instructions::Float { rounded: false } => float::name(),
+            Instructions::Float { rounded: true } => "f32 on rounded operands",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Tiles(tiles::Instructions::Amx) => "AMX",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Tiles(tiles::Instructions::Avx512) => "AVX512-BF16",
+        }
+    }
+
+    /// Multiplies, with as many columns in A as rows in B.
+    ///
+    /// # Safety
+    ///
+    /// The output must be valid for writes of M · N values, and if it is added to, for reads of as many that are initialised.
+    /// They are initialised when this returns. A bias must have N values.
+    pub(crate) unsafe fn run(self, a: Matrix, b: Matrix, output: Output) {
+        if a.shape()[0] == 0 || b.shape()[1] == 0 {
+            return;
+        }
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promise; a kernel exists only where its instructions do.
+            Instructions::Tiles(instructions) if a.shape()[1] > 0 => unsafe {
+                tiles::multiply(a, b, output, instructions)
+            },
+            // SAFETY: the caller's promise.
+            instructions => unsafe {
+                let is_rounded = instructions != Instructions::Float { rounded: false };
+                float::multiply(a, b, output, is_rounded);
+            },
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

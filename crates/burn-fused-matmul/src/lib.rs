@@ -1,0 +1,142 @@
+//! Matrix products on the CPU, in f32 and in bf16 with f32 sums: what mixed precision multiplies with.
+//!
+//! ```
+//! use burn_fused_matmul::{Kernel, Matrix, product};
+//!
+//! let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+//! let a = Matrix::rows(&a[..], [2, 3]);
+//! let c = product(a, a.transpose(), Kernel::bf16());
+//! assert_eq!(c, [14.0, 32.0, 32.0, 77.0]);
+//! ```
+//!
+//! # Kernels
+//!
+//! [`Kernel::bf16`] is the fastest that the CPU has, chosen when the program runs:
+//!
+//! | kernel | operands | needs |
+//! |---|---|---|
+//! | AMX | bf16 | Linux, AMX-BF16 and AVX512-BF16 (Intel Sapphire Rapids and later) |
+//! | AVX512-BF16 | bf16 | AVX512-BF16 on a CPU of AMD (Zen 4 and later) |
+//! | f32 on rounded operands | rounded to bf16, widened | nothing |
+//!
+//! Without AMX, CPUs of Intel with AVX512-BF16 take f32 on rounded operands, which is faster there. f32 products are those of
+//! the crate `gemm`, each thread with a part of its own.
+//!
+//! Operands may be f32 or bf16, each for itself. Operands in f32 are rounded while they are packed, so that a product
+//! needs no copy in 16 bits. Sums and results are f32.
+//!
+//! # Numerics
+//!
+//! A result does not depend on the number of threads. AMX and AVX512-BF16 add in another order than the f32 kernel, and
+//! treat subnormal operands, products and sums as zero, as their instructions do; the f32 kernels keep them. NaN and
+//! infinity are propagated.
+//!
+//! # Memory
+//!
+//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 13 MB; a product rounded
+//! to bf16 may need more if K is above 65536, about 128 bytes for each value along K.
+
+mod float;
+mod kernel;
+mod matrix;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+
+pub use half::bf16;
+pub use kernel::Kernel;
+pub use matrix::{Matrix, Values};
+
+/// Where a product goes: M · N values, row-major.
+#[derive(Clone, Copy)]
+enum Output<'a> {
+    /// C = A · B, or C += A · B if `add`.
+    F32 { c: *mut f32, add: bool },
+    /// C = A · B + bias, rounded once.
+    Bf16 { c: *mut bf16, bias: Option<&'a [f32]> },
+}
+
+/// The product A · B, row-major. [The crate](crate) has an example.
+///
+/// # Shapes
+///
+/// - `a`: [M, K], `b`: [K, N]
+/// - output: [M, N]
+///
+/// # Panics
+///
+/// If the columns of `a` are not as many as the rows of `b`.
+pub fn product(a: Matrix, b: Matrix, kernel: Kernel) -> Vec<f32> {
+    let count = check(&a, &b);
+    let mut c = Vec::with_capacity(count);
+    // SAFETY: there is room for M · N values, which `run` initialises.
+    unsafe {
+        kernel.run(a, b, Output::F32 { c: c.as_mut_ptr(), add: false });
+        c.set_len(count);
+    }
+    c
+}
+
+/// The product A · B, plus a bias for each column, rounded to bf16 once, row-major.
+///
+/// ```
+/// use burn_fused_matmul::{Kernel, Matrix, bf16, product_bf16};
+///
+/// let a = Matrix::rows(&[1.0, 2.0, 3.0, 4.0][..], [2, 2]);
+/// let c = product_bf16(a, a, Some(&[0.5, -0.5]), Kernel::bf16());
+/// assert_eq!(c, [7.5, 9.5, 15.5, 21.5].map(bf16::from_f32));
+/// ```
+///
+/// # Shapes
+///
+/// - `a`: [M, K], `b`: [K, N], `bias`: `[N]`
+/// - output: [M, N]
+///
+/// # Panics
+///
+/// If the columns of `a` are not as many as the rows of `b`, or `bias` has not N values.
+pub fn product_bf16(a: Matrix, b: Matrix, bias: Option<&[f32]>, kernel: Kernel) -> Vec<bf16> {
+    let count = check(&a, &b);
+    if let Some(bias) = bias {
+        assert_eq!(bias.len(), b.shape()[1], "the bias must have as many values as B has columns");
+    }
+    let mut c = Vec::with_capacity(count);
+    // SAFETY: there is room for M · N values, which `run` initialises, and `bias` has N.
+    unsafe {
+        kernel.run(a, b, Output::Bf16 { c: c.as_mut_ptr(), bias });
+        c.set_len(count);
+    }
+    c
+}
+
+/// Adds the product A · B to C, row-major.
+///
+/// ```
+/// use burn_fused_matmul::{Kernel, Matrix, add_product};
+///
+/// let a = Matrix::rows(&[1.0, 2.0][..], [1, 2]);
+/// let mut c = [10.0];
+/// add_product(&mut c, a, a.transpose(), Kernel::F32);
+/// assert_eq!(c, [15.0]);
+/// ```
+///
+/// # Shapes
+///
+/// - `a`: [M, K], `b`: [K, N]
+/// - `c`: [M, N]
+///
+/// # Panics
+///
+/// If the columns of `a` are not as many as the rows of `b`, or `c` has not M · N values.
+pub fn add_product(c: &mut [f32], a: Matrix, b: Matrix, kernel: Kernel) {
+    let count = check(&a, &b);
+    assert_eq!(c.len(), count, "C must have the rows of A times the columns of B");
+    // SAFETY: C has M · N values.
+    unsafe { kernel.run(a, b, Output::F32 { c: c.as_mut_ptr(), add: true }) };
+}
+
+/// M · N.
+fn check(a: &Matrix, b: &Matrix) -> usize {
+    let ([m, columns], [rows, n]) = (a.shape(), b.shape());
+    assert_eq!(columns, rows, "the columns of A must be as many as the rows of B");
+    m.checked_mul(n).expect("a product that fits into memory")
+}

@@ -1,0 +1,362 @@
+//! Every kernel of this CPU against a plain loop in f64.
+
+use burn_fused_matmul::{Kernel, Matrix, Values, add_product, product, product_bf16};
+use half::bf16;
+use proptest::prelude::*;
+
+/// An operand as it lies in memory.
+#[derive(Clone, Debug)]
+struct Operand {
+    values: Vec<f32>,
+    is_bf16: bool,
+    shape: [usize; 2],
+    strides: [usize; 2],
+}
+
+impl Operand {
+    /// Values of many sizes, from a seed.
+    fn new(shape: [usize; 2], order: Order, is_bf16: bool, seed: u64) -> Self {
+        let [rows, columns] = shape;
+        let strides = match order {
+            Order::Rows => [columns, 1],
+            Order::Columns => [1, rows],
+            Order::Wide => [columns + 3, 1],
+            Order::Apart => [2 * columns + 1, 2],
+            Order::Repeated => [0, 1],
+        };
+        let count =
+            if rows * columns == 0 { 0 } else { (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1 };
+        let mut state = seed;
+        let values = (0..count).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let value = (state >> 40) as f32 / (1 << 23) as f32 - 1.0;
+            let value = value * f32::powi(2.0, (state >> 33) as i32 % 8 - 4);
+            if is_bf16 { bf16::from_f32(value).to_f32() } else { value }
+        });
+        Self { values: values.collect(), is_bf16, shape, strides }
+    }
+
+    fn with<T>(&self, f: impl FnOnce(Matrix) -> T) -> T {
+        let halves: Vec<_> = self.values.iter().map(|&value| bf16::from_f32(value)).collect();
+        let values = if self.is_bf16 { Values::Bf16(&halves) } else { Values::F32(&self.values) };
+        f(Matrix::new(values, self.shape, self.strides))
+    }
+
+    fn at(&self, i: usize, j: usize, kernel: Kernel) -> f64 {
+        let value = self.values[i * self.strides[0] + j * self.strides[1]];
+        if kernel == Kernel::F32 { value.into() } else { bf16::from_f32(value).to_f64() }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Rows,
+    Columns,
+    Wide,
+    Apart,
+    Repeated,
+}
+
+fn kernels() -> Vec<Kernel> {
+    [Kernel::F32].into_iter().chain(Kernel::all_bf16()).collect()
+}
+
+fn multiply(a: &Operand, b: &Operand, kernel: Kernel) -> Vec<f32> {
+    a.with(|a| b.with(|b| product(a, b, kernel)))
+}
+
+/// Compares entries of C, every one of `step`, with sums in f64: each of K products and additions may round once.
+fn check(a: &Operand, b: &Operand, before: Option<&[f32]>, c: &[f32], kernel: Kernel, step: usize) {
+    let ([m, k], [_, n]) = (a.shape, b.shape);
+    assert_eq!(c.len(), m * n);
+    for place in (0..m * n).step_by(step) {
+        let (i, j) = (place / n, place % n);
+        let before = before.map_or(0.0, |c| f64::from(c[place]));
+        let terms = (0..k).map(|l| a.at(i, l, kernel) * b.at(l, j, kernel));
+        let (sum, size) =
+            terms.fold((before, before.abs()), |(sum, size), term| (sum + term, size + term.abs()));
+        let allowed = (k + 2) as f64 * size * f64::from(f32::EPSILON);
+        let found = f64::from(c[place]);
+        assert!(
+            (found - sum).abs() <= allowed,
+            "{kernel}: C[{i}, {j}] is {found}, not {sum}: {:?} {:?}",
+            a.shape,
+            b.shape
+        );
+    }
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        0..4_usize,
+        4..70_usize,
+        prop::sample::select(vec![15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129])
+    ]
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    prop::sample::select(vec![Order::Rows, Order::Columns, Order::Wide, Order::Apart, Order::Repeated])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_product_is_that_of_a_plain_loop(
+        [m, n, k] in [size(), size(), size()],
+        orders in [order(), order()],
+        is_bf16 in [any::<bool>(), any::<bool>()],
+        seed in any::<u64>(),
+    ) {
+        let a = Operand::new([m, k], orders[0], is_bf16[0], seed);
+        let b = Operand::new([k, n], orders[1], is_bf16[1], !seed);
+        for kernel in kernels() {
+            check(&a, &b, None, &multiply(&a, &b, kernel), kernel, 1);
+        }
+    }
+
+    #[test]
+    fn a_product_in_bf16_is_that_of_a_plain_loop_plus_the_bias_rounded_once(
+        [m, n, k] in [size(), size(), size()],
+        orders in [order(), order()],
+        is_biased in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let a = Operand::new([m, k], orders[0], true, seed);
+        let b = Operand::new([k, n], orders[1], false, !seed);
+        let bias = is_biased.then(|| Operand::new([1, n], Order::Rows, false, seed ^ 1).values);
+        for kernel in kernels() {
+            let c = a.with(|a| b.with(|b| product_bf16(a, b, bias.as_deref(), kernel)));
+            check_bf16(&a, &b, bias.as_deref(), &c, kernel, 1);
+        }
+    }
+
+    #[test]
+    fn a_product_is_added_to_c_and_to_nothing_beside_it(
+        [m, n, k] in [size(), size(), size()],
+        orders in [order(), order()],
+        seed in any::<u64>(),
+    ) {
+        let a = Operand::new([m, k], orders[0], false, seed);
+        let b = Operand::new([k, n], orders[1], true, !seed);
+        let before = Operand::new([m, n], Order::Rows, false, seed ^ 1).values;
+        for kernel in kernels() {
+            let mut c = [&[7.0; 64][..], &before, &[7.0; 64]].concat();
+            let middle = 64..64 + m * n;
+            a.with(|a| b.with(|b| add_product(&mut c[middle.clone()], a, b, kernel)));
+            check(&a, &b, Some(&before), &c[middle.clone()], kernel, 1);
+            c.drain(middle);
+            prop_assert_eq!(c, vec![7.0; 128]);
+        }
+    }
+}
+
+/// In bf16, one unit of the last place off by rounding an f32 sum that is off itself.
+fn check_bf16(a: &Operand, b: &Operand, bias: Option<&[f32]>, c: &[bf16], kernel: Kernel, step: usize) {
+    let ([m, k], [_, n]) = (a.shape, b.shape);
+    assert_eq!(c.len(), m * n);
+    for place in (0..m * n).step_by(step) {
+        let (i, j) = (place / n, place % n);
+        let terms = (0..k).map(|l| a.at(i, l, kernel) * b.at(l, j, kernel));
+        let bias = bias.map_or(0.0, |bias| f64::from(bias[j]));
+        let (sum, size) = terms.fold((bias, bias.abs()), |(sum, size), term| (sum + term, size + term.abs()));
+        let allowed = (k + 2) as f64 * size * f64::from(f32::EPSILON);
+        let found = c[place];
+        let [low, high] = [sum - allowed, sum + allowed].map(|sum| bf16::from_f32(sum as f32));
+        assert!(
+            low <= found && found <= high,
+            "{kernel}: C[{i}, {j}] is {found}, not {sum}: {:?} {:?}",
+            a.shape,
+            b.shape
+        );
+    }
+}
+
+/// Several phases along each axis, on several threads; long thin matrices; each with what remains at the edges.
+#[test]
+fn large_products_are_those_of_a_plain_loop() {
+    for (shape, orders) in [
+        ([1100, 600, 4200], [Order::Rows, Order::Rows]),
+        ([1100, 600, 4200], [Order::Columns, Order::Columns]),
+        ([1, 40_000, 3], [Order::Rows, Order::Rows]),
+        ([40_000, 1, 3], [Order::Columns, Order::Rows]),
+        ([5, 3, 40_000], [Order::Rows, Order::Columns]),
+        ([3, 5000, 5000], [Order::Rows, Order::Columns]),
+        ([5000, 3, 5000], [Order::Columns, Order::Rows]),
+        ([9000, 70, 40], [Order::Rows, Order::Rows]),
+    ] {
+        let [m, n, k] = shape;
+        let a = Operand::new([m, k], orders[0], false, 1);
+        let b = Operand::new([k, n], orders[1], false, 2);
+        for kernel in kernels() {
+            let step = (m * n / 2000).max(1) | 1;
+            check(&a, &b, None, &multiply(&a, &b, kernel), kernel, step);
+            let c = a.with(|a| b.with(|b| product_bf16(a, b, None, kernel)));
+            check_bf16(&a, &b, None, &c, kernel, step);
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    for [m, k, n] in [[700, 900, 650], [150, 5000, 300], [1, 9000, 1000], [3, 9000, 390], [256, 14_000, 2]] {
+        let a = Operand::new([m, k], Order::Rows, false, 1);
+        let b = Operand::new([k, n], Order::Columns, false, 2);
+        for kernel in kernels() {
+            let on = |threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| multiply(&a, &b, kernel))
+            };
+            let one = on(1);
+            assert!([2, 3, 8].into_iter().all(|threads| on(threads) == one), "{kernel}");
+        }
+    }
+}
+
+/// Rows and columns that are at the edge of one product and within the other; sums longer than registers add up at a time.
+#[test]
+fn a_sum_is_added_up_alike_whatever_is_beside_it() {
+    let k = 1100;
+    let a = Operand::new([128, k], Order::Rows, false, 1);
+    let b = Operand::new([k, 128], Order::Columns, false, 2);
+    let few_rows = Operand { shape: [100, k], ..a.clone() };
+    let few_columns = Operand { shape: [k, 97], ..b.clone() };
+    for kernel in kernels() {
+        let (all, few) = (multiply(&a, &b, kernel), multiply(&few_rows, &few_columns, kernel));
+        assert!(few.chunks(97).zip(all.chunks(128)).all(|(few, all)| few == &all[..97]), "{kernel}");
+    }
+}
+
+/// From a single row to more than `gemm`'s small kernels take, and of the weights of linear layers in either layout.
+#[test]
+fn a_row_of_the_product_has_the_same_bits_whatever_rows_are_beside_it() {
+    for k in [1, 3, 48, 700, 1300] {
+        for n in [1, 2, 5, 24, 64, 65, 130] {
+            for order in [Order::Rows, Order::Columns] {
+                let (a, b) =
+                    (Operand::new([150, k], Order::Rows, false, 5), Operand::new([k, n], order, false, 6));
+                for kernel in kernels() {
+                    let all = multiply(&a, &b, kernel);
+                    for rows in [1, 2, 7, 40, 64, 65, 149] {
+                        let part = Operand { values: a.values[k..].to_vec(), shape: [rows, k], ..a.clone() };
+                        let found = multiply(&part, &b, kernel);
+                        assert!(found == all[n..(rows + 1) * n], "{rows} of {k} x {n}, {order:?}, {kernel}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_run_side_by_side_and_within_each_other() {
+    let a = Operand::new([300, 300], Order::Rows, false, 1);
+    for kernel in kernels() {
+        let expected = multiply(&a, &a, kernel);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let results = std::sync::Mutex::new(Vec::new());
+        pool.scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|_| {
+                    let c = multiply(&a, &a, kernel);
+                    results.lock().unwrap().push(c);
+                });
+            }
+        });
+        assert!(results.into_inner().unwrap().iter().all(|c| *c == expected), "{kernel}");
+    }
+}
+
+/// f32 operands are rounded as the crate `half` rounds them, ties to even.
+#[test]
+fn operands_in_f32_give_the_bits_of_operands_rounded_before() {
+    for order in [Order::Rows, Order::Columns, Order::Apart] {
+        let mut a = Operand::new([50, 70], order, false, 1);
+        for (i, value) in a.values.iter_mut().enumerate() {
+            // Halfway between two values of bf16, and beside it.
+            *value = f32::from_bits((value.to_bits() & 0xffff_0000) + 0x7fff + i as u32 % 3);
+        }
+        let rounded = Operand { is_bf16: true, ..a.clone() };
+        let b = Operand::new([70, 40], Order::Rows, true, 2);
+        for kernel in Kernel::all_bf16() {
+            assert_eq!(multiply(&a, &b, kernel), multiply(&rounded, &b, kernel), "{kernel}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_reaches_its_row_and_column_alone() {
+    for (value, other) in [
+        (f32::NAN, 1.0),
+        (f32::from_bits(0x7f80_0001), 1.0),
+        (f32::INFINITY, 1.0),
+        (f32::INFINITY, 0.0),
+        (3.4e38, 1.0),
+    ] {
+        for kernel in Kernel::all_bf16() {
+            let mut a = Operand::new([40, 50], Order::Rows, false, 1);
+            a.values.fill(1.0);
+            a.values[50 * 33 + 45] = value;
+            let mut b = Operand::new([50, 37], Order::Rows, false, 1);
+            b.values.fill(other);
+            let c = multiply(&a, &b, kernel);
+            for (place, c) in c.iter().enumerate() {
+                assert_eq!(c.is_finite(), place / 37 != 33, "{kernel}, {value} · {other}: C[{place}] is {c}");
+            }
+            let is_nan = value.is_nan() || other == 0.0;
+            assert!(c[37 * 33..37 * 34].iter().all(|c| c.is_nan() == is_nan), "{kernel}");
+        }
+    }
+}
+
+/// What `vdpbf16ps` and `tdpbf16ps` do, and the documentation says.
+#[test]
+fn subnormal_numbers_are_zero_to_the_instructions_for_bf16_alone() {
+    let tiny = Operand { values: vec![1e-39], is_bf16: true, shape: [1, 1], strides: [1, 1] };
+    let one = Operand { values: vec![1.0], ..tiny.clone() };
+    for kernel in kernels() {
+        let c = multiply(&tiny, &one, kernel);
+        let is_kept = kernel == Kernel::F32 || kernel.name().contains("rounded");
+        assert_eq!(c[0] != 0.0, is_kept, "{kernel}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "reaches beyond its 5 values")]
+fn a_matrix_beyond_its_values_is_refused() {
+    let _ = Matrix::rows(&[0.0_f32; 5][..], [2, 3]);
+}
+
+#[test]
+#[should_panic(expected = "reaches beyond its 5 values")]
+fn strides_that_overflow_are_refused() {
+    let _ = Matrix::new(&[0.0_f32; 5][..], [3, 3], [usize::MAX / 2, 1]);
+}
+
+/// A copy of them would be shorter than what reads it.
+#[test]
+#[should_panic(expected = "has more entries than can be counted")]
+fn more_entries_than_can_be_counted_are_refused() {
+    let _ = Matrix::new(&[0.0_f32][..], [4, usize::MAX / 4 + 2], [0, 0]);
+}
+
+#[test]
+#[should_panic(expected = "the columns of A must be as many as the rows of B")]
+fn operands_that_do_not_fit_are_refused() {
+    let a = Matrix::rows(&[0.0_f32; 6][..], [2, 3]);
+    let _ = product(a, a, Kernel::bf16());
+}
+
+#[test]
+#[should_panic(expected = "the bias must have as many values as B has columns")]
+fn a_bias_of_another_length_is_refused() {
+    let a = Matrix::rows(&[0.0_f32; 6][..], [2, 3]);
+    let _ = product_bf16(a, a.transpose(), Some(&[0.0]), Kernel::bf16());
+}
+
+#[test]
+#[should_panic(expected = "C must have the rows of A times the columns of B")]
+fn a_sum_of_another_size_is_refused() {
+    let a = Matrix::rows(&[0.0_f32; 6][..], [2, 3]);
+    add_product(&mut [0.0; 5], a, a.transpose(), Kernel::bf16());
+}

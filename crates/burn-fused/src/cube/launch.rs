@@ -1,0 +1,171 @@
+//! What the launches of one call have in common: sizes, dtypes, arguments.
+
+use crate::cube::mask::{MaskLaunch, mask_args};
+use crate::cube::row;
+use crate::engine::run::Path;
+use crate::numerics::dropout::Dropout;
+use crate::numerics::sums::computed_in;
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::cubecl::calculate_cube_count_elemwise;
+use burn_cubecl::cubecl::ir::ElemType;
+use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
+use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeDevice};
+
+/// Units of a cube, at most: what every WebGPU device offers.
+pub(crate) const UNITS: usize = 256;
+
+/// Launches on rows of one length.
+pub(crate) struct RowLaunch {
+    pub(crate) client: Client,
+    pub(crate) device: CubeDevice,
+    pub(crate) rows: usize,
+    /// Values of a row.
+    pub(crate) hidden: usize,
+    /// Of values.
+    pub(crate) float: DType,
+    /// Of statistics and sums.
+    pub(crate) wide: DType,
+    /// Of a cube, at most.
+    pub(crate) max_units: usize,
+    /// Of a cube that works on a row.
+    pub(crate) units: usize,
+    pub(crate) address_type: AddressType,
+}
+
+impl RowLaunch {
+    /// On the device of `like`, whose values are computed in f32 or f64.
+    pub(crate) fn new(like: &CubeTensor, [rows, hidden]: [usize; 2]) -> Self {
+        let client = like.client.clone();
+        let hardware = &client.properties().hardware;
+        let max_units = UNITS.min(hardware.max_units_per_cube.min(hardware.max_cube_dim.0) as usize);
+        Self {
+            device: like.device.clone(),
+            rows,
+            hidden,
+            float: like.dtype,
+            wide: computed_in(like.dtype),
+            max_units,
+            units: max_units.min(16 * hidden.div_ceil(64)),
+            address_type: AddressType::from_len(rows * hidden),
+            client,
+        }
+    }
+
+    /// For kernels that bind `bindings` buffers and whose float inputs all have one dtype; `None` for what they do not take.
+    pub(crate) fn of(path: Path, inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
+        let dtype = inputs[0].dtype;
+        let alike = inputs.iter().all(|input| input.dtype == dtype);
+        let takes = path == Path::Fused && alike && !shape.contains(&0) && is_computed(dtype);
+        let takes = takes && bindings <= inputs[0].client.properties().hardware.max_bindings;
+        takes.then(|| Self::new(inputs[0], shape))
+    }
+
+    /// A tensor whose values are still to be written.
+    pub(crate) fn empty(&self, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
+        empty_device_contiguous_dtype(self.client.clone(), self.device.clone(), shape.into(), dtype)
+    }
+
+    /// Room for tensors of one shape in one buffer, each where the device can bind it: the buffer, how far apart they begin,
+    /// and the tensors.
+    pub(crate) fn parts(&self, parts: usize, shape: Shape) -> (CubeTensor, usize, Vec<CubeTensor>) {
+        let (size, count) = (self.float.size(), shape.num_elements());
+        let alignment = self.client.properties().memory.alignment as usize;
+        let stride = (count * size).next_multiple_of(alignment).div_ceil(size);
+        let all = self.empty([parts * stride], self.float);
+        let view = |i: usize| {
+            let (start, rest) = (i * stride, (parts - i) * stride - count);
+            let handle = all.handle.clone().offset_start((start * size) as u64);
+            let handle = handle.offset_end((rest * size) as u64);
+            let (client, device) = (self.client.clone(), self.device.clone());
+            CubeTensor::new_contiguous(client, device, shape.clone(), handle, self.float)
+        };
+        let views = (0..parts).map(view).collect();
+        (all, stride, views)
+    }
+
+    pub(crate) fn zeros(&self, shape: Shape, dtype: DType) -> CubeTensor {
+        zeros_client(self.client.clone(), self.device.clone(), shape, dtype)
+    }
+
+    pub(crate) fn zeros_like(&self, tensor: &CubeTensor) -> CubeTensor {
+        self.zeros(tensor.meta.shape().clone(), self.float)
+    }
+
+    /// As many cubes, or a few more if the device needs more than one dimension for them.
+    pub(crate) fn cubes(&self, count: usize) -> CubeCount {
+        calculate_cube_count_elemwise(&self.client, count, CubeDim::new_1d(1))
+    }
+
+    /// The units of a cube that works on a row.
+    pub(crate) fn cube_dim(&self) -> CubeDim {
+        CubeDim::new_1d(self.units as u32)
+    }
+
+    /// Columns that one unit takes at most.
+    pub(crate) fn slots(&self) -> usize {
+        row::slots(self.hidden, self.units)
+    }
+
+    pub(crate) fn scalar(&self, value: f64) -> InputScalar {
+        InputScalar::new(value, dtype_to_elem_type(self.wide))
+    }
+
+    /// Seeds are read as integers of dtype `ints`.
+    pub(crate) fn mask<I: Int>(&self, dropout: &Dropout<CubeBackend>, ints: DType) -> Option<MaskLaunch<I>> {
+        let Dropout::Philox { seeds, row, prob } = dropout else { return None };
+        Some(mask_args(seeds.clone(), *row, *prob, ints, self.wide))
+    }
+
+    /// `float` and `wide` as kernels take them.
+    pub(crate) fn floats(&self) -> [ElemType; 2] {
+        [self.float, self.wide].map(dtype_to_elem_type)
+    }
+
+    /// `float`, `wide` and `ints` as kernels take them.
+    pub(crate) fn dtypes(&self, ints: DType) -> [ElemType; 3] {
+        [self.float, self.wide, ints].map(dtype_to_elem_type)
+    }
+}
+
+/// Whether there are kernels for values of `dtype`.
+pub(crate) fn is_computed(dtype: DType) -> bool {
+    matches!(computed_in(dtype), DType::F32 | DType::F64)
+}
+
+/// A tensor as an argument, its values side by side.
+pub(crate) fn buffer(tensor: CubeTensor) -> BufferArg {
+    into_contiguous(tensor).into_buffer_arg()
+}
+
+/// As [`buffer`], for kernels that read to its end: without the padding that CUDA and ROCm may put behind the last value.
+pub(crate) fn exact_buffer(tensor: CubeTensor) -> BufferArg {
+    let mut tensor = into_contiguous(tensor);
+    let values = (tensor.meta.shape().num_elements() * tensor.dtype.size()) as u64;
+    let padding = tensor.handle.size_in_used() - values;
+    if padding > 0 {
+        tensor.handle = tensor.handle.offset_end(padding);
+    }
+    tensor.into_buffer_arg()
+}
+
+/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once, its values side by side:
+/// CUDA and ROCm begin each row of what Burn allocates at an aligned address.
+pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
+    let (mut shape, columns) = (left.meta.shape().to_vec(), right.meta.shape().to_vec().pop());
+    let last = shape.len() - 1;
+    shape[last] = columns.expect("a matrix");
+    let (client, device) = (left.client.clone(), left.device.clone());
+    let output = empty_device_contiguous_dtype(client, device, Shape::from(shape), dtype);
+    let product = matmul(left, right, Some(output), MatmulStrategy::default(), dtype);
+    product.unwrap_or_else(|error| panic!("matmul: {error}"))
+}
+
+/// The width that addresses into the largest of the tensors need.
+pub(crate) fn address_type<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> AddressType {
+    tensors.into_iter().map(CubeTensor::required_address_type).max().unwrap_or_default()
+}

@@ -1,0 +1,194 @@
+//! Dropout's mask, as [`crate::numerics::philox`] defines it.
+
+use crate::cube::launch::{RowLaunch, buffer, is_computed};
+use crate::cube::row::column_of;
+use crate::numerics::dropout::DropoutOps;
+use crate::numerics::philox;
+use burn::backend::TensorMetadata;
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::cubecl::{self};
+use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::tensor::CubeTensor;
+
+/// The mask of a row of `seeds`, read as integers of dtype `ints`, with factors in `wide`.
+pub(crate) fn mask_args<I: Int>(
+    seeds: CubeTensor,
+    row: usize,
+    prob: f64,
+    ints: DType,
+    wide: DType,
+) -> MaskLaunch<I> {
+    let (threshold, scale) = philox::threshold_and_scale(prob);
+    let seeds = into_contiguous(cast(seeds, ints)).into_tensor_arg();
+    MaskLaunch::new(seeds, 4 * row, threshold, InputScalar::new(scale, dtype_to_elem_type(wide)))
+}
+
+/// Where the mask's seed is, threshold and scale.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Mask<I: Int> {
+    /// [K, 4].
+    seeds: OwnedTensor<I>,
+    /// The first integer of the seed.
+    first: usize,
+    /// An element whose word is below is dropped.
+    threshold: u32,
+    /// 1 / (1 − p).
+    scale: InputScalar,
+}
+
+#[cube]
+impl<I: Int> Mask<I> {
+    /// What dropout multiplies the four columns of `counter` by.
+    pub(crate) fn factors<W: Float>(&self, token: usize, counter: usize) -> Array<W> {
+        let scale = self.scale.get::<W>();
+        let words = philox4x32_10(
+            counter as u32,
+            token as u32,
+            seed_half(&self.seeds, self.first),
+            seed_half(&self.seeds, self.first + 2),
+        );
+        let mut factors = Array::<W>::new(4usize);
+        #[unroll]
+        for i in 0..4usize {
+            factors[i] = if words[i] < self.threshold { W::new(0.0) } else { scale };
+        }
+        factors
+    }
+}
+
+/// 32 bits of the key out of two seed integers.
+#[cube]
+fn seed_half<I: Int>(seeds: &OwnedTensor<I>, first: usize) -> u32 {
+    (u32::cast_from(seeds[first]) & 0xFFFF) | (u32::cast_from(seeds[first + 1]) << 16)
+}
+
+/// The four words at counter (`counter`, `token`, 0, 0).
+#[cube]
+fn philox4x32_10(counter: u32, token: u32, key0: u32, key1: u32) -> Array<u32> {
+    let mut c0 = counter;
+    let mut c1 = token;
+    let mut c2 = 0u32;
+    let mut c3 = 0u32;
+    let mut k0 = key0;
+    let mut k1 = key1;
+    #[unroll]
+    for round in 0..10u32 {
+        if comptime!(round > 0) {
+            k0 += 0x9E37_79B9u32;
+            k1 += 0xBB67_AE85u32;
+        }
+        let high0 = c0.mul_hi(0xD251_1F53u32);
+        let low0 = c0 * 0xD251_1F53u32;
+        let high1 = c2.mul_hi(0xCD9E_8D57u32);
+        let low1 = c2 * 0xCD9E_8D57u32;
+        c0 = high1 ^ c1 ^ k0;
+        c1 = low1;
+        c2 = high0 ^ c3 ^ k1;
+        c3 = low0;
+    }
+    let mut words = Array::<u32>::new(4usize);
+    words[0] = c0;
+    words[1] = c1;
+    words[2] = c2;
+    words[3] = c3;
+    words
+}
+
+impl DropoutOps for CubeBackend {
+    fn dropout(
+        tensor: FloatTensor<Self>,
+        seeds: IntTensor<Self>,
+        row: usize,
+        prob: f64,
+    ) -> FloatTensor<Self> {
+        let shape = tensor.shape();
+        let columns = shape[shape.num_dims() - 1];
+        let count = shape.num_elements();
+        assert!(is_computed(tensor.dtype), "dropout: no kernel for {:?}", tensor.dtype);
+        if count == 0 {
+            return tensor;
+        }
+        let launch = RowLaunch::new(&tensor, [count / columns, columns]);
+        let output = launch.empty(shape, tensor.dtype);
+        let counters = 16 * columns.div_ceil(64) * launch.rows;
+        dropout::launch(
+            &launch.client,
+            launch.cubes(counters.div_ceil(launch.max_units)),
+            CubeDim::new_1d(launch.max_units as u32),
+            launch.address_type,
+            buffer(tensor),
+            mask_args(seeds, row, prob, DType::I32, launch.wide),
+            output.clone().into_buffer_arg(),
+            launch.rows,
+            columns,
+            launch.dtypes(DType::I32),
+        );
+        output
+    }
+}
+
+#[cube(launch, address_type = "dynamic")]
+fn dropout<T: Float, W: Float, I: Int>(
+    input: &[T],
+    mask: &Mask<I>,
+    output: &mut [T],
+    rows: usize,
+    columns: usize,
+    #[define(T, W, I)] _dtypes: [ElemType; 3],
+) {
+    let counters = columns.div_ceil(64) * 16;
+    let row = ABSOLUTE_POS / counters;
+    let counter = ABSOLUTE_POS % counters;
+    if row >= rows {
+        terminate!();
+    }
+    let factors = mask.factors::<W>(row, counter);
+    #[unroll]
+    for i in 0..4usize {
+        let column = column_of(counter, i);
+        if column < columns {
+            let place = row * columns + column;
+            output[place] = T::cast_from(W::cast_from(input[place]) * factors[i]);
+        }
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::testing::{float, int, numbers, sixteen_bits};
+    use burn::backend::Flex;
+
+    /// A tensor of odd numbers, dropped, in f64.
+    fn dropped<B: DropoutOps>(shape: &[usize], dtype: DType, seed: [i32; 4], prob: f64) -> Vec<f64> {
+        let values = (0..shape.iter().product::<usize>()).map(|i| (2 * (i % 500)) as f32 - 499.0).collect();
+        // The seed's row is the last of three.
+        let seeds = [[5, 6, 7, 8], [9; 4], seed].as_flattened().to_vec();
+        numbers::<B>(&B::dropout(float::<B>(values, shape, dtype), int::<B>(seeds, [3, 4]), 2, prob))
+    }
+
+    #[test]
+    fn kernel_gives_the_bits_of_the_host() {
+        let shapes: [&[usize]; 6] = [&[1, 1], &[5, 1], &[70, 1023], &[127, 3], &[2, 3, 65, 64], &[0, 8]];
+        for (shape, prob) in shapes.into_iter().zip([0.1, 0.5, 0.4, 0.9, 0.1, 0.1]) {
+            for seed in [[1, 70, 7000, 65535], [0, 0, 0, 0]] {
+                let expected = dropped::<Flex>(shape, DType::F32, seed, prob);
+                assert!(dropped::<CubeBackend>(shape, DType::F32, seed, prob) == expected, "{shape:?}");
+            }
+        }
+    }
+
+    /// Multiplied in f32 and rounded once, as on the host.
+    #[test]
+    fn sixteen_bit_floats_are_dropped_by_the_same_bits() {
+        for dtype in sixteen_bits::<CubeBackend>() {
+            let (shape, seed) = ([31, 127], [1, 2, 3, 4]);
+            let expected = dropped::<Flex>(&shape, dtype, seed, 0.3);
+            assert!(dropped::<CubeBackend>(&shape, dtype, seed, 0.3) == expected, "{dtype:?}");
+        }
+    }
+}

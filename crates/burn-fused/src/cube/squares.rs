@@ -1,0 +1,114 @@
+//! The squares of many tensors, added up: each launch reads as many of them as the device can bind, and one more adds up
+//! what their cubes found.
+
+use crate::cube::launch::{RowLaunch, exact_buffer};
+use crate::cube::row::cube_sum;
+use burn::tensor::Shape;
+use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::tensor::CubeTensor;
+
+/// Tensors of a launch, at most.
+const TENSORS: usize = 16;
+
+/// Buffers that a launch binds beside the tensors, with CubeCL's own for sizes.
+const OTHERS: usize = 3;
+
+/// Cubes of a launch, at most.
+const CUBES: usize = 512;
+
+/// Values of the largest tensor that a unit takes, at least.
+const VALUES: usize = 4;
+
+/// Σ x² over all values of `tensors`, of one dtype, `[1]`.
+pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
+    let size = |tensor: &CubeTensor| tensor.meta.shape().num_elements();
+    let largest = tensors.iter().map(size).max().unwrap_or(0);
+    let on = RowLaunch::new(&tensors[0], [1, largest]);
+    let tensors: Vec<_> = tensors.into_iter().filter(|tensor| size(tensor) > 0).collect();
+    let bindings = on.client.properties().hardware.max_bindings as usize;
+    let per_launch = TENSORS.min(bindings.saturating_sub(OTHERS)).max(1);
+    let cubes = largest.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
+    let parts = on.empty([tensors.len().div_ceil(per_launch).max(1) * cubes], on.wide);
+    for (i, some) in tensors.chunks(per_launch).enumerate() {
+        squares::launch(
+            &on.client,
+            on.cubes(cubes),
+            CubeDim::new_1d(on.max_units as u32),
+            AddressType::from_len(largest + cubes * on.max_units),
+            some.iter().cloned().map(exact_buffer).collect(),
+            parts.clone().into_buffer_arg(),
+            i * cubes,
+            cubes,
+            on.max_units,
+            on.floats(),
+        );
+    }
+    on.sum(if tensors.is_empty() { on.zeros(Shape::new([1]), on.wide) } else { parts }, 1.0, on.wide)
+}
+
+/// `parts[first + c]` = Σ x² over every `cubes`-th cube's width of each tensor, from cube c on.
+#[cube(launch, address_type = "dynamic")]
+fn squares<T: Float, W: Float>(
+    tensors: &Sequence<Box<[T]>>,
+    parts: &mut [W],
+    first: usize,
+    cubes: usize,
+    #[comptime] units: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    if CUBE_POS >= cubes {
+        terminate!();
+    }
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
+    let mut sum = W::new(0.0);
+    #[unroll]
+    for i in 0..tensors.len() {
+        let mut place = CUBE_POS * units + UNIT_POS as usize;
+        while place < tensors[i].len() {
+            let x = W::cast_from(tensors[i][place]);
+            sum += x * x;
+            place += cubes * units;
+        }
+    }
+    let sum = cube_sum::<W>(sum, &mut scratch, units);
+    if UNIT_POS == 0 {
+        parts[first + CUBE_POS] = sum;
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use crate::testing::{float, numbers};
+    use burn::backend::ops::FloatTensorOps;
+    use burn::tensor::DType;
+    use burn_cubecl::CubeBackend;
+
+    fn tensor(count: usize, dtype: DType) -> CubeTensor {
+        float::<CubeBackend>((0..count).map(|i| (i % 17) as f32 - 8.0).collect(), [count], dtype)
+    }
+
+    fn expected(count: usize) -> f64 {
+        (0..count).map(|i| (i % 17) as f64 - 8.0).map(|x| x * x).sum()
+    }
+
+    fn read(sum: CubeTensor) -> f64 {
+        numbers::<CubeBackend>(&sum)[0]
+    }
+
+    #[test]
+    fn values_are_read_in_any_layout() {
+        let matrix = CubeBackend::float_reshape(tensor(12, DType::F32), Shape::new([3, 4]));
+        let column = CubeBackend::float_slice(matrix.clone(), &[(0..3).into(), (1..2).into()]);
+        assert_eq!(read(sum_of_squares(vec![CubeBackend::float_swap_dims(matrix, 0, 1)])), expected(12));
+        assert_eq!(read(sum_of_squares(vec![column])), 49.0 + 9.0 + 1.0);
+    }
+
+    /// As CUDA and ROCm allocate rows: values of something else lie behind the last one.
+    #[test]
+    fn what_lies_behind_the_last_value_is_not_added() {
+        let CubeTensor { client, device, handle, dtype, .. } = tensor(1000, DType::F32);
+        let padded = CubeTensor::new_contiguous(client, device, Shape::new([1, 300]), handle, dtype);
+        assert_eq!(read(sum_of_squares(vec![padded, tensor(5, DType::F32)])), expected(300) + expected(5));
+    }
+}

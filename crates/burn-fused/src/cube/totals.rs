@@ -1,0 +1,171 @@
+//! Sums over all rows: each cube of a backward adds up some rows and stores its share, then the shares are added up.
+
+use crate::cube::launch::{RowLaunch, UNITS, address_type, exact_buffer};
+use crate::cube::row::{column, cube_sum};
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::tensor::CubeTensor;
+
+/// Shares of a total, at most.
+const SHARES: usize = 1024;
+
+/// Units that add up one column between them.
+const LANES: usize = 8;
+
+impl RowLaunch {
+    /// How many rows a cube takes. At least four, so that the shares are few beside the rows themselves.
+    pub(crate) fn rows_per_cube(&self) -> usize {
+        self.rows.div_ceil(SHARES).max(4)
+    }
+
+    /// The cubes that take all rows.
+    pub(crate) fn shares(&self) -> usize {
+        self.rows.div_ceil(self.rows_per_cube())
+    }
+
+    /// Room for the shares of some totals, [totals, cubes, H]; `None` for none.
+    pub(crate) fn partials(&self, totals: usize) -> Option<CubeTensor> {
+        (totals > 0).then(|| self.empty([totals, self.shares(), self.hidden], self.wide))
+    }
+
+    /// The first totals of `partials`, each `[H]`, by one launch: views of one buffer.
+    pub(crate) fn totals(&self, partials: &CubeTensor, totals: usize) -> Vec<CubeTensor> {
+        let (all, stride, views) = self.parts(totals, Shape::new([self.hidden]));
+        self.total(partials.clone(), 0..totals, all, 0, stride);
+        views
+    }
+
+    /// Adds the shares of `totals` up into `output`, from `start` on and `stride` apart.
+    pub(crate) fn total(
+        &self,
+        partials: CubeTensor,
+        totals: std::ops::Range<usize>,
+        output: CubeTensor,
+        start: usize,
+        stride: usize,
+    ) {
+        let units = self.max_units;
+        let lanes = if units == UNITS { LANES } else { 1 };
+        total::launch(
+            &self.client,
+            self.cubes(totals.len() * self.hidden.div_ceil(units / lanes)),
+            CubeDim::new_1d(units as u32),
+            address_type([&partials, &output]),
+            partials.into_buffer_arg(),
+            output.into_tensor_arg(),
+            totals.start,
+            totals.end,
+            self.shares(),
+            start,
+            stride,
+            self.hidden,
+            units,
+            lanes,
+            self.floats(),
+        );
+    }
+
+    /// `share` · Σ `values`, `[1]` in `dtype`, by one cube; values are in `wide`.
+    pub(crate) fn sum(&self, values: CubeTensor, share: f64, dtype: DType) -> CubeTensor {
+        let sum = self.empty([1], dtype);
+        sum_kernel::launch(
+            &self.client,
+            self.cubes(1),
+            CubeDim::new_1d(self.max_units as u32),
+            address_type([&values]),
+            exact_buffer(values),
+            sum.clone().into_buffer_arg(),
+            self.scalar(share),
+            self.max_units,
+            [dtype, self.wide].map(dtype_to_elem_type),
+        );
+        sum
+    }
+}
+
+/// `sum[0] = share · Σ values`, by one cube.
+#[cube(launch, address_type = "dynamic")]
+fn sum_kernel<T: Float, W: Float>(
+    values: &[W],
+    sum: &mut [T],
+    share: InputScalar,
+    #[comptime] units: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
+    let mut total = W::new(0.0);
+    let mut place = UNIT_POS as usize;
+    while place < values.len() {
+        total += values[place];
+        place += units;
+    }
+    let total = cube_sum::<W>(total, &mut scratch, units);
+    if CUBE_POS == 0 && UNIT_POS == 0 {
+        sum[0] = T::cast_from(total * share.get::<W>());
+    }
+}
+
+/// Stores a unit's part of a share of total `index`, which lies in `partials` [totals, cubes, H].
+#[cube]
+pub(crate) fn store_share<W: Float>(
+    share: &Array<W>,
+    partials: &mut [W],
+    index: usize,
+    cubes: usize,
+    #[comptime] hidden: usize,
+    #[comptime] units: usize,
+    #[comptime] slots: usize,
+) {
+    #[unroll(slots <= 16)]
+    for i in 0..slots {
+        let column = column(i, units);
+        if column < hidden {
+            partials[(index * cubes + CUBE_POS) * hidden + column] = share[i];
+        }
+    }
+}
+
+/// `output[start + t · stride ..][column]` = Σ over `shares` of `partials[first + t][share, column]`.
+#[cube(launch, address_type = "dynamic")]
+fn total<T: Float, W: Float>(
+    partials: &[W],
+    output: &mut Tensor<T>,
+    first: usize,
+    end: usize,
+    shares: usize,
+    start: usize,
+    stride: usize,
+    #[comptime] hidden: usize,
+    #[comptime] units: usize,
+    #[comptime] lanes: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let columns = comptime!(units / lanes);
+    let blocks = comptime!(hidden.div_ceil(columns));
+    let index = first + CUBE_POS / blocks;
+    if index >= end {
+        terminate!();
+    }
+    let unit = UNIT_POS as usize;
+    let column = CUBE_POS % blocks * columns + unit % columns;
+    let mut scratch = Shared::<[W]>::new_slice(units);
+    let mut sum = W::new(0.0);
+    if column < hidden {
+        let mut row = unit / columns;
+        while row < shares {
+            sum += partials[(index * shares + row) * hidden + column];
+            row += lanes;
+        }
+    }
+    scratch[unit] = sum;
+    sync_cube();
+    if unit < columns && column < hidden {
+        let mut sum = W::new(0.0);
+        #[unroll]
+        for lane in 0..lanes {
+            sum += scratch[unit + lane * columns];
+        }
+        output[start + (index - first) * stride + column] = T::cast_from(sum);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a device can do.
+
+use crate::error::{Error, Result};
+use burn::prelude::*;
+use burn::tensor::DType;
+use std::sync::{Mutex, PoisonError};
+
+/// Makes `into_data` and records copy values from a CubeCL device when they are called, in the whole process.
+///
+/// Burn 0.22.1 copies them when the data are first accessed, and may have written other values in the tensor's place by
+/// then. Reading at once is its way in an asynchronous runtime, and all that this setting
+/// decides.
+pub fn read_at_once() {
+    #[cfg(feature = "_cubecl")]
+    burn_std::set_runtime_kind(burn_std::RuntimeKind::Async);
+}
+
+/// Whether a device computes the functions that attention, activations and losses are made of in `dtype`.
+///
+/// Burn lists f64 where a GPU's driver takes it, and some drivers compute its exponential, logarithm, tanh or error
+/// function as NaN or as something else (Mesa's Vulkan). So known values are computed, once in a process for each
+/// device. f32 is trusted, and the operators compute 16-bit floats in it.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn::tensor::DType;
+/// use burn_fused::check_dtype;
+///
+/// assert!(check_dtype(&Device::flex(), DType::F64).is_ok());
+/// ```
+///
+/// # Errors
+///
+/// [`Error::WrongDtype`].
+pub fn check_dtype(device: &Device, dtype: DType) -> Result<()> {
+    type Verdict = (Device, Option<&'static str>);
+    static KNOWN: Mutex<Vec<Verdict>> = Mutex::new(Vec::new());
+    if dtype != DType::F64 {
+        return Ok(());
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let wrong = match known.iter().find(|(of, _)| of == device) {
+        Some((_, wrong)) => *wrong,
+        None => {
+            let wrong = first_wrong(&device.clone().without_autodiff());
+            known.push((device.clone(), wrong));
+            wrong
+        }
+    };
+    match wrong {
+        Some(function) => Err(Error::WrongDtype { device: format!("{device:?}"), dtype, function }),
+        None => Ok(()),
+    }
+}
+
+/// # Panics
+///
+/// Where [`check_dtype`] returns an error for the device and the dtype of `tensor`.
+pub(crate) fn assert_computes<const D: usize>(tensor: &Tensor<D>) {
+    check_dtype(&tensor.device(), tensor.dtype()).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The first function that is wrong in f64 at one of four places.
+fn first_wrong(device: &Device) -> Option<&'static str> {
+    type Function = (&'static str, fn(Tensor<1>) -> Tensor<1>, [f64; 4]);
+    const PLACES: [f64; 4] = [-2.5, -0.75, 0.3, 1.5];
+    // Python's math module computed the values.
+    const FUNCTIONS: [Function; 4] = [
+        (
+            "exp",
+            Tensor::exp,
+            [0.0820849986238988, 0.4723665527410147, 1.3498588075760032, 4.4816890703380645],
+        ),
+        (
+            "log",
+            |x| x.abs().log(),
+            [0.9162907318741551, -0.2876820724517809, -1.2039728043259361, 0.4054651081081644],
+        ),
+        (
+            "tanh",
+            Tensor::tanh,
+            [-0.9866142981514303, -0.6351489523872873, 0.2913126124515909, 0.9051482536448664],
+        ),
+        (
+            "erf",
+            Tensor::erf,
+            [-0.999593047982555, -0.7111556336535151, 0.3286267594591274, 0.9661051464753108],
+        ),
+    ];
+    // Only what is wrong is refused: backends that compute f64 by f32 are not.
+    const LIMIT: f64 = 1e-5;
+    let wrong = |(_, function, expected): &&Function| {
+        let x = Tensor::<1>::from_data(TensorData::from(PLACES), (device, DType::F64));
+        let found = function(x).into_data();
+        let is_near = |(found, expected): (f64, &f64)| (found - expected).abs() <= LIMIT; // NaN is not
+        !found.iter::<f64>().zip(expected).all(is_near)
+    };
+    FUNCTIONS.iter().find(wrong).map(|(name, ..)| *name)
+}

@@ -1,0 +1,285 @@
+//! A part of a model that the backward computes again, instead of keeping what its operators keep.
+
+use crate::engine::run::Path;
+use crate::engine::run::{follow, on_backend, plain};
+use crate::error::Error;
+use crate::numerics::dropout::{Seed, recorded, replayed};
+use crate::numerics::precision::{Precision, autocast};
+use burn::backend::autodiff::{
+    Autodiff,
+    checkpoint::{
+        base::Checkpointer,
+        strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
+    },
+    grads::Gradients,
+    ops::{Backward, NodeGuard, Ops, OpsKind},
+};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{
+    AutodiffBackend, Backend, BackendTensor, DispatchKindConversion, DispatchTensor, DispatchTensorKind,
+    GradientCheckpointingStrategy,
+};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::prelude::*;
+use burn::tensor::DType;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+/// What a part computes from its module, `x` and what else it takes.
+type Compute<M, C, E> = fn(&M, Tensor<2>, &C) -> Result<Tensor<2>, E>;
+
+/// What a part computes that cannot fail.
+type Infallible<M, C> = fn(&M, Tensor<2>, &C) -> Tensor<2>;
+
+/// Operands of a part, at most: `x` and its parameters.
+const OPERANDS: usize = 4096;
+
+/// `compute(module, x, context)`; if `x` is on a device with gradient checkpointing, [as one step](recomputed_anywhere) of
+/// the graph.
+///
+/// # Panics
+///
+/// On a device with gradient checkpointing, if the module has 4,096 parameters or more.
+pub fn recomputed<M, C>(module: &M, x: Tensor<2>, context: &C, compute: Infallible<M, C>) -> Tensor<2>
+where
+    M: Module + 'static,
+    C: Clone + Debug + Send + Sync + 'static,
+{
+    match x.gradient_checkpointing_strategy() {
+        Some(GradientCheckpointingStrategy::Balanced) => {
+            let infallible: Compute<M, (C, Infallible<M, C>), Error> =
+                |module, x, (context, compute)| Ok(compute(module, x, context));
+            recomputed_anywhere(module, x, &(context.clone(), compute), infallible)
+                .unwrap_or_else(|error| panic!("{error}"))
+        }
+        _ => compute(module, x, context),
+    }
+}
+
+/// `compute(module, x, context)`; if `x` is under autodiff, as one step of the graph, which keeps `x` and the module's
+/// parameters alone.
+///
+/// The backward computes the part again, with the same dropout masks, and its gradients from there: those of a graph that
+/// keeps all, up to the order of their sums. Parts are not nested: within one, layers are kept until its backward ends.
+/// Devices that the operators do not know compute it as ever.
+///
+/// # Errors
+///
+/// Those of `compute`, and [`Error::TooManyParameters`] under autodiff for a module of 4,096 parameters or more.
+pub fn recomputed_anywhere<M, C, E>(
+    module: &M,
+    x: Tensor<2>,
+    context: &C,
+    compute: Compute<M, C, E>,
+) -> Result<Tensor<2>, E>
+where
+    M: Module + 'static,
+    C: Clone + Debug + Send + Sync + 'static,
+    E: From<Error> + Debug + 'static,
+{
+    let Some(strategy) = x.gradient_checkpointing_strategy() else { return compute(module, x, context) };
+    let mut detach = Detach { operands: vec![Some(x.clone().into_dispatch())], followed: vec![true] };
+    let detached = module.clone().map(&mut detach);
+    let Detach { operands, followed } = detach;
+    let part = Part {
+        module: detached,
+        followed,
+        context: context.clone(),
+        compute,
+        path: Path::current(),
+        precision: Precision::current(),
+        seeds: Vec::new(),
+    };
+    let operand = operands[0].as_ref().expect("x");
+    let kind = match &operand.kind {
+        DispatchTensorKind::Autodiff(inner) => inner,
+        kind => kind,
+    };
+    on_backend!(kind, B => match strategy {
+        GradientCheckpointingStrategy::Disabled => sized::<B, NoCheckpointing, M, C, E>(part, operands),
+        GradientCheckpointingStrategy::Balanced => sized::<B, BalancedCheckpointing, M, C, E>(part, operands),
+    }, compute(module, x, context))
+}
+
+/// The step for as many operands: the parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of
+/// which a model has many.
+fn sized<B, S, M, C, E>(
+    part: Part<M, C, Compute<M, C, E>>,
+    operands: Vec<Option<DispatchTensor>>,
+) -> Result<Tensor<2>, E>
+where
+    B: Backend,
+    S: CheckpointStrategy,
+    M: Module + 'static,
+    C: Clone + Debug + Send + Sync + 'static,
+    E: From<Error> + Debug + 'static,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
+{
+    match operands.len() {
+        0..=32 => record::<B, S, M, C, E, 32>(part, operands),
+        33..=512 => record::<B, S, M, C, E, 512>(part, operands),
+        513..=OPERANDS => record::<B, S, M, C, E, OPERANDS>(part, operands),
+        count => Err(Error::TooManyParameters { found: count - 1, most: OPERANDS - 1 }.into()),
+    }
+}
+
+/// What is computed again.
+#[derive(Clone, Debug)]
+struct Part<M, C, F> {
+    /// Outside autodiff.
+    module: M,
+    /// Whether `x` and each parameter were under autodiff.
+    followed: Vec<bool>,
+    context: C,
+    compute: F,
+    path: Path,
+    precision: Precision,
+    /// Those that the operators got.
+    seeds: Vec<Seed>,
+}
+
+impl<M: Module, C, E> Part<M, C, Compute<M, C, E>> {
+    /// The output for `x`, and what has a gradient: of `x` and of the parameters those that `needs` asks for.
+    fn run(&self, x: Tensor<2>, needs: &[bool]) -> Result<(Tensor<2>, Vec<Option<Leaf>>), E> {
+        let mut attach = Attach { followed: &self.followed, needs, leaves: Vec::new() };
+        let x = attach.leaf(x);
+        let module = self.module.clone().map(&mut attach);
+        let compute = || self.path.take(|| (self.compute)(&module, x, &self.context));
+        Ok((autocast(self.precision, compute)?, attach.leaves))
+    }
+}
+
+/// The step in the graph.
+#[derive(Debug)]
+struct Step<M, C, E>(PhantomData<fn(M, C, E)>);
+
+/// The output on autodiff over `B`; `operands` are `x` and the parameters.
+fn record<B, S, M, C, E, const OPERANDS: usize>(
+    mut part: Part<M, C, Compute<M, C, E>>,
+    operands: Vec<Option<DispatchTensor>>,
+) -> Result<Tensor<2>, E>
+where
+    B: Backend,
+    S: CheckpointStrategy,
+    M: Module + 'static,
+    C: Clone + Debug + Send + Sync + 'static,
+    E: Debug + 'static,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
+{
+    let follow = follow::<B, S>;
+    let mut operands = operands.into_iter();
+    let x = follow(operands.next().flatten().expect("x"));
+    // A constant stands for what is absent.
+    let constant = Autodiff::<B, S>::from_inner(x.primitive().clone());
+    let mut nodes = vec![x.node()];
+    nodes.extend(
+        operands.map(|operand| operand.map_or_else(|| constant.node(), |tensor| follow(tensor).node())),
+    );
+    let mut nodes = nodes.into_iter();
+    let nodes: [NodeGuard; OPERANDS] =
+        std::array::from_fn(|_| nodes.next().unwrap_or_else(|| constant.node()));
+    let x = x.into_primitive();
+    let (run, seeds) = recorded(|| part.run(tensor::<B>(x.clone()), &[false; OPERANDS]));
+    let (y, _) = run?;
+    part.seeds = seeds;
+    let y = plain::<B>(y.inner().into_dispatch()).float();
+    let step = Backward::<B, OPERANDS>::prepare::<S>(Step::<M, C, E>(PhantomData), nodes).compute_bound();
+    let output = match step.stateful() {
+        OpsKind::Tracked(prep) => prep.finish((part, x), y),
+        OpsKind::UnTracked(prep) => prep.finish(y),
+    };
+    let output = BackendTensor::<Autodiff<B, S>>::Float(output);
+    Ok(Tensor::from_dispatch(DispatchTensor::from_backend(output)))
+}
+
+impl<B, M, C, E, const OPERANDS: usize> Backward<B, OPERANDS> for Step<M, C, E>
+where
+    B: Backend,
+    M: Module + 'static,
+    C: Clone + Debug + Send + Sync + 'static,
+    E: Debug + 'static,
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    type State = (Part<M, C, Compute<M, C, E>>, FloatTensor<B>);
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, OPERANDS>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let (part, x) = ops.state;
+        let grad = tensor::<B>(grads.consume::<B>(&ops.node));
+        let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
+        let needs = parents.map(|parent| parent.is_some());
+        let run = replayed(part.seeds.clone(), || part.run(tensor::<B>(x), &needs));
+        let (y, leaves) = run.expect("the forward had no error");
+        let mut found = (y * grad.autodiff()).sum().backward();
+        for (parent, leaf) in parents.into_iter().zip(leaves) {
+            if let (Some(parent), Some(leaf)) = (parent, leaf)
+                && let Some(gradient) = leaf(&mut found)
+            {
+                grads.register::<B>(parent, plain::<B>(gradient).float());
+            }
+        }
+    }
+}
+
+/// A tensor outside autodiff.
+fn tensor<B: Backend>(tensor: FloatTensor<B>) -> Tensor<2>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    Tensor::from_dispatch(DispatchTensor::from_backend(BackendTensor::<B>::Float(tensor)))
+}
+
+/// Takes parameters out of autodiff.
+struct Detach {
+    /// What was taken out; `None` for a quantised weight, which has no gradient.
+    operands: Vec<Option<DispatchTensor>>,
+    followed: Vec<bool>,
+}
+
+impl ModuleMapper for Detach {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|tensor| {
+            let is_quantized = matches!(tensor.dtype(), DType::QFloat(_));
+            self.operands.push((!is_quantized).then(|| tensor.clone().into_dispatch()));
+            self.followed.push(tensor.is_autodiff());
+            tensor.inner()
+        })
+    }
+}
+
+/// Gives the gradient of what it was made from.
+type Leaf = Box<dyn FnOnce(&mut burn::tensor::Gradients) -> Option<DispatchTensor>>;
+
+/// Puts parameters under autodiff that were.
+struct Attach<'a> {
+    followed: &'a [bool],
+    /// Which have a gradient.
+    needs: &'a [bool],
+    leaves: Vec<Option<Leaf>>,
+}
+
+impl Attach<'_> {
+    fn leaf<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
+        let place = self.leaves.len();
+        let tensor = if self.followed[place] { tensor.autodiff() } else { tensor };
+        if !self.needs[place] {
+            self.leaves.push(None);
+            return tensor;
+        }
+        let leaf = tensor.require_grad();
+        let tensor = leaf.clone();
+        self.leaves
+            .push(Some(Box::new(move |gradients| leaf.grad_remove(gradients).map(Tensor::into_dispatch))));
+        tensor
+    }
+}
+
+impl ModuleMapper for Attach<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|tensor| self.leaf(tensor))
+    }
+}

@@ -1,0 +1,201 @@
+//! An operator on the device that its tensors are on, and the choice between its kernels and its reference.
+
+use crate::engine::operator::record;
+use crate::engine::operator::{Kernels, Operator};
+use crate::numerics::dropout::DropoutOps;
+use burn::backend::autodiff::{
+    Autodiff,
+    checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
+};
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{
+    AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion,
+    DispatchTensor, DispatchTensorKind, GradientCheckpointingStrategy,
+};
+use std::cell::Cell;
+
+/// `$on`, in which `$backend` is the backend of a tensor of `$kind`, or `$elsewhere` on a device that another crate
+/// compiles in.
+macro_rules! on_backend {
+    ($kind:expr, $backend:ident => $on:expr, $elsewhere:expr) => {
+        match $kind {
+            #[cfg(feature = "flex")]
+            burn::backend::DispatchTensorKind::Flex(_) => {
+                type $backend = burn::backend::Flex;
+                $on
+            }
+            #[cfg(feature = "ndarray")]
+            burn::backend::DispatchTensorKind::NdArray(_) => {
+                #[allow(deprecated)]
+                type $backend = burn::backend::NdArray;
+                $on
+            }
+            #[cfg(feature = "_cubecl")]
+            burn::backend::DispatchTensorKind::Cube(_) => {
+                type $backend = burn::backend::Cube;
+                $on
+            }
+            #[allow(unreachable_patterns)] // reachable with devices that another crate compiles in
+            _ => $elsewhere,
+        }
+    };
+}
+pub(crate) use on_backend;
+
+/// The output of operator `O`: the kernels' on the devices listed here, elsewhere the reference's, which Burn's own
+/// autodiff differentiates.
+pub(crate) fn run<O, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
+where
+    O: OnFlex + OnCube + Operator<Needs = [bool; N]>,
+{
+    let context = Cell::new(DispatchAutodiffContext::Disabled);
+    let merge = |tensor: DispatchTensor| {
+        context.set(context.get().merge(tensor.autodiff));
+        tensor
+    };
+    let inputs =
+        O::map::<Dispatch, Dispatch>(inputs, &mut |tensor| merge(tensor), &mut |tensor| merge(tensor));
+    let context = context.get();
+    let operand = O::operands::<Dispatch>(&inputs).into_iter().flatten().next().expect("an operand");
+    let kind = match &operand.kind {
+        DispatchTensorKind::Autodiff(inner) => inner,
+        kind => kind,
+    };
+    on_backend!(kind, B => on::<O, B, N>(inputs, context), O::reference::<Dispatch>(inputs).0)
+}
+
+/// The output on backend `B`, under autodiff if any tensor is.
+#[cfg_attr(not(any(feature = "flex", feature = "ndarray", feature = "_cubecl")), allow(dead_code))]
+fn on<O, B, const N: usize>(inputs: O::On<Dispatch>, context: DispatchAutodiffContext) -> DispatchTensor
+where
+    O: Kernels<B> + Operator<Needs = [bool; N]>,
+    B: DropoutOps,
+    DispatchTensor: DispatchKindConversion<B>
+        + DispatchKindConversion<Autodiff<B, NoCheckpointing>>
+        + DispatchKindConversion<Autodiff<B, BalancedCheckpointing>>,
+{
+    match context {
+        DispatchAutodiffContext::Disabled => {
+            let inputs =
+                O::map::<Dispatch, B>(inputs, &mut |tensor| plain::<B>(tensor).float(), &mut int::<B>);
+            DispatchTensor::from_backend(BackendTensor::<B>::Float(O::forward(inputs).0))
+        }
+        DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Disabled) => {
+            followed::<O, B, NoCheckpointing, N>(inputs)
+        }
+        DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Balanced) => {
+            followed::<O, B, BalancedCheckpointing, N>(inputs)
+        }
+    }
+}
+
+/// The output on autodiff over `B`.
+fn followed<O, B, C, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
+where
+    O: Kernels<B> + Operator<Needs = [bool; N]>,
+    B: DropoutOps,
+    C: CheckpointStrategy,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, C>>,
+{
+    let inputs = O::map::<Dispatch, Autodiff<B, C>>(inputs, &mut follow::<B, C>, &mut int::<B>);
+    let output = record::<O, B, C, N>(inputs);
+    DispatchTensor::from_backend(BackendTensor::<Autodiff<B, C>>::Float(output))
+}
+
+/// A float on autodiff over `B`; one from outside is a constant there.
+pub(crate) fn follow<B, C>(tensor: DispatchTensor) -> FloatTensor<Autodiff<B, C>>
+where
+    B: Backend,
+    C: CheckpointStrategy,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, C>>,
+{
+    match tensor.autodiff {
+        DispatchAutodiffContext::Disabled => Autodiff::<B, C>::from_inner(plain::<B>(tensor).float()),
+        DispatchAutodiffContext::Enabled(_) => plain::<Autodiff<B, C>>(tensor).float(),
+    }
+}
+
+/// The tensor on the backend that it is on.
+pub(crate) fn plain<B: Backend>(tensor: DispatchTensor) -> BackendTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    DispatchTensor::try_into_backend(tensor).unwrap_or_else(|error| panic!("tensors on two devices: {error}"))
+}
+
+/// Integers, which are the same under autodiff.
+fn int<B: Backend>(tensor: DispatchTensor) -> IntTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    plain(DispatchTensor { autodiff: DispatchAutodiffContext::Disabled, ..tensor }).int()
+}
+
+/// Has what Flex runs, in builds with Flex.
+#[cfg(feature = "flex")]
+pub(crate) trait OnFlex: Kernels<burn::backend::Flex> {}
+#[cfg(feature = "flex")]
+impl<O: Kernels<burn::backend::Flex>> OnFlex for O {}
+#[cfg(not(feature = "flex"))]
+pub(crate) use crate::engine::operator::Operator as OnFlex;
+
+/// Has what the CubeCL devices run, in builds with any.
+#[cfg(feature = "_cubecl")]
+pub(crate) trait OnCube: Kernels<burn_cubecl::CubeBackend> {}
+#[cfg(feature = "_cubecl")]
+impl<O: Kernels<burn_cubecl::CubeBackend>> OnCube for O {}
+#[cfg(not(feature = "_cubecl"))]
+pub(crate) use crate::engine::operator::Operator as OnCube;
+
+/// What computes the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// The backend's kernels, where it has them for the input.
+    #[default]
+    Fused,
+    /// The reference, made of Burn's own operations.
+    Reference,
+}
+
+thread_local! {
+    static PATH: Cell<Path> = const { Cell::new(Path::Fused) };
+}
+
+/// Runs `f` with the reference instead of every kernel, on this thread.
+///
+/// A forward in `f` runs the operators' references, made of Burn's own operations, and so will its backward, wherever that
+/// is called. Results are those of the kernels up to rounding, for ids that are in range,
+/// and a seed gives the same dropout mask: use it to compare a kernel with the reference.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{bias_gelu, on_reference_path};
+///
+/// let device = Device::default();
+/// let x = Tensor::from_floats([[0.5, -1.0]], &device);
+/// let forward = || bias_gelu(x.clone(), Tensor::zeros([2], &device));
+/// let reference = on_reference_path(forward);
+/// assert!(forward().all_close(reference, Some(1e-5), Some(1e-5)));
+/// ```
+pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
+    Path::Reference.take(f)
+}
+
+impl Path {
+    /// Runs `f` with this as the choice, on this thread.
+    pub(crate) fn take<T>(self, f: impl FnOnce() -> T) -> T {
+        struct Restore(Path);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                PATH.set(self.0);
+            }
+        }
+        let _restore = Restore(PATH.replace(self));
+        f()
+    }
+
+    /// What computes an operator that is called now, on this thread.
+    pub(crate) fn current() -> Self {
+        PATH.get()
+    }
+}

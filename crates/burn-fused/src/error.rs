@@ -1,0 +1,54 @@
+//! The crate's error type.
+
+use burn::tensor::DType;
+
+/// The result of a function that can fail with an [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What cannot be computed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A precision that a device has no floats for.
+    #[error(
+        "the precision is {precision}, which {device} cannot compute with; choose f32, or a device with {dtype:?}"
+    )]
+    UnsupportedPrecision {
+        /// The precision that was asked for.
+        precision: crate::Precision,
+        /// The device, as text: an error is moved often.
+        device: String,
+        /// The dtype that it lacks.
+        dtype: DType,
+    },
+
+    /// A dtype in which a device computes wrong values.
+    #[error("{device} computes {function} in {dtype:?} wrongly; choose f32 there, or another device")]
+    WrongDtype {
+        /// The device, as text: an error is moved often.
+        device: String,
+        /// The dtype.
+        dtype: DType,
+        /// The first function whose values are wrong.
+        function: &'static str,
+    },
+
+    /// A part of a model that the backward is to compute again has too many parameters for one step of autodiff's graph.
+    #[error(
+        "the part to compute again in the backward has {found} parameters, but at most {most} are possible; compute \
+         smaller parts, such as layers, or leave out mini-batches"
+    )]
+    TooManyParameters {
+        /// The parameters of the part.
+        found: usize,
+        /// The most that are possible.
+        most: usize,
+    },
+
+    /// A text that names no precision.
+    #[error("the precision is {found:?}, but must be f32 or bf16")]
+    UnknownPrecision {
+        /// The text.
+        found: String,
+    },
+}

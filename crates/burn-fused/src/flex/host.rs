@@ -1,0 +1,255 @@
+//! Tensors in host memory: read, scaled and updated in place, on all threads.
+//!
+//! Flex gives the memory of a tensor that nothing else holds to the host and takes it back without a copy; one that
+//! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
+//! the number of threads.
+
+use crate::flex::for_each;
+use crate::flex::scalar::{Scalar, Wide};
+use crate::flex::{primitive, slice, with_scalar};
+use crate::numerics::sums::computed_in;
+use burn::prelude::*;
+use pulp::{Arch, Simd, WithSimd};
+
+/// Values of a task.
+const PIECE: usize = 16 * 1024;
+
+/// Partial sums.
+const LANES: usize = 16;
+
+/// What every tensor here is.
+const DTYPE: &str = "floats of the kernel's dtype";
+
+/// Whether a tensor, outside autodiff, is floats in the host's memory.
+pub fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
+    with_scalar!(Some(tensor.dtype()), _Float => tensor.device() == Device::flex(), false)
+}
+
+/// A tensor whose memory the host has taken temporarily.
+struct HostTensor {
+    data: TensorData,
+    device: Device,
+}
+
+impl HostTensor {
+    fn take<const D: usize>(tensor: Tensor<D>) -> Self {
+        Self { device: tensor.device(), data: tensor.into_data() }
+    }
+
+    fn values<T: Scalar>(&self) -> &[T] {
+        self.data.as_slice().expect(DTYPE)
+    }
+
+    fn values_mut<T: Scalar>(&mut self) -> &mut [T] {
+        self.data.as_mut_slice().expect(DTYPE)
+    }
+
+    fn into_tensor<const D: usize>(self) -> Tensor<D> {
+        let dtype = self.data.dtype();
+        Tensor::from_data(self.data, (&self.device, dtype))
+    }
+}
+
+/// Runs `$body` with the type alias `$scalar` for what a [`HostTensor`] holds.
+macro_rules! on_host {
+    ($tensor:ident, $scalar:ident => $body:expr) => {
+        with_scalar!(Some($tensor.data.dtype()), $scalar => $body, unreachable!("{DTYPE}"))
+    };
+}
+
+/// Σ g² of a gradient that is [on the host](is_on_host), and the gradient itself.
+pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> (f64, Tensor<D>) {
+    let gradient = HostTensor::take(gradient);
+    let sum = on_host!(gradient, T => squares(gradient.values::<T>()));
+    (sum, gradient.into_tensor())
+}
+
+fn squares<T: Scalar>(values: &[T]) -> f64 {
+    let mut sums = vec![0.0; values.len().div_ceil(PIECE)];
+    for_each(values.len(), values.chunks(PIECE).zip(&mut sums), |(values, sum)| {
+        *sum = Arch::new().dispatch(Squares(values));
+    });
+    sums.into_iter().sum()
+}
+
+struct Squares<'a, T>(&'a [T]);
+
+impl<T: Scalar> WithSimd for Squares<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> f64 {
+        let (blocks, rest) = self.0.as_chunks::<LANES>();
+        let mut lanes = [0.0; LANES];
+        for block in blocks {
+            for (lane, value) in lanes.iter_mut().zip(block) {
+                let value = value.widen().to_f64();
+                *lane += value * value;
+            }
+        }
+        for (lane, value) in lanes.iter_mut().zip(rest) {
+            let value = value.widen().to_f64();
+            *lane += value * value;
+        }
+        lanes.into_iter().sum()
+    }
+}
+
+/// A gradient [on the host](is_on_host) times `factor`.
+pub fn scale<const D: usize>(gradient: Tensor<D>, factor: f64) -> Tensor<D> {
+    let mut gradient = HostTensor::take(gradient);
+    on_host!(gradient, T => {
+        let values = gradient.values_mut::<T>();
+        let factor = <T as Scalar>::Wide::from_f64(factor);
+        for_each(values.len(), values.chunks_mut(PIECE), |values| {
+            Arch::new().dispatch(Scale { values, factor });
+        });
+    });
+    gradient.into_tensor()
+}
+
+struct Scale<'a, T: Scalar> {
+    values: &'a mut [T],
+    factor: T::Wide,
+}
+
+impl<T: Scalar> WithSimd for Scale<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        for value in self.values {
+            *value = T::narrow(value.widen() * self.factor);
+        }
+    }
+}
+
+/// Whether [`adam`] takes these operands: all in host memory, and of the dtypes of one parameter.
+pub fn takes<const D: usize>(
+    values: &Tensor<D>,
+    [mean, square]: [&Tensor<D>; 2],
+    gradient: &Tensor<D>,
+) -> bool {
+    let dtype = values.dtype();
+    let is = |tensor: &Tensor<D>, dtype| is_on_host(tensor) && tensor.dtype() == dtype;
+    let wide = computed_in(dtype);
+    is(values, dtype) && is(gradient, dtype) && is(mean, wide) && is(square, wide)
+}
+
+/// One step of Adam: `w ← keep·w − size·m / (root·√v + ε)`, with m and v the running means of g and g².
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamStep {
+    /// The decay of m.
+    pub beta_1: f64,
+    /// The decay of v.
+    pub beta_2: f64,
+    /// ε, beside the root.
+    pub epsilon: f64,
+    /// What the weight decay leaves of w.
+    pub keep: f64,
+    /// 1 / √(1 − β₂ᵗ), or 1 without bias correction under the root.
+    pub root: f64,
+    /// The learning rate with its bias corrections.
+    pub size: f64,
+}
+
+/// Values and moments after a step of Adam.
+///
+/// The new values are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and need not be
+/// copied for that.
+pub fn adam<const D: usize>(
+    step: AdamStep,
+    values: Tensor<D>,
+    [mean, square]: [Tensor<D>; 2],
+    gradient: Tensor<D>,
+) -> (Tensor<D>, [Tensor<D>; 2]) {
+    let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
+    let w = primitive(values).to_contiguous();
+    on_host!(g, T => {
+        let step = HostStep::new(step);
+        let (w, m, v, g) = (slice::<T>(&w), m.values_mut(), v.values_mut(), g.values_mut());
+        let moments = m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE));
+        let pieces = w.chunks(PIECE).zip(moments).zip(g.chunks_mut(PIECE));
+        for_each(w.len(), pieces, |((w, (m, v)), g)| {
+            Arch::new().dispatch(Piece { step, w, m, v, g });
+        });
+    });
+    (g.into_tensor(), [m.into_tensor(), v.into_tensor()])
+}
+
+/// One step in the host's memory.
+#[derive(Clone, Copy)]
+struct HostStep<W> {
+    toward_1: W,
+    toward_2: W,
+    epsilon: W,
+    keep: W,
+    root: W,
+    size: W,
+}
+
+impl<W: Wide> HostStep<W> {
+    fn new(step: AdamStep) -> Self {
+        Self {
+            toward_1: W::from_f64(1.0 - step.beta_1),
+            toward_2: W::from_f64(1.0 - step.beta_2),
+            epsilon: W::from_f64(step.epsilon),
+            keep: W::from_f64(step.keep),
+            root: W::from_f64(step.root),
+            size: W::from_f64(step.size),
+        }
+    }
+
+    /// Some values w, their moments m and v, and their gradients g, whose place the new values take.
+    #[inline(always)]
+    fn run<T: Scalar<Wide = W>>(&self, w: &[T], m: &mut [W], v: &mut [W], g: &mut [T]) {
+        for (((w, m), v), g) in w.iter().zip(m).zip(v).zip(g) {
+            *g = self.next(*w, m, v, *g);
+        }
+    }
+
+    /// A value after the step.
+    #[inline(always)]
+    fn next<T: Scalar<Wide = W>>(&self, w: T, m: &mut W, v: &mut W, g: T) -> T {
+        let g = g.widen();
+        *m = (g - *m) * self.toward_1 + *m;
+        *v = (g * g - *v) * self.toward_2 + *v;
+        T::narrow(w.widen() * self.keep - *m / (v.sqrt() * self.root + self.epsilon) * self.size)
+    }
+}
+
+struct Piece<'a, T: Scalar> {
+    step: HostStep<T::Wide>,
+    w: &'a [T],
+    m: &'a mut [T::Wide],
+    v: &'a mut [T::Wide],
+    g: &'a mut [T],
+}
+
+impl<T: Scalar> WithSimd for Piece<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        self.step.run(self.w, self.m, self.v, self.g);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::DType;
+
+    #[test]
+    fn operands_of_another_dtype_are_left_to_tensors() {
+        let zeros = |dtype| Tensor::<1>::zeros([2], (&Device::flex(), dtype));
+        let taken = |[values, mean, square, gradient]: [DType; 4]| {
+            takes(&zeros(values), [&zeros(mean), &zeros(square)], &zeros(gradient))
+        };
+        use DType::{BF16, F32, F64};
+        assert!(taken([F32; 4]) && taken([F64; 4]) && taken([BF16, F32, F32, BF16]));
+        for other in [[F32, F64, F32, F32], [F32, F32, F64, F32], [F32, F32, F32, F64], [BF16; 4]] {
+            assert!(!taken(other), "{other:?}");
+        }
+    }
+}

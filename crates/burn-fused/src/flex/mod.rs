@@ -1,0 +1,266 @@
+//! What the kernels for Flex, Burn's CPU backend, have in common.
+
+pub(crate) mod functions;
+pub mod host;
+pub(crate) mod mask;
+pub(crate) mod scalar;
+pub(crate) mod sums;
+
+use crate::engine::operator::{Kernels, Operator, Output};
+use crate::engine::run::Path;
+use crate::numerics::precision::Precision;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
+use burn::prelude::Tensor;
+use burn::tensor::{DType, Shape, TensorData, bf16};
+use burn_fused_matmul::{Kernel, Matrix, product};
+use scalar::Scalar;
+use std::sync::{Mutex, PoisonError};
+
+/// Runs `$body` with the type alias `$scalar` for the dtype `$dtype`, or `$other` if that is `None` or has no kernel.
+macro_rules! with_scalar {
+    ($dtype:expr, $scalar:ident => $body:expr, $other:expr) => {
+        match $dtype {
+            Some(burn::tensor::DType::F32) => {
+                type $scalar = f32;
+                $body
+            }
+            Some(burn::tensor::DType::F64) => {
+                type $scalar = f64;
+                $body
+            }
+            Some(burn::tensor::DType::F16) => {
+                type $scalar = burn::tensor::f16;
+                $body
+            }
+            Some(burn::tensor::DType::BF16) => {
+                type $scalar = burn::tensor::bf16;
+                $body
+            }
+            _ => $other,
+        }
+    };
+}
+pub(crate) use with_scalar;
+
+/// An operator whose kernels compute in the dtype that all float inputs share; the reference takes other inputs.
+pub(crate) trait HostKernels: Operator {
+    /// See [`Operator::reference`].
+    fn forward<T: Scalar>(inputs: Self::On<Flex>) -> Output<Self, Flex>;
+
+    /// See [`Operator::reference_backward`].
+    fn backward<T: Scalar>(
+        inputs: Self::On<Flex>,
+        statistics: Self::Statistics<FloatTensor<Flex>>,
+        grad: FloatTensor<Flex>,
+        needs: Self::Needs,
+    ) -> Vec<Option<FloatTensor<Flex>>>;
+}
+
+impl<O: HostKernels> Kernels<Flex> for O {
+    fn forward(inputs: O::On<Flex>) -> Output<O, Flex> {
+        let dtype = kernel_dtype(O::path(&inputs), O::operands::<Flex>(&inputs));
+        with_scalar!(dtype, T => <O as HostKernels>::forward::<T>(inputs), O::reference(inputs))
+    }
+
+    fn backward(
+        inputs: O::On<Flex>,
+        statistics: O::Statistics<FloatTensor<Flex>>,
+        grad: FloatTensor<Flex>,
+        needs: O::Needs,
+    ) -> Vec<Option<FloatTensor<Flex>>> {
+        with_scalar!(
+            kernel_dtype(O::path(&inputs), O::operands::<Flex>(&inputs)),
+            T => <O as HostKernels>::backward::<T>(inputs, statistics, grad, needs),
+            O::reference_backward(inputs, statistics, grad, needs)
+        )
+    }
+}
+
+/// All values of a contiguous tensor, row-major.
+///
+/// # Panics
+///
+/// If the tensor is not contiguous or of another dtype than `T`.
+pub(crate) fn slice<T: Scalar>(tensor: &FloatTensor<Flex>) -> &[T] {
+    tensor.as_slice().expect("a contiguous tensor of the kernel's dtype")
+}
+
+/// All values, row-major, wide.
+pub(crate) fn widened<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T::Wide> {
+    let tensor = tensor.to_contiguous();
+    slice::<T>(&tensor).iter().map(|value| value.widen()).collect()
+}
+
+/// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
+pub(crate) fn kernel_dtype(path: Path, operands: Vec<Option<&FloatTensor<Flex>>>) -> Option<DType> {
+    let inputs: Vec<_> = operands.into_iter().flatten().collect();
+    let dtype = inputs.first()?.dtype();
+    let alike = inputs.iter().all(|input| input.dtype() == dtype);
+    let empty = inputs.iter().any(|input| input.layout().num_elements() == 0);
+    (alike && !empty && path == Path::Fused).then_some(dtype)
+}
+
+/// Rows of a task: enough to be worth handing out, and always as many whatever the threads.
+pub(crate) fn rows_per_task(columns: usize) -> usize {
+    (48 * 1024 / columns).clamp(1, 64)
+}
+
+/// A tensor of `values`.
+pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Flex> {
+    Flex::float_from_data(TensorData::new(values, shape), &Default::default())
+}
+
+/// Rows that an operator replaces by its output.
+pub(crate) struct Rows {
+    /// Read where something else, such as autodiff, holds them too.
+    source: Option<FloatTensor<Flex>>,
+    output: FloatTensor<Flex>,
+}
+
+impl Rows {
+    pub(crate) fn new(rows: FloatTensor<Flex>) -> Self {
+        if rows.is_contiguous() && rows.is_unique() {
+            return Self { source: None, output: rows };
+        }
+        let output = Flex::float_zeros(rows.shape(), &Default::default(), rows.dtype().into());
+        Self { source: Some(rows.to_contiguous()), output }
+    }
+
+    /// Tasks of `size` values: what to copy into the output first, and the output.
+    pub(crate) fn tasks<T: Scalar>(
+        &mut self,
+        size: usize,
+    ) -> impl ExactSizeIterator<Item = (Option<&[T]>, &mut [T])> {
+        let source = self.source.as_ref().map(|rows| slice::<T>(rows));
+        let (first, count) = (self.output.layout().start_offset(), self.output.layout().num_elements());
+        let output = &mut self.output.storage_mut::<T>()[first..][..count];
+        output
+            .chunks_mut(size)
+            .enumerate()
+            .map(move |(task, output)| (source.map(|source| &source[task * size..][..output.len()]), output))
+    }
+
+    pub(crate) fn output(self) -> FloatTensor<Flex> {
+        self.output
+    }
+}
+
+/// The tensor as Flex has it, outside autodiff.
+///
+/// # Panics
+///
+/// If the tensor is on another device.
+pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Flex> {
+    let tensor: Result<BackendTensor<Flex>, _> = DispatchTensor::try_into_backend(tensor.into_dispatch());
+    tensor.unwrap_or_else(|error| panic!("a tensor that is not on Flex: {error}")).float()
+}
+
+/// A · B. If one of the two is in bf16, the other is rounded to it, and the product is in f32.
+pub(crate) fn multiply(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTensor<Flex> {
+    let dtypes = [a.dtype(), b.dtype()];
+    if dtypes.contains(&DType::F64) {
+        return Flex::float_matmul(a, b);
+    }
+    let kernel = if dtypes.contains(&DType::BF16) { Kernel::bf16() } else { Kernel::F32 };
+    let shape = Shape::new([a.shape()[0], b.shape()[1]]);
+    tensor(with_matrix(&a, |a| with_matrix(&b, |b| product(a, b, kernel))), shape)
+}
+
+/// Calls `f` with a matrix in f32 or bf16, which is copied only if it runs backwards.
+pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) -> R) -> R {
+    let layout = matrix.layout();
+    let (Ok(row), Ok(column)) = (layout.strides()[0].try_into(), layout.strides()[1].try_into()) else {
+        return with_matrix(&matrix.to_contiguous(), f);
+    };
+    let (shape, strides, start) = (layout.shape().dims(), [row, column], layout.start_offset());
+    match matrix.dtype() {
+        DType::BF16 => f(Matrix::new(&matrix.storage::<bf16>()[start..], shape, strides)),
+        _ => f(Matrix::new(&matrix.storage::<f32>()[start..], shape, strides)),
+    }
+}
+
+/// The instructions that Flex multiplies matrices with on this CPU.
+///
+/// | precision | |
+/// |---|---|
+/// | f32 | `"AVX-512"`, `"AVX2 + FMA"`, `"NEON"` or `"scalar"` |
+/// | bf16 | `"AMX"`, `"AVX512-BF16"` or `"f32 on rounded operands"` |
+///
+/// In f32 the crate `gemm` multiplies, which chooses when it first runs: AVX-512 if the CPU has it and the feature `x86-v4`
+/// is on, otherwise AVX2 with FMA. In bf16 it is the crate `burn-fused-matmul`. This crate's own kernels use what the CPU
+/// has, with and without the feature.
+///
+/// ```
+/// use burn_fused::Precision;
+///
+/// println!("matrix products run on {}", burn_fused::matrix_kernel(Precision::F32));
+/// ```
+pub fn matrix_kernel(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Bf16 => Kernel::bf16().name(),
+        Precision::F32 => Kernel::F32.name(),
+    }
+}
+
+/// Below this many values one thread is faster than waking a second.
+const PARALLEL_FROM: usize = 32 * 1024;
+
+/// Calls `work` with every item, of `values` numbers in all, in parallel if that is worth it.
+///
+/// The calling thread begins at once and rayon's join in as they wake up. rayon's own loops hand everything to
+/// the pool and send the caller to sleep; work of some tenths of a millisecond pays for that with as much again.
+pub(crate) fn for_each<I>(values: usize, items: I, work: impl Fn(I::Item) + Sync)
+where
+    I: ExactSizeIterator<Item: Send> + Send,
+{
+    let threads = if values < PARALLEL_FROM { 1 } else { rayon::current_num_threads().min(items.len()) };
+    if threads <= 1 {
+        return items.for_each(work);
+    }
+    let items = Mutex::new(items);
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let run = || {
+        while let Some(item) = next() {
+            work(item);
+        }
+    };
+    rayon::in_place_scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|_| run());
+        }
+        run();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rayon::ThreadPoolBuilder;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_item_is_worked_on_once_whatever_the_threads_and_also_inside_the_pool() {
+        for threads in [1, 2, 3, 8] {
+            let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            for count in [0, 1, 2, 7, 1000] {
+                let calls: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+                let run = || {
+                    for_each(PARALLEL_FROM, calls.iter(), |calls| {
+                        calls.fetch_add(1, Ordering::Relaxed);
+                    });
+                };
+                run();
+                pool.install(run);
+                assert!(calls.iter().all(|calls| calls.load(Ordering::Relaxed) == 2), "{threads}, {count}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "item 5")]
+    fn a_panic_reaches_the_caller() {
+        for_each(PARALLEL_FROM, 0..64, |item| assert_ne!(item, 5, "item {item}"));
+    }
+}

@@ -1,0 +1,89 @@
+//! Fused transformer operators for [Burn](https://burn.dev). Each has a reference, made of Burn's own operations, a
+//! backward of its own, and kernels.
+//!
+//! # Devices
+//!
+//! Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the reference,
+//! made of Burn's own operations, with a backward that saves as little; so does a CubeCL device if dtypes are mixed or it
+//! has too few buffer bindings. Every other device runs the reference with Burn's backward, and dropout's mask is Burn's
+//! own there. [`on_reference_path`] runs the reference everywhere.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "_cubecl")]
+mod cube {
+    //! What the kernels for CubeCL's devices have in common.
+    //!
+    //! None uses atomics, planes or anything else whose order varies: two runs are equal bit for bit. All are launched with
+    //! bounds checks.
+
+    pub(crate) mod launch;
+    pub(crate) mod mask;
+    pub(crate) mod row;
+    pub(crate) mod squares;
+    pub(crate) mod totals;
+}
+mod engine {
+    //! What an operator is, and how it reaches the device that its tensors are on.
+
+    #[cfg(feature = "_cubecl")]
+    pub(crate) mod deferred;
+    pub(crate) mod device;
+    pub(crate) mod inputs;
+    pub(crate) mod operator;
+    pub(crate) mod recompute;
+    pub(crate) mod run;
+}
+mod error;
+#[cfg(feature = "flex")]
+mod flex;
+mod numerics {
+    //! Dtypes, precision, random masks and sums.
+
+    pub(crate) mod activation;
+    pub(crate) mod dropout;
+    pub(crate) mod philox;
+    pub(crate) mod precision;
+    pub(crate) mod sums;
+}
+mod ops {
+    //! The operators.
+
+    pub(crate) mod add_layer_norm;
+    pub(crate) mod attention;
+    pub(crate) mod bias_gelu;
+    pub(crate) mod cross_entropy;
+    pub(crate) mod embed_layer_norm;
+    pub(crate) mod linear;
+    pub(crate) mod move_rows;
+    pub(crate) mod squares;
+}
+#[cfg(all(test, feature = "flex", feature = "_cubecl"))]
+mod testing;
+
+pub use engine::device::{check_dtype, read_at_once};
+pub use engine::recompute::{recomputed, recomputed_anywhere};
+pub use engine::run::on_reference_path;
+pub use error::{Error, Result};
+#[cfg(feature = "flex")]
+pub use flex::host;
+#[cfg(feature = "flex")]
+pub use flex::matrix_kernel;
+pub use numerics::activation::Activation;
+pub use numerics::dropout::with_one_draw;
+pub use numerics::precision::{Precision, autocast};
+pub use numerics::sums::computed_in;
+pub use ops::add_layer_norm::add_layer_norm;
+pub use ops::attention::{Sequences, attention, attention_weights};
+pub use ops::bias_gelu::{bias_activation, bias_gelu};
+pub use ops::cross_entropy::cross_entropy;
+pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
+pub use ops::linear::{linear, linear_narrow};
+pub use ops::move_rows::{Moves, indices};
+pub use ops::squares::sums_of_squares;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -1,0 +1,163 @@
+//! Dropout, as the operators take it.
+
+mod seeds;
+
+use crate::engine::inputs::Tensors;
+use crate::numerics::philox::{GROUP, Mask};
+use crate::numerics::sums::{narrow, wide};
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, Dispatch, DispatchAutodiffContext, TensorMetadata, try_read_sync};
+use burn::prelude::*;
+use burn::tensor::{Distribution, TensorData};
+pub use seeds::with_one_draw;
+pub(crate) use seeds::{Seed, recorded, replayed};
+
+/// The elements that dropout keeps.
+#[derive(Clone, Debug)]
+pub(crate) enum Dropout<T: Tensors> {
+    /// All of them.
+    Inactive,
+    /// Each with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
+    ///
+    /// The mask is a function of the seed, the token and the column alone, so the backward computes it again.
+    /// It is the same on every device, in every dtype, and on any number of threads.
+    Philox {
+        /// Seeds, [K, 4]. A seed is four integers in 0..65536: the 64 bits of the generator's key, least significant
+        /// first.
+        seeds: T::Int,
+        /// The row of the seed.
+        row: usize,
+        /// The probability of a zero, in [0, 1).
+        prob: f64,
+    },
+}
+
+impl Dropout<Dispatch> {
+    /// The dropout of an operator with these operands: active on an autodiff device, if `prob` > 0.
+    ///
+    /// # Panics
+    ///
+    /// If `prob` is not in [0, 1).
+    pub(crate) fn choose(prob: f64, operands: Vec<Option<&FloatTensor<Dispatch>>>) -> Self {
+        assert!((0.0..1.0).contains(&prob), "dropout: the probability is {prob}, but must lie in [0, 1)");
+        let is_active = |tensor: &&FloatTensor<Dispatch>| {
+            prob > 0.0 && tensor.autodiff != DispatchAutodiffContext::Disabled
+        };
+        let Some(tensor) = operands.into_iter().flatten().find(is_active) else { return Self::Inactive };
+        let (seeds, row) = seeds::next(&Tensor::<1>::from_dispatch(tensor.clone()).device());
+        Self::Philox { seeds: seeds.into_dispatch(), row, prob }
+    }
+}
+
+impl<T: Tensors> Dropout<T> {
+    pub(crate) fn map<U: Tensors>(
+        self,
+        _float: &mut impl FnMut(T::Float) -> U::Float,
+        int: &mut impl FnMut(T::Int) -> U::Int,
+    ) -> Dropout<U> {
+        match self {
+            Self::Inactive => Dropout::Inactive,
+            Self::Philox { seeds, row, prob } => Dropout::Philox { seeds: int(seeds), row, prob },
+        }
+    }
+
+    /// None: nothing in it has a gradient.
+    pub(crate) fn operands(&self) -> [Option<&T::Float>; 0] {
+        []
+    }
+}
+
+impl<B: Backend> Dropout<B> {
+    /// The mask, its seed read back.
+    #[cfg(feature = "flex")]
+    pub(crate) fn mask(&self) -> Option<Mask> {
+        let Self::Philox { seeds, row, prob } = self else { return None };
+        Some(read_mask::<B>(seeds.clone(), *row, *prob))
+    }
+
+    /// The elements of `tensor` that are kept, scaled.
+    pub(crate) fn apply(&self, tensor: FloatTensor<B>) -> FloatTensor<B>
+    where
+        B: DropoutOps,
+    {
+        match self {
+            Self::Inactive => tensor,
+            Self::Philox { seeds, row, prob } => B::dropout(tensor, seeds.clone(), *row, *prob),
+        }
+    }
+}
+
+/// Dropout with a mask that is a function of its seed, a row of `seeds`; see [`Dropout`](super::Dropout).
+///
+/// The default body draws the mask on the host: right for devices whose memory is the host's. A kernel must give the
+/// same bits.
+pub(crate) trait DropoutOps: Backend {
+    /// `tensor` [.., H] times its mask.
+    ///
+    /// A token is an index into all axes but the last, row-major; a column is an index into the last. f16 and bf16 are
+    /// multiplied in f32.
+    ///
+    /// # Panics
+    ///
+    /// The default body panics on a device that cannot be read without waiting for a browser's event loop.
+    fn dropout(
+        tensor: FloatTensor<Self>,
+        seeds: IntTensor<Self>,
+        row: usize,
+        prob: f64,
+    ) -> FloatTensor<Self> {
+        let mask = read_mask::<Self>(seeds, row, prob);
+        let shape = tensor.shape();
+        let columns = shape[shape.num_dims() - 1];
+        let mut factors = Vec::with_capacity(shape.num_elements());
+        for token in 0..(shape.num_elements() / columns.max(1)) as u64 {
+            for group in 0..columns.div_ceil(GROUP) {
+                let columns = GROUP.min(columns - group * GROUP);
+                let words = mask.words(token, group as u32);
+                factors.extend(
+                    words[..columns].iter().map(|&word| if mask.keeps(word) { mask.scale } else { 0.0 }),
+                );
+            }
+        }
+        let dtype = tensor.dtype();
+        let tensor = wide::<Self>(tensor);
+        let factors = TensorData::new(factors, shape).convert_dtype(tensor.dtype());
+        let factors = Self::float_from_data(factors, &tensor.device());
+        narrow::<Self>(Self::float_mul(tensor, factors), dtype)
+    }
+}
+
+/// The mask of a row of seeds, which are read back.
+pub(super) fn read_mask<B: Backend>(seeds: IntTensor<B>, row: usize, prob: f64) -> Mask {
+    let Some(Ok(data)) = try_read_sync(B::int_into_data(seeds)) else {
+        panic!("the seed of a dropout mask could not be read from its device")
+    };
+    let words: Vec<u32> = data.iter::<u32>().collect();
+    Mask::new(std::array::from_fn(|i| words[4 * row + i]), prob)
+}
+
+#[cfg(feature = "flex")]
+impl DropoutOps for burn::backend::Flex {}
+
+#[cfg(feature = "ndarray")]
+#[allow(deprecated)] // Burn deprecates NdArray; it is supported as long as Burn ships it.
+impl DropoutOps for burn::backend::NdArray {}
+
+/// Fusion's queue runs operators as a whole.
+#[cfg(feature = "_cubecl")]
+impl DropoutOps for burn::backend::Cube {}
+
+/// On a device that the operators do not know, the mask is Burn's own.
+impl DropoutOps for Dispatch {
+    fn dropout(
+        tensor: FloatTensor<Self>,
+        _seeds: IntTensor<Self>,
+        _row: usize,
+        prob: f64,
+    ) -> FloatTensor<Self> {
+        let (shape, device, dtype) = (tensor.shape(), tensor.device(), tensor.dtype());
+        let mask = Self::float_random(shape, Distribution::Bernoulli(1.0 - prob), &device, dtype.into());
+        Self::float_mul_scalar(Self::float_mul(tensor, mask), (1.0 / (1.0 - prob)).into())
+    }
+}

@@ -1,0 +1,135 @@
+//! The precision that products are computed in.
+
+use crate::error::{Error, Result};
+use burn::prelude::*;
+use burn::tensor::DType;
+use std::cell::{Cell, RefCell};
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+/// What the operands of matrix products are rounded to. Parameters, sums, statistics and losses are f32 in both.
+///
+/// | | bits of the mantissa | range |
+/// |---|---|---|
+/// | `F32` | 24 | 1e-38 to 3e38 |
+/// | `Bf16` | 8 | as f32 |
+///
+/// Parsed from and written as `f32` and `bf16`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Products are computed in f32.
+    #[default]
+    F32,
+    /// bfloat16.
+    Bf16,
+}
+
+impl Precision {
+    /// Whether a device can compute with it.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_fused::Precision;
+    ///
+    /// assert!(Precision::Bf16.check(&Device::flex()).is_ok());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnsupportedPrecision`] if the device has no floats of 16 bits of this kind.
+    pub fn check(self, device: &Device) -> Result<()> {
+        match self.dtype() {
+            Some(dtype) if !device.supports_dtype(dtype) => {
+                Err(Error::UnsupportedPrecision { precision: self, device: format!("{device:?}"), dtype })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// That of matmuls that are called now, on this thread.
+    pub fn current() -> Self {
+        CURRENT.get()
+    }
+
+    /// What operands are rounded to, if they are.
+    fn dtype(self) -> Option<DType> {
+        match self {
+            Self::F32 => None,
+            Self::Bf16 => Some(DType::BF16),
+        }
+    }
+}
+
+impl Display for Precision {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+impl FromStr for Precision {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let known = [Self::F32, Self::Bf16];
+        let found = known.into_iter().find(|precision| precision.to_string() == text);
+        found.ok_or_else(|| Error::UnknownPrecision { found: text.into() })
+    }
+}
+
+/// Runs `f` with the matmuls of this crate in another precision, on this thread: PyTorch's `torch.autocast`.
+///
+/// Products that take f32 parameters round their operands to 16 bits and add up in f32, and so does their backward, wherever
+/// that is called: those of every model of this crate, and [`linear`](crate::linear) in modules of your own.
+/// Burn's own operations, such as `Linear::forward`, compute as ever. Parameters stay f32, so gradients, clipping,
+/// optimisers, checkpoints, LoRA and frozen parameters need no change. What only attention and GELU read is kept in 16 bits;
+/// LayerNorm, softmax, losses and logits are f32.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn::nn::LinearConfig;
+/// use burn_fused::{Precision, autocast, linear};
+///
+/// let device = Device::default();
+/// let layer = LinearConfig::new(8, 4).init(&device);
+/// let x = Tensor::<2>::ones([2, 8], &device);
+/// let forward = || linear(x.clone(), layer.weight.val(), layer.bias.as_ref().map(|bias| bias.val()));
+/// let (exact, rounded) = (forward(), autocast(Precision::Bf16, forward));
+/// assert!(rounded.all_close(exact, Some(1e-2), Some(1e-2)));
+/// ```
+///
+/// # Panics
+///
+/// Products panic on a device where [`Precision::check`] returns an error, with the same message.
+///
+/// Source: `torch.autocast` of PyTorch 2.15.
+pub fn autocast<T>(precision: Precision, f: impl FnOnce() -> T) -> T {
+    struct Restore(Precision);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CURRENT.set(self.0);
+        }
+    }
+    let _restore = Restore(CURRENT.replace(precision));
+    f()
+}
+
+thread_local! {
+    static CURRENT: Cell<Precision> = const { Cell::new(Precision::F32) };
+    /// Devices that can compute in bf16: asking takes longer than a small layer.
+    static SUPPORTED: RefCell<Vec<Device>> = const { RefCell::new(Vec::new()) };
+}
+
+/// # Panics
+///
+/// Where [`Precision::check`] returns an error for bf16.
+pub(crate) fn assert_supported(device: &Device) {
+    SUPPORTED.with_borrow_mut(|supported| {
+        if !supported.contains(device) {
+            Precision::Bf16.check(device).unwrap_or_else(|error| panic!("{error}"));
+            supported.push(device.clone());
+        }
+    });
+}

@@ -1,0 +1,73 @@
+//! Sums and LayerNorm over the last axis, made of Burn's primitive operations, for the references.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
+use burn::tensor::{DType, Shape};
+
+/// LayerNorm of wide `x` [.., H]: y in its dtype, mean and rstd [.., 1].
+pub(crate) fn layer_norm<B: Backend>(
+    x: FloatTensor<B>,
+    gamma: &FloatTensor<B>,
+    beta: &FloatTensor<B>,
+    epsilon: f64,
+) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
+    let rank = x.shape().num_dims();
+    let mean = B::float_mean_dim(x.clone(), rank - 1);
+    let centered = B::float_sub(x, mean.clone());
+    let variance = B::float_mean_dim(B::float_mul(centered.clone(), centered.clone()), rank - 1);
+    let rstd = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, epsilon.into())));
+    let normalized = B::float_mul(centered, rstd.clone());
+    let (gamma, beta) = (vector::<B>(gamma, &normalized), vector::<B>(beta, &normalized));
+    let y = B::float_add(B::float_mul(normalized, gamma), beta);
+    (y, mean, rstd)
+}
+
+/// The gradient of LayerNorm's x, given x̂ = (x − mean) · rstd and the gradient of y, all wide.
+pub(crate) fn layer_norm_backward<B: Backend>(
+    normalized: FloatTensor<B>,
+    rstd: FloatTensor<B>,
+    gamma: &FloatTensor<B>,
+    grad: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let rank = grad.shape().num_dims();
+    let gamma = vector::<B>(gamma, &grad);
+    let grad = B::float_mul(grad, gamma);
+    let average = B::float_mean_dim(grad.clone(), rank - 1);
+    let along = B::float_mean_dim(B::float_mul(grad.clone(), normalized.clone()), rank - 1);
+    let grad = B::float_sub(B::float_sub(grad, average), B::float_mul(normalized, along));
+    B::float_mul(grad, rstd)
+}
+
+/// The sum of all rows of `tensor` [.., H] as the gradient of the vector `of` `[H]`.
+pub(crate) fn total<B: Backend>(tensor: FloatTensor<B>, of: &FloatTensor<B>) -> FloatTensor<B> {
+    let axes: Vec<usize> = (0..tensor.shape().num_dims() - 1).collect();
+    let total = B::float_sum_dims(tensor, &axes);
+    narrow::<B>(B::float_reshape(total, of.shape()), of.dtype())
+}
+
+/// A vector `[H]` as [1, .., 1, H], of as many axes as `like` and in its dtype.
+pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, like: &FloatTensor<B>) -> FloatTensor<B> {
+    let rank = like.shape().num_dims();
+    let mut shape = vec![1; rank];
+    shape[rank - 1] = vector.shape()[0];
+    B::float_reshape(narrow::<B>(vector.clone(), like.dtype()), Shape::from(shape))
+}
+
+/// The dtype in which numbers of `dtype` are summed and moments kept: f32 for 16-bit floats, otherwise their own.
+pub fn computed_in(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        dtype => dtype,
+    }
+}
+
+/// `tensor` in the dtype that it is computed in.
+pub(crate) fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    let dtype = computed_in(tensor.dtype());
+    narrow::<B>(tensor, dtype)
+}
+
+/// `tensor` in `dtype`.
+pub(crate) fn narrow<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+    if tensor.dtype() == dtype { tensor } else { B::float_cast(tensor, dtype.into()) }
+}

@@ -1,0 +1,125 @@
+//! Add a bias, drop, add the residual, normalise: one operator with its own backward.
+
+#[cfg(feature = "_cubecl")]
+mod cube;
+#[cfg(feature = "flex")]
+mod flex;
+mod reference;
+
+use crate::engine::inputs::{Fields, inputs};
+use crate::engine::run::Path;
+use crate::engine::run::run;
+use crate::numerics::dropout::Dropout;
+use crate::ops::embed_layer_norm::Norm;
+use burn::backend::Dispatch;
+use burn::prelude::*;
+
+inputs! {
+    /// N rows of length H.
+    AddLayerNorm of AddLayerNormOp {
+        nested {
+            /// What dropout does to `x + bias`.
+            dropout: Dropout,
+        }
+        floats {
+            /// The output of a linear layer without its bias, [N, H].
+            x,
+            /// The bias of the linear layer, `[H]`.
+            bias,
+            /// The residual, [N, H]: the input of the linear layer's block.
+            residual,
+            /// LayerNorm's scale γ, `[H]`.
+            gamma,
+            /// LayerNorm's shift β, `[H]`.
+            beta,
+        }
+        plain {
+            /// LayerNorm's ε.
+            epsilon: f64,
+            path: Path,
+        }
+    }
+}
+
+/// `LayerNorm(residual + Dropout(x + bias))` in one pass, with a backward of its own: the end of a transformer
+/// block.
+///
+/// ```text
+/// s    = residual + mask · (x + bias)
+/// mean = Σ s / H
+/// rstd = 1 / √(Σ (s − mean)² / H + ε)
+/// y    = (s − mean) · rstd · γ + β
+/// ```
+///
+/// and with ŝ = (s − mean) · rstd and g = ∂L/∂y · γ, sums over rows, but over columns where they are divided by H:
+///
+/// ```text
+/// ∂L/∂β        = Σ ∂L/∂y
+/// ∂L/∂γ        = Σ ∂L/∂y · ŝ
+/// ∂L/∂residual = rstd · (g − Σ g / H − ŝ · Σ (g · ŝ) / H)
+/// ∂L/∂x        = mask · ∂L/∂residual
+/// ∂L/∂bias     = Σ ∂L/∂x
+/// ```
+///
+/// Dropout is active as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed
+/// stream; it is computed again in the backward and never stored.
+///
+/// Source: `BertSelfOutput` and `BertOutput` of transformers 5.23, without their `dense`.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{Norm, add_layer_norm};
+///
+/// let device = Device::default();
+/// let x = Tensor::from_floats([[1.0, 2.0]], &device);
+/// let bias = Tensor::from_floats([0.0, 1.0], &device);
+/// let residual = Tensor::from_floats([[1.0, 1.0]], &device);
+/// let norm = Norm { gamma: Tensor::ones([2], &device), beta: None, epsilon: 1e-12 };
+/// let y = add_layer_norm(x, Some(bias), residual, norm, 0.0); // LayerNorm of [2, 4]
+/// let y: Vec<f32> = y.into_data().try_into_vec().unwrap();
+/// assert_eq!(y, [-1.0, 1.0]);
+/// ```
+///
+/// # Shapes
+///
+/// - `x`, `residual`: [N, H]
+/// - `bias`: `[H]`; `None` is zero
+/// - output: [N, H]
+///
+/// # Numerics
+///
+/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of x; y is rounded to it once.
+///
+/// # Panics
+///
+/// If shapes do not fit, or `dropout` is not in [0, 1).
+pub fn add_layer_norm(
+    x: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    residual: Tensor<2>,
+    norm: Norm,
+    dropout: f64,
+) -> Tensor<2> {
+    let Norm { gamma, beta, epsilon } = norm;
+    let [x, residual] = [x, residual].map(Tensor::dequantize);
+    let gamma = gamma.dequantize();
+    let [bias, beta] =
+        [bias, beta].map(|vector| vector.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize));
+    let [_, hidden] = x.dims();
+    assert_eq!(residual.dims(), x.dims(), "residual must have the shape of x");
+    for (name, vector) in [("bias", &bias), ("gamma", &gamma), ("beta", &beta)] {
+        assert_eq!(vector.dims(), [hidden], "{name} must be as long as a row of x");
+    }
+    let mut input = AddLayerNorm {
+        dropout: Dropout::Inactive,
+        x: x.into_dispatch(),
+        bias: bias.into_dispatch(),
+        residual: residual.into_dispatch(),
+        gamma: gamma.into_dispatch(),
+        beta: beta.into_dispatch(),
+        epsilon,
+        path: Path::current(),
+    };
+    input.dropout = Dropout::choose(dropout, AddLayerNormOp::operands::<Dispatch>(&input));
+    Tensor::from_dispatch(run::<AddLayerNormOp, _>(input))
+}

@@ -1,0 +1,226 @@
+//! Every CubeCL runtime: wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm and the CPU one.
+//!
+//! Products are Burn's autotuned ones, with operands in the dtype of Q and scores in f32 or f64. Around them the forward
+//! is three kernels and the backward three: rows to heads, softmax, heads to rows. The scores are soft-maxed in their
+//! place, so one [B, A, L, L] lives at a time in the forward and two in the backward; in 16 bits the weights, and in the
+//! backward the scores' gradient, take half as much again.
+
+mod heads;
+mod softmax;
+
+use super::{Attention, AttentionOp};
+use crate::cube::launch::{RowLaunch, buffer, product};
+use crate::cube::row;
+use crate::engine::deferred::array;
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Kernels, Operator, Output};
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::tensor::CubeTensor;
+use heads::HeadsLaunch;
+use softmax::{ScoresLaunch, StatisticsLaunch};
+
+type Input = Attention<CubeBackend>;
+
+impl Kernels<CubeBackend> for AttentionOp {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
+        match Setup::new(&input) {
+            Some(setup) => setup.forward(),
+            None => Self::reference::<CubeBackend>(input),
+        }
+    }
+
+    fn backward(
+        input: Input,
+        statistics: [FloatTensor<CubeBackend>; 2],
+        grad: FloatTensor<CubeBackend>,
+        needs: [bool; 4],
+    ) -> Vec<Option<FloatTensor<CubeBackend>>> {
+        match Setup::new(&input) {
+            Some(setup) => setup.backward(statistics, grad, needs),
+            None => Self::reference_backward::<CubeBackend>(input, statistics, grad, needs),
+        }
+    }
+}
+
+/// The launches for one input.
+struct Setup<'a> {
+    input: &'a Input,
+    /// On the rows of scores [B · A · L, L].
+    on: RowLaunch,
+    /// [B, A, L, d].
+    dims: [usize; 4],
+    starts: CubeTensor,
+    bias: Option<CubeTensor>,
+}
+
+impl<'a> Setup<'a> {
+    /// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
+    fn new(input: &'a Input) -> Option<Self> {
+        let (batch, heads, longest) = (input.lengths.len(), input.heads, input.longest());
+        let [_, hidden] = input.query.meta.shape().dims();
+        let dims = [batch, heads, longest, hidden / heads];
+        let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        let mut on = RowLaunch::of(input.path, &operands, [batch * heads * longest, longest], BINDINGS)?;
+        // Few kinds of cubes for any length.
+        on.units = on.max_units.min((16 * longest.div_ceil(64)).next_power_of_two());
+        on.address_type = on.address_type.max(AddressType::from_len(4 * dims.iter().product::<usize>()));
+        let starts = into_contiguous(cast(input.starts.clone(), INTS));
+        Some(Self { input, on, dims, starts, bias: input.bias.clone().map(into_contiguous) })
+    }
+
+    fn forward(&self) -> (CubeTensor, [CubeTensor; 2]) {
+        let on = &self.on;
+        let Input { query, key, value, .. } = self.input;
+        let [query, key, value] = self.fill([query, key, value]);
+        let products = product(query, transposed(key), on.wide);
+        let weights = self.narrow();
+        let [batch, heads, longest, _] = self.dims;
+        let statistics = [(); 2].map(|()| on.empty([batch, heads, longest, 1], on.wide));
+        softmax::softmax::launch(
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
+            products.clone().into_buffer_arg(),
+            self.scores(),
+            on.mask(&self.input.dropout, INTS).into(),
+            weights.clone().map(CubeTensor::into_buffer_arg).into(),
+            arguments(statistics.clone()),
+            on.rows,
+            on.units,
+            row::slots(on.hidden, on.units),
+            on.dtypes(INTS),
+        );
+        let context = product(weights.unwrap_or(products), value, on.float);
+        let output = self.empty(vec![context], 0).remove(0);
+        (output, statistics)
+    }
+
+    /// The gradients that `needs` asks for.
+    fn backward(
+        &self,
+        statistics: [CubeTensor; 2],
+        grad: CubeTensor,
+        [of_query, of_key, of_value, of_bias]: [bool; 4],
+    ) -> Vec<Option<CubeTensor>> {
+        let on = &self.on;
+        let Input { query, key, value, .. } = self.input;
+        let [query, key, value, grad] = self.fill([query, key, value, &grad]);
+        let products = product(query.clone(), transposed(key.clone()), on.wide);
+        let scores_grad = product(grad.clone(), transposed(value), on.wide);
+        let (weights, narrow_grad) = (self.narrow(), self.narrow());
+        softmax::backward::launch(
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
+            products.clone().into_buffer_arg(),
+            scores_grad.clone().into_buffer_arg(),
+            self.scores(),
+            on.mask(&self.input.dropout, INTS).into(),
+            arguments(statistics),
+            weights.clone().map(CubeTensor::into_buffer_arg).into(),
+            narrow_grad.clone().map(CubeTensor::into_buffer_arg).into(),
+            on.rows,
+            on.units,
+            row::slots(on.hidden, on.units),
+            on.dtypes(INTS),
+        );
+        let weights = weights.unwrap_or(products);
+        let scores_grad = narrow_grad.unwrap_or(scores_grad);
+        let value = of_value.then(|| product(transposed(weights), grad, on.float));
+        let query_grad = of_query.then(|| product(scores_grad.clone(), key, on.float));
+        let key_grad = of_key.then(|| product(transposed(scores_grad.clone()), query, on.float));
+        let scaled = usize::from(of_query) + usize::from(of_key);
+        let heads: Vec<_> = [query_grad, key_grad, value].into_iter().flatten().collect();
+        let mut rows = self.empty(heads, scaled).into_iter();
+        let [query, key, value] =
+            [of_query, of_key, of_value].map(|needed| if needed { rows.next() } else { None });
+        vec![query, key, value, self.bias.is_some().then_some(scores_grad).filter(|_| of_bias)]
+    }
+}
+
+/// Buffers that a launch binds at most, CubeCL's own for sizes and scalars among them.
+const BINDINGS: u32 = 11;
+
+/// What starts and seeds are read as.
+const INTS: DType = DType::I32;
+
+impl Setup<'_> {
+    /// The heads [B, A, L, d] of rows [N, H].
+    fn fill<const N: usize>(&self, rows: [&CubeTensor; N]) -> [CubeTensor; N] {
+        let on = &self.on;
+        let count = self.dims.iter().product::<usize>();
+        let (all, stride, views) = on.parts(N, Shape::new(self.dims));
+        heads::fill::launch(
+            &on.client,
+            on.cubes(count.div_ceil(on.max_units)),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            rows.into_iter().map(|rows| buffer(rows.clone())).collect(),
+            self.heads(),
+            all.into_buffer_arg(),
+            count,
+            stride,
+            [on.float, INTS].map(dtype_to_elem_type),
+        );
+        array(views)
+    }
+
+    /// The rows [N, H] of heads [B, A, L, d], the first `scaled` times the scale.
+    fn empty(&self, heads: Vec<CubeTensor>, scaled: usize) -> Vec<CubeTensor> {
+        let on = &self.on;
+        let (parts, count) = (heads.len(), self.dims.iter().product::<usize>());
+        if parts == 0 {
+            return Vec::new();
+        }
+        let (all, stride, views) = on.parts(parts, self.input.query.meta.shape().clone());
+        heads::empty::launch(
+            &on.client,
+            on.cubes(count.div_ceil(on.max_units)),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            heads.into_iter().map(CubeTensor::into_buffer_arg).collect(),
+            self.heads(),
+            all.into_buffer_arg(),
+            on.scalar(self.input.scale),
+            count,
+            stride,
+            scaled,
+            on.dtypes(INTS),
+        );
+        views
+    }
+
+    fn heads<I: Int>(&self) -> HeadsLaunch<I> {
+        let [_, heads, longest, columns] = self.dims;
+        HeadsLaunch::new(self.starts.clone().into_tensor_arg(), heads, longest, columns)
+    }
+
+    fn scores<T: Float, I: Int>(&self) -> ScoresLaunch<T, I> {
+        let bias = self.bias.clone().map(CubeTensor::into_buffer_arg);
+        ScoresLaunch::new(self.on.scalar(self.input.scale), bias.into(), self.heads())
+    }
+
+    /// Where 16-bit results [B, A, L, L] are written; `None` if they take the place of what they are made from.
+    fn narrow(&self) -> Option<CubeTensor> {
+        let [batch, heads, longest, _] = self.dims;
+        let on = &self.on;
+        (on.float != on.wide).then(|| on.empty([batch, heads, longest, longest], on.float))
+    }
+}
+
+fn arguments<W: Float>([max, inverse_sum]: [CubeTensor; 2]) -> StatisticsLaunch<W> {
+    StatisticsLaunch::new(buffer(max), buffer(inverse_sum))
+}
+
+/// The last two axes swapped.
+fn transposed(tensor: CubeTensor) -> CubeTensor {
+    CubeBackend::float_swap_dims(tensor, 2, 3)
+}

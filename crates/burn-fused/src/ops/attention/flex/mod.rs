@@ -1,0 +1,310 @@
+//! Flex, Burn's CPU backend: sequences and heads in parallel, a block of rows of the scores at a time.
+//!
+//! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs. Results do
+//! not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and the blocks of a head
+//! are added up in their order.
+
+mod softmax;
+
+use super::{Attention, AttentionOp};
+use crate::engine::operator::Output;
+use crate::flex::multiply;
+use crate::flex::scalar::{Scalar, Wide};
+use crate::flex::sums::accumulate;
+use crate::flex::{HostKernels, for_each, slice, tensor, widened};
+use crate::numerics::philox::Mask;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Flex, TensorMetadata};
+use burn::tensor::{DType, Shape};
+use pulp::Arch;
+use softmax::{Scores, SoftMax, SoftMaxBackward};
+use std::ops::Range;
+
+impl HostKernels for AttentionOp {
+    fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
+        let shape = Shape::new([input.lengths.len(), input.heads, input.longest(), 1]);
+        let (output, max, inverse_sum) = forward::<T>(&input);
+        (output, [tensor(max, shape.clone()), tensor(inverse_sum, shape)])
+    }
+
+    fn backward<T: Scalar>(
+        input: Attention<Flex>,
+        [max, inverse_sum]: [FloatTensor<Flex>; 2],
+        grad: FloatTensor<Flex>,
+        needs: [bool; 4],
+    ) -> Vec<Option<FloatTensor<Flex>>> {
+        backward::<T>(&input, &max, &inverse_sum, &grad, needs)
+    }
+}
+
+/// What all heads read.
+struct Batch<'a, T> {
+    input: &'a Attention<Flex>,
+    longest: usize,
+    mask: Option<Mask>,
+    /// [B, A, L, L].
+    bias: Option<&'a [T]>,
+}
+
+impl<'a, T: Scalar> Batch<'a, T> {
+    /// `bias` is the input's, contiguous.
+    fn new(input: &'a Attention<Flex>, bias: &'a Option<FloatTensor<Flex>>) -> Self {
+        let (mask, bias) = (input.dropout.mask(), bias.as_ref().map(|bias| slice::<T>(bias)));
+        Self { input, longest: input.longest(), mask, bias }
+    }
+
+    /// The scores of a block of a head's rows, which begins at row `first` of B · A · L.
+    fn scores(&self, head: &Head, first: usize) -> Scores<'_, T> {
+        Scores {
+            length: head.length(),
+            scale: self.input.scale,
+            first: first as u64,
+            mask: self.mask.as_ref(),
+            bias: self.bias.map(|bias| &bias[first * self.longest..]),
+            bias_length: self.longest,
+        }
+    }
+}
+
+/// One head of one sequence.
+#[derive(Clone)]
+struct Head {
+    /// Which of B · A.
+    index: usize,
+    /// Rows of the sequence in [N, H].
+    rows: Range<usize>,
+    /// Columns of the head.
+    columns: Range<usize>,
+}
+
+/// All heads of the first sequence, then all of the second.
+fn heads(input: &Attention<Flex>) -> Vec<Head> {
+    let columns = input.query.shape()[1] / input.heads;
+    let mut heads = Vec::with_capacity(input.lengths.len() * input.heads);
+    let mut first = 0;
+    for &length in &input.lengths {
+        for head in 0..input.heads {
+            heads.push(Head {
+                index: heads.len(),
+                rows: first..first + length,
+                columns: head * columns..(head + 1) * columns,
+            });
+        }
+        first += length;
+    }
+    heads
+}
+
+impl Head {
+    fn length(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The rows of each block: few enough for the block to stay in a core's cache, and for each of its products to run on one
+    /// thread.
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        const BLOCK: usize = 128;
+        /// Scores of a block.
+        const VALUES: usize = 64 * 1024;
+        /// Below it, a product runs on one thread.
+        const PRODUCT: usize = 192 * 192 * 192;
+        let length = self.length();
+        let fits = (PRODUCT - 1) / (length * self.columns.len()).max(1);
+        let step = BLOCK.min(VALUES / length.max(1)).min(fits).max(1);
+        (0..length).step_by(step).map(move |first| first..length.min(first + step))
+    }
+
+    /// The head's part of rows [N, H] for a product: a view, but of f16 a copy that is wide.
+    fn view<T: Scalar>(&self, rows: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+        self.view_of::<T>(rows, 0..self.length())
+    }
+
+    /// Some rows of [`view`](Self::view).
+    fn view_of<T: Scalar>(&self, rows: &FloatTensor<Flex>, block: Range<usize>) -> FloatTensor<Flex> {
+        let view = rows.narrow(0, self.rows.start + block.start, block.len());
+        let view = view.narrow(1, self.columns.start, self.columns.len());
+        if T::dtype() != DType::F16 {
+            return view;
+        }
+        tensor(widened::<T>(&view), view.shape())
+    }
+}
+
+/// The rows of [N, H] cut up: for each head, its part of each row of its sequence.
+fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
+    let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.length())).collect();
+    let Some(columns) = heads.first().map(|head| head.columns.len()) else { return parts };
+    let mut rows = values.chunks_exact_mut(columns * count);
+    for (sequence, parts) in heads.chunks(count).zip(parts.chunks_mut(count)) {
+        for row in rows.by_ref().take(sequence[0].length()) {
+            for (part, columns) in parts.iter_mut().zip(row.chunks_exact_mut(columns)) {
+                part.push(columns);
+            }
+        }
+    }
+    parts
+}
+
+/// O [N, H], and of each row of the scores the maximum and the inverse sum, [B, A, L].
+fn forward<T: Scalar>(input: &Attention<Flex>) -> (FloatTensor<Flex>, Vec<T::Wide>, Vec<T::Wide>) {
+    let shape = input.query.shape();
+    let heads = heads(input);
+    let longest = input.longest();
+    let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
+    let batch = Batch::new(input, &bias);
+    let mut output = vec![T::default(); shape.num_elements()];
+    let mut max = vec![T::Wide::ZERO; heads.len() * longest];
+    let mut inverse_sum = vec![T::Wide::ZERO; heads.len() * longest];
+    let statistics = max.chunks_mut(longest).zip(inverse_sum.chunks_mut(longest));
+    let tasks: Vec<_> = heads.iter().zip(parts(&heads, &mut output, input.heads)).zip(statistics).collect();
+    let work = tasks.len() * longest * longest;
+    for_each(work, tasks.into_iter(), |((head, output), (max, inverse_sum))| {
+        batch.head(head, output, max, inverse_sum);
+    });
+    (tensor(output, shape), max, inverse_sum)
+}
+
+impl<T: Scalar> Batch<'_, T> {
+    fn head(&self, head: &Head, mut output: Vec<&mut [T]>, max: &mut [T::Wide], inverse_sum: &mut [T::Wide]) {
+        let key = head.view::<T>(&self.input.key).transpose(0, 1);
+        let value = head.view::<T>(&self.input.value);
+        for block in head.blocks() {
+            let query = head.view_of::<T>(&self.input.query, block.clone());
+            let mut products = multiply(query, key.clone());
+            let first = head.index * self.longest + block.start;
+            Arch::new().dispatch(SoftMax {
+                scores: self.scores(head, first),
+                products: products.storage_mut(),
+                max: &mut max[block.clone()],
+                inverse_sum: &mut inverse_sum[block.clone()],
+            });
+            let context = multiply(products, value.clone());
+            let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
+            for ((context, output), &inverse_sum) in
+                rows.zip(&mut output[block.clone()]).zip(&inverse_sum[block])
+            {
+                output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * inverse_sum));
+            }
+        }
+    }
+}
+
+/// The gradients of query, key, value and bias that `needs` asks for.
+fn backward<T: Scalar>(
+    input: &Attention<Flex>,
+    max: &FloatTensor<Flex>,
+    inverse_sum: &FloatTensor<Flex>,
+    grad: &FloatTensor<Flex>,
+    needs: [bool; 4],
+) -> Vec<Option<FloatTensor<Flex>>> {
+    let [needs_query, needs_key, needs_value, needs_bias] = needs;
+    let shape = input.query.shape();
+    let heads = heads(input);
+    let longest = input.longest();
+    let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
+    let [max, inverse_sum] = [max, inverse_sum].map(|values| values.to_contiguous());
+    let batch = Gradients {
+        batch: Batch::new(input, &bias),
+        grad,
+        max: slice::<T::Wide>(&max),
+        inverse_sum: slice::<T::Wide>(&inverse_sum),
+    };
+    let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
+    let [mut query, mut key, mut value] =
+        [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
+    let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
+    let [query_parts, key_parts, value_parts] =
+        [&mut query, &mut key, &mut value].map(|values| parts(&heads, values, input.heads));
+    let mut bias_parts = bias_grad.chunks_mut(longest * longest);
+    let outputs = query_parts.into_iter().zip(key_parts).zip(value_parts);
+    let tasks: Vec<_> = heads
+        .iter()
+        .zip(outputs)
+        .map(|(head, ((query, key), value))| (head, Outputs { query, key, value, bias: bias_parts.next() }))
+        .collect();
+    let work = tasks.len() * longest * longest;
+    for_each(work, tasks.into_iter(), |(head, outputs)| batch.head(head, outputs));
+    let rows = |needed: bool, values| needed.then(|| tensor(values, shape.clone()));
+    vec![
+        rows(needs_query, query),
+        rows(needs_key, key),
+        rows(needs_value, value),
+        input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())),
+    ]
+}
+
+/// What all heads read.
+struct Gradients<'a, T: Scalar> {
+    batch: Batch<'a, T>,
+    grad: &'a FloatTensor<Flex>,
+    /// [B, A, L].
+    max: &'a [T::Wide],
+    inverse_sum: &'a [T::Wide],
+}
+
+/// Where a head stores its gradients: one part per row of its sequence, none if they are not asked for.
+struct Outputs<'a, T> {
+    query: Vec<&'a mut [T]>,
+    key: Vec<&'a mut [T]>,
+    value: Vec<&'a mut [T]>,
+    /// [L, L].
+    bias: Option<&'a mut [T]>,
+}
+
+impl<T: Scalar> Gradients<'_, T> {
+    fn head(&self, head: &Head, mut outputs: Outputs<T>) {
+        let Batch { input, longest, .. } = self.batch;
+        let key = head.view::<T>(&input.key);
+        let value = head.view::<T>(&input.value).transpose(0, 1);
+        let [mut key_sum, mut value_sum] = [&outputs.key, &outputs.value]
+            .map(|parts| Sum::<T::Wide> { values: vec![T::Wide::ZERO; parts.len() * head.columns.len()] });
+        let needs_scores = !outputs.query.is_empty() || !outputs.key.is_empty() || outputs.bias.is_some();
+        for block in head.blocks() {
+            let query = head.view_of::<T>(&input.query, block.clone());
+            let grad = head.view_of::<T>(self.grad, block.clone());
+            let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
+            let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.clone()));
+            let first = head.index * longest + block.start;
+            Arch::new().dispatch(SoftMaxBackward {
+                scores: self.batch.scores(head, first),
+                products: weights.storage_mut(),
+                grad: scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
+                max: &self.max[first..][..block.len()],
+                inverse_sum: &self.inverse_sum[first..][..block.len()],
+                bias_grad: outputs.bias.as_mut().map(|bias| &mut bias[block.start * longest..]),
+            });
+            if !outputs.value.is_empty() {
+                value_sum.add(multiply(weights.transpose(0, 1), grad));
+            }
+            let Some(scores_grad) = scores_grad else { continue };
+            if !outputs.key.is_empty() {
+                key_sum.add(multiply(scores_grad.transpose(0, 1), query));
+            }
+            if !outputs.query.is_empty() {
+                let grad = multiply(scores_grad, key.clone());
+                store(&mut outputs.query[block], grad.storage());
+            }
+        }
+        store(&mut outputs.key, &key_sum.values);
+        store(&mut outputs.value, &value_sum.values);
+    }
+}
+
+/// The sum of a head's blocks.
+struct Sum<W> {
+    values: Vec<W>,
+}
+
+impl<W: Wide> Sum<W> {
+    fn add(&mut self, block: FloatTensor<Flex>) {
+        accumulate(&mut self.values, block.storage());
+    }
+}
+
+/// Stores rows of a head, narrowed.
+fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
+    let columns = parts.first().map_or(1, |part| part.len());
+    for (part, row) in parts.iter_mut().zip(values.chunks_exact(columns)) {
+        part.iter_mut().zip(row).for_each(|(part, &value)| *part = T::narrow(value));
+    }
+}

@@ -1,0 +1,148 @@
+//! The kernels for CubeCL's devices: one forward; two backward, of which one adds up the bias's gradient.
+
+use super::{BiasGelu, BiasGeluOp};
+use crate::cube::launch::{RowLaunch, buffer};
+use crate::cube::row::{column, zeros};
+use crate::cube::totals::store_share;
+use crate::engine::operator::{Kernels, Operator, Output};
+use crate::numerics::activation::Activation;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::tensor::CubeTensor;
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+/// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
+const BINDINGS: u32 = 7;
+
+/// `None` for inputs that the kernels do not take.
+fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
+    if input.activation != Activation::Gelu {
+        return None;
+    }
+    RowLaunch::of(input.path, &[&input.x, &input.bias], input.x.meta.shape().dims(), BINDINGS)
+}
+
+impl Kernels<CubeBackend> for BiasGeluOp {
+    fn forward(input: BiasGelu<CubeBackend>) -> Output<Self, CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference(input) };
+        let y = on.empty([on.rows, on.hidden], on.float);
+        forward_kernel::launch(
+            &on.client,
+            on.cubes((on.rows * on.hidden).div_ceil(on.max_units)),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            buffer(input.x),
+            buffer(input.bias),
+            y.clone().into_buffer_arg(),
+            on.scalar(FRAC_1_SQRT_2),
+            on.hidden,
+            on.floats(),
+        );
+        (y, [])
+    }
+
+    fn backward(
+        input: BiasGelu<CubeBackend>,
+        _statistics: [CubeTensor; 0],
+        grad: CubeTensor,
+        [x, bias]: [bool; 2],
+    ) -> Vec<Option<CubeTensor>> {
+        let Some(on) = launch(&input) else { return Self::reference_backward(input, [], grad, [x, bias]) };
+        let dx = x.then(|| on.empty([on.rows, on.hidden], on.float));
+        let partials = on.partials(usize::from(bias));
+        backward_kernel::launch(
+            &on.client,
+            on.cubes(on.shares()),
+            on.cube_dim(),
+            on.address_type,
+            buffer(input.x),
+            buffer(input.bias),
+            buffer(grad),
+            dx.clone().map(CubeTensor::into_buffer_arg).into(),
+            partials.clone().map(CubeTensor::into_buffer_arg).into(),
+            on.scalar(FRAC_1_SQRT_2),
+            on.scalar(1.0 / (2.0 * PI).sqrt()),
+            on.rows,
+            on.rows_per_cube(),
+            on.hidden,
+            on.units,
+            on.slots(),
+            on.floats(),
+        );
+        vec![dx, partials.map(|partials| on.totals(&partials, 1).remove(0))]
+    }
+}
+
+/// Φ(z), given 1 / √2.
+#[cube]
+fn cumulative<W: Float>(z: W, inverse_root: W) -> W {
+    W::new(0.5) * (W::new(1.0) + (z * inverse_root).erf())
+}
+
+#[cube(launch, address_type = "dynamic")]
+fn forward_kernel<T: Float, W: Float>(
+    x: &[T],
+    bias: &[T],
+    y: &mut [T],
+    inverse_root: InputScalar,
+    #[comptime] hidden: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    if ABSOLUTE_POS >= y.len() {
+        terminate!();
+    }
+    let z = W::cast_from(x[ABSOLUTE_POS]) + W::cast_from(bias[ABSOLUTE_POS % hidden]);
+    y[ABSOLUTE_POS] = T::cast_from(z * cumulative::<W>(z, inverse_root.get::<W>()));
+}
+
+/// Each cube takes `rows_per_cube` rows in turn, and stores its share of the total.
+#[cube(launch, address_type = "dynamic")]
+fn backward_kernel<T: Float, W: Float>(
+    x: &[T],
+    bias: &[T],
+    grad: &[T],
+    mut dx: ComptimeOption<Box<[T]>>,
+    mut partials: ComptimeOption<Box<[W]>>,
+    inverse_root: InputScalar,
+    density: InputScalar,
+    rows: usize,
+    rows_per_cube: usize,
+    #[comptime] hidden: usize,
+    #[comptime] units: usize,
+    #[comptime] slots: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let first = CUBE_POS * rows_per_cube;
+    if first >= rows {
+        terminate!();
+    }
+    let end = clamp_max(first + rows_per_cube, rows);
+    let mut total = zeros::<W>(slots);
+    for row in first..end {
+        #[unroll(slots <= 16)]
+        for i in 0..slots {
+            let column = column(i, units);
+            if column < hidden {
+                let place = row * hidden + column;
+                let z = W::cast_from(x[place]) + W::cast_from(bias[column]);
+                let density = density.get::<W>() * (W::new(-0.5) * z * z).exp();
+                let slope = cumulative::<W>(z, inverse_root.get::<W>()) + z * density;
+                let gradient = W::cast_from(grad[place]) * slope;
+                total[i] += gradient;
+                #[comptime]
+                match &mut dx {
+                    ComptimeOption::Some(dx) => dx[place] = T::cast_from(gradient),
+                    ComptimeOption::None => {}
+                }
+            }
+        }
+    }
+    #[comptime]
+    match &mut partials {
+        ComptimeOption::Some(partials) => {
+            let cubes = rows.div_ceil(rows_per_cube);
+            store_share::<W>(&total, partials, 0usize, cubes, hidden, units, slots);
+        }
+        ComptimeOption::None => {}
+    }
+}

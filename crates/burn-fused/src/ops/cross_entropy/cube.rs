@@ -1,0 +1,156 @@
+//! The kernels for CubeCL's devices: a forward that reads each row once and one that adds up the losses; one backward.
+
+use super::{CrossEntropy, CrossEntropyOp};
+use crate::cube::launch::{RowLaunch, buffer};
+use crate::cube::row::nearest_row;
+use crate::cube::row::{cube_max, cube_sum};
+use crate::engine::operator::{Kernels, Operator, Output};
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::tensor::CubeTensor;
+
+type Input = CrossEntropy<CubeBackend>;
+
+/// Buffers that a kernel binds at most, with CubeCL's own for sizes and scalars.
+const BINDINGS: u32 = 8;
+
+/// `None` for inputs that the kernels do not take.
+fn launch(input: &Input) -> Option<RowLaunch> {
+    let shape = input.logits.meta.shape().dims();
+    RowLaunch::of(input.path, &[&input.logits], shape, BINDINGS)
+}
+
+fn labels(input: &Input) -> TensorArg {
+    into_contiguous(cast(input.labels.clone(), DType::I32)).into_tensor_arg()
+}
+
+impl Kernels<CubeBackend> for CrossEntropyOp {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference(input) };
+        let [largest, log_sums, losses] = [(); 3].map(|()| on.empty([on.rows, 1], on.wide));
+        forward_kernel::launch(
+            &on.client,
+            on.cubes(on.rows),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            buffer(input.logits.clone()),
+            labels(&input),
+            largest.clone().into_buffer_arg(),
+            log_sums.clone().into_buffer_arg(),
+            losses.clone().into_buffer_arg(),
+            on.rows,
+            on.hidden,
+            on.max_units,
+            on.dtypes(DType::I32),
+        );
+        let loss = on.sum(losses, 1.0 / on.rows as f64, on.float);
+        (loss, [largest, log_sums])
+    }
+
+    /// In the memory of the scores, if nothing else holds them.
+    fn backward(
+        input: Input,
+        statistics: [CubeTensor; 2],
+        grad: CubeTensor,
+        needs: [bool; 1],
+    ) -> Vec<Option<CubeTensor>> {
+        let Some(on) = launch(&input).filter(|_| needs == [true]) else {
+            return Self::reference_backward(input, statistics, grad, needs);
+        };
+        let [largest, log_sums] = statistics.map(buffer);
+        let labels = labels(&input);
+        let logits = into_contiguous(input.logits);
+        let (output, output_arg) = if logits.can_mut() {
+            (logits.clone(), logits.as_tensor_alias(0).into_buffer_arg())
+        } else {
+            let output = on.empty([on.rows, on.hidden], on.float);
+            (output.clone(), output.into_buffer_arg())
+        };
+        backward_kernel::launch(
+            &on.client,
+            on.cubes((on.rows * on.hidden).div_ceil(on.max_units)),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            logits.into_buffer_arg(),
+            labels,
+            largest,
+            log_sums,
+            buffer(grad),
+            output_arg,
+            on.scalar(1.0 / on.rows as f64),
+            on.rows,
+            on.hidden,
+            on.dtypes(DType::I32),
+        );
+        vec![Some(output)]
+    }
+}
+
+/// Each unit keeps the largest score so far and the sum of exponentials relative to it.
+#[cube(launch, address_type = "dynamic")]
+fn forward_kernel<T: Float, W: Float, I: Int>(
+    logits: &[T],
+    labels: &OwnedTensor<I>,
+    largest: &mut [W],
+    log_sums: &mut [W],
+    losses: &mut [W],
+    rows: usize,
+    classes: usize,
+    #[comptime] units: usize,
+    #[define(T, W, I)] _dtypes: [ElemType; 3],
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
+    let mut most = W::min_value();
+    let mut sum = W::new(0.0);
+    let mut class = UNIT_POS as usize;
+    while class < classes {
+        let x = W::cast_from(logits[row * classes + class]);
+        if x > most {
+            sum = sum * (most - x).exp() + W::new(1.0);
+            most = x;
+        } else {
+            sum += (x - most).exp();
+        }
+        class += units;
+    }
+    let of_row = cube_max::<W>(most, &mut scratch, units);
+    let sum = cube_sum::<W>(sum * (most - of_row).exp(), &mut scratch, units);
+    if UNIT_POS == 0 {
+        let label = nearest_row(labels, row, classes as u32 - 1) as usize;
+        let log_sum = sum.ln();
+        largest[row] = of_row;
+        log_sums[row] = log_sum;
+        losses[row] = log_sum - (W::cast_from(logits[row * classes + label]) - of_row);
+    }
+}
+
+#[cube(launch, address_type = "dynamic")]
+fn backward_kernel<T: Float, W: Float, I: Int>(
+    logits: &[T],
+    labels: &OwnedTensor<I>,
+    largest: &[W],
+    log_sums: &[W],
+    grad: &[T],
+    output: &mut [T],
+    share: InputScalar,
+    rows: usize,
+    classes: usize,
+    #[define(T, W, I)] _dtypes: [ElemType; 3],
+) {
+    let row = ABSOLUTE_POS / classes;
+    if row >= rows {
+        terminate!();
+    }
+    let x = W::cast_from(logits[ABSOLUTE_POS]);
+    let mut difference = (x - largest[row] - log_sums[row]).exp();
+    if ABSOLUTE_POS % classes == nearest_row(labels, row, classes as u32 - 1) as usize {
+        difference -= W::new(1.0);
+    }
+    output[ABSOLUTE_POS] = T::cast_from(difference * (W::cast_from(grad[0]) * share.get::<W>()));
+}

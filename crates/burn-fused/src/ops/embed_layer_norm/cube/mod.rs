@@ -1,0 +1,235 @@
+//! Every CubeCL runtime: wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm and the CPU one.
+//!
+//! The forward is one kernel. The backward is one that makes the sum's gradient and its part of each total, and one or
+//! two for each gradient that is asked for, four for a table that is looked up by id, with one more for each factor of
+//! eight in tokens beyond 1,024. None uses atomics, planes or anything else whose order varies: two runs are equal bit
+//! for bit. All are launched with bounds checks.
+
+mod kernels;
+mod scatter;
+mod sort;
+
+use crate::cube::launch::{RowLaunch, address_type, buffer};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Kernels, Operator, Output};
+use crate::numerics::dropout::Dropout;
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Summand, assert_fits, summands};
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::tensor::CubeTensor;
+use kernels::{SourceLaunch, SourcesLaunch};
+
+impl Kernels<CubeBackend> for EmbedLayerNormOp {
+    fn forward(input: EmbedLayerNorm<CubeBackend>) -> Output<Self, CubeBackend> {
+        match Setup::new(&input) {
+            Some(setup) => setup.forward(&input),
+            None => Self::reference::<CubeBackend>(input),
+        }
+    }
+
+    fn backward(
+        input: EmbedLayerNorm<CubeBackend>,
+        [mean, rstd]: [FloatTensor<CubeBackend>; 2],
+        grad: FloatTensor<CubeBackend>,
+        needs: [bool; 5],
+    ) -> Vec<Option<FloatTensor<CubeBackend>>> {
+        match Setup::new(&input) {
+            Some(setup) => setup.backward(&input, mean, rstd, grad, needs),
+            None => Self::reference_backward::<CubeBackend>(input, [mean, rstd], grad, needs),
+        }
+    }
+}
+
+pub(super) type Input = EmbedLayerNorm<CubeBackend>;
+
+pub(super) struct Setup {
+    pub(super) on: RowLaunch,
+    pub(super) ids: DType,
+    pub(super) batch: usize,
+    pub(super) seq: usize,
+}
+
+impl Setup {
+    /// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
+    ///
+    /// # Panics
+    ///
+    /// If the shapes do not fit.
+    fn new(input: &Input) -> Option<Self> {
+        assert_fits(input);
+        let ids = common_ids_dtype(input)?;
+        let [batch, seq] = input.shape;
+        let shape = [batch * seq, input.gamma.meta.shape()[0]];
+        let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        if floats.iter().any(|float| float.meta.shape()[0] == 0) {
+            return None;
+        }
+        let mut on = RowLaunch::of(input.path, &floats, shape, bindings(input))?;
+        on.address_type = on.address_type.max(address_type(floats));
+        Some(Self { on, ids, batch, seq })
+    }
+
+    fn sources<T: Float, I: Int>(&self, input: &Input) -> SourcesLaunch<T, I> {
+        let [words, token_types, positions] = summands(input).map(|(_, rows)| self.source(rows).into());
+        SourcesLaunch::new(words, token_types, positions)
+    }
+
+    fn source<T: Float, I: Int>(&self, rows: &Summand<CubeBackend>) -> Option<SourceLaunch<T, I>> {
+        let (table, ids, first, period) = match rows {
+            Summand::Absent => return None,
+            Summand::Lookup { table, ids, .. } => (with_contiguous_rows(table), Some(self.ids(ids)), 0, 1),
+            Summand::Range { table, first } => (with_contiguous_rows(table), None, *first, self.seq),
+            Summand::Row { table, row } => (with_contiguous_rows(table), None, *row, 1),
+            Summand::Values(values) => {
+                let values = into_contiguous(values.clone());
+                let tokens = self.batch * self.seq;
+                let shape = Shape::new([tokens, self.on.hidden]);
+                let CubeTensor { client, device, handle, dtype, .. } = values;
+                (CubeTensor::new_contiguous(client, device, shape, handle, dtype), None, 0, tokens)
+            }
+        };
+        let last = table.meta.shape()[0] - 1;
+        let ids = ids.map(CubeTensor::into_tensor_arg).into();
+        Some(SourceLaunch::new(table.into_tensor_arg(), ids, first, period, last as u32))
+    }
+
+    /// Ids in the dtype that they all share.
+    pub(super) fn ids(&self, ids: &CubeTensor) -> CubeTensor {
+        into_contiguous(cast(ids.clone(), self.ids))
+    }
+}
+
+/// The dtype that all ids share, small ones widened.
+fn common_ids_dtype(input: &Input) -> Option<DType> {
+    let mut dtypes = summands(input).into_iter().filter_map(|(_, rows)| match rows {
+        Summand::Lookup { ids, .. } => Some(match ids.dtype {
+            dtype @ (DType::I64 | DType::U32 | DType::U64) => dtype,
+            _ => DType::I32,
+        }),
+        _ => None,
+    });
+    let first = dtypes.next().unwrap_or(DType::I32);
+    dtypes.all(|dtype| dtype == first).then_some(first)
+}
+
+/// Buffers that the backward binds at most; the forward binds fewer.
+fn bindings(input: &Input) -> u32 {
+    let sources: u32 = summands(input)
+        .map(|(_, rows)| match rows {
+            Summand::Absent => 0,
+            Summand::Lookup { .. } => 2,
+            Summand::Range { .. } | Summand::Row { .. } | Summand::Values(_) => 1,
+        })
+        .into_iter()
+        .sum();
+    let mask = u32::from(matches!(input.dropout, Dropout::Philox { .. }));
+    // gamma, mean, rstd, grad, two outputs, and CubeCL's own for sizes and scalars
+    sources + mask + 7
+}
+
+/// The table, with the values of each row side by side.
+fn with_contiguous_rows(table: &CubeTensor) -> CubeTensor {
+    match table.meta.strides()[1] {
+        1 => table.clone(),
+        _ => into_contiguous(table.clone()),
+    }
+}
+
+impl Setup {
+    /// y [B, S, H], mean and rstd [B, S, 1].
+    fn forward(&self, input: &Input) -> Output<EmbedLayerNormOp, CubeBackend> {
+        let on = &self.on;
+        let y = on.empty([self.batch, self.seq, on.hidden], on.float);
+        let [mean, rstd] = [(); 2].map(|()| on.empty([self.batch, self.seq, 1], on.wide));
+        kernels::forward::launch(
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
+            self.sources(input),
+            buffer(input.gamma.clone()),
+            buffer(input.beta.clone()),
+            on.scalar(input.epsilon),
+            on.mask(&input.dropout, self.ids).into(),
+            y.clone().into_buffer_arg(),
+            mean.clone().into_buffer_arg(),
+            rstd.clone().into_buffer_arg(),
+            on.rows,
+            on.hidden,
+            on.units,
+            on.slots(),
+            on.dtypes(self.ids),
+        );
+        (y, [mean, rstd])
+    }
+
+    /// The gradients that are asked for.
+    fn backward(
+        &self,
+        input: &Input,
+        mean: CubeTensor,
+        rstd: CubeTensor,
+        grad: CubeTensor,
+        [words, token_types, positions, gamma, beta]: [bool; 5],
+    ) -> Vec<Option<CubeTensor>> {
+        let on = &self.on;
+        let rows = [(words, &input.words), (token_types, &input.token_types), (positions, &input.positions)];
+        let needed = || rows.iter().filter(|(needed, _)| *needed).map(|(_, rows)| *rows);
+        let is_total = |rows: &Summand<_>| matches!(rows, Summand::Row { .. });
+        let totals = gamma || beta || needed().any(is_total);
+        let stores = needed().any(|rows| !is_total(rows) && !matches!(rows, Summand::Absent));
+        if !totals && !stores {
+            return vec![None; 5];
+        }
+
+        let sum = stores.then(|| on.empty([self.batch, self.seq, on.hidden], on.wide));
+        let partials = on.partials(if totals { 3 } else { 0 });
+        kernels::backward::launch(
+            &on.client,
+            on.cubes(on.shares()),
+            on.cube_dim(),
+            on.address_type,
+            self.sources(input),
+            buffer(input.gamma.clone()),
+            on.mask(&input.dropout, self.ids).into(),
+            buffer(mean),
+            buffer(rstd),
+            buffer(grad),
+            sum.clone().map(CubeTensor::into_buffer_arg).into(),
+            partials.clone().map(CubeTensor::into_buffer_arg).into(),
+            on.rows,
+            on.rows_per_cube(),
+            on.hidden,
+            on.units,
+            on.slots(),
+            on.dtypes(self.ids),
+        );
+
+        let of_row = |table: &CubeTensor, row: usize| {
+            let output = on.zeros_like(table);
+            let start = if row > 0 { row * output.meta.strides()[0] } else { 0 };
+            on.total(partials.clone()?, 2..3, output.clone(), start, 0);
+            Some(output)
+        };
+        let [words, token_types, positions] = rows.map(|(needed, rows)| {
+            if !needed {
+                return None;
+            }
+            match rows {
+                Summand::Absent => None,
+                Summand::Values(_) => Some(cast(sum.clone()?, on.float)),
+                Summand::Range { table, first } => Some(self.add_batch(sum.clone()?, table, *first)),
+                Summand::Row { table, row } => of_row(table, *row),
+                Summand::Lookup { table, ids, padding_idx } => {
+                    Some(self.scatter(sum.clone()?, table, ids, *padding_idx))
+                }
+            }
+        });
+        let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2));
+        let vector = |needed: bool, i: usize| vectors.as_ref().filter(|_| needed).map(|all| all[i].clone());
+        vec![words, token_types, positions, vector(gamma, 0), vector(beta, 1)]
+    }
+}

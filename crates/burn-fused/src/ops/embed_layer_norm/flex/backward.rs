@@ -1,0 +1,244 @@
+//! The backward pass.
+//!
+//! Tokens are taken in the order of their position rows. Each task owns the position rows that begin in it and
+//! adds to them as it goes; the words' rows are handed out by [`Scatter`]; what is left (γ, β, the few
+//! token types, a position row that began in an earlier task) is summed per task and merged in order.
+
+use super::scatter::Scatter;
+use super::source::{Source, Values, rows, sources, summands_of};
+use super::{Gradients, Norm, TASK, backward_token};
+use crate::flex::for_each;
+use crate::flex::scalar::{Scalar, Wide};
+use crate::flex::sums::accumulate;
+use crate::flex::{slice, tensor};
+use crate::ops::embed_layer_norm::EmbedLayerNorm;
+use burn::backend::Flex;
+use burn::backend::TensorMetadata;
+use burn::backend::tensor::FloatTensor;
+use pulp::{Arch, Simd, WithSimd};
+use std::ops::Range;
+
+/// The gradients that `needs` asks for.
+pub(super) fn backward<T: Scalar>(
+    input: &EmbedLayerNorm<Flex>,
+    mean: &FloatTensor<Flex>,
+    rstd: &FloatTensor<Flex>,
+    grad: &FloatTensor<Flex>,
+    needs: [bool; 5],
+) -> Vec<Option<FloatTensor<Flex>>> {
+    let [words, types, positions, gamma, beta] = needs;
+    let [batch, seq] = input.shape;
+    let tokens = batch * seq;
+    let norm = Norm::of::<T>(input);
+    let hidden = norm.gamma.len();
+    let sources = sources(input);
+    let needed = |needed: bool, source: usize| sources[source].as_ref().filter(|_| needed);
+    let (words, types, positions) = (needed(words, 0), needed(types, 1), needed(positions, 2));
+    let order = Order::new(positions, batch, seq);
+
+    let mut position_grad = positions.map(Source::zeros).unwrap_or_default();
+    let mut word_grad = words.map(Source::zeros).unwrap_or_default();
+    let scatter = Scatter::new(
+        words.into_iter().flat_map(|words| (0..tokens).map(|place| words.trained_row(order.token(place)))),
+    );
+    let mut duplicates = vec![T::Wide::ZERO; scatter.duplicates() * hidden];
+
+    let (mean, rstd, grad) = (mean.to_contiguous(), rstd.to_contiguous(), grad.to_contiguous());
+    let batch = Batch {
+        summands: summands_of::<T>(&sources),
+        types,
+        positions,
+        words: words.is_some(),
+        norm: &norm,
+        order: &order,
+        mean: slice(&mean),
+        rstd: slice(&rstd),
+        grad: slice(&grad),
+    };
+    let mut targets = scatter.targets(tokens, hidden, &mut word_grad, &mut duplicates);
+    let mut partials: Vec<_> = (0..tokens.div_ceil(TASK)).map(|_| Partial::zeros(hidden)).collect();
+    let tasks = batch.tasks(tokens, &mut position_grad, &mut targets, &mut partials);
+    for_each(tokens * hidden, tasks.into_iter(), |task| Arch::new().dispatch(task));
+    drop(targets);
+    scatter.merge(hidden, &mut word_grad, &duplicates);
+
+    let mut type_grad = types.map(Source::zeros).unwrap_or_default();
+    let mut gamma_grad = vec![T::Wide::ZERO; hidden];
+    let mut beta_grad = vec![T::Wide::ZERO; hidden];
+    for partial in partials {
+        accumulate(&mut gamma_grad, &partial.gamma);
+        accumulate(&mut beta_grad, &partial.beta);
+        for (row, sum) in partial.types {
+            accumulate(&mut type_grad[row * hidden..][..hidden], &sum);
+        }
+        for (row, sum) in partial.positions {
+            accumulate(&mut position_grad[row * hidden..][..hidden], &sum);
+        }
+    }
+    let vector = |values| tensor(T::narrow_all(values), input.gamma.shape());
+    vec![
+        words.map(|words| words.tensor::<T>(word_grad)),
+        types.map(|types| types.tensor::<T>(type_grad)),
+        positions.map(|positions| positions.tensor::<T>(position_grad)),
+        gamma.then(|| vector(gamma_grad)),
+        beta.then(|| vector(beta_grad)),
+    ]
+}
+
+/// The order of work: by position row where positions are trained, so that a row's tokens are neighbours.
+enum Order {
+    Given,
+    /// Token s of every sequence, then token s + 1.
+    Columns {
+        batch: usize,
+        seq: usize,
+    },
+    Sorted(Vec<u32>),
+}
+
+impl Order {
+    fn new(positions: Option<&Source>, batch: usize, seq: usize) -> Self {
+        let Some(positions) = positions else { return Order::Given };
+        if positions.is_range() {
+            return Order::Columns { batch, seq };
+        }
+        let mut tokens: Vec<u32> = (0..(batch * seq) as u32).collect();
+        tokens.sort_by_key(|&token| positions.row(token as usize));
+        Order::Sorted(tokens)
+    }
+
+    /// The token at a place.
+    #[inline(always)]
+    fn token(&self, place: usize) -> usize {
+        match self {
+            Order::Given => place,
+            Order::Columns { batch, seq } => place % batch * seq + place / batch,
+            Order::Sorted(tokens) => tokens[place] as usize,
+        }
+    }
+}
+
+/// What all tasks read.
+struct Batch<'a, T: Scalar> {
+    summands: [Values<'a, T>; 3],
+    /// Where trained.
+    types: Option<&'a Source>,
+    positions: Option<&'a Source>,
+    words: bool,
+    norm: &'a Norm<T::Wide>,
+    order: &'a Order,
+    mean: &'a [T::Wide],
+    rstd: &'a [T::Wide],
+    grad: &'a [T],
+}
+
+/// Consecutive places, and what belongs to them alone.
+struct Task<'a, 'b, T: Scalar> {
+    batch: &'a Batch<'a, T>,
+    places: Range<usize>,
+    /// For each place, where its word's gradient is stored.
+    targets: &'a mut [Option<&'b mut [T::Wide]>],
+    /// The position rows from `first_position` on that begin here.
+    positions: &'a mut [T::Wide],
+    first_position: usize,
+    partial: &'a mut Partial<T::Wide>,
+}
+
+/// What a task adds to sums that others add to as well.
+struct Partial<W> {
+    gamma: Vec<W>,
+    beta: Vec<W>,
+    /// By row.
+    types: Vec<(usize, Vec<W>)>,
+    positions: Vec<(usize, Vec<W>)>,
+}
+
+impl<W: Wide> Partial<W> {
+    fn zeros(hidden: usize) -> Self {
+        Self { gamma: vec![W::ZERO; hidden], beta: vec![W::ZERO; hidden], types: vec![], positions: vec![] }
+    }
+}
+
+impl<T: Scalar> Batch<'_, T> {
+    fn tasks<'a, 'b>(
+        &'a self,
+        tokens: usize,
+        mut position_grad: &'a mut [T::Wide],
+        mut targets: &'a mut [Option<&'b mut [T::Wide]>],
+        partials: &'a mut [Partial<T::Wide>],
+    ) -> Vec<Task<'a, 'b, T>> {
+        let hidden = self.norm.gamma.len();
+        let position = |place| self.positions.map(|source| source.row(self.order.token(place)));
+        let mut tasks = Vec::with_capacity(partials.len());
+        // From the last task to the first: each takes the position rows from its first beginning on.
+        for (partial, start) in partials.iter_mut().zip((0..tokens).step_by(TASK)).rev() {
+            let places = start..tokens.min(start + TASK);
+            let begins = |&place: &usize| place == 0 || position(place) != position(place - 1);
+            let first_position = match places.clone().find(begins).and_then(position) {
+                Some(row) => row,
+                None => position_grad.len() / hidden,
+            };
+            let (rest, own) = position_grad.split_at_mut(first_position * hidden);
+            let (rest_targets, own_targets) = targets.split_at_mut(start);
+            (position_grad, targets) = (rest, rest_targets);
+            tasks.push(Task {
+                batch: self,
+                places,
+                targets: own_targets,
+                positions: own,
+                first_position,
+                partial,
+            });
+        }
+        tasks.reverse();
+        tasks
+    }
+}
+
+impl<T: Scalar> WithSimd for Task<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Batch { norm, order, .. } = self.batch;
+        let hidden = norm.gamma.len();
+        let (mut normalized, mut sum) = (vec![T::Wide::ZERO; hidden], vec![T::Wide::ZERO; hidden]);
+        let partial = self.partial;
+        let sources = self.batch.words || self.batch.types.is_some() || self.batch.positions.is_some();
+        for (place, target) in self.places.zip(self.targets) {
+            let token = order.token(place);
+            let rows = rows(&self.batch.summands, token, hidden);
+            let statistics = [self.batch.mean[token], self.batch.rstd[token]];
+            let grad = &self.batch.grad[token * hidden..][..hidden];
+            let mut out = Gradients {
+                normalized: &mut normalized,
+                sum: &mut sum,
+                sources,
+                gamma: &mut partial.gamma,
+                beta: &mut partial.beta,
+            };
+            backward_token(simd, token as u64, rows, norm, statistics, grad, &mut out);
+            if let Some(target) = target {
+                target.copy_from_slice(&sum);
+            }
+            if let Some(row) = self.batch.types.and_then(|types| types.trained_row(token)) {
+                accumulate(sum_at(&mut partial.types, row, hidden), &sum);
+            }
+            if let Some(row) = self.batch.positions.and_then(|positions| positions.trained_row(token)) {
+                match row.checked_sub(self.first_position) {
+                    Some(own) => accumulate(&mut self.positions[own * hidden..][..hidden], &sum),
+                    None => accumulate(sum_at(&mut partial.positions, row, hidden), &sum),
+                }
+            }
+        }
+    }
+}
+
+/// The sum of `row`, begun if need be.
+fn sum_at<W: Wide>(sums: &mut Vec<(usize, Vec<W>)>, row: usize, hidden: usize) -> &mut [W] {
+    let place = sums.iter().rposition(|&(found, _)| found == row).unwrap_or_else(|| {
+        sums.push((row, vec![W::ZERO; hidden]));
+        sums.len() - 1
+    });
+    &mut sums[place].1
+}

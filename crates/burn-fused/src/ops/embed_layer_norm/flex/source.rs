@@ -1,0 +1,150 @@
+//! The summands as the kernels read them.
+
+use crate::flex::scalar::{Scalar, Wide};
+use crate::flex::{slice, tensor};
+use crate::ops::embed_layer_norm::EmbedLayerNorm;
+use crate::ops::embed_layer_norm::Summand;
+use crate::ops::embed_layer_norm::{assert_fits, summands};
+use burn::backend::Flex;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::tensor::DType;
+
+/// A summand whose tensors are contiguous.
+pub(super) struct Source {
+    values: FloatTensor<Flex>,
+    index: Index,
+    padding_idx: Option<usize>,
+}
+
+/// Which row a token reads.
+enum Index {
+    /// By id, one for each token, or one for each place of a sequence.
+    Lookup(Vec<u32>),
+    Range {
+        first: usize,
+        seq: usize,
+    },
+    Row(usize),
+    Values,
+}
+
+impl Source {
+    /// `None` where nothing is added. The shapes must fit.
+    fn new(rows: &Summand<Flex>, seq: usize) -> Option<Self> {
+        let mut padding = None;
+        let (values, index) = match rows {
+            Summand::Absent => return None,
+            Summand::Lookup { table, ids, padding_idx } => {
+                padding = *padding_idx;
+                (table, Index::Lookup(row_ids(ids)))
+            }
+            Summand::Range { table, first } => (table, Index::Range { first: *first, seq }),
+            Summand::Row { table, row } => (table, Index::Row(*row)),
+            Summand::Values(values) => (values, Index::Values),
+        };
+        Some(Self { values: values.to_contiguous(), index, padding_idx: padding })
+    }
+
+    /// All values, row after row.
+    fn values<T: Scalar>(&self) -> &[T] {
+        slice(&self.values)
+    }
+
+    /// The row that `token`, counted over the batch, reads.
+    #[inline(always)]
+    pub(super) fn row(&self, token: usize) -> usize {
+        match &self.index {
+            Index::Lookup(ids) => ids[token % ids.len()] as usize,
+            Index::Range { first, seq } => first + token % seq,
+            Index::Row(row) => *row,
+            Index::Values => token,
+        }
+    }
+
+    /// The row that `token` reads, unless it is the padding row.
+    pub(super) fn trained_row(&self, token: usize) -> Option<usize> {
+        Some(self.row(token)).filter(|&row| Some(row) != self.padding_idx)
+    }
+
+    /// Whether the rows of a sequence are consecutive and those of all sequences alike.
+    pub(super) fn is_range(&self) -> bool {
+        matches!(self.index, Index::Range { .. })
+    }
+
+    /// The gradient with as many zeros as there are values.
+    pub(super) fn zeros<W: Wide>(&self) -> Vec<W> {
+        vec![W::ZERO; self.values.layout().num_elements()]
+    }
+
+    /// A gradient as a tensor of the summand's shape and dtype.
+    pub(super) fn tensor<T: Scalar>(&self, gradient: Vec<T::Wide>) -> FloatTensor<Flex> {
+        tensor(T::narrow_all(gradient), self.values.layout().shape().clone())
+    }
+}
+
+/// words, token_types and positions.
+///
+/// # Panics
+///
+/// If shapes do not fit.
+pub(super) fn sources(input: &EmbedLayerNorm<Flex>) -> [Option<Source>; 3] {
+    assert_fits(input);
+    summands(input).map(|(_, rows)| Source::new(rows, input.shape[1]))
+}
+
+/// A summand and its values, row after row.
+pub(super) type Values<'a, T> = Option<(&'a Source, &'a [T])>;
+
+pub(super) fn summands_of<T: Scalar>(sources: &[Option<Source>; 3]) -> [Values<'_, T>; 3] {
+    sources.each_ref().map(|source| source.as_ref().map(|source| (source, source.values())))
+}
+
+/// The row of each summand that `token` reads.
+#[inline(always)]
+pub(super) fn rows<'a, T>(
+    summands: &[Values<'a, T>; 3],
+    token: usize,
+    hidden: usize,
+) -> [Option<&'a [T]>; 3] {
+    std::array::from_fn(|i| {
+        let (source, values) = summands[i]?;
+        Some(&values[source.row(token) * hidden..][..hidden])
+    })
+}
+
+/// Panics, naming the id, unless every one has a row in its table. The forward does so; the backward gets the same ids.
+pub(super) fn assert_in_range(input: &EmbedLayerNorm<Flex>, sources: &[Option<Source>; 3]) {
+    for ((name, rows), source) in summands(input).into_iter().zip(sources) {
+        let Some(Source { index: Index::Lookup(found), .. }) = source else { continue };
+        let Summand::Lookup { table, ids, .. } = rows else { continue };
+        let rows = table.layout().shape()[0];
+        let Some(place) = found.iter().position(|&id| id as usize >= rows) else { continue };
+        let [_, columns] = ids.layout().shape().dims();
+        let data = ids.clone().into_data();
+        let id = match data.dtype() {
+            DType::U64 => data.iter::<u64>().nth(place).map(i128::from),
+            _ => data.iter::<i64>().nth(place).map(i128::from),
+        };
+        panic!(
+            "{name}[{}][{}] is {}, but the table has {rows} rows (valid ids: 0..={})",
+            place / columns,
+            place % columns,
+            id.expect("a place among the ids"),
+            rows - 1
+        );
+    }
+}
+
+/// The ids, row-major. One that no table has a row for is [`u32::MAX`].
+fn row_ids(ids: &IntTensor<Flex>) -> Vec<u32> {
+    fn narrow<I: Copy + TryInto<u32>>(ids: &[I]) -> Vec<u32> {
+        ids.iter().map(|&id| id.try_into().unwrap_or(u32::MAX)).collect()
+    }
+    let ids = ids.to_contiguous();
+    match ids.dtype() {
+        DType::I32 => narrow(ids.storage::<i32>()),
+        DType::I64 => narrow(ids.storage::<i64>()),
+        DType::U64 => narrow(ids.storage::<u64>()),
+        _ => narrow(&ids.into_data().iter::<i64>().collect::<Vec<_>>()),
+    }
+}

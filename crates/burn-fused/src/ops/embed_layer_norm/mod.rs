@@ -1,0 +1,278 @@
+//! Gather three rows, add them, normalise, drop: one operator with its own backward.
+
+#[cfg(feature = "_cubecl")]
+mod cube;
+#[cfg(feature = "flex")]
+mod flex;
+pub(crate) mod reference;
+
+use crate::engine::inputs::{Fields, Tensors, inputs};
+use crate::engine::run::Path;
+use crate::engine::run::run;
+use crate::numerics::dropout::Dropout;
+use burn::backend::{Backend, Dispatch, TensorMetadata};
+use burn::prelude::*;
+
+inputs! {
+    /// B sequences of S tokens, vectors of length H.
+    EmbedLayerNorm of EmbedLayerNormOp {
+        nested {
+            /// The first summand.
+            words: Summand,
+            /// The second summand.
+            token_types: Summand,
+            /// The third summand.
+            positions: Summand,
+            /// What dropout does to the result.
+            dropout: Dropout,
+        }
+        floats {
+            /// LayerNorm's scale γ, `[H]`.
+            gamma,
+            /// LayerNorm's shift β, `[H]`.
+            beta,
+        }
+        plain {
+            /// B and S.
+            shape: [usize; 2],
+            /// LayerNorm's ε.
+            epsilon: f64,
+            path: Path,
+        }
+    }
+}
+
+impl<T: Tensors> EmbedLayerNorm<T> {
+    /// The tables or vectors of the summands.
+    pub(crate) fn sources(&self) -> [Option<&T::Float>; 3] {
+        [&self.words, &self.token_types, &self.positions].map(Summand::source)
+    }
+}
+
+/// One of the three summands.
+#[derive(Clone, Debug)]
+pub(crate) enum Summand<T: Tensors> {
+    /// Nothing is added.
+    Absent,
+    /// Row `ids[b, s]` of `table` [V, H].
+    Lookup {
+        table: T::Float,
+        /// [B, S], or [1, S] for all sequences alike.
+        ids: T::Int,
+        /// The row that is read like any other and gets no gradient.
+        padding_idx: Option<usize>,
+    },
+    /// Row `first + s` of `table` [V, H]: consecutive positions, the same in every sequence; `first + S` is at most V.
+    Range { table: T::Float, first: usize },
+    /// One row of `table` [V, H] for every token.
+    Row { table: T::Float, row: usize },
+    /// Vectors of the caller, [B, S, H].
+    Values(T::Float),
+}
+
+impl<T: Tensors> Summand<T> {
+    /// What the gradient flows to: the table, or the vectors themselves.
+    pub(crate) fn source(&self) -> Option<&T::Float> {
+        match self {
+            Summand::Absent => None,
+            Summand::Lookup { table, .. } | Summand::Range { table, .. } | Summand::Row { table, .. } => {
+                Some(table)
+            }
+            Summand::Values(values) => Some(values),
+        }
+    }
+
+    pub(crate) fn operands(&self) -> [Option<&T::Float>; 1] {
+        [self.source()]
+    }
+
+    pub(crate) fn map<U: Tensors>(
+        self,
+        float: &mut impl FnMut(T::Float) -> U::Float,
+        int: &mut impl FnMut(T::Int) -> U::Int,
+    ) -> Summand<U> {
+        match self {
+            Summand::Absent => Summand::Absent,
+            Summand::Lookup { table, ids, padding_idx } => {
+                Summand::Lookup { table: float(table), ids: int(ids), padding_idx }
+            }
+            Summand::Range { table, first } => Summand::Range { table: float(table), first },
+            Summand::Row { table, row } => Summand::Row { table: float(table), row },
+            Summand::Values(values) => Summand::Values(float(values)),
+        }
+    }
+}
+
+/// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // three are made per forward; boxing them would cost more
+pub enum Rows {
+    /// Nothing is added.
+    Absent,
+    /// Row `ids[b, s]` of `table`.
+    Lookup {
+        /// The table, [V, H].
+        table: Tensor<2>,
+        /// [B, S], or [1, S] for all sequences alike.
+        ids: Tensor<2, Int>,
+        /// The row that is read like any other and gets no gradient.
+        padding_idx: Option<usize>,
+    },
+    /// Row `first + s` of `table`: consecutive positions, the same in every sequence.
+    Range {
+        /// The table, [V, H].
+        table: Tensor<2>,
+        /// The row of token 0.
+        first: usize,
+    },
+    /// One row of `table` for every token.
+    Row {
+        /// The table, [V, H].
+        table: Tensor<2>,
+        /// The row, below V.
+        row: usize,
+    },
+    /// Vectors of the caller's own, [B, S, H].
+    Values(Tensor<3>),
+}
+
+/// LayerNorm over the last axis; an argument of [`embed_layer_norm`] and
+/// [`add_layer_norm`](crate::add_layer_norm).
+#[derive(Clone, Debug)]
+pub struct Norm {
+    /// The scale, `[H]`.
+    pub gamma: Tensor<1>,
+    /// The shift, `[H]`; `None` is zero.
+    pub beta: Option<Tensor<1>>,
+    /// ε under the root.
+    pub epsilon: f64,
+}
+
+/// `Dropout(LayerNorm(words + token_types + positions))` in one pass, with a backward of its own.
+///
+/// With x the sum of a token's three vectors, rounded to the tables' dtype after each addition:
+///
+/// ```text
+/// mean = Σ x / H
+/// rstd = 1 / √(Σ (x − mean)² / H + ε)
+/// y    = mask · ((x − mean) · rstd · γ + β)
+/// ```
+///
+/// and with d = mask · ∂L/∂y, x̂ = (x − mean) · rstd and g = d · γ:
+///
+/// ```text
+/// ∂L/∂β = Σ d
+/// ∂L/∂γ = Σ d · x̂
+/// ∂L/∂x = rstd · (g − Σ g / H − x̂ · Σ (g · x̂) / H)
+/// ```
+///
+/// A table's row gets the sum of ∂L/∂x over the tokens that read it, a padding row exactly 0.
+///
+/// Dropout is active as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed
+/// stream, so [`Device::seed`] makes it reproducible; it is computed again in the backward and never stored.
+///
+/// Quantised tensors are dequantised as a whole first, and get no gradient.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{Norm, Rows, embed_layer_norm};
+///
+/// let device = Device::default();
+/// let table = Tensor::from_floats([[1.0, 3.0], [5.0, 5.0]], &device);
+/// let ids = Tensor::from_ints([[0, 1]], &device);
+/// let words = Rows::Lookup { table, ids, padding_idx: None };
+/// let norm = Norm { gamma: Tensor::ones([2], &device), beta: None, epsilon: 1e-12 };
+/// let y = embed_layer_norm([1, 2], [words, Rows::Absent, Rows::Absent], norm, 0.0);
+/// let y: Vec<f32> = y.into_data().try_into_vec().unwrap();
+/// assert_eq!(y, [-1.0, 1.0, 0.0, 0.0]);
+/// ```
+///
+/// # Shapes
+///
+/// - `shape`: [B, S]
+/// - `[words, token_types, positions]`: each [B, S, H] once looked up; ids are [B, S], or [1, S] for all sequences
+/// - output: [B, S, H]
+///
+/// # Numerics
+///
+/// Statistics and everything after them are computed in f32 for f16 and bf16 tables, otherwise in the tables' dtype; y is
+/// rounded to it once.
+///
+/// # Panics
+///
+/// If shapes do not fit, a padding index has no row in its table, or `dropout` is not in [0, 1). Flex's kernel also
+/// panics if an id has no row in its table; everything else takes the nearest row. Memory outside the table is never
+/// read.
+pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
+    let Norm { gamma, beta, epsilon } = norm;
+    let gamma = gamma.dequantize();
+    let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
+    let (gamma, beta) = (gamma.into_dispatch(), beta.into_dispatch());
+    let [words, token_types, positions] = rows.map(primitive);
+    let (mask, path) = (Dropout::Inactive, Path::current());
+    let mut input =
+        EmbedLayerNorm { words, token_types, positions, dropout: mask, gamma, beta, shape, epsilon, path };
+    assert_fits(&input);
+    input.dropout = Dropout::choose(dropout, EmbedLayerNormOp::operands::<Dispatch>(&input));
+    Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input))
+}
+
+/// A summand as the backends take it: dequantised.
+fn primitive(rows: Rows) -> Summand<Dispatch> {
+    let float = |table: Tensor<2>| table.dequantize().into_dispatch();
+    match rows {
+        Rows::Absent => Summand::Absent,
+        Rows::Lookup { table, ids, padding_idx } => {
+            Summand::Lookup { table: float(table), ids: ids.into_dispatch(), padding_idx }
+        }
+        Rows::Range { table, first } => Summand::Range { table: float(table), first },
+        Rows::Row { table, row } => Summand::Row { table: float(table), row },
+        Rows::Values(values) => Summand::Values(values.dequantize().into_dispatch()),
+    }
+}
+
+/// `table[ids]`, [B, S] → [B, S, H]: the reference's lookup, which never leaves the table.
+pub fn lookup(table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize>) -> Tensor<3> {
+    let table = table.dequantize().into_dispatch();
+    Tensor::from_dispatch(reference::lookup::<Dispatch>(&table, &ids.into_dispatch(), padding_idx))
+}
+
+/// The three summands, and what a message calls the index of each.
+pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str, &Summand<B>); 3] {
+    [("input_ids", &input.words), ("token_type_ids", &input.token_types), ("position_ids", &input.positions)]
+}
+
+/// Panics unless every summand has a row of length H for every token, gamma and beta are of that length, and padding
+/// indices have a row.
+pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {
+    let [batch, seq] = input.shape;
+    let [hidden] = input.gamma.shape().dims();
+    assert_eq!(input.beta.shape().dims(), [hidden], "beta must have the shape of gamma");
+    for (name, rows) in summands(input) {
+        let (source, needed) = match rows {
+            Summand::Absent => continue,
+            Summand::Values(values) => {
+                let expected = [batch, seq, hidden];
+                assert_eq!(values.shape().dims(), expected, "{name} must have shape [B, S, H]");
+                continue;
+            }
+            Summand::Lookup { table, ids, padding_idx } => {
+                let [sequences, length] = ids.shape().dims();
+                assert!(
+                    (sequences == batch || sequences == 1) && length == seq,
+                    "{name}: ids of shape [{sequences}, {length}] do not fit a batch of [{batch}, {seq}]"
+                );
+                if let Some(pad) = padding_idx {
+                    let rows = table.shape()[0];
+                    assert!(*pad < rows, "{name}: the padding index is {pad}, but there are {rows} rows");
+                }
+                (table, 0)
+            }
+            Summand::Range { table, first } => (table, first + seq),
+            Summand::Row { table, row } => (table, row + 1),
+        };
+        let [found, length] = source.shape().dims();
+        assert!(found >= needed, "{name}: row {} is needed, but there are {found}", needed - 1);
+        assert_eq!(length, hidden, "{name}: rows must be as long as gamma");
+    }
+}

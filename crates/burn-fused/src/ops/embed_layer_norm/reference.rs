@@ -1,0 +1,170 @@
+//! The operator made of Burn's primitive operations: right on every backend, and the yardstick of every kernel.
+//!
+//! Generic over the backend, so `Dispatch` is one of them: on devices that [`run`](crate::engine::run) does not list
+//! (capture, LibTorch) Burn's own autodiff differentiates it.
+
+use crate::engine::inputs::{Held, Spec, Specs};
+use crate::engine::operator::{Operator, Output};
+use crate::numerics::dropout::DropoutOps;
+use crate::numerics::sums;
+use crate::numerics::sums::{narrow, wide};
+use crate::ops::embed_layer_norm::Summand;
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
+use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
+use burn::tensor::{DType, IntDType, Shape, Slice};
+
+impl Operator for EmbedLayerNormOp {
+    /// Of words, token types, positions, gamma and beta.
+    type Needs = [bool; 5];
+    /// Mean and rstd of each token, [B, S, 1] in the dtype of the arithmetic.
+    type Statistics<X: Held> = [X; 2];
+
+    fn specs(inputs: &EmbedLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
+        let EmbedLayerNorm { shape: [batch, seq], gamma, .. } = inputs;
+        let dtype = inputs.sources().into_iter().flatten().next().unwrap_or(gamma).dtype;
+        let of_token = Spec::statistic([*batch, *seq, 1], dtype);
+        (Spec { shape: Shape::new([*batch, *seq, gamma.shape[0]]), dtype }, [of_token.clone(), of_token])
+    }
+
+    fn reference<B: DropoutOps>(inputs: EmbedLayerNorm<B>) -> Output<Self, B> {
+        let sum = sum::<B>(&inputs);
+        let dtype = sum.dtype();
+        let EmbedLayerNorm { gamma, beta, epsilon, .. } = &inputs;
+        let (y, mean, rstd) = sums::layer_norm::<B>(wide::<B>(sum), gamma, beta, *epsilon);
+        (narrow::<B>(inputs.dropout.apply(y), dtype), [mean, rstd])
+    }
+
+    /// The tables' gradients share the dtype of y's.
+    fn reference_backward<B: DropoutOps>(
+        inputs: EmbedLayerNorm<B>,
+        [mean, rstd]: [FloatTensor<B>; 2],
+        grad: FloatTensor<B>,
+        [words, token_types, positions, gamma, beta]: [bool; 5],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        let dtype = grad.dtype();
+        let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
+        let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&inputs)), mean), rstd.clone());
+
+        let beta = beta.then(|| sums::total::<B>(grad.clone(), &inputs.beta));
+        let gamma =
+            gamma.then(|| sums::total::<B>(B::float_mul(grad.clone(), normalized.clone()), &inputs.gamma));
+        if !(words || token_types || positions) {
+            return vec![None, None, None, gamma, beta];
+        }
+
+        let grad = sums::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
+        let grad = narrow::<B>(grad, dtype);
+        let source = |needed: bool, rows: &Summand<B>| {
+            needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten()
+        };
+        vec![
+            source(words, &inputs.words),
+            source(token_types, &inputs.token_types),
+            source(positions, &inputs.positions),
+            gamma,
+            beta,
+        ]
+    }
+}
+
+/// words + token_types + positions, [B, S, H] in the tables' dtype.
+fn sum<B: Backend>(inputs: &EmbedLayerNorm<B>) -> FloatTensor<B> {
+    let [batch, seq] = inputs.shape;
+    let hidden = inputs.gamma.shape()[0];
+    let summands = [&inputs.words, &inputs.token_types, &inputs.positions];
+    let sum =
+        summands.into_iter().filter_map(|rows| rows_forward::<B>(rows, inputs.shape)).reduce(B::float_add);
+    let shape = Shape::new([batch, seq, hidden]);
+    match sum {
+        Some(sum) if sum.shape() == shape => sum,
+        Some(sum) => B::float_expand(sum, shape),
+        None => B::float_zeros(shape, &inputs.gamma.device(), inputs.gamma.dtype().into()),
+    }
+}
+
+/// One summand, of a shape that broadcasts to [B, S, H].
+fn rows_forward<B: Backend>(rows: &Summand<B>, [_, seq]: [usize; 2]) -> Option<FloatTensor<B>> {
+    match rows {
+        Summand::Absent => None,
+        Summand::Values(values) => Some(values.clone()),
+        Summand::Range { table, first } => Some(slice::<B>(table, *first, seq)),
+        Summand::Row { table, row } => Some(slice::<B>(table, *row, 1)),
+        Summand::Lookup { table, ids, padding_idx } => Some(lookup::<B>(table, ids, *padding_idx)),
+    }
+}
+
+/// `table[ids]`, [B, S, H], without a gradient for the padding row.
+pub(crate) fn lookup<B: Backend>(
+    table: &FloatTensor<B>,
+    ids: &IntTensor<B>,
+    padding_idx: Option<usize>,
+) -> FloatTensor<B> {
+    let found = B::embedding(table.clone(), in_range::<B>(ids, table));
+    let Some(pad) = padding_idx.filter(|_| B::ad_enabled(&table.device())) else {
+        return found;
+    };
+    // The same values, but where the id is the padding index they come from a detached copy of its row: the mask
+    // stops the gradient there, and what Burn's backward adds to the row is 0.0.
+    let shape = found.shape();
+    let pad_row = slice::<B>(&B::float_detach(table.clone()), pad, 1);
+    B::float_mask_where(found, is_pad::<B>(ids, pad, shape.clone()), B::float_expand(pad_row, shape))
+}
+
+/// Summand `first` to `first + len` of `table` [V, H], as [1, len, H].
+fn slice<B: Backend>(table: &FloatTensor<B>, first: usize, len: usize) -> FloatTensor<B> {
+    let hidden = table.shape()[1];
+    let rows = B::float_slice(table.clone(), &[Slice::from(first..first + len), Slice::from(0..hidden)]);
+    B::float_reshape(rows, Shape::new([1, len, hidden]))
+}
+
+/// The gradient of a summand's table or vectors, given that of the sum, [B, S, H].
+fn rows_backward<B: Backend>(rows: &Summand<B>, grad: FloatTensor<B>) -> Option<FloatTensor<B>> {
+    let into_table = |table: &FloatTensor<B>, first: usize, grad: FloatTensor<B>| {
+        let [_, len, hidden] = grad.shape().dims();
+        let zeros = B::float_zeros(table.shape(), &table.device(), grad.dtype().into());
+        let grad = B::float_reshape(grad, Shape::new([len, hidden]));
+        B::float_slice_assign(zeros, &[Slice::from(first..first + len), Slice::from(0..hidden)], grad)
+    };
+    match rows {
+        Summand::Absent => None,
+        Summand::Values(_) => Some(grad),
+        Summand::Range { table, first } => Some(into_table(table, *first, B::float_sum_dim(grad, 0))),
+        Summand::Row { table, row } => Some(into_table(table, *row, B::float_sum_dims(grad, &[0, 1]))),
+        Summand::Lookup { table, ids, padding_idx } => {
+            let [rows, _] = ids.shape().dims();
+            let [batch, _, _] = grad.shape().dims();
+            let grad = if rows < batch { B::float_sum_dim(grad, 0) } else { grad };
+            let grad = match padding_idx {
+                Some(pad) => {
+                    let mask = is_pad::<B>(ids, *pad, grad.shape());
+                    B::float_mask_fill(grad, mask, 0.0.into())
+                }
+                None => grad,
+            };
+            Some(B::embedding_backward(table.clone(), grad, in_range::<B>(ids, table)))
+        }
+    }
+}
+
+/// The ids, each moved to the nearest row of `table`: no lookup leaves it, whatever the backend checks.
+fn in_range<B: Backend>(ids: &IntTensor<B>, table: &FloatTensor<B>) -> IntTensor<B> {
+    let last = table.shape()[0].saturating_sub(1) as i64;
+    B::int_clamp(widened::<B>(ids), 0i64.into(), last.into())
+}
+
+/// The ids in a dtype that counts to the end of every table: 8 and 16 bits are widened.
+fn widened<B: Backend>(ids: &IntTensor<B>) -> IntTensor<B> {
+    match ids.dtype() {
+        DType::I8 | DType::U8 | DType::I16 | DType::U16 => B::int_cast(ids.clone(), IntDType::I32),
+        _ => ids.clone(),
+    }
+}
+
+/// Where `ids` are `pad`, expanded to `shape` [B, S, H].
+fn is_pad<B: Backend>(ids: &IntTensor<B>, pad: usize, shape: Shape) -> BoolTensor<B> {
+    let [rows, seq] = ids.shape().dims();
+    let dtype = get_or_init_device_settings::<B>(&ids.device()).bool_dtype;
+    let mask = B::int_equal_elem(widened::<B>(ids), (pad as i64).into(), dtype);
+    B::bool_expand(B::bool_reshape(mask, Shape::new([rows, seq, 1])), shape)
+}

@@ -1,0 +1,143 @@
+//! A linear layer whose operands may be rounded to 16 bits: one operator with its own backward.
+
+mod algebra;
+#[cfg(feature = "_cubecl")]
+mod cube;
+#[cfg(feature = "flex")]
+mod flex;
+
+use crate::engine::inputs::{Tensors, inputs};
+use crate::engine::run::Path;
+use crate::engine::run::run;
+use crate::numerics::precision::{Precision, assert_supported};
+use burn::prelude::*;
+use burn::tensor::DType;
+
+inputs! {
+    /// N rows of I values to N rows of O.
+    Linear of LinearOp {
+        floats {
+            /// [N, I], in f32 or 16 bits.
+            x,
+            /// W, [I, O], in f32, or in 16 bits with a scale of 1.
+            weight,
+        }
+        optional {
+            /// b, `[O]`, in W's dtype.
+            bias,
+        }
+        plain {
+            /// What operands are rounded to: F32 or BF16.
+            dtype: DType,
+            /// Whether the output is in 16 bits, otherwise in f32.
+            narrow: bool,
+            path: Path,
+        }
+    }
+}
+
+impl<T: Tensors> Linear<T> {
+    /// The output's dtype.
+    fn output(&self) -> DType {
+        if self.narrow { self.dtype } else { DType::F32 }
+    }
+}
+
+/// `x·W + b`: Burn's linear layer, which [`autocast`](crate::autocast) can compute with operands in 16 bits.
+///
+/// Outside autocast, and where W is neither f32 nor bf16, it is Burn's `linear`; but Flex multiplies operands in f32 or in
+/// bf16 as this crate does, and rounds y to their dtype. In autocast, with r(·) the rounding of one operand,
+///
+/// ```text
+/// y      = r(x)·r(W) + b
+/// ∂L/∂x  = r(∂L/∂y)·r(W)ᵀ
+/// ∂L/∂W  = r(x)ᵀ·r(∂L/∂y)
+/// ∂L/∂b  = Σ ∂L/∂y                       over rows
+/// ```
+///
+/// Use it in the place of `Linear::forward` in a module of your own; see [`autocast`](crate::autocast) for an
+/// example.
+///
+/// # Shapes
+///
+/// - `x`: [.., I]
+/// - `weight`: [I, O]
+/// - `bias`: `[O]`
+/// - output: [.., O]
+///
+/// # Numerics
+///
+/// In autocast products are added up in f32; y and the gradients are f32. A quantised W is
+/// not rounded, and x is multiplied with it in f32.
+///
+/// # Panics
+///
+/// If shapes do not fit, or, in autocast, the device has no such floats.
+pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    compute(x, weight, bias, false)
+}
+
+/// [`linear`] with an output in 16 bits in autocast, for what only reads it rounded.
+pub fn linear_narrow<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    compute(x, weight, bias, true)
+}
+
+fn compute<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    narrow: bool,
+) -> Tensor<D> {
+    let mut dims = x.dims();
+    let dtype = match weight.dtype() {
+        DType::F32 if Precision::current() == Precision::Bf16 => Some(DType::BF16),
+        dtype @ (DType::F32 | DType::BF16) if has_matmuls(&x, &weight) => Some(dtype),
+        _ => None,
+    };
+    let ([inputs, outputs], weight_dtype) = (weight.dims(), weight.dtype());
+    let is_empty = outputs == 0 || dims.contains(&0);
+    let Some(dtype) = dtype.filter(|_| !is_empty) else {
+        // In autocast the layer before may have left x in 16 bits, which Burn does not multiply with dequantised f32.
+        let x = if matches!(weight_dtype, DType::QFloat(_)) && x.dtype() == DType::BF16 {
+            x.cast(DType::F32)
+        } else {
+            x
+        };
+        return burn::tensor::module::linear(x, weight, bias);
+    };
+    assert_eq!(dims[D - 1], inputs, "rows of x must be as long as weight has rows");
+    if let Some(bias) = &bias {
+        assert_eq!(bias.dims(), [outputs], "bias must be as long as weight has columns");
+    }
+    let found = x.dtype();
+    assert!(
+        found == DType::F32 || found == dtype,
+        "x is {found:?}, but must be F32 or {dtype:?} in this autocast"
+    );
+    if dtype == DType::BF16 {
+        assert_supported(&weight.device());
+    }
+    let rows = dims[..D - 1].iter().product::<usize>();
+    dims[D - 1] = outputs;
+    let input = Linear {
+        x: x.reshape([rows, inputs]).dequantize().into_dispatch(),
+        weight: weight.dequantize().into_dispatch(),
+        bias: bias.map(|bias| bias.dequantize().into_dispatch()),
+        dtype,
+        narrow: narrow || weight_dtype != DType::F32,
+        path: Path::current(),
+    };
+    Tensor::<2>::from_dispatch(run::<LinearOp, _>(input)).reshape(dims)
+}
+
+/// Whether matmuls of these are this crate's: on Flex.
+#[cfg(feature = "flex")]
+fn has_matmuls<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
+    let device = x.device().inner();
+    device == Device::flex() && weight.device().inner() == device && x.dtype() == weight.dtype()
+}
+
+#[cfg(not(feature = "flex"))]
+fn has_matmuls<const D: usize>(_x: &Tensor<D>, _weight: &Tensor<2>) -> bool {
+    false
+}

@@ -1,0 +1,81 @@
+//! The kernel for CubeCL's devices, for forward and backward: each unit writes one value.
+
+use super::{MoveRows, MoveRowsOp};
+use crate::cube::launch::{RowLaunch, buffer};
+use crate::engine::operator::{Kernels, Operator, Output};
+use crate::engine::run::Path;
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::tensor::CubeTensor;
+
+/// Buffers that a launch binds, with CubeCL's own for sizes.
+const BINDINGS: u32 = 5;
+
+impl Kernels<CubeBackend> for MoveRowsOp {
+    fn forward(input: MoveRows<CubeBackend>) -> Output<Self, CubeBackend> {
+        match gathered(input.path, &input.x, &input.from, input.rows) {
+            Some(y) => (y, []),
+            None => Self::reference(input),
+        }
+    }
+
+    fn backward(
+        input: MoveRows<CubeBackend>,
+        []: [CubeTensor; 0],
+        grad: CubeTensor,
+        needs: [bool; 1],
+    ) -> Vec<Option<CubeTensor>> {
+        let rows = input.x.meta.shape()[0];
+        let dx = if needs == [true] { gathered(input.path, &grad, &input.to, rows) } else { None };
+        match dx {
+            Some(dx) => vec![Some(dx)],
+            None => Self::reference_backward(input, [], grad, needs),
+        }
+    }
+}
+
+/// The rows of `x` with these indices, zero behind the last; `None` for what the kernel does not take.
+fn gathered(path: Path, x: &CubeTensor, index: &CubeTensor, rows: usize) -> Option<CubeTensor> {
+    let [of_x, columns] = x.meta.shape().dims();
+    let on = RowLaunch::of(path, &[x], [rows.max(of_x), columns], BINDINGS)?;
+    if rows == 0 || of_x == 0 {
+        return None;
+    }
+    let y = on.empty([rows, columns], on.float);
+    gather::launch(
+        &on.client,
+        on.cubes((rows * columns).div_ceil(on.max_units)),
+        CubeDim::new_1d(on.max_units as u32),
+        on.address_type,
+        buffer(x.clone()),
+        into_contiguous(cast(index.clone(), DType::I32)).into_tensor_arg(),
+        y.clone().into_buffer_arg(),
+        of_x,
+        columns,
+        [on.float, DType::I32].map(dtype_to_elem_type),
+    );
+    Some(y)
+}
+
+#[cube(launch, address_type = "dynamic")]
+fn gather<T: Float, I: Int>(
+    x: &[T],
+    index: &OwnedTensor<I>,
+    y: &mut [T],
+    rows: usize,
+    columns: usize,
+    #[define(T, I)] _dtypes: [ElemType; 2],
+) {
+    if ABSOLUTE_POS >= y.len() {
+        terminate!();
+    }
+    let row = u32::cast_from(index[ABSOLUTE_POS / columns]) as usize;
+    let mut value = T::new(0.0);
+    if row < rows {
+        value = x[row * columns + ABSOLUTE_POS % columns];
+    }
+    y[ABSOLUTE_POS] = value;
+}

@@ -1,0 +1,129 @@
+//! Rows of a matrix at other places: one gather forward, one backward.
+
+#[cfg(feature = "_cubecl")]
+mod cube;
+
+use crate::engine::inputs::{Held, Spec, Specs, inputs};
+use crate::engine::operator::{Operator, Output};
+use crate::engine::run::Path;
+use crate::engine::run::run;
+use crate::numerics::dropout::DropoutOps;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, TensorMetadata};
+use burn::prelude::*;
+use burn::tensor::Shape;
+
+inputs! {
+    /// N rows of length C, which become M.
+    MoveRows of MoveRowsOp {
+        floats {
+            /// [N, C].
+            x,
+        }
+        ints {
+            /// For each of M rows, the one of x that it is; N for a row of zeros, `[M]`.
+            from,
+            /// For each of N rows of x, where it is; M if it is nowhere, `[N]`.
+            to,
+        }
+        plain {
+            /// M.
+            rows: usize,
+            /// The rows of x that are somewhere.
+            moved: usize,
+            path: Path,
+        }
+    }
+}
+
+#[cfg(feature = "flex")]
+impl crate::engine::operator::Kernels<burn::backend::Flex> for MoveRowsOp {}
+
+/// Which rows of a matrix become which of another one.
+#[derive(Clone, Debug)]
+pub struct Moves {
+    /// Row of the output → row of the input.
+    from: Tensor<1, Int>,
+    /// Row of the input → row of the output.
+    to: Tensor<1, Int>,
+    moved: usize,
+}
+
+impl Moves {
+    /// Row i of the output is row `from[i]` of `rows`; zeros where that is `rows`. `None` if two are the same row.
+    pub fn new(from: &[usize], rows: usize, device: &Device) -> Option<Self> {
+        let (mut to, mut moved) = (vec![from.len(); rows], 0);
+        for (place, &row) in from.iter().enumerate().filter(|(_, row)| **row != rows) {
+            if to[row] != from.len() {
+                return None;
+            }
+            to[row] = place;
+            moved += 1;
+        }
+        let [from, to] = [from, &to].map(|rows| indices(rows, device));
+        Some(Self { from, to, moved })
+    }
+
+    /// Back to where the rows come from.
+    pub fn inverse(&self) -> Self {
+        Self { from: self.to.clone(), to: self.from.clone(), moved: self.moved }
+    }
+
+    /// Where the indices are.
+    pub fn device(&self) -> Device {
+        self.from.device()
+    }
+
+    /// [N, C] → [M, C]. Forward and backward are a gather each: no order of additions, and no loop over rows.
+    ///
+    /// # Panics
+    ///
+    /// If there are other than N rows.
+    pub fn apply(&self, x: Tensor<2>) -> Tensor<2> {
+        let ([rows], [of_x]) = (self.from.dims(), self.to.dims());
+        assert_eq!(x.dims()[0], of_x, "move_rows: the number of rows");
+        let [from, to] = [&self.from, &self.to].map(|index| index.clone().into_dispatch());
+        let (x, moved, path) = (x.into_dispatch(), self.moved, Path::current());
+        Tensor::from_dispatch(run::<MoveRowsOp, _>(MoveRows { x, from, to, rows, moved, path }))
+    }
+}
+
+/// `values` as a tensor on `device`, outside autodiff, so that they fit tensors with and without gradient checkpointing.
+pub fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
+    let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
+    let length = values.len();
+    Tensor::from_data(TensorData::new(values, [length]), &device.clone().without_autodiff())
+}
+
+impl Operator for MoveRowsOp {
+    type Needs = [bool; 1];
+    type Statistics<X: Held> = [X; 0];
+
+    fn specs(inputs: &MoveRows<Specs>) -> (Spec, [Spec; 0]) {
+        let shape = Shape::new([inputs.rows, inputs.x.shape[1]]);
+        (Spec { shape, dtype: inputs.x.dtype }, [])
+    }
+
+    fn reference<B: DropoutOps>(inputs: MoveRows<B>) -> Output<Self, B> {
+        (gather::<B>(inputs.x, inputs.from, inputs.moved < inputs.rows), [])
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: MoveRows<B>,
+        []: [FloatTensor<B>; 0],
+        grad: FloatTensor<B>,
+        [x]: [bool; 1],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        let has_others = inputs.moved < inputs.x.shape()[0];
+        vec![x.then(|| gather::<B>(grad, inputs.to, has_others))]
+    }
+}
+
+/// The rows of `x` with these indices; that behind the last is zero, which some are if `has_zeros`.
+fn gather<B: Backend>(x: FloatTensor<B>, index: IntTensor<B>, has_zeros: bool) -> FloatTensor<B> {
+    if !has_zeros {
+        return B::float_select(x, 0, index);
+    }
+    let zero = B::float_zeros(Shape::new([1, x.shape()[1]]), &x.device(), x.dtype().into());
+    B::float_select(B::float_cat(vec![x, zero], 0), 0, index)
+}

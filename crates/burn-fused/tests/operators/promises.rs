@@ -1,0 +1,532 @@
+//! What single operators promise beside what the table says of all.
+
+use crate::devices::{all, flex, supported, with_kernels};
+use crate::tolerance::{assert_close, values};
+use crate::{assert_near, draw, turn};
+use burn::nn::LinearConfig;
+use burn::prelude::*;
+use burn::tensor::quantization::{QuantScheme, QuantStore};
+use burn::tensor::{DType, Distribution, bf16};
+use burn_fused::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// x, and `torch.nn.functional.gelu(x, approximate="none")` and its derivative, PyTorch 2.15.0 in f64.
+const GELU: [[f64; 3]; 16] = [
+    [-14.0, -0.0, -1.53524918314456e-42],
+    [-6.0, -5.919525869479969e-09, -3.546870945402639e-08],
+    [-3.5, -0.0008142017766243903, -0.0028217603536246205],
+    [-2.0, -0.04550026389635842, -0.08523180107819692],
+    [-1.0, -0.15865525393145702, -0.08331547058768635],
+    [-0.75, -0.16997051428265111, 0.0007742782607648296],
+    [-0.125, -0.056282721896235885, 0.4007820643017934],
+    [0.0, 0.0, 0.5],
+    [0.001, 0.000500398942213911, 0.5007978842948414],
+    [0.5, 0.34573123063700656, 0.8674951246561629],
+    [1.0, 0.841344746068543, 1.0833154705876864],
+    [1.75, 1.67989647548832, 1.110926151082578],
+    [2.5, 2.4844758366855597, 1.037611085908145],
+    [4.0, 3.9998733150326675, 1.0005036496612265],
+    [6.0, 5.999999994080474, 1.0000000354687093],
+    [14.0, 14.0, 1.0],
+];
+
+#[test]
+fn gelu_and_its_derivative_are_those_of_pytorch() {
+    let device = flex().autodiff();
+    let [x, expected @ ..] = [0, 1, 2].map(|column| GELU.map(|row| row[column]).to_vec());
+    let run = |dtype| {
+        let x = Tensor::<1>::from_data(TensorData::from(x.as_slice()), (&device, dtype));
+        let x = x.reshape([GELU.len(), 1]).require_grad();
+        let y = bias_gelu(x.clone(), Tensor::zeros([1], (&device, dtype)));
+        [values(y.clone()), values(x.grad(&y.sum().backward()).unwrap())]
+    };
+    for (dtype, limit) in [(DType::F64, 1e-15), (DType::F32, 3e-7)] {
+        for found in [run(dtype), on_reference_path(|| run(dtype))] {
+            assert_near("GELU", &found, &expected, limit);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_number_stays_so_and_infinity_has_its_limit() {
+    let x = Tensor::<2>::from_floats([[f32::NAN, f32::INFINITY, -1e30, 1e30]], &flex());
+    let y = values(bias_gelu(x, Tensor::zeros([4], &flex())));
+    assert!(y[0].is_nan());
+    assert_eq!(y[1..], [f64::INFINITY, -0.0, f64::from(1e30f32)]);
+}
+
+#[test]
+fn large_scores_of_attention_do_not_overflow() {
+    let rows = || Tensor::<2>::from_floats([[1e4], [-1e4], [1.0]], &flex());
+    let y = attention([rows(), rows(), rows()], &Sequences::new(vec![3], &flex()), 1, None, 0.0);
+    assert_eq!(values(y), [1e4, -1e4, 1e4]);
+}
+
+/// The loss, and the gradient of logits that are held.
+fn loss(logits: &Tensor<2>, labels: &[i32]) -> (f64, Vec<f64>) {
+    let logits = logits.clone().require_grad();
+    let loss = cross_entropy(logits.clone(), Tensor::from_ints(labels, &logits.device()));
+    let gradient = logits.grad(&loss.backward()).unwrap();
+    (loss.into_scalar::<f64>(), values(gradient))
+}
+
+#[test]
+fn extreme_logits_neither_overflow_nor_lose_the_label() {
+    for device in with_kernels().into_iter().map(Device::autodiff) {
+        let logits = Tensor::<2>::from_floats(
+            [[1e30, -1e30, 0.0], [-500.0, -500.0, -500.0], [f32::NEG_INFINITY, 0.0, 1.0]],
+            &device,
+        );
+        for found in [loss(&logits, &[0, 1, 2]), on_reference_path(|| loss(&logits, &[0, 1, 2]))] {
+            let expected = (3f64.ln() + (1.0 + (-1f64).exp()).ln()) / 3.0;
+            assert!((found.0 - expected).abs() < 1e-6, "{found:?}");
+            assert!(found.1.iter().all(|g| g.is_finite()), "{found:?}");
+            assert!(found.1[..3].iter().all(|g| g.abs() < 1e-6), "{found:?}: the first is certain");
+        }
+        let with_nan = Tensor::<2>::from_floats([[0.0, f32::NAN], [1.0, 2.0]], &device);
+        let (of_nan, gradient) = loss(&with_nan, &[0, 1]);
+        assert!(of_nan.is_nan() && gradient[0].is_nan() && gradient[2].is_finite());
+        // The kernels read a row in pieces.
+        let late = (0..600).map(|class| if class == 550 { 300.0 } else { 0.0 }).collect();
+        let late = Tensor::<2>::from_data(TensorData::new::<f32, _>(late, [1, 600]), &device);
+        let (of_late, gradient) = loss(&late, &[0]);
+        assert_eq!((of_late, gradient[0], gradient[550]), (300.0, -1.0, 1.0));
+    }
+}
+
+/// Logits become their gradient where nothing holds them.
+#[test]
+fn logits_that_are_held_stay_and_those_that_are_not_have_the_same_gradient() {
+    for device in with_kernels().into_iter().map(Device::autodiff) {
+        let labels: Vec<i32> = (0..40).map(|row| row * 791 % 1000).collect();
+        let data = TensorData::new((0..40_000).map(|i| (i % 977) as f32 / 99.0).collect(), [40, 1000]);
+        let logits = Tensor::<2>::from_data(data.clone(), &device);
+        let (_, expected) = loss(&logits, &labels);
+        logits.clone().into_data().assert_eq(&data, true);
+        let leaf = logits.require_grad();
+        let loss = cross_entropy(leaf.clone() * 1.0, Tensor::from_ints(labels.as_slice(), &device));
+        assert!(values(leaf.grad(&loss.backward()).unwrap()) == expected, "{device:?}");
+    }
+}
+
+#[test]
+fn a_label_out_of_range_is_the_nearest_class_but_on_flex() {
+    for device in with_kernels().into_iter().filter(|device| *device != flex()) {
+        let logits = Tensor::<2>::from_floats([[0.0, 1.0, 2.0, 3.0, 4.0]; 2], &device.autodiff());
+        assert!(loss(&logits, &[-3, 5]) == loss(&logits, &[0, 4]));
+    }
+}
+
+/// Which of [tokens, hidden] are kept: γ = 0 and β = 1 lay the mask bare.
+fn mask(device: &Device, [tokens, hidden]: [usize; 2], prob: f64, dtype: DType) -> Vec<bool> {
+    let words = Rows::Values(Tensor::ones([1, tokens, hidden], (device, dtype)));
+    let gamma = Tensor::zeros([hidden], (device, dtype));
+    let norm = Norm { gamma, beta: Some(Tensor::ones([hidden], (device, dtype))), epsilon: 1e-12 };
+    let y = embed_layer_norm([1, tokens], [words, Rows::Absent, Rows::Absent], norm, prob);
+    values(y).into_iter().map(|value| value != 0.0).collect()
+}
+
+/// All shares within four standard deviations, which is one failure in 16,000 draws: the seeds are fixed.
+#[test]
+fn dropout_keeps_its_share_in_every_call_and_column_and_no_two_draws_correlate() {
+    let _turn = turn();
+    const PROB: f64 = 0.1;
+    let shape @ [tokens, hidden] = [2000, 100];
+    let correlation = |pairs: &mut dyn Iterator<Item = (&bool, &bool)>| {
+        let centered = |kept: bool| f64::from(u8::from(kept)) - (1.0 - PROB);
+        let (sum, count) =
+            pairs.fold((0.0, 0.0), |(sum, count), (&a, &b)| (sum + centered(a) * centered(b), count + 1.0));
+        sum / (PROB * (1.0 - PROB) * f64::sqrt(count))
+    };
+    let sigmas = |kept: usize, drawn: usize| {
+        (kept as f64 - drawn as f64 * (1.0 - PROB)) / (drawn as f64 * PROB * (1.0 - PROB)).sqrt()
+    };
+    for device in all().into_iter().map(Device::autodiff) {
+        device.seed(12);
+        let calls: Vec<_> = (0..10).map(|_| mask(&device, shape, PROB, DType::F32)).collect();
+        let mut found: Vec<(String, f64)> = Vec::new();
+        for call in &calls {
+            found.push(("a call".into(), sigmas(call.iter().filter(|kept| **kept).count(), call.len())));
+        }
+        for column in 0..hidden {
+            let kept = calls.iter().flat_map(|call| call.iter().skip(column).step_by(hidden));
+            let kept = kept.filter(|kept| **kept).count();
+            found.push((format!("column {column}"), sigmas(kept, calls.len() * tokens)));
+        }
+        let rows = || calls[0].chunks(hidden);
+        found.extend([
+            ("calls".into(), correlation(&mut calls[0].iter().zip(&calls[1]))),
+            ("rows".into(), correlation(&mut calls[0].iter().zip(&calls[0][hidden..]))),
+            ("columns".into(), correlation(&mut rows().flat_map(|row| row.iter().zip(&row[1..])))),
+            (
+                "words of one counter".into(),
+                correlation(&mut rows().flat_map(|row| row.iter().zip(&row[16..]))),
+            ),
+        ]);
+        for (what, sigmas) in found {
+            assert!(sigmas.abs() < 4.0, "{device:?}, {what}: {sigmas} σ");
+        }
+        // Whatever the dtype.
+        let of = |dtype| {
+            device.seed(14);
+            mask(&device, [50, 70], 0.5, dtype)
+        };
+        let expected = of(DType::F32);
+        assert!(
+            supported(&device, &[DType::F32, DType::F64, DType::F16, DType::BF16])
+                .into_iter()
+                .all(|dtype| of(dtype) == expected)
+        );
+    }
+}
+
+/// With V the identity and zeros in Q, O is mask / ((1 − p) · L) itself; with x = 1 and a residual of 0, y is positive where
+/// x was kept.
+#[test]
+fn attention_and_add_layer_norm_drop_their_share_in_forward_and_backward() {
+    let _turn = turn();
+    let (size, prob) = (200, 0.25);
+    let limit = 4.0 * (prob * (1.0 - prob) / (size * size) as f64).sqrt();
+    for device in with_kernels().into_iter().map(Device::autodiff) {
+        device.seed(4);
+        let matrix = |value: f32| Tensor::<2>::full([size, size], value, &device);
+        let weights = Tensor::<2>::from_data(
+            TensorData::new(draw(size * size, 3).iter().map(|x| x + 3.0).collect(), [size, size]),
+            (&device, DType::F32),
+        );
+        let value = Tensor::<2>::eye(size, &device).require_grad();
+        let sequences = Sequences::new(vec![size], &device);
+        let y = attention([matrix(0.0), matrix(0.0), value.clone()], &sequences, 1, None, prob);
+        let gradients = (y.clone() * weights.clone()).sum().backward();
+        let expected = values(y.clone().inner().transpose().matmul(weights.clone().inner()));
+        assert_near("V's gradient", &[values(value.grad(&gradients).unwrap())], &[expected], 1e-5);
+        let of_attention: Vec<bool> = values(y).iter().map(|&y| y != 0.0).collect();
+
+        let x = matrix(1.0).require_grad();
+        let norm = Norm { gamma: Tensor::ones([size], &device), beta: None, epsilon: 1.0 };
+        let y = add_layer_norm(x.clone(), None, matrix(0.0), norm, prob);
+        let gradient = values(x.grad(&(y.clone() * weights).sum().backward()).unwrap());
+        let kept: Vec<bool> = values(y).iter().map(|&y| y > 0.0).collect();
+        assert!(kept.iter().zip(gradient).all(|(&kept, gradient)| kept == (gradient != 0.0)), "{device:?}");
+        for kept in [of_attention, kept] {
+            let dropped = kept.iter().filter(|kept| !**kept).count() as f64 / (size * size) as f64;
+            assert!((dropped - prob).abs() < limit, "{device:?}: {dropped} dropped");
+        }
+    }
+}
+
+#[test]
+fn the_padding_row_gets_exactly_no_gradient_for_any_number_of_pads() {
+    for device in all().into_iter().map(Device::autodiff) {
+        let hidden = 5;
+        let table =
+            Tensor::<1>::from_data(TensorData::from(draw(7 * hidden, 1).as_slice()), (&device, DType::F32));
+        let table = table.reshape([7, hidden]).require_grad();
+        for pads in [0, 1, 768, 769, 8192] {
+            let ids: Vec<i32> = (0..pads + 3).map(|i| if i < pads { 2 } else { 4 }).collect();
+            let shape = [1, ids.len()];
+            let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &device).reshape(shape);
+            let words = Rows::Lookup { table: table.clone(), ids, padding_idx: Some(2) };
+            let norm = Norm { gamma: Tensor::ones([hidden], &device), beta: None, epsilon: 1e-12 };
+            let y = embed_layer_norm(shape, [words, Rows::Absent, Rows::Absent], norm, 0.0);
+            let weights = TensorData::new(draw((pads + 3) * hidden, 2), [1, pads + 3, hidden]);
+            let gradients = (y * Tensor::from_data(weights, (&device, DType::F32))).sum().backward();
+            let gradient = values(table.grad(&gradients).unwrap());
+            let row = |row: usize| &gradient[row * hidden..(row + 1) * hidden];
+            assert!(row(2).iter().all(|&value| value == 0.0), "{device:?}, {pads} pads: {:?}", row(2));
+            assert!(row(4).iter().all(|&value| value != 0.0), "{device:?}, {pads} pads: {:?}", row(4));
+        }
+    }
+}
+
+#[test]
+fn quantised_tensors_give_what_they_dequantise_to() {
+    let _turn = turn();
+    for device in all() {
+        let packed = QuantScheme::default();
+        let is_packed = device.supports_dtype(DType::QFloat(packed));
+        let scheme = if is_packed { packed } else { packed.with_store(QuantStore::Native) };
+        let random = |rows| Tensor::<2>::random([rows, 32], Distribution::Uniform(-1.0, 1.0), &device);
+        let tables = [8, 4].map(|rows| random(rows).quantize_dynamic(&scheme));
+        let vectors = [1, 1].map(|rows| random(rows).reshape([32]).quantize_dynamic(&scheme));
+        let y = |[words, positions]: [Tensor<2>; 2], [gamma, beta]: [Tensor<1>; 2]| {
+            let lookup = |table, ids, padding_idx| Rows::Lookup { table, ids, padding_idx };
+            let words = lookup(words, Tensor::from_ints([[7, 0, 3], [1, 1, 0]], &device), Some(0));
+            let positions = lookup(positions, Tensor::from_ints([[2, 0, 3]], &device), None); // for both sequences
+            let norm = Norm { gamma, beta: Some(beta), epsilon: 1e-12 };
+            values(embed_layer_norm([2, 3], [words, Rows::Absent, positions], norm, 0.0))
+        };
+        let expected = y(tables.clone().map(Tensor::dequantize), vectors.clone().map(Tensor::dequantize));
+        assert_close(&y(tables, vectors), &expected, crate::tolerance::GPU);
+    }
+}
+
+/// 2049 tokens: a sum that f16 would round.
+#[test]
+fn gradients_come_back_in_the_dtype_of_their_parameter() {
+    for device in all().into_iter().map(Device::autodiff) {
+        for dtype in supported(&device, &[DType::F32, DType::F64, DType::F16, DType::BF16]) {
+            for (wide, narrow) in [(DType::F32, dtype), (dtype, DType::F32)] {
+                let (tokens, hidden) = (2049, 4);
+                let table = Tensor::<2>::ones([7, hidden], (&device, narrow)).require_grad();
+                let [gamma, beta] = [1.0, 0.0]
+                    .map(|value| Tensor::<1>::full([hidden], value, (&device, wide)).require_grad());
+                let ids = Tensor::zeros([1, tokens], &device);
+                let words = Rows::Lookup { table: table.clone(), ids, padding_idx: None };
+                let norm = Norm { gamma: gamma.clone(), beta: Some(beta.clone()), epsilon: 1e-12 };
+                let y = embed_layer_norm([1, tokens], [words, Rows::Absent, Rows::Absent], norm, 0.0);
+                assert_eq!(y.dtype(), narrow);
+                let gradients = y.sum().backward();
+                assert_eq!(table.grad(&gradients).unwrap().dtype(), narrow);
+                let [gamma, beta] = [gamma, beta].map(|vector| vector.grad(&gradients).unwrap());
+                assert_eq!([gamma.dtype(), beta.dtype()], [wide; 2]);
+                if wide == DType::F32 {
+                    assert_eq!(values(beta), [2049.0; 4]);
+                }
+            }
+        }
+    }
+}
+
+/// y, and the gradients of x, W and b where y's is `upstream`, by the definition; `round` is applied to the operands of the
+/// three matmuls.
+fn by_loops(
+    [rows, inputs, outputs]: [usize; 3],
+    leaves: [&[f64]; 4],
+    round: fn(f64) -> f64,
+) -> Vec<Vec<f64>> {
+    let [x, w, b, g] = leaves;
+    let x = |i: usize, j: usize| round(x[i * inputs + j]);
+    let w = |i: usize, j: usize| round(w[i * outputs + j]);
+    let g_rounded = |i: usize, j: usize| round(g[i * outputs + j]);
+    let matrix = |rows: usize, columns: usize, of: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+        (0..rows * columns).map(|i| of(i / columns, i % columns)).collect()
+    };
+    vec![
+        matrix(rows, outputs, &|i, j| (0..inputs).map(|k| x(i, k) * w(k, j)).sum::<f64>() + b[j]),
+        matrix(rows, inputs, &|i, j| (0..outputs).map(|k| g_rounded(i, k) * w(j, k)).sum()),
+        matrix(inputs, outputs, &|i, j| (0..rows).map(|k| x(k, i) * g_rounded(k, j)).sum()),
+        matrix(1, outputs, &|_, j| (0..rows).map(|i| g[i * outputs + j]).sum()),
+    ]
+}
+
+#[test]
+fn autocast_rounds_the_operands_of_all_three_matmuls_and_nothing_else() {
+    let shape @ [rows, inputs, outputs] = [37, 65, 19];
+    let wave = |count: usize, step: f64| {
+        (0..count).map(|i| f64::from((i as f64 * step).sin() as f32)).collect::<Vec<_>>()
+    };
+    let leaves = [
+        wave(rows * inputs, 0.37),
+        wave(inputs * outputs, 0.73),
+        wave(outputs, 1.1),
+        wave(rows * outputs, 0.51),
+    ];
+    let slices = [&leaves[0][..], &leaves[1], &leaves[2], &leaves[3]];
+    let expected = by_loops(shape, slices, |value| bf16::from_f32(value as f32).to_f64());
+    let exact = by_loops(shape, slices, |value| value);
+    for device in with_kernels().into_iter().filter(|device| device.supports_dtype(DType::BF16)) {
+        let device = device.autodiff();
+        let run = || {
+            let tensors = leaves.each_ref().map(|leaf| {
+                Tensor::<1>::from_data(TensorData::from(leaf.as_slice()), (&device, DType::F32))
+                    .require_grad()
+            });
+            let [x, w, b, g] = tensors.clone();
+            // As a view, as in a head that is tied to the word embeddings.
+            let w = w.reshape([inputs, outputs]).transpose().transpose();
+            let y = autocast(Precision::Bf16, || linear(x.reshape([rows, inputs]), w, Some(b)));
+            assert_eq!(y.dtype(), DType::F32);
+            let gradients = (y.clone() * g.reshape([rows, outputs])).sum().backward();
+            let mut found = vec![values(y)];
+            found.extend(tensors[..3].iter().map(|leaf| values(leaf.grad(&gradients).unwrap())));
+            found
+        };
+        for found in [run(), on_reference_path(run)] {
+            assert_near("bf16", &found, &expected, 1e-5);
+            for which in 0..3 {
+                let is_far = found[which].iter().zip(&exact[which]).any(|(a, b)| (a - b).abs() > 3e-4);
+                assert!(is_far, "result {which} is not rounded");
+            }
+        }
+    }
+}
+
+#[test]
+fn autocast_is_of_its_thread_and_scope_and_the_backward_is_in_the_precision_of_the_forward() {
+    let device = flex().autodiff();
+    let layer = LinearConfig::new(33, 17).init(&device);
+    let x = Tensor::<1>::from_data(TensorData::from(draw(5 * 7 * 33, 1).as_slice()), (&device, DType::F32));
+    let x = (x / 3.0).reshape([5, 7, 33]);
+    let ours = || linear(x.clone(), layer.weight.val(), layer.bias.as_ref().map(|bias| bias.val()));
+    let run = |y: Tensor<3>| {
+        let gradients = y.clone().square().sum().backward();
+        (values(y), values(layer.weight.grad(&gradients).unwrap()))
+    };
+    let expected = run(layer.forward(x.clone()));
+    assert!(run(ours()) == expected);
+    assert!(run(autocast(Precision::F32, ours)) == expected);
+    assert!(run(autocast(Precision::Bf16, || autocast(Precision::F32, ours))) == expected);
+    let rounded = run(autocast(Precision::Bf16, ours));
+    assert!(rounded != expected);
+    assert!(run(ours()) == expected, "autocast ended");
+    let panicked = catch_unwind(|| autocast::<()>(Precision::Bf16, || panic!("in autocast")));
+    assert!(panicked.is_err() && run(ours()) == expected, "a panic ended autocast");
+    let elsewhere = autocast(Precision::Bf16, || {
+        let (x, layer) = (x.clone(), layer.clone());
+        let y = move || values(linear(x, layer.weight.val(), layer.bias.map(|bias| bias.val())));
+        std::thread::spawn(y).join().unwrap()
+    });
+    assert!(elsewhere == expected.0, "autocast is this thread's");
+    let y = autocast(Precision::Bf16, ours);
+    let gradients = autocast(Precision::F32, || y.square().sum().backward());
+    assert!(values(layer.weight.grad(&gradients).unwrap()) == rounded.1);
+}
+
+#[test]
+fn a_linear_layer_without_rows_inputs_or_outputs_has_what_is_left() {
+    let device = flex().autodiff();
+    for precision in [Precision::F32, Precision::Bf16] {
+        for [rows, inputs, outputs] in [[0, 3, 2], [2, 0, 3], [2, 3, 0]] {
+            let x = Tensor::<2>::ones([rows, inputs], &device).require_grad();
+            let weight = Tensor::<2>::ones([inputs, outputs], &device).require_grad();
+            let bias = Tensor::<1>::ones([outputs], &device).mul_scalar(3.0).require_grad();
+            let y = autocast(precision, || linear(x.clone(), weight.clone(), Some(bias.clone())));
+            assert_eq!(y.dims(), [rows, outputs]);
+            assert!(values(y.clone()).iter().all(|&value| value == 3.0));
+            let gradients = y.sum().backward();
+            assert_eq!(x.grad(&gradients).unwrap().dims(), x.dims());
+            assert_eq!(weight.grad(&gradients).unwrap().dims(), weight.dims());
+            assert_eq!(values(bias.grad(&gradients).unwrap()), vec![rows as f64; outputs]);
+        }
+    }
+}
+
+/// What is refused, and the words of it. A panic from inside Burn would have others.
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    for device in all() {
+        let rows = |rows: usize, columns: usize| Tensor::<2>::zeros([rows, columns], &device);
+        let vector = |length: usize| Tensor::<1>::ones([length], &device);
+        let norm = |beta: usize| Norm { gamma: vector(4), beta: Some(vector(beta)), epsilon: 1e-12 };
+        let embed =
+            |rows: [Rows; 3], beta: usize, prob: f64| drop(embed_layer_norm([2, 3], rows, norm(beta), prob));
+        let words = |words: Rows| embed([words, Rows::Absent, Rows::Absent], 4, 0.0);
+        let vectors = |shape: [usize; 3]| Rows::Values(Tensor::ones(shape, &device));
+        let lookup = |width: usize, shape: [usize; 2], padding_idx| Rows::Lookup {
+            table: rows(5, width),
+            ids: Tensor::zeros(shape, &device),
+            padding_idx,
+        };
+        let attend = |lengths: Vec<usize>, heads| {
+            drop(attention(
+                [rows(3, 8), rows(3, 8), rows(3, 8)],
+                &Sequences::new(lengths, &device),
+                heads,
+                None,
+                0.0,
+            ))
+        };
+        let range = |first| {
+            embed([vectors([2, 3, 4]), Rows::Absent, Rows::Range { table: rows(5, 4), first }], 4, 0.0)
+        };
+        let add = |residual, prob| drop(add_layer_norm(rows(3, 4), None, rows(residual, 4), norm(4), prob));
+        let of_ids =
+            |shape: [usize; 2]| format!("input_ids: ids of shape {shape:?} do not fit a batch of [2, 3]");
+        let of_prob = |prob: f64| format!("dropout: the probability is {prob}, but must lie in [0, 1)");
+        let mut refused: Vec<(Box<dyn Fn()>, String)> = vec![
+            (Box::new(|| add(1, 0.0)), "residual must have the shape of x".into()),
+            (
+                Box::new(|| drop(bias_gelu(rows(3, 8), vector(1)))),
+                "bias must be as long as a row of x".into(),
+            ),
+            (Box::new(|| attend(vec![2], 2)), "lengths must add up to the number of rows".into()),
+            (Box::new(|| attend(vec![3], 3)), "heads: 3 do not divide rows of length 8".into()),
+            (
+                Box::new(|| drop(cross_entropy(rows(2, 5), Tensor::from_ints([1, 2, 3], &device)))),
+                "logits are [2, 5] and labels [3]".into(),
+            ),
+            (
+                Box::new(|| embed([vectors([2, 3, 4]), Rows::Absent, Rows::Absent], 3, 0.0)),
+                "beta must have the shape of gamma".into(),
+            ),
+            (Box::new(|| words(lookup(4, [2, 2], None))), of_ids([2, 2])),
+            (Box::new(|| words(lookup(4, [3, 3], None))), of_ids([3, 3])),
+            (Box::new(|| words(lookup(5, [2, 3], None))), "input_ids: rows must be as long as gamma".into()),
+            (
+                Box::new(|| words(lookup(4, [2, 3], Some(5)))),
+                "input_ids: the padding index is 5, but there are 5 rows".into(),
+            ),
+            (Box::new(|| range(3)), "position_ids: row 5 is needed, but there are 5".into()),
+            (
+                Box::new(|| {
+                    embed([vectors([2, 3, 4]), Rows::Row { table: rows(2, 4), row: 2 }, Rows::Absent], 4, 0.0)
+                }),
+                "token_type_ids: row 2 is needed, but there are 2".into(),
+            ),
+        ];
+        for shape in [[3, 2, 4], [1, 3, 4], [4, 3, 4], [2, 3, 5]] {
+            refused.push((
+                Box::new(move || words(vectors(shape))),
+                "input_ids must have shape [B, S, H]".into(),
+            ));
+        }
+        for prob in [-0.1, 1.0, 1.5, f64::NAN, f64::INFINITY] {
+            refused.push((Box::new(move || add(3, prob)), of_prob(prob)));
+            refused.push((
+                Box::new(move || embed([vectors([2, 3, 4]), Rows::Absent, Rows::Absent], 4, prob)),
+                of_prob(prob),
+            ));
+        }
+        if device == flex() {
+            let labels = "labels[1] is 5, but there are 5 classes (valid labels: 0..=4)";
+            refused.push((
+                Box::new(|| drop(loss(&Tensor::zeros([2, 5], &flex().autodiff()), &[4, 5]))),
+                labels.into(),
+            ));
+        }
+        for (run, expected) in &refused {
+            let panic = catch_unwind(AssertUnwindSafe(run)).expect_err(expected);
+            let message = panic.downcast_ref::<String>().cloned();
+            let message =
+                message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap();
+            assert!(message.contains(expected), "{message:?} is not about {expected:?}");
+        }
+        // What is next to it is not.
+        words(lookup(4, [1, 3], None));
+        words(lookup(4, [2, 3], Some(4)));
+        range(2);
+    }
+}
+
+#[test]
+fn a_row_that_would_be_at_two_places_is_refused() {
+    let moves = |from: &[usize]| Moves::new(from, 3, &flex());
+    assert!(moves(&[3, 1, 3, 0]).is_some());
+    assert!(moves(&[1, 0, 1]).is_none());
+}
+
+#[test]
+fn a_device_says_which_precision_it_lacks() {
+    for device in all() {
+        match Precision::Bf16.check(&device) {
+            Ok(()) => assert!(device.supports_dtype(DType::BF16)),
+            Err(error) => {
+                let message = error.to_string();
+                assert!(
+                    message.contains("the precision is bf16, which") && message.contains("choose f32"),
+                    "{message}"
+                );
+                let run = || {
+                    autocast(Precision::Bf16, || {
+                        linear(Tensor::<2>::ones([1, 2], &device), Tensor::ones([2, 2], &device), None)
+                    })
+                };
+                let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err().downcast::<String>().unwrap();
+                assert!(panic.contains("the precision is bf16, which"), "{panic}");
+            }
+        }
+        assert!(Precision::F32.check(&device).is_ok());
+    }
+    assert!(Precision::Bf16.check(&flex()).is_ok());
+}

@@ -1,0 +1,393 @@
+//! The operators with their samples: one entry for each. What is said of an operator is said of all of them, in `main.rs`.
+
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn_fused::{
+    Activation, Moves, Norm, Precision, Rows, Sequences, add_layer_norm, attention, autocast,
+    bias_activation, cross_entropy, embed_layer_norm, linear,
+};
+
+type Forward = Box<dyn Fn(&[Tensor<1>]) -> Tensor<1> + Send + Sync>;
+type Naive = Box<dyn Fn(&[Vec<f64>]) -> Vec<f64> + Send + Sync>;
+
+/// An operator on inputs of some sizes, as a function of flat leaves.
+pub struct Sample {
+    pub name: String,
+    /// How many values each leaf has.
+    pub leaves: Vec<usize>,
+    pub forward: Forward,
+    /// The output by plain loops, for samples without dropout.
+    pub naive: Option<Naive>,
+    pub dropout: f64,
+    pub dtypes: &'static [DType],
+    /// What multiplies the tolerances: how many times more is rounded than in the others.
+    pub roundings: f64,
+    /// Whether the gradient is the derivative of the output wherever the leaves are: not where a row is padding, nor at 0
+    /// of a ReLU.
+    pub is_smooth: bool,
+}
+
+const ALL: &[DType] = &[DType::F64, DType::F32, DType::F16, DType::BF16];
+
+impl Sample {
+    fn new(
+        name: String,
+        leaves: &[usize],
+        forward: impl Fn(&[Tensor<1>]) -> Tensor<1> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            leaves: leaves.to_vec(),
+            forward: Box::new(forward),
+            naive: None,
+            dropout: 0.0,
+            dtypes: ALL,
+            roundings: 1.0,
+            is_smooth: true,
+        }
+    }
+
+    fn naive(self, naive: impl Fn(&[Vec<f64>]) -> Vec<f64> + Send + Sync + 'static) -> Self {
+        Self { naive: Some(Box::new(naive)), ..self }
+    }
+}
+
+pub fn table() -> Vec<Sample> {
+    let entries =
+        [add_layer_norms, bias_activations, attentions, cross_entropies, linears, moves, embed_layer_norms];
+    entries.into_iter().flat_map(|entry| entry()).collect()
+}
+
+fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
+    let count = tensor.shape().num_elements();
+    tensor.reshape([count])
+}
+
+/// Bounds 1 / σ: three values that are nearly equal would otherwise multiply the rounding of f32 by up to 300.
+const EPSILON: f64 = 1e-2;
+
+/// (row − mean) / √(variance + ε) · γ + β
+fn normalized(row: &[f64], gamma: &[f64], beta: &[f64]) -> Vec<f64> {
+    let count = row.len() as f64;
+    let mean = row.iter().sum::<f64>() / count;
+    let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+    let scaled = row.iter().map(|x| (x - mean) / (variance + EPSILON).sqrt());
+    scaled.zip(gamma.iter().zip(beta)).map(|(x, (gamma, beta))| x * gamma + beta).collect()
+}
+
+fn add_layer_norms() -> Vec<Sample> {
+    let sample = |rows: usize, hidden: usize, dropout: f64, is_view: bool| {
+        let forward = move |leaves: &[Tensor<1>]| {
+            let [x, bias, residual, gamma, beta] = leaves else { panic!("five leaves") };
+            let norm = Norm { gamma: gamma.clone(), beta: Some(beta.clone()), epsilon: EPSILON };
+            // A view whose rows are columns in memory.
+            let x = match is_view {
+                true => x.clone().reshape([hidden, rows]).transpose(),
+                false => x.clone().reshape([rows, hidden]),
+            };
+            flat(add_layer_norm(
+                x,
+                Some(bias.clone()),
+                residual.clone().reshape([rows, hidden]),
+                norm,
+                dropout,
+            ))
+        };
+        let name = format!("add_layer_norm of {rows} x {hidden}, dropout {dropout}, view {is_view}");
+        let leaves = [rows * hidden, hidden, rows * hidden, hidden, hidden];
+        let sample = Sample { dropout, ..Sample::new(name, &leaves, forward) };
+        if is_view || dropout > 0.0 {
+            return sample;
+        }
+        sample.naive(move |leaves| {
+            let sum = |i: usize| leaves[0][i] + leaves[1][i % hidden] + leaves[2][i];
+            let row = |row: usize| (0..hidden).map(|column| sum(row * hidden + column)).collect::<Vec<_>>();
+            (0..rows).flat_map(|i| normalized(&row(i), &leaves[3], &leaves[4])).collect()
+        })
+    };
+    let mut samples: Vec<_> = [(0, 3), (1, 1), (3, 5), (70, 3), (129, 127), (65, 768), (3, 1023)]
+        .into_iter()
+        .flat_map(|(rows, hidden)| [sample(rows, hidden, 0.0, false), sample(rows, hidden, 0.1, false)])
+        .collect();
+    samples.extend([sample(4, 7, 0.9, false), sample(80, 24, 0.0, true), sample(301, 257, 0.1, true)]);
+    samples
+}
+
+fn bias_activations() -> Vec<Sample> {
+    let sample = |activation: Activation, [rows, columns]: [usize; 2]| {
+        let forward = move |leaves: &[Tensor<1>]| {
+            flat(bias_activation(leaves[0].clone().reshape([rows, columns]), leaves[1].clone(), activation))
+        };
+        let name = format!("{activation:?} of {rows} x {columns}");
+        let sample = Sample::new(name, &[rows * columns, columns], forward);
+        let of: fn(f64) -> f64 = match activation {
+            // Checked against PyTorch's values on their own: std has no erf.
+            Activation::Gelu => return sample,
+            Activation::Relu => |z| z.max(0.0),
+            _ => |z| z / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (z + 0.044715 * z.powi(3))).tanh()),
+        };
+        let sample = Sample { is_smooth: activation != Activation::Relu, ..sample };
+        sample.naive(move |leaves| {
+            leaves[0].iter().enumerate().map(|(i, x)| of(x + leaves[1][i % columns])).collect()
+        })
+    };
+    let sizes = [[0, 3], [1, 1], [70, 3], [300, 127], [65, 768], [3, 1023]];
+    let activations = [Activation::Gelu, Activation::GeluTanh, Activation::Relu];
+    activations.into_iter().flat_map(|activation| sizes.map(|size| sample(activation, size))).collect()
+}
+
+#[derive(Clone)]
+struct Heads {
+    lengths: Vec<usize>,
+    heads: usize,
+    /// Of one head.
+    columns: usize,
+    bias: bool,
+}
+
+impl Heads {
+    /// Softmax of every row, then the weighted sum.
+    fn naive(&self, leaves: &[Vec<f64>]) -> Vec<f64> {
+        let (hidden, longest) = (self.heads * self.columns, *self.lengths.iter().max().unwrap());
+        let mut output = vec![0.0; leaves[0].len()];
+        let mut first = 0;
+        for (sequence, &length) in self.lengths.iter().enumerate() {
+            for (head, i) in (0..self.heads).flat_map(|head| (0..length).map(move |i| (head, i))) {
+                let at = |which: usize, token: usize, column: usize| {
+                    leaves[which][(first + token) * hidden + head * self.columns + column]
+                };
+                let weight = |j: usize| {
+                    let score: f64 =
+                        (0..self.columns).map(|column| at(0, i, column) * at(1, j, column)).sum();
+                    let place = ((sequence * self.heads + head) * longest + i) * longest + j;
+                    let bias = if self.bias { leaves[3][place] } else { 0.0 };
+                    (score / (self.columns as f64).sqrt() + bias).exp()
+                };
+                let weights: Vec<f64> = (0..length).map(weight).collect();
+                let sum: f64 = weights.iter().sum();
+                for column in 0..self.columns {
+                    let value = weights.iter().enumerate().map(|(j, weight)| weight / sum * at(2, j, column));
+                    output[(first + i) * hidden + head * self.columns + column] = value.sum();
+                }
+            }
+            first += length;
+        }
+        output
+    }
+}
+
+fn attentions() -> Vec<Sample> {
+    let sample = |(lengths, [heads, columns], bias, dropout): (Vec<usize>, [usize; 2], bool, f64),
+                  is_joint: bool| {
+        let (tokens, hidden) = (lengths.iter().sum::<usize>(), heads * columns);
+        let longest = lengths.iter().copied().max().unwrap();
+        let name = format!("attention of {lengths:?}, {heads} x {columns}, bias {bias}, dropout {dropout}");
+        let case = Heads { lengths: lengths.clone(), heads, columns, bias };
+        let dims = [lengths.len(), heads, longest, longest];
+        let mut leaves = if is_joint { vec![3 * tokens * hidden] } else { vec![tokens * hidden; 3] };
+        leaves.extend(bias.then(|| dims.iter().product::<usize>()));
+        let forward = move |leaves: &[Tensor<1>]| {
+            // Views of a joint product, as a model has them.
+            let rows = [0, 1, 2].map(|i| match is_joint {
+                true => leaves[0].clone().reshape([tokens, 3 * hidden]).narrow(1, i * hidden, hidden),
+                false => leaves[i].clone().reshape([tokens, hidden]),
+            });
+            let bias = bias.then(|| leaves.last().unwrap().clone().reshape(dims));
+            let sequences = Sequences::new(lengths.clone(), &rows[0].device());
+            flat(attention(rows, &sequences, heads, bias, dropout))
+        };
+        let sample = Sample { dropout, ..Sample::new(name, &leaves, forward) };
+        if is_joint || dropout > 0.0 { sample } else { sample.naive(move |leaves| case.naive(leaves)) }
+    };
+    // Rows of more columns than a cube's units draw in one turn, too.
+    let cases = [
+        (vec![1], [1, 1], false, 0.0),
+        (vec![0, 0], [2, 3], false, 0.0),
+        (vec![3, 0, 5, 1], [3, 5], true, 0.0),
+        (vec![4, 2, 0, 5], [2, 3], true, 0.4),
+        (vec![17, 17], [3, 5], true, 0.1),
+        (vec![129, 3, 64], [2, 64], false, 0.9),
+        (vec![0, 31, 1], [1, 127], true, 0.0),
+        (vec![31, 9, 31], [2, 24], true, 0.1),
+        (vec![129, 70, 129, 5], [3, 33], true, 0.1),
+        (vec![300], [2, 3], false, 0.1),
+    ];
+    let mut samples: Vec<_> = cases.into_iter().map(|case| sample(case, false)).collect();
+    samples.push(sample((vec![7, 5], [2, 4], false, 0.1), true));
+    samples
+}
+
+fn cross_entropies() -> Vec<Sample> {
+    let label = |row: usize, classes: usize| (row * 7919 + 3) % classes;
+    let sample = |[rows, classes]: [usize; 2], spread: f64| {
+        let forward = move |leaves: &[Tensor<1>]| {
+            let logits = leaves[0].clone().mul_scalar(spread).reshape([rows, classes]);
+            let labels: Vec<i32> = (0..rows).map(|row| label(row, classes) as i32).collect();
+            // The sum over rows: a mean of 300 would have gradients too small to compare.
+            cross_entropy(logits.clone(), Tensor::from_ints(labels.as_slice(), &logits.device()))
+                .mul_scalar(rows as f64)
+        };
+        let name = format!("cross_entropy of {rows} x {classes} within {spread}");
+        Sample::new(name, &[rows * classes], forward).naive(move |leaves| {
+            let loss = |(row, logits): (usize, &[f64])| {
+                let sum: f64 = logits.iter().map(|x| (spread * x).exp()).sum();
+                sum.ln() - spread * logits[label(row, classes)]
+            };
+            vec![leaves[0].chunks(classes).enumerate().map(loss).sum()]
+        })
+    };
+    let sizes = [[1, 1], [1, 2], [3, 31], [2, 257], [5, 1023], [40, 1000], [300, 3], [64, 2000]];
+    sizes.into_iter().flat_map(|size| [0.125, 1.0, 16.0].map(|spread| sample(size, spread))).collect()
+}
+
+/// In bf16 wherever the weights are f32: leaves hold values that need no rounding.
+fn linears() -> Vec<Sample> {
+    let sample = |[rows, inputs, outputs]: [usize; 3]| {
+        let forward = move |leaves: &[Tensor<1>]| {
+            let [x, weight, bias] = leaves else { panic!("three leaves") };
+            let (x, weight) = (x.clone().reshape([rows, inputs]), weight.clone().reshape([inputs, outputs]));
+            flat(autocast(Precision::Bf16, || linear(x, weight, Some(bias.clone()))))
+        };
+        let name = format!("linear of {rows} x {inputs} x {outputs} in autocast");
+        Sample::new(name, &[rows * inputs, inputs * outputs, outputs], forward).naive(move |leaves| {
+            let at = |row: usize, column: usize| {
+                let terms =
+                    (0..inputs).map(|i| leaves[0][row * inputs + i] * leaves[1][i * outputs + column]);
+                terms.sum::<f64>() + leaves[2][column]
+            };
+            (0..rows)
+                .flat_map(|row| (0..outputs).map(move |column| (row, column)))
+                .map(|(i, j)| at(i, j))
+                .collect()
+        })
+    };
+    let sizes = [[1, 1, 1], [70, 3, 5], [129, 127, 65], [3, 1023, 33], [301, 257, 129], [0, 3, 2]];
+    sizes.into_iter().map(sample).collect()
+}
+
+fn moves() -> Vec<Sample> {
+    let sample = |(from, rows, columns): (&'static [usize], usize, usize)| {
+        let forward = move |leaves: &[Tensor<1>]| {
+            let x = leaves[0].clone().reshape([rows, columns]);
+            flat(Moves::new(from, rows, &x.device()).expect("no row twice").apply(x))
+        };
+        let sample = Sample::new(format!("rows {from:?} of {rows} x {columns}"), &[rows * columns], forward);
+        sample.naive(move |leaves| {
+            let row =
+                |&i: &usize| leaves[0].chunks(columns).nth(i).map_or(vec![0.0; columns], <[f64]>::to_vec);
+            from.iter().flat_map(row).collect()
+        })
+    };
+    let cases: [(&[usize], usize, usize); 7] = [
+        (&[0], 1, 1),
+        (&[2, 0, 1], 3, 5),
+        (&[4, 0, 4, 3], 4, 127),
+        (&[1, 5], 6, 768),
+        (&[3, 3, 3], 3, 2),
+        (&[], 3, 5),
+        (&[0, 0], 0, 5),
+    ];
+    cases.into_iter().map(sample).collect()
+}
+
+/// Which rows of a table stand in a role.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Absent,
+    Lookup,
+    /// With row 1 as padding.
+    Padded,
+    Shared,
+    Range,
+    Row,
+    Values,
+}
+use Role::*;
+
+fn embed_layer_norms() -> Vec<Sample> {
+    // `one`: every id is the same.
+    let sample = |roles: [Role; 3],
+                  [batch, seq]: [usize; 2],
+                  hidden: usize,
+                  vocab: usize,
+                  one: bool,
+                  dropout: f64| {
+        let rows_of = move |role: Role| match role {
+            Absent => 0,
+            Values => batch * seq,
+            _ => vocab,
+        };
+        let id = move |place: usize| if one { 1 } else { (place * 7919 + place / 3) % vocab };
+        let mut leaves: Vec<usize> = roles.iter().map(|&role| rows_of(role) * hidden).collect();
+        leaves.extend([hidden, hidden]);
+        let forward = move |leaves: &[Tensor<1>]| {
+            let device = leaves[0].device();
+            let ids = |count: usize| {
+                let ids: Vec<i32> = (0..count).map(|place| id(place) as i32).collect();
+                Tensor::<1, Int>::from_ints(ids.as_slice(), &device).reshape([count / seq, seq])
+            };
+            let rows: [Rows; 3] = std::array::from_fn(|i| {
+                let table = || leaves[i].clone().reshape([rows_of(roles[i]), hidden]);
+                match roles[i] {
+                    Absent => Rows::Absent,
+                    Lookup => Rows::Lookup { table: table(), ids: ids(batch * seq), padding_idx: None },
+                    Padded => Rows::Lookup { table: table(), ids: ids(batch * seq), padding_idx: Some(1) },
+                    Shared => Rows::Lookup { table: table(), ids: ids(seq), padding_idx: None },
+                    Range => Rows::Range { table: table(), first: vocab - seq },
+                    Row => Rows::Row { table: table(), row: vocab - 1 },
+                    Values => Rows::Values(leaves[i].clone().reshape([batch, seq, hidden])),
+                }
+            });
+            let norm = Norm { gamma: leaves[3].clone(), beta: Some(leaves[4].clone()), epsilon: EPSILON };
+            flat(embed_layer_norm([batch, seq], rows, norm, dropout))
+        };
+        let name = format!(
+            "embed_layer_norm of {roles:?}, {batch} x {seq} x {hidden} of {vocab}, one id {one}, dropout {dropout}"
+        );
+        let sample = Sample { dropout, roundings: 3.0, ..Sample::new(name, &leaves, forward) };
+        let sample = Sample { is_smooth: !roles.contains(&Padded), ..sample };
+        // The reference adds thousands of 16-bit gradients to one row in 16 bits.
+        let sample = if batch * seq >= 8192 { Sample { dtypes: &ALL[..2], ..sample } } else { sample };
+        if dropout > 0.0 {
+            return sample;
+        }
+        sample.naive(move |leaves| {
+            let vector = |i: usize, token: usize| {
+                let row = match roles[i] {
+                    Absent => return vec![0.0; hidden],
+                    Lookup | Padded => id(token),
+                    Shared => id(token % seq),
+                    Range => vocab - seq + token % seq,
+                    Row => vocab - 1,
+                    Values => token,
+                };
+                leaves[i][row * hidden..(row + 1) * hidden].to_vec()
+            };
+            let sum = |token: usize| {
+                let [a, b, c] = [0, 1, 2].map(|i| vector(i, token));
+                (0..hidden).map(|column| a[column] + b[column] + c[column]).collect::<Vec<_>>()
+            };
+            (0..batch * seq).flat_map(|token| normalized(&sum(token), &leaves[3], &leaves[4])).collect()
+        })
+    };
+    let bert = [Padded, Row, Range];
+    let mut samples: Vec<_> = [(1, 1), (3, 31), (127, 2), (768, 65), (1023, 40)]
+        .into_iter()
+        .flat_map(|(hidden, seq)| {
+            [0.0, 0.1].map(|dropout| sample(bert, [3, seq], hidden, 200, false, dropout))
+        })
+        .collect();
+    samples.extend([
+        sample([Lookup, Row, Range], [2, 5], 7, 9, false, 0.4),
+        sample([Lookup, Lookup, Shared], [2, 65], 13, 65, false, 0.0),
+        sample([Values, Padded, Shared], [2, 31], 16, 40, false, 0.1),
+        sample([Absent, Values, Range], [1, 129], 33, 150, false, 0.0),
+        sample([Row, Absent, Absent], [4, 2], 5, 3, false, 0.0),
+        sample([Absent, Absent, Lookup], [2, 3], 4, 5, false, 0.9),
+        // Nothing but padding, and one row for 8,192 tokens.
+        sample(bert, [3, 129], 127, 129, true, 0.1),
+        sample([Lookup, Row, Shared], [16, 512], 16, 513, true, 0.1),
+        sample([Lookup, Lookup, Shared], [8192, 1], 3, 2, false, 0.0),
+    ]);
+    samples
+}

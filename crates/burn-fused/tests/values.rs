@@ -1,0 +1,223 @@
+//! Values that stand elsewhere: transformers' activations, and what devices and dtypes cannot compute.
+
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn::tensor::quantization::{QuantScheme, QuantStore};
+use burn_fused::{
+    Activation, Norm, Precision, Rows, Sequences, attention, autocast, bias_activation, bias_gelu,
+    check_dtype, cross_entropy, embed_layer_norm, linear, linear_narrow, sums_of_squares,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+#[allow(deprecated)] // Burn deprecates NdArray; it is supported as long as Burn ships it.
+fn devices() -> Vec<Device> {
+    vec![
+        #[cfg(feature = "flex")]
+        Device::flex(),
+        #[cfg(feature = "ndarray")]
+        Device::ndarray(),
+        #[cfg(feature = "wgpu")]
+        Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
+    ]
+}
+
+fn tensor(values: &[f64], device: &Device) -> Tensor<1> {
+    Tensor::from_data(TensorData::from(values), (device, DType::F64))
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// `ACT2FN` of transformers 5.23 and its gradient in f64, at −3.7, −0.9, 0.25 and 2.4.
+const TRANSFORMERS: [(&str, [f64; 4], [f64; 4]); 7] = [
+    (
+        "gelu",
+        [-0.000398859013866415, -0.16565411281208353, 0.14967658142073093, 2.380325913780969],
+        [-0.0014638872675603709, -0.05541659956211986, 0.695373354883636, 1.0455493367830269],
+    ),
+    (
+        "gelu_new",
+        [-0.0002718060213921236, -0.1657715112902794, 0.149675350701685, 2.3807231538443983],
+        [-0.001156727235788211, -0.055067204759616684, 0.6953540951510604, 1.0460599586057284],
+    ),
+    (
+        "gelu_fast",
+        [-0.0002718060214013662, -0.1657715112910022, 0.1496753507015987, 2.3807231538440674],
+        [-0.0011567272358231238, -0.055067204758762034, 0.6953540951503956, 1.0460599586063168],
+    ),
+    ("relu", [0.0, 0.0, 0.25, 2.4], [0.0, 0.0, 1.0, 1.0]),
+    (
+        "tanh",
+        [-0.9987782412811312, -0.7162978701990245, 0.24491866240370913, 0.9836748576936802],
+        [0.002442024743370387, 0.4869173611483415, 0.940014848806378, 0.03238377434131793],
+    ),
+    (
+        "sigmoid",
+        [0.024127021417669196, 0.289050497374996, 0.5621765008857981, 0.9168273035060777],
+        [0.02354490825518053, 0.20550030734226343, 0.24613408273759835, 0.07625499905185222],
+    ),
+    ("linear", [-3.7, -0.9, 0.25, 2.4], [1.0; 4]),
+];
+
+#[test]
+fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
+    for device in devices() {
+        if !device.supports_dtype(DType::F64) || check_dtype(&device, DType::F64).is_err() {
+            continue;
+        }
+        let device = device.autodiff();
+        for (name, expected, slopes) in TRANSFORMERS {
+            let activation = Activation::of_name(name).unwrap();
+            let x = tensor(&[-4.0, -1.0, 0.5, 2.0], &device).require_grad();
+            let y = bias_activation(
+                x.clone().reshape([1, 4]),
+                tensor(&[0.3, 0.1, -0.25, 0.4], &device),
+                activation,
+            );
+            let gradients = y.clone().sum().backward();
+            // erf of ndarray is good to some units of the last place at 1.
+            let close = |(a, b): (&f64, &f64)| (a - b).abs() < 4e-15 * b.abs().max(1.0);
+            let (found, of_x) = (values(y), values(x.grad(&gradients).unwrap()));
+            assert!(
+                found.iter().zip(&expected).all(close),
+                "{name} on {device:?}: {found:?}, not {expected:?}"
+            );
+            assert!(of_x.iter().zip(&slopes).all(close), "{name} on {device:?}: {of_x:?}, not {slopes:?}");
+        }
+    }
+}
+
+#[test]
+fn every_name_of_an_activation_leads_back_to_it() {
+    for activation in Activation::ALL {
+        for name in activation.names() {
+            assert_eq!(Activation::of_name(name), Some(activation));
+            assert!(Activation::all_names().contains(name));
+        }
+    }
+}
+
+/// The drivers of some adapters compute f64's exponential, tanh and error function as NaN.
+#[test]
+fn f64_is_right_on_every_device_or_refused_by_name() {
+    let run = |device: &Device| {
+        let x = tensor(&[0.3, -1.0, 2.0, 0.5, 1.5, -0.25], device).reshape([3, 2]);
+        let sequences = Sequences::new(vec![2, 1], device);
+        let context = attention([x.clone(), x.clone(), x.clone()], &sequences, 1, None, 0.0);
+        let gelu = bias_gelu(x.clone(), tensor(&[0.1, 0.2], device));
+        let loss = cross_entropy(x, Tensor::from_ints([1, 0, 1], device));
+        [values(context), values(gelu), values(loss)].concat()
+    };
+    let expected = run(&devices()[0]);
+    for device in devices().into_iter().filter(|device| device.supports_dtype(DType::F64)) {
+        let found = catch_unwind(AssertUnwindSafe(|| run(&device)));
+        match (found, check_dtype(&device, DType::F64)) {
+            (Ok(found), Ok(())) => {
+                let close = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5);
+                assert!(close, "{device:?}: {found:?}, not {expected:?}");
+            }
+            (Err(panic), Err(error)) => {
+                assert_eq!(*panic.downcast::<String>().unwrap(), error.to_string());
+                assert!(error.to_string().contains("in F64 wrongly; choose f32"), "{error}");
+            }
+            (found, check) => panic!("{device:?} says {check:?} and gives {found:?}"),
+        }
+    }
+}
+
+/// A model of which some layers are quantised: those before leave their outputs in 16 bits.
+#[test]
+fn a_quantised_layer_takes_what_a_layer_in_autocast_leaves_in_16_bits() {
+    let device = Device::flex().autodiff();
+    let matrix = |rows, columns, step: f32| {
+        let values: Vec<f32> = (0..rows * columns).map(|i| (i as f32 * step).sin()).collect();
+        Tensor::<1>::from_floats(values.as_slice(), &device).reshape([rows, columns])
+    };
+    let (x, inner) = (matrix(4, 32, 0.7), matrix(32, 32, 0.3).require_grad());
+    let packed = QuantScheme::default();
+    let is_packed = device.supports_dtype(DType::QFloat(packed));
+    let scheme = if is_packed { packed } else { packed.with_store(QuantStore::Native) };
+    let outer = matrix(32, 32, 0.9).inner().quantize_dynamic(&scheme);
+    let between = autocast(Precision::Bf16, || linear_narrow(x, inner.clone(), None));
+    assert_eq!(between.dtype(), DType::BF16);
+    let expected = between.clone().cast(DType::F32).inner().matmul(outer.clone().dequantize());
+    let y = autocast(Precision::Bf16, || linear(between, outer, None));
+    assert!(y.clone().inner().all_close(expected, Some(1e-4), Some(1e-4)));
+    let gradient = inner.grad(&y.sum().backward()).unwrap();
+    assert!(values(gradient).iter().any(|value| *value != 0.0));
+}
+
+/// f32 by the kernel against the formula in f64, at a million places.
+#[cfg(feature = "flex")]
+#[test]
+fn the_approximations_of_gelu_are_right_to_rounding_far_out_too() {
+    let device = Device::flex();
+    let z: Vec<f32> = (-500_000..=500_000).map(|i| 14.0 * i as f32 / 5e5).collect();
+    let x = Tensor::<1>::from_floats(z.as_slice(), &device).reshape([z.len(), 1]);
+    for (activation, slope) in
+        [(Activation::GeluTanh, (2.0 / std::f64::consts::PI).sqrt()), (Activation::GeluFast, 0.7978845608)]
+    {
+        let y = values(bias_activation(x.clone(), Tensor::zeros([1], &device), activation));
+        for (z, y) in z.iter().map(|&z| f64::from(z)).zip(y) {
+            let expected = z / 2.0 * (1.0 + (slope * (z + 0.044715 * z.powi(3))).tanh());
+            assert!((y - expected).abs() < 2e-6, "{activation:?} of {z} is {y}, not {expected}");
+        }
+        let far = Tensor::<1>::from_floats([1e3, 1e30, -1e3, -1e30, f32::NAN], &device).reshape([5, 1]);
+        let far = values(bias_activation(far, Tensor::zeros([1], &device), activation));
+        assert_eq!(far[..4], [1e3, f64::from(1e30f32), 0.0, 0.0]);
+        assert!(far[4].is_nan());
+    }
+}
+
+/// More tensors than a launch takes, of no value to more than all cubes take at once; in 16 bits squares are f32.
+#[test]
+fn squares_of_any_number_of_tensors_of_any_size_are_added_up() {
+    let value = |i: usize| (i % 17) as f32 - 8.0;
+    for device in devices() {
+        let many: Vec<usize> = (0..83).map(|i| 37 * i).collect();
+        let dtypes =
+            [DType::F32, DType::F16, DType::BF16].into_iter().filter(|dtype| device.supports_dtype(*dtype));
+        for (dtype, counts) in
+            dtypes.flat_map(|dtype| [(dtype, vec![0, 1, 3, 255, 257, 600_001]), (dtype, many.clone())])
+        {
+            let tensor = |count: usize| {
+                let data = TensorData::new((0..count).map(value).collect::<Vec<_>>(), [count]);
+                Tensor::<1>::from_data(data, (&device, dtype)).into_dispatch()
+            };
+            let found = sums_of_squares(counts.iter().map(|&count| tensor(count)).collect());
+            let found: f64 = found.into_iter().map(|sum| values(sum)[0]).sum();
+            let expected: f64 =
+                counts.iter().flat_map(|&count| 0..count).map(|i| f64::from(value(i)).powi(2)).sum();
+            assert!(
+                (found - expected).abs() <= 2e-6 * expected,
+                "{dtype:?} on {device:?}: {found}, not {expected}"
+            );
+        }
+    }
+}
+
+/// Tokens are sorted by row in runs of 1,024, of which a launch merges eight: these are two merges. The gradients are
+/// integers, so sums are exact in any order; those of the row of padding are 0.
+#[test]
+fn the_gradient_of_a_table_is_exact_for_any_number_of_tokens() {
+    for device in devices().into_iter().map(Device::autodiff) {
+        for (tokens, rows) in [(1, 3), (1023, 5), (1025, 700), (20_001, 3), (20_001, 9000)] {
+            let ids: Vec<i32> = (0..tokens).map(|i| ((i * 7919) % rows) as i32).collect();
+            let table = Tensor::<2>::zeros([rows, 2], &device).require_grad();
+            let index = Tensor::<1, Int>::from_ints(ids.as_slice(), &device).reshape([1, tokens]);
+            let words = Rows::Lookup { table: table.clone(), ids: index, padding_idx: Some(1) };
+            let norm = Norm { gamma: Tensor::ones([2], &device), beta: None, epsilon: 1.0 };
+            let y = embed_layer_norm([1, tokens], [words, Rows::Absent, Rows::Absent], norm, 0.0);
+            // At a table of zeros with ε = 1, LayerNorm takes the mean off the gradient: ±1 of 2 and 0.
+            let upstream = Tensor::<1>::from_floats([2.0, 0.0], &device).reshape([1, 1, 2]);
+            let gradients = (y * upstream).sum().backward();
+            let mut expected = vec![0.0; 2 * rows];
+            for &id in ids.iter().filter(|id| **id != 1) {
+                expected[2 * id as usize] += 1.0;
+                expected[2 * id as usize + 1] -= 1.0;
+            }
+            assert!(values(table.grad(&gradients).unwrap()) == expected, "{tokens} tokens on {device:?}");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! How each family is stored: the class and keys of its weights, and the fields of its `config.json`.
+
+use crate::family::{Architecture, Family};
+use Field::{Also, Always, Named};
+use burn_fused::Activation;
+use serde_json::{Map, Value};
+
+/// How a family's models are stored. Defaults are those of its config class in transformers 5.23.0.
+#[derive(Debug)]
+pub(crate) struct FamilySpec {
+    pub(crate) family: Family,
+    /// The prefix of its Python classes: `Bert` in `BertForMaskedLM`.
+    pub(crate) class: &'static str,
+    /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
+    pub(crate) base: &'static str,
+    pub(crate) defaults: Defaults,
+    /// Fields of BERT's `config.json` that this family's has under another name or not at all.
+    pub(crate) fields: &'static [(&'static str, Field)],
+    /// What some of its configs say and this crate does not compute.
+    pub(crate) unsupported: &'static [Unsupported],
+    pub(crate) keys: FamilyKeys,
+}
+
+/// What a `config.json` of the family means where it lacks a field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Defaults {
+    pub(crate) vocab_size: usize,
+    pub(crate) type_vocab_size: usize,
+    pub(crate) pad_token_id: usize,
+    pub(crate) embedding_size: usize,
+    pub(crate) hidden_size: usize,
+    pub(crate) num_hidden_layers: usize,
+    pub(crate) num_attention_heads: usize,
+    pub(crate) intermediate_size: usize,
+    /// Of hidden vectors and of attention weights.
+    pub(crate) dropout: f64,
+    pub(crate) hidden_act: Activation,
+}
+
+/// What has become of a field of BERT's `config.json`.
+#[derive(Debug)]
+pub(crate) enum Field {
+    /// It has this name, and BERT's is ignored.
+    Named(&'static str),
+    /// It has this name beside BERT's, which counts if a config has both.
+    Also(&'static str),
+    /// There is none: the architecture has one value.
+    Always,
+}
+
+/// A field of `config.json` that changes the model.
+#[derive(Debug)]
+pub(crate) enum Unsupported {
+    /// What the model does if the field is true.
+    Flag(&'static str, &'static str),
+    /// What a field means that must have one value.
+    OtherThan(&'static str, usize, &'static str),
+}
+
+/// The keys of a family above its embedding layer. Those of encoder and pooler follow the model's prefix.
+#[derive(Debug)]
+pub(crate) struct FamilyKeys {
+    pub(crate) layer: LayerKeys,
+    /// The linear layer that projects the embeddings.
+    pub(crate) projection: Option<&'static str>,
+    /// A table of relative positions that all layers share.
+    pub(crate) relative_attention_bias: Option<&'static str>,
+    /// The pooler's linear layer.
+    pub(crate) pooler: Option<&'static str>,
+    pub(crate) masked_lm: HeadKeys,
+    /// The two linear layers of a classifier of sequences that does not read the pooler.
+    pub(crate) sequence_head: Option<[&'static str; 2]>,
+    /// The fields in `config.json` for the dropout of the heads, by what they classify.
+    pub(crate) head_dropout: [Option<&'static str>; 3],
+}
+
+/// The keys of an encoder's layers.
+#[derive(Debug)]
+pub(crate) struct LayerKeys {
+    /// What comes before a layer's number.
+    pub(crate) prefix: &'static str,
+    pub(crate) query: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) value: &'static str,
+    /// `None` in a family that has no relative positions by query and key.
+    pub(crate) distances: Option<&'static str>,
+    pub(crate) attention_output: &'static str,
+    pub(crate) attention_layer_norm: &'static str,
+    pub(crate) intermediate: &'static str,
+    pub(crate) output: &'static str,
+    pub(crate) output_layer_norm: &'static str,
+}
+
+/// The keys of a masked-language-model head.
+#[derive(Debug)]
+pub(crate) struct HeadKeys {
+    /// The prefix of them all.
+    pub(crate) prefix: &'static str,
+    pub(crate) transform: &'static str,
+    pub(crate) layer_norm: &'static str,
+    /// The bias of each word's score, under the first of these names that a file has.
+    pub(crate) bias: &'static [&'static str],
+    /// The decoder's weight. A tied head's is the word table again, in files whose format does not share tensors.
+    pub(crate) decoder: &'static str,
+}
+
+const BERT_LAYER: LayerKeys = LayerKeys {
+    prefix: "encoder.layer.",
+    query: "attention.self.query",
+    key: "attention.self.key",
+    value: "attention.self.value",
+    distances: Some("attention.self.distance_embedding.weight"),
+    attention_output: "attention.output.dense",
+    attention_layer_norm: "attention.output.LayerNorm",
+    intermediate: "intermediate.dense",
+    output: "output.dense",
+    output_layer_norm: "output.LayerNorm",
+};
+
+const BERT_KEYS: FamilyKeys = FamilyKeys {
+    layer: BERT_LAYER,
+    projection: None,
+    relative_attention_bias: None,
+    pooler: Some("pooler.dense"),
+    masked_lm: HeadKeys {
+        prefix: "cls.predictions.",
+        transform: "cls.predictions.transform.dense",
+        layer_norm: "cls.predictions.transform.LayerNorm",
+        bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
+        decoder: "cls.predictions.decoder.weight",
+    },
+    sequence_head: None,
+    head_dropout: [Some("classifier_dropout"), Some("classifier_dropout"), None],
+};
+
+const ROBERTA_KEYS: FamilyKeys = FamilyKeys {
+    masked_lm: HeadKeys {
+        prefix: "lm_head.",
+        transform: "lm_head.dense",
+        layer_norm: "lm_head.layer_norm",
+        bias: &["lm_head.bias", "lm_head.decoder.bias"],
+        decoder: "lm_head.decoder.weight",
+    },
+    sequence_head: Some(["classifier.dense", "classifier.out_proj"]),
+    ..BERT_KEYS
+};
+
+const BERT_DEFAULTS: Defaults = Defaults {
+    vocab_size: 30522,
+    type_vocab_size: 2,
+    pad_token_id: 0,
+    embedding_size: 128,
+    hidden_size: 768,
+    num_hidden_layers: 12,
+    num_attention_heads: 12,
+    intermediate_size: 3072,
+    dropout: 0.1,
+    hidden_act: Activation::Gelu,
+};
+
+const BERT: FamilySpec = FamilySpec {
+    family: Family::Bert,
+    class: "Bert",
+    base: "bert",
+    defaults: BERT_DEFAULTS,
+    fields: &[],
+    unsupported: &[],
+    keys: BERT_KEYS,
+};
+
+/// Of the config classes that transformers derived from RoBERTa's: the vocabulary is BERT's.
+const ROBERTA_DEFAULTS: Defaults = Defaults { pad_token_id: 1, ..BERT_DEFAULTS };
+
+const ROBERTA: FamilySpec = FamilySpec {
+    family: Family::Roberta,
+    class: "Roberta",
+    base: "roberta",
+    defaults: Defaults { vocab_size: 50265, ..ROBERTA_DEFAULTS },
+    keys: ROBERTA_KEYS,
+    ..BERT
+};
+
+const DISTILBERT: FamilySpec = FamilySpec {
+    family: Family::DistilBert,
+    class: "DistilBert",
+    base: "distilbert",
+    defaults: Defaults { type_vocab_size: 0, num_hidden_layers: 6, ..BERT_DEFAULTS },
+    fields: &[
+        ("hidden_size", Also("dim")),
+        ("num_hidden_layers", Also("n_layers")),
+        ("num_attention_heads", Also("n_heads")),
+        ("intermediate_size", Named("hidden_dim")),
+        ("hidden_dropout_prob", Named("dropout")),
+        ("attention_probs_dropout_prob", Named("attention_dropout")),
+        ("hidden_act", Named("activation")),
+        ("type_vocab_size", Always),
+        ("layer_norm_eps", Always),
+    ],
+    keys: FamilyKeys {
+        layer: LayerKeys {
+            prefix: "transformer.layer.",
+            query: "attention.q_lin",
+            key: "attention.k_lin",
+            value: "attention.v_lin",
+            distances: None,
+            attention_output: "attention.out_lin",
+            attention_layer_norm: "sa_layer_norm",
+            intermediate: "ffn.lin1",
+            output: "ffn.lin2",
+            output_layer_norm: "output_layer_norm",
+        },
+        pooler: None,
+        masked_lm: HeadKeys {
+            prefix: "vocab_",
+            transform: "vocab_transform",
+            layer_norm: "vocab_layer_norm",
+            bias: &["vocab_projector.bias"],
+            decoder: "vocab_projector.weight",
+        },
+        sequence_head: Some(["pre_classifier", "classifier"]),
+        head_dropout: [Some("seq_classif_dropout"), None, Some("qa_dropout")],
+        ..BERT_KEYS
+    },
+    ..BERT
+};
+
+const ELECTRA: FamilySpec = FamilySpec {
+    family: Family::Electra,
+    class: "Electra",
+    base: "electra",
+    defaults: Defaults { hidden_size: 256, num_attention_heads: 4, intermediate_size: 1024, ..BERT_DEFAULTS },
+    keys: FamilyKeys {
+        projection: Some("embeddings_project"),
+        pooler: None,
+        masked_lm: HeadKeys {
+            prefix: "generator_",
+            transform: "generator_predictions.dense",
+            layer_norm: "generator_predictions.LayerNorm",
+            bias: &["generator_lm_head.bias"],
+            decoder: "generator_lm_head.weight",
+        },
+        sequence_head: Some(["classifier.dense", "classifier.out_proj"]),
+        ..BERT_KEYS
+    },
+    ..BERT
+};
+
+const MPNET: FamilySpec = FamilySpec {
+    family: Family::MpNet,
+    class: "MPNet",
+    base: "mpnet",
+    defaults: Defaults { vocab_size: 30527, type_vocab_size: 0, ..ROBERTA_DEFAULTS },
+    fields: &[("type_vocab_size", Always)],
+    // transformers' class computes with these values whatever a config says.
+    unsupported: &[
+        Unsupported::OtherThan("relative_attention_num_buckets", 32, "other buckets of relative positions"),
+        Unsupported::OtherThan("pad_token_id", 1, "another padding id"),
+    ],
+    keys: FamilyKeys {
+        layer: LayerKeys {
+            query: "attention.attn.q",
+            key: "attention.attn.k",
+            value: "attention.attn.v",
+            distances: None,
+            attention_output: "attention.attn.o",
+            attention_layer_norm: "attention.LayerNorm",
+            ..BERT_LAYER
+        },
+        relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
+        head_dropout: [None; 3],
+        ..ROBERTA_KEYS
+    },
+};
+
+const ALBERT: FamilySpec = FamilySpec {
+    family: Family::Albert,
+    class: "Albert",
+    base: "albert",
+    defaults: Defaults {
+        vocab_size: 30000,
+        hidden_size: 4096,
+        num_attention_heads: 64,
+        intermediate_size: 16384,
+        dropout: 0.0,
+        hidden_act: Activation::GeluTanh,
+        ..BERT_DEFAULTS
+    },
+    unsupported: &[
+        Unsupported::OtherThan("num_hidden_groups", 1, "several groups of layers"),
+        Unsupported::OtherThan("inner_group_num", 1, "several layers in a group"),
+    ],
+    keys: FamilyKeys {
+        layer: LayerKeys {
+            prefix: "encoder.albert_layer_groups.0.albert_layers.",
+            query: "attention.query",
+            key: "attention.key",
+            value: "attention.value",
+            distances: Some("attention.distance_embedding.weight"),
+            attention_output: "attention.dense",
+            attention_layer_norm: "attention.LayerNorm",
+            intermediate: "ffn",
+            output: "ffn_output",
+            output_layer_norm: "full_layer_layer_norm",
+        },
+        projection: Some("encoder.embedding_hidden_mapping_in"),
+        pooler: Some("pooler"),
+        masked_lm: HeadKeys {
+            prefix: "predictions.",
+            transform: "predictions.dense",
+            layer_norm: "predictions.LayerNorm",
+            bias: &["predictions.bias", "predictions.decoder.bias"],
+            decoder: "predictions.decoder.weight",
+        },
+        head_dropout: [Some("classifier_dropout_prob"), Some("classifier_dropout_prob"), None],
+        ..BERT_KEYS
+    },
+    ..BERT
+};
+
+/// One entry for each [`Family`], in the order of its variants.
+pub(crate) static FAMILIES: [FamilySpec; 10] = [
+    BERT,
+    DISTILBERT,
+    ELECTRA,
+    MPNET,
+    ALBERT,
+    FamilySpec {
+        family: Family::Ernie,
+        class: "Ernie",
+        base: "ernie",
+        unsupported: &[Unsupported::Flag("use_task_id", "adds task embeddings")],
+        ..BERT
+    },
+    ROBERTA,
+    FamilySpec { family: Family::XlmRoberta, class: "XLMRoberta", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
+    FamilySpec { family: Family::Camembert, class: "Camembert", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
+    FamilySpec {
+        family: Family::Data2VecText,
+        class: "Data2VecText",
+        base: "data2vec_text",
+        defaults: ROBERTA_DEFAULTS,
+        ..ROBERTA
+    },
+];
+
+const _: () = {
+    let mut i = 0;
+    while i < FAMILIES.len() {
+        let FamilySpec { family, keys, .. } = &FAMILIES[i];
+        assert!(*family as usize == i, "the entries are in the order of the variants");
+        let architecture = family.architecture();
+        assert!(architecture.has_pooler == keys.pooler.is_some());
+        assert!(architecture.has_relative_attention_bias == keys.relative_attention_bias.is_some());
+        assert!(architecture.relative_scores.is_some() == keys.layer.distances.is_some());
+        i += 1;
+    }
+};
+
+impl FamilySpec {
+    pub(crate) fn of(family: Family) -> &'static Self {
+        &FAMILIES[family as usize]
+    }
+
+    pub(crate) fn of_model_type(model_type: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|spec| spec.family.model_type() == model_type)
+    }
+
+    /// The family of a Python class such as `BertForMaskedLM`, `BertModel` or `BertLMHeadModel`.
+    pub(crate) fn of_class(class: &str) -> Option<&'static Self> {
+        let is_of = |spec: &&FamilySpec| {
+            let rest = class.strip_prefix(spec.class);
+            rest.is_some_and(|rest| ["Model", "For", "LMHead"].iter().any(|head| rest.starts_with(head)))
+        };
+        FAMILIES.iter().find(is_of)
+    }
+
+    /// The first family whose keys start with `base`.
+    pub(crate) fn of_base(base: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|spec| spec.base == base)
+    }
+
+    /// What a message says of the families that can be read.
+    pub(crate) fn supported() -> String {
+        let names: Vec<_> = FAMILIES.iter().map(|spec| spec.family.model_type()).collect();
+        format!("model types that can be read are {}", names.join(", "))
+    }
+
+    pub(crate) fn architecture(&self) -> &'static Architecture {
+        self.family.architecture()
+    }
+
+    /// Fields with BERT's names under those of this family, without those that it does not have.
+    pub(crate) fn named(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
+        for (field, name) in self.fields {
+            if let (Some(value), Named(name) | Also(name)) = (fields.remove(*field), name) {
+                fields.insert(name.to_string(), value);
+            }
+        }
+        fields
+    }
+
+    /// The name in `config.json` of a field that BERT calls `field`; `None` if this family has none.
+    pub(crate) fn name_of(&self, field: &'static str) -> Option<&'static str> {
+        match self.fields.iter().find(|(bert, _)| *bert == field) {
+            None => Some(field),
+            Some((_, Named(name) | Also(name))) => Some(name),
+            Some((_, Always)) => None,
+        }
+    }
+}

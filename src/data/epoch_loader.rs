@@ -1,0 +1,360 @@
+//! Batches of a dataset, epoch after epoch.
+
+use super::epoch_order::{EpochOrder, Purpose};
+use super::try_batcher::TryBatcher;
+use crate::error::{Error, Result};
+use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn::data::dataset::{Dataset, DatasetError};
+use burn::prelude::*;
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Batches that are prepared ahead.
+const AHEAD: usize = 4;
+
+/// Batches of any dataset, for Burn's `SupervisedTraining` and for loops of one's own.
+///
+/// An epoch is one pass over the dataset, or a fixed number of batches; the trainer validates and saves after each. Its
+/// batches depend on the seed and the number of the epoch only: their order, masked tokens, and in training dropout, because
+/// each epoch of the trainer seeds its device. So a run that is resumed with [`starting_after`](Self::starting_after)
+/// continues exactly as if it had not been stopped.
+///
+/// Each [`iter`](DataLoader::iter) is the next epoch. A clone begins again at the first, and so does Burn's trainer, which
+/// makes a copy for its device. A thread reads, tokenises and collates a few batches ahead; an error is returned in place of
+/// its batch and ends the epoch.
+///
+/// ```
+/// use burn::data::dataloader::DataLoader;
+/// use burn::data::dataset::InMemDataset;
+/// use burn::prelude::*;
+/// use burn_bert::data::{Corpus, EpochLoader, LabelledTexts, MaskedLmCollatorConfig, SequenceBatcher, TextColumns};
+/// use burn_bert::text::BertTokenizer;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path();
+/// std::fs::write(dir.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nno\n")?;
+/// let (tokenizer, device) = (BertTokenizer::from_pretrained(dir)?, Device::default());
+///
+/// std::fs::write(dir.join("train.csv"), "text,label\ngood,positive\nno good,negative\n")?;
+/// let texts = LabelledTexts::open(dir.join("train.csv"), &TextColumns::default())?;
+/// let batcher = SequenceBatcher::new(tokenizer.clone(), texts.names().len());
+/// let lengths = texts.sizes();
+/// let loader = EpochLoader::new(texts, batcher, 2, &device)?.with_shuffling(42).with_length_bucketing(lengths)?;
+/// for batch in loader.iter() {
+///     assert_eq!(batch?.input.dims(), [2, 4]); // [CLS] no good [SEP]
+/// }
+///
+/// std::fs::write(dir.join("corpus.txt"), "good no no good no good\n".repeat(20))?;
+/// let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
+/// let corpus = Corpus::open(dir.join("corpus.txt"), tokenizer, 8)?; // [CLS], six tokens, [SEP]
+/// let held_out = InMemDataset::new(corpus.held_out(64));
+/// let valid = EpochLoader::new(held_out, collator.clone(), 4, &device)?; // the same tokens are masked every time
+/// let train = EpochLoader::new(corpus, collator, 4, &device)?.with_shuffling(42).with_batches_per_epoch(10)?;
+/// assert_eq!((train.iter().count(), valid.iter().count()), (10, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct EpochLoader<B: TryBatcher> {
+    source: Source<B>,
+    first_epoch: usize,
+    /// Only copies that the trainer makes for its devices seed them.
+    seeds_device: bool,
+    state: Mutex<State<B::Batch>>,
+}
+
+/// What makes the batches, in a thread.
+struct Source<B: TryBatcher> {
+    dataset: Arc<dyn Dataset<B::Item>>,
+    batcher: Arc<B>,
+    order: EpochOrder,
+    device: Device,
+}
+
+/// How far a loader has come.
+struct State<T> {
+    next_epoch: usize,
+    /// A thread that prepares the batches of this epoch and those after it already.
+    ahead: Option<(usize, Batches<T>)>,
+}
+
+/// Batches, with the number of items in each.
+type Batches<T> = Prefetch<(usize, Result<T, DatasetError>)>;
+
+impl<B: TryBatcher> EpochLoader<B> {
+    /// Batches of `batch_size` items in the order of the dataset, for validation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
+    pub fn new(
+        dataset: impl Dataset<B::Item> + 'static,
+        batcher: B,
+        batch_size: usize,
+        device: &Device,
+    ) -> Result<Self> {
+        let num_items = dataset.len();
+        if num_items == 0 {
+            return Err(Error::Empty { input: "dataset", shape: vec![0] });
+        }
+        let order = EpochOrder {
+            num_items,
+            batch_size,
+            batches_per_epoch: None,
+            seed: 0,
+            is_shuffled: false,
+            lengths: None,
+            rank: 0,
+            ranks: 1,
+            range: None,
+        };
+        order.check()?;
+        let source =
+            Source { dataset: Arc::new(dataset), batcher: Arc::new(batcher), order, device: device.clone() };
+        Ok(Self::at(source, 0))
+    }
+
+    fn at(source: Source<B>, first_epoch: usize) -> Self {
+        let state = Mutex::new(State { next_epoch: first_epoch, ahead: None });
+        Self { source, first_epoch, seeds_device: false, state }
+    }
+
+    /// Shuffles each pass by a seed, for training.
+    pub fn with_shuffling(self, seed: u64) -> Self {
+        let order = EpochOrder { seed, is_shuffled: true, ..self.source.order };
+        Self::at(Source { order, ..self.source }, self.first_epoch)
+    }
+
+    /// Makes an epoch this many batches in place of one pass, so that the trainer validates and saves more or less often. The
+    /// next epoch goes on where one ended, with all its batches full.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if it is 0, or an epoch has more than 2²⁸ items.
+    pub fn with_batches_per_epoch(self, batches: usize) -> Result<Self> {
+        self.checked(|order| EpochOrder { batches_per_epoch: Some(batches), ..order })
+    }
+
+    /// Groups items of similar lengths into batches, to reduce padding. `lengths` has one for each item, in any unit.
+    /// Items are grouped within fifty batches, and only if they are shuffled, so the order stays random.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Data`] if there is not one length per item.
+    pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
+        let items = self.source.order.num_items;
+        if lengths.len() != items {
+            let problem = format!("number {}, but there must be one per item: {items}", lengths.len());
+            return Err(Error::data("lengths", problem));
+        }
+        self.checked(|order| EpochOrder { lengths: Some(Arc::new(lengths)), ..order })
+    }
+
+    /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank takes
+    /// `batch_size`, in turn. All ranks have as many batches, and with [length bucketing](Self::with_length_bucketing) about
+    /// as many tokens in each; together they have every item once. They must agree on everything but `rank`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `rank` is not below `ranks`, or an epoch has fewer items than `ranks`.
+    pub fn shard(self, rank: usize, ranks: usize) -> Result<Self> {
+        self.checked(|order| EpochOrder { rank, ranks, ..order })
+    }
+
+    fn checked(self, change: impl FnOnce(EpochOrder) -> EpochOrder) -> Result<Self> {
+        let order = change(self.source.order);
+        order.check()?;
+        Ok(Self::at(Source { order, ..self.source }, self.first_epoch))
+    }
+
+    /// Skips the first `epochs` epochs.
+    pub fn starting_after(self, epochs: usize) -> Self {
+        Self::at(self.source, epochs)
+    }
+
+    fn copy_with(&self, device: &Device, order: EpochOrder) -> Arc<dyn DataLoader<B::Batch>> {
+        let source = Source { device: device.clone(), order, ..self.source.clone() };
+        Arc::new(Self { seeds_device: true, ..Self::at(source, self.first_epoch) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<B::Batch>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: TryBatcher> Source<B> {
+    /// The batches of an epoch, then of the next, and so on.
+    fn batches(self, first: usize) -> impl Iterator<Item = (usize, Result<B::Batch, DatasetError>)> {
+        // Without an item there is no batch in any epoch to wait for.
+        let epochs = if self.order.len() == 0 { 0..0 } else { first..usize::MAX };
+        epochs.flat_map(move |epoch| {
+            let source = self.clone();
+            let mut done = 0;
+            self.order.batches(epoch).into_iter().map(move |items| {
+                let count = items.len();
+                let seed = source.order.seed(Purpose::Batch, epoch, done);
+                done += count;
+                let items = source.dataset.get_many(items);
+                let batch = items.and_then(|items| {
+                    source.batcher.try_batch_seeded(items, seed, &source.device).map_err(DatasetError::new)
+                });
+                (count, batch)
+            })
+        })
+    }
+}
+
+impl<B: TryBatcher> Clone for Source<B> {
+    fn clone(&self) -> Self {
+        let (dataset, batcher) = (self.dataset.clone(), self.batcher.clone());
+        Self { dataset, batcher, order: self.order.clone(), device: self.device.clone() }
+    }
+}
+
+/// From its first epoch on.
+impl<B: TryBatcher> Clone for EpochLoader<B> {
+    fn clone(&self) -> Self {
+        Self { seeds_device: self.seeds_device, ..Self::at(self.source.clone(), self.first_epoch) }
+    }
+}
+
+impl<B: TryBatcher> fmt::Debug for EpochLoader<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut loader = f.debug_struct("EpochLoader");
+        loader.field("order", &self.source.order).field("device", &self.source.device);
+        loader.field("next_epoch", &self.lock().next_epoch).finish_non_exhaustive()
+    }
+}
+
+impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B::Batch> + 'a> {
+        let mut state = self.lock();
+        let epoch = state.next_epoch;
+        state.next_epoch = epoch.wrapping_add(1);
+        let ahead = state.ahead.take().filter(|&(begins, _)| begins == epoch);
+        let batches = ahead.map_or_else(
+            || {
+                let source = self.source.clone();
+                Prefetch::new(AHEAD, move || source.batches(epoch))
+            },
+            |(_, batches)| batches,
+        );
+        let order = &self.source.order;
+        if self.seeds_device && order.is_shuffled {
+            self.source.device.seed(order.seed(Purpose::Dropout, epoch, 0));
+        }
+        Box::new(Epoch { loader: self, batches: Some(batches), epoch, done: 0 })
+    }
+
+    fn num_items(&self) -> usize {
+        self.source.order.len()
+    }
+
+    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B::Batch>> {
+        self.copy_with(device, self.source.order.clone())
+    }
+
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B::Batch>> {
+        let order = self.source.order.clone();
+        let before = order.range.as_ref().map_or(0, |range| range.start);
+        let range = Some(before + start..before + end);
+        self.copy_with(&self.source.device, EpochOrder { range, ..order })
+    }
+}
+
+/// The batches of one epoch.
+struct Epoch<'a, B: TryBatcher> {
+    loader: &'a EpochLoader<B>,
+    /// `None` after an error.
+    batches: Option<Batches<B::Batch>>,
+    epoch: usize,
+    /// Items in the batches so far.
+    done: usize,
+}
+
+impl<B: TryBatcher> Iterator for Epoch<'_, B> {
+    type Item = Result<B::Batch, DatasetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done == self.loader.num_items() {
+            return None;
+        }
+        let (count, batch) = self.batches.as_mut()?.next()?;
+        self.done += count;
+        if batch.is_err() {
+            self.batches = None;
+        }
+        Some(batch)
+    }
+}
+
+/// A thread that has come to the end of the epoch goes on with the next.
+impl<B: TryBatcher> Drop for Epoch<'_, B> {
+    fn drop(&mut self) {
+        if self.done == self.loader.num_items()
+            && let Some(batches) = self.batches.take()
+        {
+            self.loader.lock().ahead = Some((self.epoch.wrapping_add(1), batches));
+        }
+    }
+}
+
+impl<B: TryBatcher> DataLoaderIterator<B::Batch> for Epoch<'_, B> {
+    fn progress(&self) -> Progress {
+        Progress::new(self.done, self.loader.num_items(), Some("items".into()))
+    }
+}
+
+/// An iterator that runs in a thread, a bounded number of items ahead.
+///
+/// The thread ends with the iterator, or when this is dropped. If it panics, so does the taker.
+struct Prefetch<T> {
+    /// `None` once the iterator ended.
+    items: Option<Receiver<T>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<T: Send + 'static> Prefetch<T> {
+    /// Runs what `iterator` makes, `ahead` items ahead.
+    fn new<I>(ahead: usize, iterator: impl FnOnce() -> I + Send + 'static) -> Self
+    where
+        I: Iterator<Item = T>,
+    {
+        let (sender, items) = sync_channel(ahead);
+        let thread = thread::spawn(move || send_all(iterator(), &sender));
+        Self { items: Some(items), thread: Some(thread) }
+    }
+}
+
+/// Until nobody takes them any more.
+fn send_all<T>(mut items: impl Iterator<Item = T>, sender: &SyncSender<T>) {
+    while let Some(item) = items.next()
+        && sender.send(item).is_ok()
+    {}
+}
+
+impl<T> Iterator for Prefetch<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        let item = self.items.as_ref()?.recv().ok();
+        if item.is_none() {
+            self.items = None;
+            if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+                resume_unwind(panic);
+            }
+        }
+        item
+    }
+}
+
+impl<T> Drop for Prefetch<T> {
+    fn drop(&mut self) {
+        self.items = None; // so that the thread's next send fails
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread is of an item that nobody asked for.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Which items make up the batches of an epoch.
+
+use crate::error::{Error, Result};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`.
+const BUCKET: usize = 50;
+
+/// The order of an epoch is in memory, eight bytes an item.
+const MAX_EPOCH: usize = 1 << 28;
+
+/// What a random stream is for. Streams of different purposes are independent of each other.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(super) enum Purpose {
+    Order = 0,
+    Buckets = 0x6275_636b_6574_7321,
+    Batch = 0x6d61_736b_6261_7463,
+    Dropout = 0x6472_6f70_6f75_7421,
+}
+
+/// The order of items and their division into batches, ranks and devices. Every epoch's batches depend on these fields and
+/// the epoch's number alone, so that ranks agree on them without talking and a resumed run goes on as it would have.
+#[derive(Clone, Debug)]
+pub(super) struct EpochOrder {
+    pub(super) num_items: usize,
+    /// Of one rank; the last batch of an epoch may have fewer.
+    pub(super) batch_size: usize,
+    /// `None` for one pass over the items.
+    pub(super) batches_per_epoch: Option<usize>,
+    pub(super) seed: u64,
+    pub(super) is_shuffled: bool,
+    /// The length of each item, to batch those of similar lengths.
+    pub(super) lengths: Option<Arc<Vec<usize>>>,
+    pub(super) rank: usize,
+    pub(super) ranks: usize,
+    /// Which of the rank's items in an epoch are this device's; `None` for all.
+    pub(super) range: Option<Range<usize>>,
+}
+
+impl EpochOrder {
+    /// # Errors
+    ///
+    /// [`Error::Config`] with the field that is out of range.
+    pub(super) fn check(&self) -> Result<()> {
+        let invalid = |field, problem| Err(Error::Config { field, problem });
+        if self.batch_size == 0 {
+            return invalid("batch_size", "is 0, but must be at least 1".into());
+        }
+        if self.rank >= self.ranks {
+            return invalid("rank", format!("is {}, but must be below ranks, {}", self.rank, self.ranks));
+        }
+        let most = MAX_EPOCH / self.step_items();
+        if let Some(batches) = self.batches_per_epoch.filter(|batches| !(1..=most).contains(batches)) {
+            let problem =
+                format!("is {batches}, but must be at least 1, of at most {MAX_EPOCH} items together");
+            return invalid("batches_per_epoch", problem);
+        }
+        if self.epoch_items() < self.ranks {
+            let problem = format!("is {}, but an epoch has only {} items", self.ranks, self.epoch_items());
+            return invalid("ranks", problem);
+        }
+        Ok(())
+    }
+
+    /// Items of one step, of all ranks.
+    fn step_items(&self) -> usize {
+        self.batch_size.saturating_mul(self.ranks)
+    }
+
+    /// Items of an epoch, of all ranks.
+    fn epoch_items(&self) -> usize {
+        self.batches_per_epoch.map_or(self.num_items, |batches| batches * self.step_items())
+    }
+
+    /// Items of an epoch that are this rank's and device's.
+    pub(super) fn len(&self) -> usize {
+        let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
+        let of_rank = steps * self.batch_size + (rest + self.ranks - 1 - self.rank) / self.ranks;
+        self.range.as_ref().map_or(of_rank, Range::len)
+    }
+
+    /// The items of each batch of an epoch. Every rank has as many batches.
+    pub(super) fn batches(&self, epoch: usize) -> Vec<Vec<usize>> {
+        let items = self.items(epoch);
+        let size = self.step_items();
+        let (full, rest) = (items.len() / size, items.len() % size);
+        // A rest that leaves some rank without an item joins the step before it: all ranks take part in every step.
+        let steps = if full > 0 && rest < self.ranks { full } else { full + 1 };
+        let batches = (0..steps).map(|step| {
+            let end = if step + 1 == steps { items.len() } else { (step + 1) * size };
+            // In turn, because items of a step are sorted by length: so all ranks have about as many tokens.
+            items[step * size..end].iter().skip(self.rank).step_by(self.ranks).copied()
+        });
+        match &self.range {
+            None => batches.map(Iterator::collect).collect(),
+            Some(range) => {
+                let items: Vec<usize> = batches.flatten().skip(range.start).take(range.len()).collect();
+                items.chunks(self.batch_size).map(<[usize]>::to_vec).collect()
+            }
+        }
+    }
+
+    /// The items of an epoch, of all ranks. Epochs follow each other through the passes over all items.
+    fn items(&self, epoch: usize) -> Vec<usize> {
+        let count = self.epoch_items();
+        // Wrapping: whoever starts after usize::MAX epochs gets some epoch.
+        let numbers = (0..count).map(|place| epoch.wrapping_mul(count).wrapping_add(place));
+        let (mut pass, mut order) = (None, Vec::new());
+        let mut items: Vec<usize> = numbers
+            .map(|number| {
+                if pass != Some(number / self.num_items) {
+                    pass = Some(number / self.num_items);
+                    order = self.pass(number / self.num_items);
+                }
+                order[number % self.num_items]
+            })
+            .collect();
+        if let Some(lengths) = self.lengths.as_ref().filter(|_| self.is_shuffled) {
+            let mut rng = stream(self.seed, Purpose::Buckets, epoch);
+            let size = self.step_items();
+            for bucket in items.chunks_mut(size.saturating_mul(BUCKET)) {
+                bucket.sort_by_key(|&item| Reverse(lengths[item]));
+                // The last batch of an epoch may be smaller, so it stays where it is.
+                let mut steps: Vec<Vec<usize>> = bucket.chunks_exact(size).map(<[usize]>::to_vec).collect();
+                steps.shuffle(&mut rng);
+                bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(place, item)| *place = item);
+            }
+        }
+        items
+    }
+
+    fn pass(&self, pass: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.num_items).collect();
+        if self.is_shuffled {
+            order.shuffle(&mut stream(self.seed, Purpose::Order, pass));
+        }
+        order
+    }
+
+    /// A seed for the batch that begins with this rank's and device's item number `done` of an epoch. Without shuffling it is
+    /// the same in every epoch, so that every validation masks the same tokens.
+    pub(super) fn seed(&self, purpose: Purpose, epoch: usize, done: usize) -> u64 {
+        let before = if self.is_shuffled { epoch.wrapping_mul(self.epoch_items()) } else { 0 };
+        let start = self.range.as_ref().map_or(0, |range| range.start);
+        let own = (start + done).wrapping_mul(self.ranks).wrapping_add(self.rank);
+        stream(self.seed, purpose, before.wrapping_add(own)).next_u64()
+    }
+}
+
+fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ purpose as u64);
+    rng.set_stream(number as u64);
+    rng
+}

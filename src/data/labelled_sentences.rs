@@ -1,0 +1,249 @@
+//! Tagged words in JSON lines and CoNLL's columns, and their batches.
+
+use super::classes::{Classes, class_id, write_counts};
+use super::label::LabelNames;
+use super::labelled_file::{LabelledFile, Object, counted, extension, is_json};
+use super::try_batcher::{TryBatcher, batcher, in_memory};
+use crate::error::{Error, Result};
+use crate::model::TokenClassificationBatch;
+use crate::text::{BertTokenizer, Encoding, TextBatch};
+use burn::prelude::*;
+use serde_json::Value;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The words of a sentence, each with its tag: an item of [`LabelledSentences`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelledTokens {
+    /// The words.
+    pub tokens: Vec<String>,
+    /// The ids of their tags.
+    pub tags: Vec<usize>,
+}
+
+/// A file of sentences whose words are tagged, read into memory: the words themselves, 32 bytes per word and 48 per
+/// sentence; while it is read, the file as well.
+///
+/// The extension decides the format:
+///
+/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or
+///   ids;
+/// - `.conllu`: CoNLL-U, of which the words are the second column and the tags the fourth, the universal parts of speech;
+///   comments, ranges of words (`1-2`) and empty nodes (`1.1`) are skipped;
+/// - any other: CoNLL's columns, one word per line with its tag in the last column, sentences separated by blank lines;
+///   lines that start with `-DOCSTART-` are skipped. Columns are separated by tabs in a line that has one, and else by
+///   spaces. A line that starts with `#` is a comment unless it has as many columns as the first line that does not.
+///
+/// ```
+/// use burn::data::dataset::Dataset;
+/// use burn_bert::data::LabelledSentences;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("train.conll");
+/// std::fs::write(&path, "Ada NNP B-PER\nlaughs VBZ O\n\nHi UH O\n")?;
+/// let sentences = LabelledSentences::open(&path)?;
+/// assert_eq!(sentences.names().names(), ["B-PER", "O"]);
+/// assert_eq!(sentences.get(0)?.tokens, ["Ada", "laughs"]);
+/// assert_eq!(sentences.get(0)?.tags, [0, 1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LabelledSentences {
+    sentences: Vec<LabelledTokens>,
+    names: LabelNames,
+}
+
+impl LabelledSentences {
+    /// Reads a file and the names of its tags, which get their ids as in
+    /// [`LabelledTexts::open`](super::LabelledTexts::open).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Row`], with the file and the line, if the numbers of words and tags differ or a line
+    /// is malformed; [`Error::File`] if it is a FIFO or a device, has no sentence or more than 4 GiB;
+    /// [`Error::Io`], [`Error::NotUtf8`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::read(path.as_ref(), None)
+    }
+
+    /// Reads a file whose tags are those of another file, or of a model, written as in
+    /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
+    pub fn open_with_names(path: impl AsRef<Path>, names: &LabelNames) -> Result<Self> {
+        Self::read(path.as_ref(), Some(names))
+    }
+
+    fn read(path: &Path, names: Option<&LabelNames>) -> Result<Self> {
+        let file = LabelledFile::read(path)?;
+        let mut classes = Classes::new(names);
+        let sentences = match extension(path).as_str() {
+            "conllu" => of_columns(&file, &mut classes, true),
+            other if is_json(other) => of_json(&file, &mut classes),
+            _ => of_columns(&file, &mut classes, false),
+        };
+        let mut sentences = file.not_empty(sentences?)?;
+        let (names, ids) = classes.finish(path)?;
+        sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = ids[*tag]);
+        Ok(Self { sentences, names })
+    }
+
+    /// The names of the tags.
+    pub fn names(&self) -> &LabelNames {
+        &self.names
+    }
+
+    /// The number of words of each sentence, an estimate of its length for [length
+    /// bucketing](super::EpochLoader::with_length_bucketing).
+    pub fn sizes(&self) -> Vec<usize> {
+        self.sentences.iter().map(|sentence| sentence.tokens.len()).collect()
+    }
+}
+
+in_memory!(LabelledSentences.sentences: LabelledTokens);
+
+/// What was understood: the numbers of sentences and words, and of each tag its id, its name and its words.
+impl fmt::Display for LabelledSentences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tags = self.sentences.iter().flat_map(|sentence| &sentence.tags).copied();
+        let sentences = counted(self.sentences.len(), "sentence");
+        write!(f, "{sentences} of {} with {} tags", counted(tags.clone().count(), "word"), self.names.len())?;
+        write_counts(f, &self.names, tags)
+    }
+}
+
+fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
+    let mut row = |object: &Object| {
+        let list = |keys: &[&str]| {
+            let list = keys.iter().find_map(|&key| object.get(key)).and_then(Value::as_array);
+            list.ok_or_else(|| format!("has no list {:?}", keys[0]))
+        };
+        let token = |value: &Value| {
+            let token = value.as_str().map(String::from);
+            token.ok_or_else(|| format!("has the token {value}, which is not a string"))
+        };
+        let tokens: Vec<String> = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
+        let tags = list(&["tags", "ner_tags"])?;
+        let tags: Vec<usize> = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
+        if tokens.len() != tags.len() {
+            return Err(format!(
+                "has {}, but {}",
+                counted(tokens.len(), "token"),
+                counted(tags.len(), "tag")
+            ));
+        }
+        Ok(LabelledTokens { tokens, tags })
+    };
+    let rows = file.objects().map(|object| {
+        let (line, object) = object?;
+        row(&object).map_err(|problem| file.bad_row(line, problem))
+    });
+    rows.collect()
+}
+
+/// The sentences of CoNLL's columns, or of CoNLL-U's.
+fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
+    let usual = file.lines().find(|(_, text)| !text.starts_with('#') && !is_break(text));
+    let usual = usual.map_or(0, |(_, text)| columns(text).len());
+    let mut sentences = Vec::new();
+    let mut sentence = LabelledTokens::default();
+    for (line, text) in file.lines() {
+        if is_break(text) {
+            sentences.push(std::mem::take(&mut sentence));
+            continue;
+        }
+        if text.contains('\r') {
+            let problem = "has a carriage return inside; end lines with a line feed";
+            return Err(file.bad_row(line, problem.into()));
+        }
+        let columns = columns(text);
+        let (word, tag) = match columns[..] {
+            _ if text.starts_with('#') && (is_conll_u || columns.len() != usual) => continue,
+            [id, ..] if is_conll_u && id.contains(['-', '.']) => continue,
+            [_, word, _, tag, ..] if is_conll_u => (word, Ok(tag)),
+            [word, .., tag] if !is_conll_u => (word, Ok(tag)),
+            _ => ("", Err(format!("has the word {text:?}, but no tag"))),
+        };
+        let tag = tag.and_then(|tag| classes.id(tag, false));
+        let tag = tag.and_then(|tag| if word.is_empty() { Err("has no word".into()) } else { Ok(tag) });
+        sentence.tags.push(tag.map_err(|problem| file.bad_row(line, problem))?);
+        sentence.tokens.push(word.to_string());
+    }
+    sentences.push(sentence);
+    sentences.retain(|sentence| !sentence.tokens.is_empty());
+    Ok(sentences)
+}
+
+/// Whether a line separates sentences.
+fn is_break(line: &str) -> bool {
+    line.trim_ascii().is_empty() || line.starts_with("-DOCSTART-")
+}
+
+/// The columns of a line. Other white space, such as U+00A0, is part of a word; a space is too where tabs separate.
+fn columns(line: &str) -> Vec<&str> {
+    let separator = if line.contains('\t') { '\t' } else { ' ' };
+    line.split(separator).filter(|column| separator == '\t' || !column.is_empty()).collect()
+}
+
+/// The label of a word piece that the loss ignores, as in PyTorch, transformers and [`TokenClassificationBatch`].
+/// [`TokenBatcher`] sets it.
+pub const IGNORED_LABEL: i64 = -100;
+
+/// Splits words into pieces and aligns their tags: the first piece of a word has its tag, all others have
+/// [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23). Used like a [`SequenceBatcher`] in a
+/// [`EpochLoader`](super::EpochLoader).
+#[derive(Clone, Debug)]
+pub struct TokenBatcher {
+    tokenizer: Arc<BertTokenizer>,
+}
+
+impl TokenBatcher {
+    /// Batches for the model that the tokenizer belongs to.
+    pub fn new(tokenizer: BertTokenizer) -> Self {
+        Self { tokenizer: Arc::new(tokenizer) }
+    }
+}
+
+/// The labels of the pieces of one sentence.
+fn align(item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
+    let mut last = None;
+    let label = |&word: &Option<u32>| {
+        let is_first = word != last;
+        last = word;
+        let tag = word.filter(|_| is_first).map(|word| item.tags[word as usize]);
+        tag.map_or(Ok(IGNORED_LABEL), class_id)
+    };
+    encoding.word_ids().iter().map(label).collect()
+}
+
+impl TryBatcher for TokenBatcher {
+    type Item = LabelledTokens;
+    type Batch = TokenClassificationBatch;
+
+    /// # Errors
+    ///
+    /// Those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if the numbers of words and tags
+    /// differ. The model compares tags with its number of labels.
+    fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
+        if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {
+            let problem = format!("must have one tag each, but the tags are {:?}", item.tags);
+            return Err(Error::data(format!("the words {:?}", item.tokens), problem));
+        }
+        let encodings = items.iter().map(|item| self.tokenizer.encode_words(&item.tokens));
+        let encodings = encodings.collect::<Result<Vec<_>>>()?;
+        let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
+        let [_, seq] = input.dims();
+        let mut labels = Vec::with_capacity(items.len());
+        for (item, encoding) in items.iter().zip(&encodings) {
+            let mut row = align(item, encoding)?;
+            row.resize(seq, IGNORED_LABEL);
+            labels.push(row);
+        }
+        TokenClassificationBatch::new(input, padding, &labels)
+    }
+}
+
+batcher!(TokenBatcher);

@@ -1,0 +1,289 @@
+//! Labelled texts in CSV, TSV and JSON lines, and their batches.
+
+use super::classes::{Classes, class_id, write_counts};
+use super::label::{Label, LabelKind, LabelNames};
+use super::labelled_file::{Column, Header, LabelledFile, counted};
+use super::try_batcher::{TryBatcher, batcher, in_memory};
+use crate::error::{Error, Result};
+use crate::model::SequenceClassificationBatch;
+use crate::text::{BertTokenizer, Encoding, TextBatch};
+use burn::prelude::*;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A text, or a pair of texts, and its label: an item of [`LabelledTexts`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct LabelledText {
+    /// The text.
+    pub text: String,
+    /// The second text of a pair.
+    pub pair: Option<String>,
+    /// The label.
+    pub label: Label,
+}
+
+/// The columns of a file of labelled texts.
+///
+/// ```
+/// use burn_bert::data::{LabelKind, TextColumns};
+///
+/// let pairs = TextColumns::default().with_text("premise").with_pair("hypothesis");
+/// let scores = TextColumns::default().with_text(1).with_label(0, LabelKind::Value).without_header();
+/// # let _ = (pairs, scores);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextColumns {
+    text: Column,
+    pair: Option<Column>,
+    label: Column,
+    kind: LabelKind,
+    has_header: bool,
+}
+
+/// One text in `text`, one class in `label`, and a header.
+impl Default for TextColumns {
+    fn default() -> Self {
+        let (text, label) = ("text".into(), "label".into());
+        Self { text, pair: None, label, kind: LabelKind::Class, has_header: true }
+    }
+}
+
+impl TextColumns {
+    /// Sets the column of the text.
+    pub fn with_text(self, text: impl Into<Column>) -> Self {
+        Self { text: text.into(), ..self }
+    }
+
+    /// Sets the column of the second text of a pair.
+    pub fn with_pair(self, pair: impl Into<Column>) -> Self {
+        Self { pair: Some(pair.into()), ..self }
+    }
+
+    /// Sets the column of the label, and what it holds.
+    pub fn with_label(self, label: impl Into<Column>, kind: LabelKind) -> Self {
+        Self { label: label.into(), kind, ..self }
+    }
+
+    /// Treats the first row of a table as data. Columns are then selected by index.
+    pub fn without_header(self) -> Self {
+        Self { has_header: false, ..self }
+    }
+}
+
+/// A file of labelled texts, read into memory: the texts themselves and 72 bytes per row; while it is read, the file as
+/// well.
+///
+/// The extension decides the format:
+///
+/// - `.csv`: fields in double quotes may hold commas and line breaks;
+/// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
+/// - `.jsonl`, `.ndjson`, `.json`: one JSON object per line; blank lines are skipped.
+///
+/// As a [`Dataset`](burn::data::dataset::Dataset) it goes into Burn's `DataLoaderBuilder`, or into a [`EpochLoader`](super::EpochLoader).
+///
+/// ```
+/// use burn::data::dataset::Dataset;
+/// use burn_bert::data::{Label, LabelledTexts, TextColumns};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("train.csv");
+/// std::fs::write(&path, "text,label\n\"good, really\",positive\nno,negative\n")?;
+/// let texts = LabelledTexts::open(&path, &TextColumns::default())?;
+/// assert_eq!(texts.names().names(), ["negative", "positive"]);
+/// assert_eq!(texts.get(0)?.text, "good, really");
+/// assert_eq!(texts.get(0)?.label, Label::Class(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LabelledTexts {
+    texts: Vec<LabelledText>,
+    names: LabelNames,
+}
+
+impl LabelledTexts {
+    /// Reads a file and the names of its classes.
+    ///
+    /// Labels are names, which get their ids in sorted order as in transformers' example scripts, or the ids 0 to n − 1 of
+    /// `LABEL_0`, `LABEL_1`, …, all of which occur. A file with any other number among its labels (−1, 1.0, 00, or a gap) is
+    /// refused; name its classes with [`open_with_names`](Self::open_with_names).
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the
+    ///   kind;
+    /// - [`Error::Data`] if the extension is none of the above, a column is not in the header or is there twice, or labels are
+    ///   numbers but not ids;
+    /// - [`Error::File`] if it is a FIFO or a device, has no row or more than 4 GiB;
+    ///   [`Error::Io`], [`Error::NotUtf8`].
+    pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
+        Self::read(path.as_ref(), columns, None)
+    }
+
+    /// Reads a file whose classes are those of another file, or of a model.
+    ///
+    /// A label is one of `names`, or an id where these are `LABEL_0`, `LABEL_1`, …. An integer of JSON is an id, and refused if
+    /// one of `names` is a number.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
+    pub fn open_with_names(
+        path: impl AsRef<Path>,
+        columns: &TextColumns,
+        names: &LabelNames,
+    ) -> Result<Self> {
+        Self::read(path.as_ref(), columns, Some(names))
+    }
+
+    fn read(path: &Path, columns: &TextColumns, names: Option<&LabelNames>) -> Result<Self> {
+        let mut classes = Classes::new(names);
+        let places = |header: &Header| {
+            let pair = columns.pair.as_ref().map(|pair| header.column(pair)).transpose()?;
+            Ok((header.column(&columns.text)?, pair, header.column(&columns.label)?))
+        };
+        let mut texts = LabelledFile::rows(path, columns.has_header, places, |(text, pair, label), row| {
+            let label = row.label(label, &mut classes, columns.kind)?;
+            let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;
+            Ok(LabelledText { text: row.text(text)?, pair, label })
+        })?;
+        let (names, ids) = classes.finish(path)?;
+        for text in &mut texts {
+            match &mut text.label {
+                Label::Class(id) => *id = ids[*id],
+                Label::Classes(classes) => {
+                    classes.iter_mut().for_each(|id| *id = ids[*id]);
+                    classes.sort_unstable();
+                    classes.dedup();
+                }
+                Label::Value(_) => {}
+            }
+        }
+        Ok(Self { texts, names })
+    }
+
+    /// The names of the classes; empty for regression.
+    pub fn names(&self) -> &LabelNames {
+        &self.names
+    }
+
+    /// The size of each text or pair in bytes, an estimate of its length for [length
+    /// bucketing](super::EpochLoader::with_length_bucketing).
+    pub fn sizes(&self) -> Vec<usize> {
+        let size = |text: &LabelledText| text.text.len() + text.pair.as_ref().map_or(0, String::len);
+        self.texts.iter().map(size).collect()
+    }
+}
+
+in_memory!(LabelledTexts.texts: LabelledText);
+
+/// What was understood: the number of texts, and of each class its id, its name and its texts; of numbers their range.
+impl fmt::Display for LabelledTexts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", counted(self.texts.len(), "text"))?;
+        let (mut classes, mut values) = (Vec::new(), Vec::new());
+        for text in &self.texts {
+            match &text.label {
+                Label::Class(id) => classes.push(*id),
+                Label::Classes(ids) => classes.extend(ids),
+                Label::Value(value) => values.push(*value),
+            }
+        }
+        if !values.is_empty() {
+            let (least, most) = values.iter().fold((f32::MAX, f32::MIN), |(a, b), &v| (a.min(v), b.max(v)));
+            return write!(f, " with numbers from {least} to {most}");
+        }
+        write!(f, " of {} classes", self.names.len())?;
+        write_counts(f, &self.names, classes.into_iter())
+    }
+}
+
+/// Tokenises texts or pairs and pads them to the longest of the batch.
+///
+/// Texts longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) are cut at the end. Give
+/// the tokenizer [`with_pad_to_multiple_of`](BertTokenizer::with_pad_to_multiple_of) for fewer shapes.
+#[derive(Clone, Debug)]
+pub struct SequenceBatcher {
+    tokenizer: Arc<BertTokenizer>,
+    num_labels: usize,
+    is_ranking: bool,
+}
+
+impl SequenceBatcher {
+    /// Batches for a model with `num_labels` labels (1 for regression).
+    pub fn new(tokenizer: BertTokenizer, num_labels: usize) -> Self {
+        Self { tokenizer: Arc::new(tokenizer), num_labels, is_ranking: false }
+    }
+
+    /// Batches of pairs for a model that [ranks](crate::model::BertForSequenceClassification::rank): numbers in [0, 1] are
+    /// the relevance of the second text for the first, and are learned with binary cross-entropy.
+    pub fn for_ranking(tokenizer: BertTokenizer) -> Self {
+        Self { is_ranking: true, ..Self::new(tokenizer, 1) }
+    }
+
+    fn encode(&self, items: &[LabelledText]) -> Result<Vec<Encoding>> {
+        let pairs: Vec<(&str, &str)> =
+            items.iter().filter_map(|item| Some((item.text.as_str(), item.pair.as_deref()?))).collect();
+        if pairs.is_empty() && !self.is_ranking {
+            let texts: Vec<&str> = items.iter().map(|item| item.text.as_str()).collect();
+            return self.tokenizer.encode_batch(&texts);
+        }
+        if pairs.len() < items.len() {
+            let or_none = if self.is_ranking { "" } else { ", or none" };
+            let problem = format!(
+                "is given for {} of {} texts; give all a second text{or_none}",
+                pairs.len(),
+                items.len()
+            );
+            return Err(Error::data("the second text", problem));
+        }
+        self.tokenizer.encode_pairs(&pairs)
+    }
+
+    /// The marks of a text's classes, one for each label.
+    fn marks(&self, ids: &[usize]) -> Result<Vec<f64>> {
+        let mut marks = vec![0.0; self.num_labels];
+        for &id in ids {
+            let problem = || format!("is out of range: the model has {} labels", self.num_labels);
+            let mark = marks.get_mut(id);
+            *mark.ok_or_else(|| Error::data(format!("label {id}"), problem()))? = 1.0;
+        }
+        Ok(marks)
+    }
+}
+
+impl TryBatcher for SequenceBatcher {
+    type Item = LabelledText;
+    type Batch = SequenceClassificationBatch;
+
+    /// # Errors
+    ///
+    /// Those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
+    /// the number of labels, the labels are of several kinds, or only some texts have a second one; for ranking, if a
+    /// label is no number in [0, 1], or a text has no second one. One class per text is compared with the number of
+    /// labels by the model.
+    fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
+        let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
+        let (mut ids, mut marks, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for item in &items {
+            match &item.label {
+                Label::Class(id) => ids.push(class_id(*id)?),
+                Label::Classes(classes) => marks.push(self.marks(classes)?),
+                Label::Value(value) => values.push([f64::from(*value)]),
+            }
+        }
+        let refused = |problem: &str| Err(Error::data("the labels of a batch", problem));
+        match [ids.len(), marks.len(), values.len()] {
+            [0, 0, _] if self.is_ranking => SequenceClassificationBatch::multi_label(input, padding, &values),
+            _ if self.is_ranking => refused(
+                "are classes, but must be numbers in [0, 1] for ranking; read them with LabelKind::Value",
+            ),
+            [_, 0, 0] => SequenceClassificationBatch::single_label(input, padding, &ids),
+            [0, _, 0] => SequenceClassificationBatch::multi_label(input, padding, &marks),
+            [0, 0, _] => SequenceClassificationBatch::regression(input, padding, &values),
+            _ => refused("mix kinds of labels; use only classes, class lists or numbers"),
+        }
+    }
+}
+
+batcher!(SequenceBatcher);

@@ -1,0 +1,373 @@
+//! Token ids to batches with masked tokens.
+
+use crate::embeddings::BertEmbeddingsInput;
+use crate::error::{Error, Result};
+use crate::layers::{check_multiple, padded_length, padding_mask};
+use crate::model::MaskedLmBatch;
+use burn::config::Config;
+use burn::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// One sequence, not yet padded; a [`MaskedLmCollator`] makes batches of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaskedLmExample {
+    input_ids: Vec<u32>,
+    token_type_ids: Option<Vec<u32>>,
+    position_ids: Option<Vec<u32>>,
+    word_ids: Option<Vec<Option<u32>>>,
+}
+
+impl MaskedLmExample {
+    /// A sequence of token ids, special tokens included, of type 0 and at default positions.
+    pub fn new(input_ids: Vec<u32>) -> Self {
+        Self { input_ids, token_type_ids: None, position_ids: None, word_ids: None }
+    }
+
+    /// Sets the type (segment) of each token.
+    pub fn with_token_type_ids(self, token_type_ids: Vec<u32>) -> Self {
+        Self { token_type_ids: Some(token_type_ids), ..self }
+    }
+
+    /// Sets the position of each token.
+    pub fn with_position_ids(self, position_ids: Vec<u32>) -> Self {
+        Self { position_ids: Some(position_ids), ..self }
+    }
+
+    /// Sets the word of each token; `None` for a token of no word, such as `[CLS]`.
+    ///
+    /// Only neighbours with the same number are one word.
+    pub fn with_word_ids(self, word_ids: Vec<Option<u32>>) -> Self {
+        Self { word_ids: Some(word_ids), ..self }
+    }
+
+    /// The token ids.
+    pub fn input_ids(&self) -> &[u32] {
+        &self.input_ids
+    }
+
+    /// The token types; `None` if all are 0.
+    pub fn token_type_ids(&self) -> Option<&[u32]> {
+        self.token_type_ids.as_deref()
+    }
+
+    /// The positions; `None` for the default ones.
+    pub fn position_ids(&self) -> Option<&[u32]> {
+        self.position_ids.as_deref()
+    }
+
+    /// The word of each token; `None` if none were given.
+    pub fn word_ids(&self) -> Option<&[Option<u32>]> {
+        self.word_ids.as_deref()
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.input_ids.len()
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.input_ids.is_empty()
+    }
+}
+
+/// With token types and words.
+#[cfg(feature = "tokenizers")]
+impl From<crate::text::Encoding> for MaskedLmExample {
+    fn from(encoding: crate::text::Encoding) -> Self {
+        Self::new(encoding.input_ids().to_vec())
+            .with_token_type_ids(encoding.token_type_ids().to_vec())
+            .with_word_ids(encoding.word_ids().to_vec())
+    }
+}
+
+/// Configuration of a [`MaskedLmCollator`].
+#[derive(Config, Debug, PartialEq)]
+pub struct MaskedLmCollatorConfig {
+    /// Size of the vocabulary; random replacements are drawn from all of it.
+    pub vocab_size: usize,
+    /// The id of `[MASK]`.
+    pub mask_token_id: u32,
+    /// The id that sequences are padded with.
+    pub pad_token_id: u32,
+    /// Ids that are never masked: padding, `[CLS]`, `[SEP]`, `[MASK]`, …
+    pub special_token_ids: Vec<u32>,
+    /// Probability that a token that is not special is masked.
+    #[config(default = 0.15)]
+    pub mlm_probability: f64,
+    /// Of the masked tokens, the share that becomes `[MASK]`.
+    #[config(default = 0.8)]
+    pub mask_replace_prob: f64,
+    /// Of the masked tokens, the share that becomes a random word. The rest is unchanged.
+    #[config(default = 0.1)]
+    pub random_replace_prob: f64,
+    /// Whether the tokens of a word are masked together. If so, [`mlm_probability`](Self::mlm_probability) applies to
+    /// words, and examples need [word ids](MaskedLmExample::with_word_ids).
+    #[config(default = false)]
+    pub whole_word_masking: bool,
+    /// The length of a batch is a multiple of this, so that batches have fewer shapes.
+    pub pad_to_multiple_of: Option<usize>,
+}
+
+impl MaskedLmCollatorConfig {
+    /// The collator of a tokenizer's vocabulary, special tokens and padding.
+    ///
+    /// No special token of `tokenizer` is masked, `[UNK]` included, as in transformers.
+    #[cfg(feature = "tokenizers")]
+    pub fn for_tokenizer(tokenizer: &crate::text::BertTokenizer) -> Self {
+        let special_token_ids = tokenizer.special_token_ids().to_vec();
+        let (mask, pad) = (tokenizer.mask_token_id(), tokenizer.pad_token_id());
+        Self::new(tokenizer.vocab_size(), mask, pad, special_token_ids)
+            .with_pad_to_multiple_of(tokenizer.pad_to_multiple_of())
+    }
+
+    /// Builds the collator.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self) -> MaskedLmCollator {
+        self.try_init().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Builds the collator.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], naming the field, if a probability is not in [0, 1], the two replacement
+    /// probabilities exceed 1 together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or
+    /// `pad_to_multiple_of` is not in 1..=65536.
+    pub fn try_init(&self) -> Result<MaskedLmCollator> {
+        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        for (field, probability) in [
+            ("mlm_probability", self.mlm_probability),
+            ("mask_replace_prob", self.mask_replace_prob),
+            ("random_replace_prob", self.random_replace_prob),
+        ] {
+            if !(0.0..=1.0).contains(&probability) {
+                return invalid(field, format!("is {probability}, but must lie in [0, 1]"));
+            }
+        }
+        if self.mask_replace_prob + self.random_replace_prob > 1.0 {
+            let sum = self.mask_replace_prob + self.random_replace_prob;
+            return invalid("random_replace_prob", format!("and mask_replace_prob add up to {sum}, above 1"));
+        }
+        let ids = self.special_token_ids.iter().map(|&id| ("special_token_ids", id));
+        let (mask, pad) = (("mask_token_id", self.mask_token_id), ("pad_token_id", self.pad_token_id));
+        for (field, id) in ids.chain([mask, pad]) {
+            if id as usize >= self.vocab_size {
+                return invalid(field, format!("has id {id}, but vocab_size is {}", self.vocab_size));
+            }
+        }
+        if self.vocab_size > i32::MAX as usize {
+            return invalid("vocab_size", format!("is {}, but ids must fit into 31 bits", self.vocab_size));
+        }
+        self.pad_to_multiple_of.map_or(Ok(()), check_multiple)?;
+        Ok(MaskedLmCollator { config: self.clone() })
+    }
+}
+
+/// Masks tokens at random and packs sequences into batches.
+///
+/// Each token that is not special is masked with probability 0.15, independently; of the masked ones 80 % become
+/// `[MASK]`, 10 % a random word and 10 % stay (Devlin et al. 2019, appendix A.1; transformers'
+/// `DataCollatorForLanguageModeling`). The random choices depend on the seed only, not on the device.
+///
+/// # Whole words
+///
+/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) a word is masked with probability 0.15, all
+/// of its tokens or none; the replacement is chosen for each token separately, as in BERT's own whole-word models. A
+/// word is a run of tokens with the same word id, so a punctuation mark is a word, and so is each part of a word that a
+/// window cuts in two. transformers' `whole_word_mask=True` (5.23) differs in two ways: it sets `mask_replace_prob` to
+/// 1, which [`with_mask_replace_prob`](MaskedLmCollatorConfig::with_mask_replace_prob) does here (with
+/// `random_replace_prob` 0), and it takes all tokens between two spaces for one word, so a punctuation mark belongs to
+/// the word before it and a Chinese sentence is masked as a whole; here each ideograph is a word.
+#[derive(Clone, Debug)]
+pub struct MaskedLmCollator {
+    config: MaskedLmCollatorConfig,
+}
+
+impl MaskedLmCollator {
+    /// Masks tokens of one sequence in place, independently; returns the position and former id of each, in order.
+    ///
+    /// ```
+    /// use burn_bert::data::MaskedLmCollatorConfig;
+    ///
+    /// let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).with_mlm_probability(1.0).init();
+    /// let mut ids = [1, 7, 4, 2];
+    /// assert_eq!(collator.mask(&mut ids, 42), [(1, 7), (2, 4)]);
+    /// assert_eq!((ids[0], ids[3]), (1, 2)); // special tokens stay
+    /// ```
+    pub fn mask(&self, input_ids: &mut [u32], seed: u64) -> Vec<(usize, u32)> {
+        self.mask_with(input_ids, None, &mut ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// Masks words of one sequence in place, all tokens of a word or none; returns the position and former id of each
+    /// token, in order. A token without a word is a word of its own.
+    ///
+    /// # Panics
+    ///
+    /// If `word_ids` and `input_ids` differ in length.
+    pub fn mask_words(
+        &self,
+        input_ids: &mut [u32],
+        word_ids: &[Option<u32>],
+        seed: u64,
+    ) -> Vec<(usize, u32)> {
+        assert_eq!(
+            word_ids.len(),
+            input_ids.len(),
+            "word_ids needs one entry per token (None where there is no word)"
+        );
+        self.mask_with(input_ids, Some(word_ids), &mut ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    fn mask_with(
+        &self,
+        input_ids: &mut [u32],
+        word_ids: Option<&[Option<u32>]>,
+        rng: &mut ChaCha8Rng,
+    ) -> Vec<(usize, u32)> {
+        let MaskedLmCollatorConfig { mask_replace_prob, random_replace_prob, .. } = self.config;
+        let mut masked = Vec::new();
+        let mut last_word = None;
+        let mut is_masked = false;
+        for (place, id) in input_ids.iter_mut().enumerate() {
+            if self.config.special_token_ids.contains(id) {
+                last_word = None;
+                continue;
+            }
+            let word = word_ids.and_then(|words| words[place]);
+            if word.is_none() || word != last_word {
+                is_masked = rng.random_bool(self.config.mlm_probability);
+            }
+            last_word = word;
+            if !is_masked {
+                continue;
+            }
+            masked.push((place, *id));
+            let draw: f64 = rng.random();
+            if draw < mask_replace_prob {
+                *id = self.config.mask_token_id;
+            } else if draw < mask_replace_prob + random_replace_prob {
+                *id = rng.random_range(0..self.config.vocab_size as u32);
+            }
+        }
+        masked
+    }
+
+    /// Masks tokens and packs the sequences into one batch, padded at the end to the longest, or to the next
+    /// multiple of [`pad_to_multiple_of`](MaskedLmCollatorConfig::pad_to_multiple_of).
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Empty`] if there is no sequence or none has a token;
+    /// - [`Error::ShapeMismatch`] if token types, positions or the word ids of whole-word masking differ in length from
+    ///   the tokens, or only some of the sequences have token types or positions;
+    /// - [`Error::Data`] if whole words are to be masked and a sequence has no word ids.
+    pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
+        let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
+        let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);
+        if seq == 0 {
+            return Err(Error::Empty { input: "examples", shape: vec![examples.len(), 0] });
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut rows = Vec::with_capacity(examples.len());
+        let mut positions = Vec::new();
+        let mut labels = Vec::new();
+        for (row, example) in examples.iter().enumerate() {
+            let mut ids = example.input_ids().to_vec();
+            let words = if self.config.whole_word_masking { Some(word_ids(row, example)?) } else { None };
+            for (column, label) in self.mask_with(&mut ids, words, &mut rng) {
+                positions.push([row, column]);
+                labels.push(label);
+            }
+            ids.resize(seq, self.config.pad_token_id);
+            rows.push(ids);
+        }
+
+        let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
+        let token_types = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)?;
+        if let Some(rows) = token_types {
+            input = input.with_token_type_ids(&rows)?;
+        }
+        let position_ids = padded("position_ids", examples, seq, MaskedLmExample::position_ids)?;
+        if let Some(rows) = position_ids {
+            input = input.with_position_ids(&rows)?;
+        }
+        MaskedLmBatch::new(input, padding_mask(&lengths, seq), &positions, &labels)
+    }
+}
+
+/// With [`EpochLoader`](super::EpochLoader); masks tokens again until at least one is masked, as in BERT's own data, and gives
+/// up if the probability allows none.
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+impl super::TryBatcher for MaskedLmCollator {
+    type Item = MaskedLmExample;
+    type Batch = MaskedLmBatch;
+
+    fn try_batch(&self, items: Vec<MaskedLmExample>, device: &Device) -> Result<MaskedLmBatch> {
+        self.try_batch_seeded(items, 0, device)
+    }
+
+    fn try_batch_seeded(
+        &self,
+        items: Vec<MaskedLmExample>,
+        seed: u64,
+        device: &Device,
+    ) -> Result<MaskedLmBatch> {
+        let mut batch = self.collate(&items, seed, device)?;
+        for attempt in 1..20 {
+            if batch.num_masked() > 0 {
+                break;
+            }
+            // Seeds come from a generator, so that seed + 1 is no other batch's.
+            batch = self.collate(&items, seed.wrapping_add(attempt), device)?;
+        }
+        Ok(batch)
+    }
+}
+
+/// The words of an example's tokens.
+fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
+    let words = example.word_ids().ok_or_else(|| {
+        let problem =
+            "has no word ids, which whole_word_masking needs; set them with with_word_ids or turn whole_word_masking off";
+        Error::data(format!("examples[{row}]"), problem)
+    })?;
+    if words.len() != example.len() {
+        return Err(one_a_token("word_ids", words.len(), example));
+    }
+    Ok(words)
+}
+
+/// A field that is not as long as its example.
+fn one_a_token(input: &'static str, found: usize, example: &MaskedLmExample) -> Error {
+    Error::ShapeMismatch {
+        input,
+        found: vec![found],
+        expected: format!("[{}], one per token in every example", example.len()),
+    }
+}
+
+/// One field of all examples, padded with 0; `None` if no example has it.
+fn padded<'a>(
+    input: &'static str,
+    examples: &'a [MaskedLmExample],
+    seq: usize,
+    field: impl Fn(&'a MaskedLmExample) -> Option<&'a [u32]>,
+) -> Result<Option<Vec<Vec<u32>>>> {
+    if examples.iter().all(|example| field(example).is_none()) {
+        return Ok(None);
+    }
+    let pad = |example| {
+        let mut values = field(example).unwrap_or_default().to_vec();
+        if values.len() != example.len() {
+            return Err(one_a_token(input, values.len(), example));
+        }
+        values.resize(seq, 0);
+        Ok(values)
+    };
+    examples.iter().map(pad).collect::<Result<_>>().map(Some)
+}

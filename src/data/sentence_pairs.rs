@@ -1,0 +1,277 @@
+//! Pairs and triplets of sentences: files and batches.
+
+use super::classes::Classes;
+use super::label::{Label, LabelKind};
+use super::labelled_file::{Column, Header, LabelledFile, Row, counted, described};
+use super::try_batcher::{TryBatcher, batcher, in_memory};
+use crate::error::{Error, Result};
+use crate::model::SentencePairBatch;
+use crate::text::{BertTokenizer, TextBatch};
+use burn::prelude::*;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The names by which a column of labels is known, sentence-transformers'.
+const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
+
+/// The columns of a file of sentences, for [`SentencePairs`].
+///
+/// By default a column `label`, `labels`, `score` or `scores` has the labels, and all others are the sentences in their order:
+/// anchor, positive and negatives, or the two sentences of a pair (sentence-transformers 6.2). If the sentences are chosen, so
+/// must be the label.
+///
+/// ```
+/// use burn_bert::data::SentenceColumns;
+///
+/// let triplets = SentenceColumns::default().with_sentences(["query", "answer", "wrong answer"]);
+/// let scored = SentenceColumns::default().with_sentences([1, 2]).with_label(0).without_header();
+/// # let _ = (triplets, scored);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentenceColumns {
+    sentences: Option<Vec<Column>>,
+    label: Option<Column>,
+    has_header: bool,
+}
+
+impl Default for SentenceColumns {
+    fn default() -> Self {
+        Self { sentences: None, label: None, has_header: true }
+    }
+}
+
+impl SentenceColumns {
+    /// Sets the columns of the sentences; other columns are not read.
+    pub fn with_sentences<C: Into<Column>>(self, columns: impl IntoIterator<Item = C>) -> Self {
+        Self { sentences: Some(columns.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// Sets the column of the label.
+    pub fn with_label(self, column: impl Into<Column>) -> Self {
+        Self { label: Some(column.into()), ..self }
+    }
+
+    /// Treats the first row of a table as data. Columns are then selected by index.
+    pub fn without_header(self) -> Self {
+        Self { has_header: false, ..self }
+    }
+}
+
+/// A file of pairs, triplets, or anchors with several negatives, read into memory. The formats are those of
+/// [`LabelledTexts`](super::LabelledTexts).
+///
+/// As a [`Dataset`](burn::data::dataset::Dataset) it goes into Burn's `DataLoaderBuilder`, or into a [`EpochLoader`](super::EpochLoader), with a
+/// [`SentencePairBatcher`].
+///
+/// ```
+/// use burn::data::dataset::Dataset;
+/// use burn_bert::data::{SentenceColumns, SentencePairs};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("train.csv");
+/// std::fs::write(&path, "sentence1,sentence2,score\nA cat sleeps.,\"A cat, asleep.\",0.9\n")?;
+/// let pairs = SentencePairs::open(&path, &SentenceColumns::default())?;
+/// let pair = pairs.get(0)?;
+/// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct SentencePairs {
+    pairs: Vec<SentencePair>,
+}
+
+/// Where the sentences and the label of a row are.
+struct Places {
+    sentences: Vec<Column>,
+    label: Option<Column>,
+    /// The number of columns.
+    width: usize,
+}
+
+impl SentencePairs {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Row`], with the file and the line, if a row lacks a column, has another number of them than the first, has an
+    ///   empty sentence or a label that is not a finite number;
+    /// - [`Error::Data`] if the extension is not csv, tsv or jsonl, there are less than two columns of sentences, several may
+    ///   have the labels, or a column is not in the header or is there twice;
+    /// - [`Error::File`] if it is a FIFO or a device, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
+    pub fn open(path: impl AsRef<Path>, columns: &SentenceColumns) -> Result<Self> {
+        let path = path.as_ref();
+        let (places, pair) =
+            (|header: &Header| columns.places(header), |places: &_, row: &Row| columns.pair(places, row));
+        Ok(Self { pairs: LabelledFile::rows(path, columns.has_header, places, pair)? })
+    }
+
+    /// Whether the pairs have labels.
+    pub fn has_labels(&self) -> bool {
+        self.pairs.iter().any(|pair| pair.label.is_some())
+    }
+
+    /// The number of negatives of each anchor.
+    pub fn num_negatives(&self) -> usize {
+        self.pairs.first().map_or(0, |pair| pair.negatives.len())
+    }
+
+    /// The size of the sentences of each row in bytes, an estimate of their length for [length
+    /// bucketing](super::EpochLoader::with_length_bucketing).
+    pub fn sizes(&self) -> Vec<usize> {
+        let size = |pair: &SentencePair| {
+            let negatives: usize = pair.negatives.iter().map(String::len).sum();
+            pair.anchor.len() + pair.positive.len() + negatives
+        };
+        self.pairs.iter().map(size).collect()
+    }
+}
+
+in_memory!(SentencePairs.pairs: SentencePair);
+
+impl SentenceColumns {
+    /// Where the sentences and the label are.
+    fn places(&self, header: &Header) -> Result<Places> {
+        let names: Vec<&str> = header.names.iter().flatten().copied().collect();
+        let what = || format!("the columns of {}", header.path.display());
+        let label = match (&self.label, &self.sentences) {
+            (Some(label), _) => Some(header.column(label)?),
+            (None, Some(_)) => None,
+            (None, None) => match names.iter().filter(|name| LABELS.contains(name)).collect::<Vec<_>>()[..] {
+                [] => None,
+                [&name] => Some(header.column(&name.into())?),
+                ref several => {
+                    let problem = format!(
+                        "are {names:?}, of which {several:?} may have labels; choose the sentences and the label"
+                    );
+                    return Err(Error::data(what(), problem));
+                }
+            },
+        };
+        let sentences: Vec<Column> = match &self.sentences {
+            Some(columns) => columns.iter().map(|column| header.column(column)).collect::<Result<_>>()?,
+            None => header.all().into_iter().filter(|column| Some(column) != label.as_ref()).collect(),
+        };
+        if sentences.len() < 2 {
+            let problem = format!(
+                "are {names:?}, of which {} has sentences; there must be two or more beside the label",
+                sentences.len()
+            );
+            return Err(Error::data(what(), problem));
+        }
+        Ok(Places { sentences, label, width: header.all().len() })
+    }
+
+    fn pair(&self, places: &Places, row: &Row) -> Result<SentencePair, String> {
+        if self.sentences.is_none() && row.len() != places.width {
+            return Err(format!(
+                "has {}, but the first row has {}",
+                counted(row.len(), "field"),
+                places.width
+            ));
+        }
+        let mut sentences = places.sentences.iter().map(|column| match row.text(column)? {
+            text if text.trim().is_empty() => Err(format!("has no sentence in {}", described(column))),
+            text => Ok(text),
+        });
+        let mut next = || sentences.next().expect("two sentences or more");
+        let (anchor, positive) = (next()?, next()?);
+        let negatives = sentences.collect::<Result<_, _>>()?;
+        let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
+        let label = match places.label.as_ref().map(label).transpose()? {
+            Some(Label::Value(value)) => Some(value),
+            _ => None,
+        };
+        Ok(SentencePair { anchor, positive, negatives, label })
+    }
+}
+
+/// Two sentences, what they have in common or not, for training with a [`SentencePairBatcher`]; [`SentencePairs`] reads them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SentencePair {
+    /// The first sentence, for example a question.
+    pub anchor: String,
+    /// The sentence that it belongs to, for example the answer; with a label, the sentence that it is compared with.
+    pub positive: String,
+    /// Hard negatives: similar sentences that it does not belong to.
+    pub negatives: Vec<String>,
+    /// How similar the sentences are.
+    pub label: Option<f32>,
+}
+
+impl SentencePair {
+    /// A pair without a hard negative and a label.
+    pub fn new(anchor: impl Into<String>, positive: impl Into<String>) -> Self {
+        Self { anchor: anchor.into(), positive: positive.into(), negatives: Vec::new(), label: None }
+    }
+}
+
+/// Tokenises pairs for the training of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+///
+/// The candidates of a batch are its positives, then the first negative of each pair, then the second, and so on. For a
+/// [`MultipleNegativesRankingLoss`](crate::model::MultipleNegativesRankingLoss) the pairs of a batch should have different
+/// positives: the positive of one is a negative of all others.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::text::BertTokenizer;
+/// use burn_bert::data::{SentencePair, SentencePairBatcher, TryBatcher};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\n")?;
+/// let batcher = SentencePairBatcher::new(BertTokenizer::from_pretrained(dir.path())?);
+/// let pairs = vec![SentencePair::new("sun", "sun sun"), SentencePair::new("rain", "rain rain")];
+/// let batch = batcher.try_batch(pairs, &Device::default())?;
+/// assert_eq!(batch.candidates.dims(), [2, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SentencePairBatcher {
+    tokenizer: Arc<BertTokenizer>,
+}
+
+impl SentencePairBatcher {
+    /// Batches for the model that the tokenizer belongs to. Sentences longer than its
+    /// [`model_max_length`](BertTokenizer::model_max_length) are truncated at the end.
+    pub fn new(tokenizer: BertTokenizer) -> Self {
+        Self { tokenizer: Arc::new(tokenizer) }
+    }
+}
+
+impl TryBatcher for SentencePairBatcher {
+    type Item = SentencePair;
+    type Batch = SentencePairBatch;
+
+    /// # Errors
+    ///
+    /// Those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their negatives,
+    /// only some have a label, or one is not finite.
+    fn try_batch(&self, items: Vec<SentencePair>, device: &Device) -> Result<SentencePairBatch> {
+        if items.is_empty() {
+            return Err(Error::Empty { input: "pairs", shape: vec![0] });
+        }
+        let columns = items[0].negatives.len();
+        if let Some(other) = items.iter().find(|item| item.negatives.len() != columns) {
+            let problem = format!("has {}, but another of the batch has {columns}", other.negatives.len());
+            return Err(Error::data(format!("the list of negatives of {:?}", other.anchor), problem));
+        }
+        let labels: Vec<f32> = items.iter().filter_map(|item| item.label).collect();
+        if !labels.is_empty() && labels.len() < items.len() {
+            let problem =
+                format!("are given for {} of {} pairs; give all a label, or none", labels.len(), items.len());
+            return Err(Error::data("the labels", problem));
+        }
+        let batch = |sentences: Vec<&str>| -> Result<_> {
+            let encodings = self.tokenizer.encode_batch(&sentences)?;
+            let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
+            Ok((input, padding))
+        };
+        let positives = items.iter().map(|item| item.positive.as_str());
+        let negatives =
+            (0..columns).flat_map(|column| items.iter().map(move |item| &*item.negatives[column]));
+        let anchors = batch(items.iter().map(|item| item.anchor.as_str()).collect())?;
+        let batch = SentencePairBatch::new(anchors, batch(positives.chain(negatives).collect())?)?;
+        if labels.is_empty() { Ok(batch) } else { batch.with_labels(&labels) }
+    }
+}
+
+batcher!(SentencePairBatcher);

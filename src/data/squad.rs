@@ -1,0 +1,263 @@
+//! SQuAD's questions: files, windows of their texts, and batches.
+
+use super::try_batcher::{TryBatcher, batcher, in_memory};
+use crate::error::{Error, Result};
+use crate::files::regular_file;
+use crate::model::QuestionAnsweringBatch;
+use crate::text::{BertTokenizer, Encoding, TextBatch};
+use burn::prelude::*;
+use serde::Deserialize;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A question about a text, and its answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SquadExample {
+    /// The name of the question.
+    pub id: String,
+    /// The question.
+    pub question: String,
+    /// The text.
+    pub context: String,
+    /// The answers, each with the character of the text at which it starts; none if the text contains no answer.
+    pub answers: Vec<(String, usize)>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    data: Vec<Article>,
+}
+
+#[derive(Deserialize)]
+struct Article {
+    paragraphs: Vec<Paragraph>,
+}
+
+#[derive(Deserialize)]
+struct Paragraph {
+    context: String,
+    qas: Vec<Question>,
+}
+
+#[derive(Deserialize)]
+struct Question {
+    id: String,
+    question: String,
+    #[serde(default)]
+    answers: Vec<Answer>,
+    #[serde(default)]
+    is_impossible: bool,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    text: String,
+    answer_start: usize,
+}
+
+impl SquadExample {
+    /// Reads a file of SQuAD, version 1.1 or 2.0, into memory.
+    ///
+    /// ```
+    /// use burn_bert::data::SquadExample;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("dev.json");
+    /// std::fs::write(&path, r#"{"version": "v2.0", "data": [{"paragraphs": [{
+    ///     "context": "Ada Lovelace wrote it.",
+    ///     "qas": [{"id": "1", "question": "Who wrote it?", "answers": [{"text": "Ada Lovelace", "answer_start": 0}]},
+    ///             {"id": "2", "question": "When?", "answers": [], "is_impossible": true}]
+    /// }]}]}"#)?;
+    /// let examples = SquadExample::read(&path)?;
+    /// assert_eq!(examples[0].answers, [("Ada Lovelace".to_string(), 0)]);
+    /// assert!(examples[1].answers.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Json`] if the file is not of that form; [`Error::Data`], with the question, if an answer is empty or not
+    /// at its place in the text; [`Error::File`] if it is a FIFO or a device, has no question or more than 4 GiB;
+    /// [`Error::Io`], [`Error::NotUtf8`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>> {
+        let path = path.as_ref();
+        let text = regular_file::read_text(path)?;
+        let file: File =
+            serde_json::from_str(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })?;
+        let mut examples = Vec::new();
+        for Paragraph { context, qas } in file.data.into_iter().flat_map(|article| article.paragraphs) {
+            for Question { id, question, answers, is_impossible } in qas {
+                // Of what is impossible, SQuAD 2 gives plausible answers in another field.
+                let answers = if is_impossible { Vec::new() } else { answers };
+                let answers: Vec<_> =
+                    answers.into_iter().map(|answer| (answer.text, answer.answer_start)).collect();
+                let example = Self { id, question, context: context.clone(), answers };
+                example.check().map_err(|problem| {
+                    Error::data(format!("question {:?} of {}", example.id, path.display()), problem)
+                })?;
+                examples.push(example);
+            }
+        }
+        match examples.is_empty() {
+            true => Err(Error::file(path, "has no question")),
+            false => Ok(examples),
+        }
+    }
+
+    /// Whether each answer is at its place.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (answer, start) in &self.answers {
+            if answer.is_empty() {
+                return Err(
+                    "has an answer without text; a question that its text does not answer has none".into()
+                );
+            }
+            let mut rest = self.context.chars();
+            let is_there = *start == 0 || rest.nth(start - 1).is_some();
+            if !is_there || !rest.as_str().starts_with(answer.as_str()) {
+                return Err(format!(
+                    "has the answer {answer:?} at character {start}, but its text is another there; correct \
+                     answer_start, which counts characters"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A question and a part of its text: an item of [`QuestionWindows`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuestionWindow {
+    /// The tokens of the question and of the part.
+    pub encoding: Encoding,
+    /// The first and the last token of the answer; twice that of `[CLS]` if it is not completely in this part.
+    pub answer: [usize; 2],
+}
+
+/// Examples as windows, for training: in memory, about 50 bytes a token.
+///
+/// A text that is longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
+/// which share `doc_stride` tokens. The first answer of each example is learned.
+///
+/// ```
+/// use burn::data::dataset::Dataset;
+/// use burn::prelude::*;
+/// use burn_bert::text::BertTokenizer;
+/// use burn_bert::data::{QuestionWindowBatcher, QuestionWindows, SquadExample, TryBatcher};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwho\nada\nwrote\nit\n")?;
+/// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
+/// let example = SquadExample {
+///     question: "Who".into(),
+///     context: "Ada wrote it".into(),
+///     answers: vec![("Ada".into(), 0)],
+///     ..SquadExample::default()
+/// };
+/// let windows = QuestionWindows::new(&[example], &tokenizer, 128)?;
+/// assert_eq!(windows.get(0)?.answer, [3, 3]); // [CLS] who [SEP] ada
+/// let batch = QuestionWindowBatcher::new(tokenizer).try_batch(vec![windows.get(0)?], &Device::default())?;
+/// assert_eq!(batch.input.dims(), [1, 7]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Source: `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
+#[derive(Debug)]
+pub struct QuestionWindows {
+    windows: Vec<QuestionWindow>,
+}
+
+impl QuestionWindows {
+    /// Tokenises examples.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty or not at
+    /// its place in the text.
+    pub fn new(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Self> {
+        let mut windows = Vec::new();
+        for example in examples {
+            let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
+            example.check().map_err(misplaced)?;
+            let chars = Chars::of(&example.context);
+            let span = example.answers.first().map(|(text, start)| (*start, start + text.chars().count()));
+            let question = example.question.trim_start();
+            for encoding in tokenizer.encode_pair_windows(question, &example.context, doc_stride)? {
+                let answer = span.and_then(|span| tokens(&encoding, &chars, span)).unwrap_or([0, 0]);
+                windows.push(QuestionWindow { encoding, answer });
+            }
+        }
+        Ok(Self { windows })
+    }
+
+    /// The number of tokens of each window, for
+    /// [length bucketing](super::EpochLoader::with_length_bucketing).
+    pub fn sizes(&self) -> Vec<usize> {
+        self.windows.iter().map(|window| window.encoding.len()).collect()
+    }
+}
+
+/// The first and the last token of some characters of the second text; `None` if they are not all in the window.
+fn tokens(window: &Encoding, text: &Chars, (start, end): (usize, usize)) -> Option<[usize; 2]> {
+    let of_text: Vec<usize> = (0..window.len()).filter(|&i| window.sequence_ids()[i] == Some(1)).collect();
+    let offsets = |i: usize| {
+        let (start, end) = window.offsets()[i];
+        (text.index(start), text.index(end))
+    };
+    // There are none before the answer if it begins before the window, and none after it if it ends after it.
+    let begins = of_text.iter().take_while(|&&i| offsets(i).0 <= start).last()?;
+    let ends = of_text.iter().rev().take_while(|&&i| offsets(i).1 >= end).last()?;
+    Some([*begins, *ends])
+}
+
+in_memory!(QuestionWindows.windows: QuestionWindow);
+
+/// Pads windows to the longest of the batch. [`QuestionWindows`] has an example.
+#[derive(Clone, Debug)]
+pub struct QuestionWindowBatcher {
+    tokenizer: Arc<BertTokenizer>,
+}
+
+impl QuestionWindowBatcher {
+    /// Batches for the model that the tokenizer belongs to.
+    pub fn new(tokenizer: BertTokenizer) -> Self {
+        Self { tokenizer: Arc::new(tokenizer) }
+    }
+}
+
+impl TryBatcher for QuestionWindowBatcher {
+    type Item = QuestionWindow;
+    type Batch = QuestionAnsweringBatch;
+
+    /// # Errors
+    ///
+    /// [`Error::Empty`] without a window.
+    fn try_batch(&self, items: Vec<QuestionWindow>, device: &Device) -> Result<QuestionAnsweringBatch> {
+        let (encodings, answers): (Vec<_>, Vec<_>) =
+            items.into_iter().map(|window| (window.encoding, window.answer)).unzip();
+        let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
+        QuestionAnsweringBatch::new(input, padding, &answers)
+    }
+}
+
+batcher!(QuestionWindowBatcher);
+
+/// A text, and where each of its characters starts: SQuAD counts in characters.
+struct Chars<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Chars<'a> {
+    fn of(text: &'a str) -> Self {
+        Self { text, starts: text.char_indices().map(|(start, _)| start).collect() }
+    }
+
+    /// The character that a byte belongs to; at the end of the text, the number of characters.
+    fn index(&self, byte: usize) -> usize {
+        match byte < self.text.len() {
+            true => self.starts.partition_point(|&start| start <= byte) - 1,
+            false => self.starts.len(),
+        }
+    }
+}

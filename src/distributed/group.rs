@@ -1,0 +1,125 @@
+//! The processes that `mpirun` started, through MPI; without the feature `mpi` there are none.
+
+use crate::error::{Error, Result};
+#[cfg(feature = "mpi")]
+use mpi::Threading;
+#[cfg(feature = "mpi")]
+use mpi::environment::{Universe, initialize_with_threading};
+#[cfg(feature = "mpi")]
+use mpi::topology::SimpleCommunicator;
+#[cfg(feature = "mpi")]
+use mpi::traits::{Communicator, CommunicatorCollectives, Equivalence, Root};
+
+/// What Open MPI, MPICH, MVAPICH and Slurm set in the processes that they start.
+const STARTED: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_RANK"];
+
+fn is_started_by_mpi() -> bool {
+    STARTED
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|value| value != "1" || *name == "PMIX_RANK"))
+}
+
+/// What travels in a buffer.
+#[cfg(feature = "mpi")]
+pub(super) trait Element: Copy + Default + Equivalence {}
+#[cfg(feature = "mpi")]
+impl<T: Copy + Default + Equivalence> Element for T {}
+
+/// What travels in a buffer.
+#[cfg(not(feature = "mpi"))]
+pub(super) trait Element: Copy + Default {}
+#[cfg(not(feature = "mpi"))]
+impl<T: Copy + Default> Element for T {}
+
+/// All processes of a run. Every method is to be called by each of them, and waits for the others.
+pub(super) struct Group {
+    #[cfg(feature = "mpi")]
+    _universe: Universe, // its drop ends MPI
+    #[cfg(not(feature = "mpi"))]
+    none: std::convert::Infallible,
+}
+
+#[cfg(feature = "mpi")]
+impl Group {
+    /// `None` if this process was not started by MPI.
+    pub(super) fn connect() -> Result<Option<Self>> {
+        if !is_started_by_mpi() {
+            return Ok(None);
+        }
+        let Some((universe, threading)) = initialize_with_threading(Threading::Serialized) else {
+            return Err(Error::data("the process", "is connected to the other ranks already"));
+        };
+        if !matches!(threading, Threading::Serialized | Threading::Multiple) {
+            return Err(Error::data("the MPI library", "has no support for threads (MPI_THREAD_SERIALIZED)"));
+        }
+        Ok(Some(Self { _universe: universe }))
+    }
+
+    // Made anew for each call: it holds a pointer that other threads may not have.
+    fn world(&self) -> SimpleCommunicator {
+        SimpleCommunicator::world()
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.world().rank() as usize
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.world().size() as usize
+    }
+
+    /// The number of this process among those of its machine.
+    pub(super) fn local_rank(&self) -> usize {
+        self.world().split_shared(0).rank() as usize
+    }
+
+    /// What `root` has in `buffer`, on every rank.
+    pub(super) fn broadcast<T: Element>(&self, root: usize, buffer: &mut [T]) {
+        self.world().process_at_rank(root as i32).broadcast_into(buffer);
+    }
+
+    /// What each rank has in `own`, side by side.
+    pub(super) fn all_gather<T: Element>(&self, own: &[T], all: &mut [T]) {
+        self.world().all_gather_into(own, all);
+    }
+
+    /// Part r of `parts` to rank r, of as many parts as ranks, and in `received` this rank's part from each.
+    pub(super) fn all_to_all<T: Element>(&self, parts: &[T], received: &mut [T]) {
+        self.world().all_to_all_into(parts, received);
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+impl Group {
+    pub(super) fn connect() -> Result<Option<Self>> {
+        if is_started_by_mpi() {
+            let problem = "was started by mpirun, but built without the feature `mpi`, so every process would train alone";
+            return Err(Error::data("the program", problem));
+        }
+        Ok(None)
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        match self.none {}
+    }
+
+    pub(super) fn size(&self) -> usize {
+        match self.none {}
+    }
+
+    pub(super) fn local_rank(&self) -> usize {
+        match self.none {}
+    }
+
+    pub(super) fn broadcast<T: Element>(&self, _root: usize, _buffer: &mut [T]) {
+        match self.none {}
+    }
+
+    pub(super) fn all_gather<T: Element>(&self, _own: &[T], _all: &mut [T]) {
+        match self.none {}
+    }
+
+    pub(super) fn all_to_all<T: Element>(&self, _parts: &[T], _received: &mut [T]) {
+        match self.none {}
+    }
+}

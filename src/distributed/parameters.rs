@@ -1,0 +1,197 @@
+//! The parameters of a module, and their gradients, as buffers that travel between ranks.
+
+use super::group::Group;
+use super::weighted_sum::{Number, Wire};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::tensor::{DType, Element};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+
+/// Bytes of one broadcast: MPI counts in 31 bits.
+const PIECE: usize = 1 << 26;
+
+/// The float parameters of a module in the order of their fields; one that fields share comes once.
+#[derive(Default)]
+pub(super) struct Layout {
+    trained_alone: bool,
+    parameters: Vec<(Vec<usize>, DType)>,
+    places: HashMap<ParamId, usize>,
+}
+
+impl Layout {
+    pub(super) fn of(module: &impl Module) -> Self {
+        let mut layout = Self::default();
+        module.visit(&mut layout);
+        layout
+    }
+
+    pub(super) fn of_trained(module: &impl Module) -> Self {
+        let mut layout = Self { trained_alone: true, ..Self::default() };
+        module.visit(&mut layout);
+        layout
+    }
+
+    /// What tells it from another one; ids differ between processes.
+    pub(super) fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (shape, dtype) in &self.parameters {
+            (shape, format!("{dtype:?}")).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    pub(super) fn has_f64(&self) -> bool {
+        self.parameters.iter().any(|(_, dtype)| *dtype == DType::F64)
+    }
+
+    /// Where the bytes of each are in a buffer of all.
+    fn ranges(&self) -> Vec<Range<usize>> {
+        let mut end = 0;
+        let sizes =
+            self.parameters.iter().map(|(shape, dtype)| shape.iter().product::<usize>() * dtype.size());
+        let mut range = |size| {
+            let start = end;
+            end += size;
+            start..end
+        };
+        sizes.map(&mut range).collect()
+    }
+}
+
+impl ModuleVisitor for Layout {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val();
+        let is_counted = tensor.dtype().is_float() && (!self.trained_alone || param.is_require_grad());
+        if is_counted && !self.places.contains_key(&param.id) {
+            self.places.insert(param.id, self.parameters.len());
+            self.parameters.push((tensor.dims().to_vec(), tensor.dtype()));
+        }
+    }
+}
+
+/// `module` with the parameters of rank 0.
+pub(super) fn broadcast<M: Module>(group: &Group, layout: &Layout, module: M) -> M {
+    let ranges = layout.ranges();
+    let mut bytes = vec![0u8; ranges.last().map_or(0, |range| range.end)];
+    let is_first = group.rank() == 0;
+    if is_first {
+        module.visit(&mut Read { layout, ranges: &ranges, bytes: &mut bytes });
+    }
+    bytes.chunks_mut(PIECE).for_each(|piece| group.broadcast(0, piece));
+    if is_first { module } else { module.map(&mut Write { layout, ranges: &ranges, bytes: &bytes }) }
+}
+
+struct Read<'a> {
+    layout: &'a Layout,
+    ranges: &'a [Range<usize>],
+    bytes: &'a mut [u8],
+}
+
+impl ModuleVisitor for Read<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(&place) = self.layout.places.get(&param.id) {
+            let data = param.val().into_data();
+            self.bytes[self.ranges[place].clone()].copy_from_slice(data.as_bytes());
+        }
+    }
+}
+
+struct Write<'a> {
+    layout: &'a Layout,
+    ranges: &'a [Range<usize>],
+    bytes: &'a [u8],
+}
+
+impl ModuleMapper for Write<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(&place) = self.layout.places.get(&param.id) else { return param };
+        let bytes = self.bytes[self.ranges[place].clone()].to_vec();
+        param.map(|old| {
+            let data = TensorData::from_bytes_vec(bytes, old.dims(), old.dtype());
+            let new = Tensor::from_data(data, (&old.device(), old.dtype()));
+            new.set_require_grad(old.is_require_grad())
+        })
+    }
+}
+
+/// The gradients of what a module trains, in `T`.
+pub(super) struct Gradients<T> {
+    layout: Layout,
+    values: Vec<Option<Vec<T>>>,
+    /// Of what is no parameter of the module.
+    others: GradientsParams,
+}
+
+impl<T: Number + Element> Gradients<T> {
+    pub(super) fn of(module: &impl Module, layout: Layout, gradients: GradientsParams) -> Self {
+        let values = vec![None; layout.parameters.len()];
+        let mut found = Self { layout, values, others: gradients };
+        module.visit(&mut Take(&mut found));
+        found
+    }
+
+    pub(super) fn are_finite(&self) -> bool {
+        self.values.iter().flatten().flatten().all(|value| value.to_f64().is_finite())
+    }
+
+    /// Σᵣ `weights[r]` · gradients of rank r. A parameter that has a gradient on no rank gets none: zeros would let AdamW
+    /// decay it.
+    pub(super) fn sum(&mut self, group: &Group, wire: Wire, weights: &[f64]) {
+        let own: Vec<u8> = self.values.iter().map(|values| values.is_some().into()).collect();
+        let mut all = vec![0; own.len() * weights.len()];
+        group.all_gather(&own, &mut all);
+        let is_anywhere =
+            |place: usize| all.iter().skip(place).step_by(own.len()).any(|&is_there| is_there == 1);
+        let places: Vec<usize> = (0..own.len()).filter(|&place| is_anywhere(place)).collect();
+        // One buffer, since an exchange of a small parameter costs as much as one of thousands.
+        let mut flat = Vec::new();
+        for &place in &places {
+            let length = self.layout.parameters[place].0.iter().product();
+            flat.extend(self.values[place].take().unwrap_or_else(|| vec![T::default(); length]));
+        }
+        T::sum(group, wire, &mut flat, weights);
+        let mut rest = flat.as_slice();
+        for place in places {
+            let (values, others) = rest.split_at(self.layout.parameters[place].0.iter().product());
+            self.values[place] = Some(values.to_vec());
+            rest = others;
+        }
+    }
+
+    pub(super) fn into_params(mut self, module: &impl Module) -> GradientsParams {
+        module.visit(&mut Give(&mut self));
+        self.others
+    }
+}
+
+struct Take<'a, T>(&'a mut Gradients<T>);
+
+impl<T: Number + Element> ModuleVisitor for Take<'_, T> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(&place) = self.0.layout.places.get(&param.id)
+            && let Some(gradient) = self.0.others.remove::<D>(param.id)
+        {
+            let data = gradient.into_data().convert::<T>();
+            self.0.values[place] =
+                Some(data.try_into_vec().expect("data of the type that they were converted to"));
+        }
+    }
+}
+
+struct Give<'a, T>(&'a mut Gradients<T>);
+
+impl<T: Number + Element> ModuleVisitor for Give<'_, T> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(&place) = self.0.layout.places.get(&param.id)
+            && let Some(values) = self.0.values[place].take()
+        {
+            let (shape, dtype) = &self.0.layout.parameters[place];
+            let data = TensorData::new(values, shape.clone());
+            let gradient = Tensor::<D>::from_data(data, (&param.val().device().inner(), *dtype));
+            self.0.others.register(param.id, gradient);
+        }
+    }
+}

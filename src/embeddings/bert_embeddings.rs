@@ -1,0 +1,364 @@
+//! `BertEmbeddings`: the embedding layer.
+
+use super::config::BertEmbeddingsConfig;
+use super::input::{BertEmbeddingsInput, Words};
+use crate::error::{EmbeddingTable, Error, Result};
+use crate::family::{Family, PositionEmbeddingType};
+use crate::layers::{
+    Ids, LayerNorm, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, check_dropout,
+};
+use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
+use burn::nn::{Dropout, DropoutConfig};
+use burn::prelude::*;
+use burn_fused::{Rows, embed_layer_norm};
+
+impl BertEmbeddingsConfig {
+    /// Builds the module on `device`.
+    ///
+    /// Tables are initialised on first use, so loading weights into a new module does not initialise them first.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    pub fn init(&self, device: &Device) -> BertEmbeddings {
+        self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`init`](Self::init).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init(&self, device: &Device) -> Result<BertEmbeddings> {
+        self.validate()?;
+        let table = |rows, padding_idx| {
+            TokenEmbeddingConfig::new(rows, self.width())
+                .with_padding_idx(padding_idx)
+                .with_initializer(self.initializer.clone())
+                .try_init(device)
+        };
+        // Only positions that are counted from the padding leave a row for it.
+        let position_padding = match self.position_embedding_type {
+            PositionEmbeddingType::AfterPadding => self.pad_token_id,
+            _ => None,
+        };
+        let has_positions = self.position_embedding_type.has_table();
+        Ok(BertEmbeddings {
+            word_embeddings: table(self.vocab_size, self.pad_token_id)?,
+            position_embeddings: has_positions
+                .then(|| table(self.max_position_embeddings, position_padding))
+                .transpose()?,
+            token_type_embeddings: match self.type_vocab_size {
+                0 => None,
+                rows => Some(table(rows, None)?),
+            },
+            layer_norm: LayerNorm::new(self.width(), self.layer_norm_eps, device),
+            dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
+            config: self.clone(),
+        })
+    }
+}
+
+/// BERT's embedding layer: `y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))`.
+///
+/// Equal to Hugging Face's `BertEmbeddings`, to `RobertaEmbeddings` with [`PositionEmbeddingType::AfterPadding`], and to
+/// the embeddings of the other [families](crate::Family). Made by [`BertEmbeddingsConfig::init`].
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default();
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 0]], &device)?;
+/// assert_eq!(embeddings.forward(&input).dims(), [1, 4, 8]);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Parameters
+///
+/// The paths are stable: `word_embeddings.weight` `[V, H]`, `position_embeddings.weight` `[P, H]` (where the
+/// position scheme has a table), `token_type_embeddings.weight` `[T, H]` (where the family has token types),
+/// `layer_norm.gamma` `[H]` and `layer_norm.beta` `[H]`. Nothing else is in a record. Where the config has an
+/// `embedding_size` E, that is their width in the place of H: the encoder projects the vectors.
+///
+/// # Padding and weight decay
+///
+/// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays zero under every
+/// element-wise optimizer. AdamW's decay is not a gradient: a row that a checkpoint filled shrinks by a factor of
+/// (1 − lr·weight_decay) a step, as in PyTorch. A `ParamGroup` of `word_embeddings.weight` without decay prevents that.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct BertEmbeddings {
+    /// W, looked up by `input_ids`. An output head is tied to it by reading it at forward time.
+    pub word_embeddings: TokenEmbedding,
+    /// P, looked up by `position_ids`; `None` with relative positions, which are part of the attention.
+    pub position_embeddings: Option<TokenEmbedding>,
+    /// S, looked up by `token_type_ids`; `None` in a family without token types, which ignores those ids.
+    pub token_type_embeddings: Option<TokenEmbedding>,
+    /// γ, β and ε.
+    pub layer_norm: LayerNorm,
+    /// Active in training only: if the tables are on an autodiff device, and neither frozen nor in validation.
+    pub(crate) dropout: Dropout,
+    /// What the module was built from. Sizes and ε are read off the fields above, which may have changed since.
+    #[module(skip)]
+    config: BertEmbeddingsConfig,
+}
+
+impl ModuleDisplay for BertEmbeddings {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new().with_new_line_after_attribute(true).optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let optional = [
+            ("position_embeddings", &self.position_embeddings),
+            ("token_type_embeddings", &self.token_type_embeddings),
+        ];
+        let content = content.add("word_embeddings", &self.word_embeddings);
+        let content = optional.into_iter().fold(content, |content, (name, table)| match table {
+            Some(table) => content.add(name, table),
+            None => content,
+        });
+        content
+            .add("layer_norm", &self.layer_norm)
+            .add("dropout", &self.dropout)
+            .add("position_embedding_type", format!("{:?}", self.position_embedding_type()).as_str())
+            .optional()
+    }
+}
+
+impl BertEmbeddings {
+    /// Length of the model's vectors, H: those of this layer, or what a model projects them to.
+    pub fn hidden_size(&self) -> usize {
+        match self.config.embedding_size {
+            Some(_) => self.config.hidden_size,
+            None => self.word_embeddings.embedding_dim(),
+        }
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        self.config.family
+    }
+
+    /// Sets the probability that dropout zeroes an element in training.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if it is not in [0, 1).
+    pub fn set_dropout(&mut self, hidden_dropout_prob: f64) -> Result<()> {
+        check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
+        self.dropout.prob = hidden_dropout_prob;
+        Ok(())
+    }
+
+    /// How positions enter the sum.
+    pub fn position_embedding_type(&self) -> PositionEmbeddingType {
+        self.config.position_embedding_type
+    }
+
+    /// The config that builds a module of this shape.
+    ///
+    /// Sizes, ε and dropout are those that the module has now; `max_position_embeddings` is the number it was built with
+    /// if it has no position table. No table is initialised.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::BertEmbeddingsConfig;
+    ///
+    /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
+    /// assert_eq!(config.init(&Device::default()).config(), config);
+    /// ```
+    pub fn config(&self) -> BertEmbeddingsConfig {
+        let positions = self.position_embeddings.as_ref().map(TokenEmbedding::num_embeddings);
+        BertEmbeddingsConfig {
+            vocab_size: self.word_embeddings.num_embeddings(),
+            hidden_size: self.hidden_size(),
+            embedding_size: self.config.embedding_size.map(|_| self.word_embeddings.embedding_dim()),
+            max_position_embeddings: positions.unwrap_or(self.config.max_position_embeddings),
+            type_vocab_size: self.token_type_embeddings.as_ref().map_or(0, TokenEmbedding::num_embeddings),
+            layer_norm_eps: self.layer_norm.epsilon(),
+            hidden_dropout_prob: self.dropout.prob,
+            ..self.config.clone()
+        }
+    }
+
+    /// Embeds a batch.
+    ///
+    /// # Shapes
+    ///
+    /// - `input`: [B, S] ids or [B, S, H] vectors
+    /// - output: [B, S, H], with E in the place of H if the config has an `embedding_size`
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, input: &BertEmbeddingsInput) -> Tensor<3> {
+        self.try_forward(input).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Embeds a batch, or returns what is wrong with it.
+    ///
+    /// # Numerics
+    ///
+    /// The sum is rounded to the parameters' dtype in the order W, S, P. LayerNorm's mean and variance are
+    /// taken in f32 for f16 and bf16, otherwise in the parameters' dtype.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::IdOutOfRange`] if a token, token type or explicit position has no row in its table;
+    /// - [`Error::SequenceTooLong`] if default positions run past the position table;
+    /// - [`Error::IdOverflow`] if an unsigned id is past 63 bits, [`Error::UnreadableIds`] if ids were given as a
+    ///   tensor and its device cannot be read;
+    /// - [`Error::Data`] if there are explicit positions, but positions are relative;
+    /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the input is not of length
+    ///   H, or not of the word embeddings' dtype and on their device; autodiff makes no difference;
+    /// - [`Error::Parameter`] if a parameter is not of length H, or not of the word embeddings' dtype (γ and β may be f32
+    ///   over 16 bits) and on their device;
+    /// - [`Error::Config`] if a table was taken away that the config asks for, or added.
+    ///
+    /// Ids are not checked after [`BertEmbeddingsInput::unchecked_ids`].
+    pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
+        let rows = self.rows(input)?;
+        let dropout = active_prob(&self.dropout, &self.word_embeddings.weight);
+        Ok(embed_layer_norm(input.dims(), rows, self.layer_norm.norm(), dropout))
+    }
+
+    /// Whether [`try_forward`](Self::try_forward) takes a batch.
+    pub(crate) fn check_all(&self, input: &BertEmbeddingsInput) -> Result<()> {
+        self.rows(input).map(drop)
+    }
+
+    fn rows(&self, input: &BertEmbeddingsInput) -> Result<[Rows; 3]> {
+        self.check(input)?;
+        Ok([self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?])
+    }
+
+    fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
+        match input.words() {
+            Words::Ids(ids) => {
+                ids.check(EmbeddingTable::Word, self.word_embeddings.num_embeddings())?;
+                Ok(self.word_embeddings.rows(ids.tensor()))
+            }
+            Words::Embeds(embeds) => Ok(Rows::Values(embeds.clone())),
+        }
+    }
+
+    fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
+        let Some(table) = &self.token_type_embeddings else { return Ok(Rows::Absent) };
+        match input.token_type_ids() {
+            Some(ids) => {
+                ids.check(EmbeddingTable::TokenType, table.num_embeddings())?;
+                Ok(table.rows(ids.tensor()))
+            }
+            None => Ok(Rows::Row { table: table.weight.val(), row: 0 }),
+        }
+    }
+
+    fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
+        let Some(table) = &self.position_embeddings else {
+            return match input.position_ids() {
+                None => Ok(Rows::Absent),
+                Some(_) => {
+                    let scheme = self.position_embedding_type();
+                    let problem = format!(
+                        "are given, but {scheme:?} positions are distances between tokens; leave them out"
+                    );
+                    Err(Error::data("position_ids", problem))
+                }
+            };
+        };
+        let rows = table.num_embeddings();
+        if let Some(ids) = input.position_ids() {
+            ids.check(EmbeddingTable::Position, rows)?;
+            return Ok(table.rows(ids.tensor()));
+        }
+        let past = input.past_key_values_length();
+        // Vectors have no padding that could be counted: their positions run on by ones, as transformers'.
+        let first = match (self.padding_of_positions(), input.words()) {
+            (None, _) => past,
+            (Some(pad), Words::Embeds(_)) => past.saturating_add(pad + 1),
+            (Some(pad), Words::Ids(ids)) => {
+                return positions_after_padding(ids, pad, past, rows).map(|ids| table.rows(ids));
+            }
+        };
+        let [_, seq] = input.dims();
+        let end = first.saturating_add(seq);
+        if end > rows {
+            let reason = format!("{seq} tokens from position {first} on");
+            return Err(Error::SequenceTooLong { needed: end - 1, reason, rows });
+        }
+        Ok(Rows::Range { table: table.weight.val(), first })
+    }
+
+    /// The id that positions are counted from.
+    fn padding_of_positions(&self) -> Option<usize> {
+        self.config
+            .pad_token_id
+            .filter(|_| self.position_embedding_type() == PositionEmbeddingType::AfterPadding)
+    }
+
+    /// Everything that can be checked without the ids. Initialises no table.
+    fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
+        let family = self.config.family;
+        let (positions, token_types) = (&self.position_embeddings, &self.token_type_embeddings);
+        for (field, is_there, is_needed) in [
+            ("position_embeddings", positions.is_some(), self.position_embedding_type().has_table()),
+            ("token_type_embeddings", token_types.is_some(), family.architecture().has_token_types),
+        ] {
+            if is_there != is_needed {
+                let [found, needed] = [is_there, is_needed].map(|is| if is { "a table" } else { "None" });
+                let (scheme, family) = (self.position_embedding_type(), family.model_type());
+                let problem = format!("is {found}, but {family} with {scheme:?} positions needs {needed}");
+                return Err(Error::Config { field, problem });
+            }
+        }
+        let words = &self.word_embeddings;
+        let width = words.embedding_dim();
+        let check = ParameterCheck::beside(words);
+        match input.words() {
+            Words::Embeds(embeds) => {
+                if embeds.dims()[2] != width {
+                    return Err(Error::ShapeMismatch {
+                        input: "inputs_embeds",
+                        found: embeds.dims().to_vec(),
+                        expected: format!("[B, S, {width}]"),
+                    });
+                }
+                check.input("inputs_embeds", embeds)?;
+            }
+            Words::Ids(_) if input.device() != words.weight.lazy_device() => {
+                let (found, expected) = (input.device(), words.weight.lazy_device());
+                return Err(Error::device_mismatch("input_ids", found, expected));
+            }
+            Words::Ids(_) => {}
+        }
+        for (name, table) in [("token_type_embeddings", token_types), ("position_embeddings", positions)] {
+            let Some(table) = table else { continue };
+            let name = format_args!("{name}.weight");
+            check.param(name, &table.weight, [table.num_embeddings(), width])?;
+        }
+        check.norm("layer_norm", &self.layer_norm, width)
+    }
+}
+
+/// RoBERTa's positions: tokens that are not padding count from `pad + 1 + past`, padding has position `pad`.
+///
+/// With m = (ids ≠ pad) the positions are (cumsum(m) + past)·m + pad along each sequence, as
+/// `create_position_ids_from_input_ids` of transformers' `RobertaEmbeddings`.
+fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<Tensor<2, Int>> {
+    let last_position = |tokens: usize| pad.saturating_add(past).saturating_add(tokens);
+    if let Some((tokens, row)) = ids.longest_without(pad)?
+        && tokens > 0
+        && last_position(tokens) >= rows
+    {
+        let reason = format!(
+            "input_ids[{row}] has {tokens} tokens that are not padding, after {past} past ones, and positions start at {}",
+            pad + 1
+        );
+        return Err(Error::SequenceTooLong { needed: last_position(tokens), reason, rows });
+    }
+    let is_token = ids.tensor().not_equal_scalar(pad as i64).int();
+    let count = is_token.clone().cumsum(1).add_scalar(past as i64);
+    Ok(count.mul(is_token).add_scalar(pad as i64))
+}

@@ -1,0 +1,323 @@
+//! `BertEncoder`: the layers, one after the other.
+
+use super::config::BertModelConfig;
+use super::layer::BertLayer;
+use super::packing::Packing;
+use super::relative_attention_bias::RelativeAttentionBias;
+use crate::error::{Error, Result};
+use crate::layers::{PaddingMask, ParameterCheck, check_dropout, linear};
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::prelude::*;
+use burn_fused::with_one_draw;
+
+/// BERT's transformer layers, one after the other. Made by
+/// [`BertModelConfig::init_encoder`](crate::model::BertModelConfig::init_encoder).
+///
+/// Padding is skipped: the layers compute only the N tokens of a batch, as rows [N, H]. Vectors of padding are zero in
+/// every output, and their gradient is exactly zero (transformers returns meaningless vectors there).
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::BertModelConfig;
+/// use burn_bert::{BertEmbeddingsConfig, PaddingMask};
+///
+/// let device = Device::default();
+/// let encoder = BertModelConfig::new(BertEmbeddingsConfig::new().with_hidden_size(8))
+///     .with_num_hidden_layers(2)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16)
+///     .init_encoder(&device);
+/// let hidden = Tensor::ones([2, 3, 8], &device);
+/// assert_eq!(encoder.forward(hidden.clone(), None).dims(), [2, 3, 8]);
+///
+/// let padding = PaddingMask::from_lengths(&[3, 1], 3);
+/// let packed = encoder.forward_packed(hidden, Some(&padding));
+/// assert_eq!(packed.rows().dims(), [4, 8]);
+/// assert_eq!(packed.select(&[0, 3]).dims(), [2, 8]); // the first token of each sequence
+/// ```
+#[derive(Module, Debug)]
+pub struct BertEncoder {
+    /// Projects the vectors of the embeddings, [E, H]: ELECTRA's `embeddings_project` and ALBERT's
+    /// `embedding_hidden_mapping_in`. `None` if they are of length H.
+    pub embeddings_projection: Option<Linear>,
+    /// What distances add to the attention scores of every layer (MPNet).
+    pub relative_attention_bias: Option<RelativeAttentionBias>,
+    /// The layers, first to last; in ALBERT the one that is run again and again.
+    pub layers: Vec<BertLayer>,
+    /// How often the layers are run, one round after the other: 1 but in ALBERT.
+    rounds: usize,
+    #[module(skip)]
+    hidden_act_name: Option<String>,
+}
+
+/// The output of [`BertEncoder::forward_all`].
+#[derive(Clone, Debug)]
+pub struct BertEncoderOutput {
+    /// The input of the first layer and the output of each, [B, S, H]: one more than there are layers. Zero in padding.
+    pub hidden_states: Vec<Tensor<3>>,
+    /// The attention weights of each layer before dropout, [B, A, S, S]. Those of a token sum to 1; those to and
+    /// of padding are 0.
+    pub attentions: Vec<Tensor<4>>,
+}
+
+/// The vectors of the N tokens of a batch, without padding. Returned by [`BertEncoder::forward_packed`].
+#[derive(Clone, Debug)]
+pub struct PackedHidden {
+    rows: Tensor<2>,
+    packing: Packing,
+}
+
+impl PackedHidden {
+    /// The vectors of the tokens in the order of the batch, [N, H].
+    pub fn rows(&self) -> Tensor<2> {
+        self.rows.clone()
+    }
+
+    /// Where they belong.
+    pub fn packing(&self) -> &Packing {
+        &self.packing
+    }
+
+    /// The vectors at their places, zeros where there is no token: [B, S, H].
+    pub fn unpack(self) -> Tensor<3> {
+        self.packing.unpack(self.rows)
+    }
+
+    /// The vectors at some places, row of the batch · S + column: [M, H]. As
+    /// `unpack().flatten::<2>(0, 1).select(0, places)`, without unpacking.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a place is not below B · S.
+    pub fn select(&self, places: &[usize]) -> Tensor<2> {
+        self.packing.select(self.rows.clone(), places)
+    }
+}
+
+impl BertModelConfig {
+    /// Builds the encoder alone on `device`.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_init_encoder`](Self::try_init_encoder) returns an error, with the same message.
+    pub fn init_encoder(&self, device: &Device) -> BertEncoder {
+        self.try_init_encoder(device).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`init_encoder`](Self::init_encoder).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn try_init_encoder(&self, device: &Device) -> Result<BertEncoder> {
+        self.validate()?;
+        let embeddings = &self.embeddings;
+        let (layers, rounds) = match embeddings.family.architecture().shares_layers {
+            true => (1, self.num_hidden_layers),
+            false => (self.num_hidden_layers, 1),
+        };
+        let projection = embeddings.embedding_size;
+        Ok(BertEncoder {
+            embeddings_projection: projection
+                .map(|size| self.linear_of([size, embeddings.hidden_size], device)),
+            relative_attention_bias: RelativeAttentionBias::new(self, device)?,
+            layers: (0..layers).map(|_| BertLayer::new(self, device)).collect::<Result<_>>()?,
+            rounds,
+            hidden_act_name: self.hidden_act_name.clone(),
+        })
+    }
+}
+
+impl BertEncoder {
+    /// How many layers are run, in ALBERT one layer as many times.
+    pub fn num_hidden_layers(&self) -> usize {
+        self.layers.len() * self.rounds
+    }
+
+    /// The name of the layers' activation in the `config.json` that the model was read from.
+    pub(crate) fn hidden_act_name(&self) -> Option<&String> {
+        self.hidden_act_name.as_ref()
+    }
+
+    /// Sets the probabilities that dropout zeroes an element of a layer's outputs, and an attention weight, in training.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if one is not in [0, 1).
+    pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
+        check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
+        check_dropout("attention_probs_dropout_prob", attention_probs_dropout_prob)?;
+        for layer in &mut self.layers {
+            layer.dropout.prob = hidden_dropout_prob;
+            layer.attention.dropout.prob = attention_probs_dropout_prob;
+        }
+        Ok(())
+    }
+
+    /// The output of the last layer, [B, S, H], of `hidden` [B, S, H] (or [B, S, E] where it is projected): zero in
+    /// padding. Without `padding`, every place holds a token.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<3> {
+        self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_forward_packed`](Self::try_forward_packed).
+    pub fn try_forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
+        Ok(self.try_forward_packed(hidden, padding)?.unpack())
+    }
+
+    /// As [`forward`](Self::forward), but the vectors of the tokens alone, for a head that needs only some.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward_packed`](Self::try_forward_packed) returns an error, with the same message.
+    pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> PackedHidden {
+        self.try_forward_packed(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward_packed`](Self::forward_packed).
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Empty`] if B or S is 0;
+    /// - [`Error::ShapeMismatch`] if `hidden` is not [B, S, H] or `padding` not [B, S];
+    /// - [`Error::Parameter`] if a parameter is not of its layer's shape, or not of the dtype of `hidden` and on its device;
+    /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
+    /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
+    pub fn try_forward_packed(
+        &self,
+        hidden: Tensor<3>,
+        padding: Option<&PaddingMask>,
+    ) -> Result<PackedHidden> {
+        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
+        let packing = self.packing(&hidden, padding)?;
+        let rows = self.project(packing.pack(hidden));
+        // Operators take no tensors without rows.
+        if packing.num_tokens() == 0 {
+            return Ok(PackedHidden { rows, packing });
+        }
+        let bias = self.bias(&packing);
+        let rows = with_one_draw(self.draws(), || {
+            self.in_order().fold(rows, |rows, layer| layer.forward(rows, &packing, bias.as_ref()))
+        });
+        Ok(PackedHidden { rows, packing })
+    }
+
+    /// The output and the attention weights of every layer, which are computed again for it; otherwise as
+    /// [`forward`](Self::forward).
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message.
+    pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> BertEncoderOutput {
+        self.try_forward_all(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward_all`](Self::forward_all).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_forward_packed`](Self::try_forward_packed).
+    pub fn try_forward_all(
+        &self,
+        hidden: Tensor<3>,
+        padding: Option<&PaddingMask>,
+    ) -> Result<BertEncoderOutput> {
+        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
+        let packing = self.packing(&hidden, padding)?;
+        let [batch, seq, _] = hidden.dims();
+        let mut rows = self.project(packing.pack(hidden));
+        let bias = self.bias(&packing);
+        // Weights are of all places, so the distances are too.
+        let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
+        let mut output =
+            BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
+        with_one_draw(self.draws(), || {
+            for layer in self.in_order() {
+                output.attentions.push(if packing.num_tokens() == 0 {
+                    let heads = layer.attention.num_attention_heads();
+                    Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
+                } else {
+                    let weights = layer.attention.weights(rows.clone(), &packing, of_places.as_ref());
+                    rows = layer.forward(rows, &packing, bias.as_ref());
+                    weights
+                });
+                output.hidden_states.push(packing.unpack(rows.clone()));
+            }
+        });
+        Ok(output)
+    }
+
+    /// The operators with dropout: attention and two residuals a layer.
+    pub(crate) fn draws(&self) -> usize {
+        3 * self.num_hidden_layers()
+    }
+
+    /// Every layer, as often as it is run.
+    fn in_order(&self) -> impl Iterator<Item = &BertLayer> {
+        (0..self.rounds).flat_map(|_| &self.layers)
+    }
+
+    /// The rows that the first layer reads, [N, E] → [N, H].
+    fn project(&self, rows: Tensor<2>) -> Tensor<2> {
+        match &self.embeddings_projection {
+            Some(projection) if rows.dims()[0] == 0 => {
+                let [_, hidden] = projection.weight.lazy_shape().dims();
+                Tensor::zeros([0, hidden], (&rows.device(), rows.dtype()))
+            }
+            Some(projection) => linear(projection, rows),
+            None => rows,
+        }
+    }
+
+    /// What the positions add for `packing`; `None` in a family without.
+    fn bias(&self, packing: &Packing) -> Option<Tensor<4>> {
+        let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0)?;
+        Some(bias.bias(match packing.is_contiguous() {
+            true => packing.sequences.lengths().iter().copied().max().unwrap_or(0),
+            false => packing.dims()[1],
+        }))
+    }
+
+    fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
+        let [batch, seq, width] = hidden.dims();
+        if batch == 0 || seq == 0 {
+            return Err(Error::Empty { input: "hidden", shape: vec![batch, seq, width] });
+        }
+        let first = self.layers.first().map(|layer| &layer.attention.query);
+        if let Some(reader) = self.embeddings_projection.as_ref().or(first) {
+            let [hidden_size, _] = reader.weight.lazy_shape().dims();
+            if width != hidden_size {
+                return Err(Error::ShapeMismatch {
+                    input: "hidden",
+                    found: vec![batch, seq, width],
+                    expected: format!("[{batch}, {seq}, {hidden_size}]"),
+                });
+            }
+        }
+        let inner = first.map_or(width, |query| query.weight.lazy_shape()[0]);
+        let check = ParameterCheck::against_input("hidden", hidden);
+        if let Some(projection) = &self.embeddings_projection {
+            check.linear("embeddings_projection", projection, [width, inner])?;
+        }
+        let packing = Packing::new([batch, seq], padding, &hidden.device())?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.check(format_args!("layers[{i}]"), &check, inner)?;
+            if let Some(bias) = &self.relative_attention_bias {
+                bias.check(&check, layer.attention.num_attention_heads())?;
+            }
+            if let Some(positions) = &layer.attention.relative_positions {
+                positions.check(seq)?;
+            }
+        }
+        Ok(packing)
+    }
+}

@@ -1,0 +1,114 @@
+//! Multi-head self-attention.
+
+use super::config::BertModelConfig;
+use super::packing::Packing;
+use super::relative_positions::RelativePositions;
+use crate::error::Result;
+use crate::layers::{active_prob, linear, linear_narrow};
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear};
+use burn::prelude::*;
+use burn_fused::{attention, attention_weights};
+
+/// Multi-head scaled dot-product attention of a sequence to itself:
+/// `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R comes from
+/// [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero.
+///
+/// Computed by the operator [`attention`](crate::functional::attention), with what is added as its bias.
+///
+/// Source: `BertSelfAttention` and `MPNetSelfAttention` of transformers 5.23, and the former of 4.49 for relative
+/// positions.
+#[derive(Module, Debug)]
+pub struct BertSelfAttention {
+    /// [H, H].
+    pub query: Linear,
+    /// [H, H].
+    pub key: Linear,
+    /// [H, H].
+    pub value: Linear,
+    /// Relative positions; `None` if the embeddings add the positions.
+    pub relative_positions: Option<RelativePositions>,
+    /// Dropout of the attention weights.
+    pub(crate) dropout: Dropout,
+    num_attention_heads: usize,
+}
+
+impl BertSelfAttention {
+    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Self> {
+        let linear = || config.linear(config.embeddings.hidden_size, device);
+        Ok(Self {
+            query: linear(),
+            key: linear(),
+            value: linear(),
+            relative_positions: RelativePositions::new(config, device)?,
+            dropout: DropoutConfig::new(config.attention_probs_dropout_prob).init(),
+            num_attention_heads: config.num_attention_heads,
+        })
+    }
+
+    /// Number of heads, A.
+    pub fn num_attention_heads(&self) -> usize {
+        self.num_attention_heads
+    }
+
+    /// The attention of every token over the tokens of its sequence.
+    ///
+    /// # Shapes
+    ///
+    /// - `rows`: [N, H], packed
+    /// - `bias`: of the positions that all layers share; [1, A, L, L] for places that lie side by side, L the tokens of
+    ///   the longest sequence, and [1, A, S, S] otherwise
+    /// - output: [N, H]
+    ///
+    /// # Panics
+    ///
+    /// Panics if the rows are not those of `packing`.
+    pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
+        let all = [&self.query, &self.key, &self.value];
+        let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
+        let [batch, seq] = packing.dims();
+        let bias = bias.map(|bias| bias.clone().expand([batch as i64, -1, -1, -1]));
+        if self.relative_positions.is_none() && bias.is_none() {
+            let all = all.map(|layer| linear_narrow(layer, rows.clone()));
+            return attention(all, &packing.sequences, heads, None, dropout);
+        }
+        let all = all.map(|layer| linear(layer, rows.clone()));
+        if self.relative_positions.is_none() && packing.is_contiguous() {
+            return attention(all, &packing.sequences, heads, bias, dropout);
+        }
+        // Distances are those of places, so padding between tokens counts.
+        let [query, key, value] = all.map(|rows| packing.unpack(rows)); // [B, S, H]
+        let positions = self.relative_positions.as_ref();
+        let own = positions.map(|positions| positions.bias(&query, &key, heads));
+        let bias = own.into_iter().chain(bias).reduce(|own, shared| own + shared);
+        let bias = packing.mask_keys(bias.expect("one of them is there"));
+        let all = [query, key, value].map(|all| all.flatten::<2>(0, 1));
+        let context = attention(all, &packing.places(), heads, Some(bias), dropout); // [B · S, H]
+        packing.pack(context.reshape([batch as i32, seq as i32, -1]))
+    }
+
+    /// The attention weights before dropout, [B, A, S, S].
+    ///
+    /// Row l of a sequence's weights is the attention of position l over all positions; rows and columns of padding are
+    /// 0. `shared` is [1, A, S, S], of the positions that all layers share.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the rows are not those of `packing`.
+    pub fn weights(&self, rows: Tensor<2>, packing: &Packing, shared: Option<&Tensor<4>>) -> Tensor<4> {
+        let heads = self.num_attention_heads;
+        let [query, key] = [&self.query, &self.key].map(|layer| packing.unpack(linear(layer, rows.clone())));
+        let [batch, seq, _] = query.dims();
+        let bias = match &self.relative_positions {
+            Some(positions) => positions.bias(&query, &key, heads),
+            None => Tensor::zeros([batch, heads, seq, seq], (&query.device(), query.dtype())),
+        };
+        let bias = match shared {
+            Some(shared) => bias + shared.clone(),
+            None => bias,
+        };
+        let bias = packing.mask_keys(bias);
+        let both = [query, key].map(|all| all.flatten::<2>(0, 1));
+        packing.mask_queries(attention_weights(both, &packing.places(), heads, bias))
+    }
+}

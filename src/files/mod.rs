@@ -1,0 +1,10 @@
+//! Files: opening what may be anything, replacing several as one, JSON.
+
+pub(crate) mod regular_file;
+#[cfg(feature = "checkpoint")]
+mod replace;
+
+#[cfg(feature = "checkpoint")]
+pub(crate) use regular_file::read_json;
+#[cfg(feature = "checkpoint")]
+pub(crate) use replace::{MODEL_NAME, Replacement, directory_of, finish, of_one_save};

@@ -1,0 +1,172 @@
+//! Opening files that may be anything.
+
+use crate::error::{Error, Result};
+#[cfg(feature = "checkpoint")]
+use serde::de::DeserializeOwned;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The folder of a complete save, from which its files are moved to their places.
+pub(super) const SAVED: &str = ".burn_bert_saved";
+
+/// What the pointer starts with that a clone without git-LFS leaves in the place of a large file.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// Opens a file for reading, with links followed.
+///
+/// # Errors
+///
+/// - [`Error::Data`] if the path is empty;
+/// - [`Error::File`] if it names a FIFO, a device, a socket or a directory: opening a FIFO waits for its
+///   other end for ever;
+/// - [`Error::Io`] if it cannot be opened.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    if path.as_os_str().is_empty() {
+        return Err(empty_path("read"));
+    }
+    let failed = |source| Error::reading(path, source);
+    loop {
+        let at = current(path);
+        // Another process may have moved it to its place meanwhile.
+        let is_moved = |error: &io::Error| error.kind() == io::ErrorKind::NotFound && at != path;
+        let metadata = match fs::metadata(&at) {
+            Err(error) if is_moved(&error) => continue,
+            metadata => metadata.map_err(failed)?,
+        };
+        if !metadata.is_file() {
+            let problem = format!("is {}, but must be a regular file or a link to one", kind(&metadata));
+            return Err(Error::file(path, problem));
+        }
+        match File::open(&at) {
+            Err(error) if is_moved(&error) => {}
+            file => return file.map_err(failed),
+        }
+    }
+}
+
+/// Where the file is that is read as `path`: there, or where a save left it that was interrupted when it was complete.
+///
+/// So what such a save wrote counts for a reader that may not move it.
+pub(super) fn current(path: &Path) -> PathBuf {
+    // A save writes into its directory and into folders there.
+    for dir in path.ancestors().skip(1).take(2) {
+        let folder = dir.join(SAVED);
+        if let Ok(name) = path.strip_prefix(dir)
+            && is_folder(&folder)
+            && fs::symlink_metadata(folder.join(name)).is_ok()
+        {
+            return folder.join(name);
+        }
+    }
+    path.to_path_buf()
+}
+
+/// Whether there is a folder, and no link to one, of this name.
+pub(super) fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
+/// The first `limit` bytes of a file, or all of them if it is shorter.
+///
+/// # Errors
+///
+/// Those of [`open`], and [`Error::File`] if the file is a git-LFS pointer.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(limit).read_to_end(&mut bytes).map_err(|source| Error::reading(path, source))?;
+    refuse_lfs_pointer(path, &bytes)?;
+    Ok(bytes)
+}
+
+/// A file of a tokenizer or of labelled texts.
+///
+/// # Errors
+///
+/// Those of [`read`], and [`Error::File`] if it has more than 4 GiB.
+#[cfg(feature = "tokenizers")]
+pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>> {
+    const MAX: u64 = 4 << 30;
+    let size = open(path)?.metadata().map_err(|source| Error::reading(path, source))?.len();
+    if size > MAX {
+        let problem = format!("has {size} bytes, but at most 4 GiB are read into memory; split it");
+        return Err(Error::file(path, problem));
+    }
+    read(path, MAX)
+}
+
+/// The text of a file, without a byte order mark.
+///
+/// # Errors
+///
+/// Those of [`read_whole`], and [`Error::NotUtf8`].
+#[cfg(feature = "tokenizers")]
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    let mut text = String::from_utf8(read_whole(path)?).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
+        Error::NotUtf8 { path: path.to_path_buf(), line, offset: offset as u64 }
+    })?;
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
+    }
+    Ok(text)
+}
+
+/// A JSON file whose root is what is asked for, such as an object.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    /// Larger than any config or index.
+    const MAX_JSON_BYTES: u64 = 16 << 20;
+    let text = read(path, MAX_JSON_BYTES + 1)?;
+    if text.len() as u64 > MAX_JSON_BYTES {
+        return Err(Error::NotACheckpoint {
+            path: path.to_path_buf(),
+            problem: format!("it is larger than {} MiB, which no config or index is", MAX_JSON_BYTES >> 20),
+        });
+    }
+    serde_json::from_slice(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })
+}
+
+/// An empty path, where a file was to be `read` or a directory to be `saved into`.
+pub(crate) fn empty_path(done: &str) -> Error {
+    Error::data("the empty path", format!("cannot be {done}; the current directory is \".\""))
+}
+
+/// Whether anything has this name, including a dangling symlink.
+#[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
+pub(crate) fn exists(path: &Path) -> bool {
+    fs::symlink_metadata(current(path)).is_ok()
+}
+
+/// Refuses a file that starts as a pointer of git-LFS does.
+///
+/// # Errors
+///
+/// [`Error::File`].
+pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
+    if start.starts_with(LFS_POINTER) {
+        let problem = "is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file";
+        return Err(Error::file(path, problem));
+    }
+    Ok(())
+}
+
+/// The kind of a file that is not a regular one.
+fn kind(metadata: &Metadata) -> &'static str {
+    if metadata.is_dir() {
+        return "a directory";
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = metadata.file_type();
+        if kind.is_fifo() {
+            return "a FIFO";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+    }
+    "a device"
+}

@@ -1,0 +1,353 @@
+//! Replacing several files as one.
+//!
+//! A save writes its files into a hidden folder beside the old ones. When that folder is complete it gets another name:
+//! from then on the new files count, wherever they lie, and they are moved to their places. If the process ends in between,
+//! the next load or save moves the rest. So at every moment the directory holds the old model, or the new one.
+
+use super::regular_file::{self, SAVED, current, is_folder};
+use crate::error::{Error, Result};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use tempfile::TempDir;
+
+/// The file that every save replaces.
+pub(crate) const MODEL_NAME: &str = "model.safetensors";
+
+/// What the folder of an incomplete save starts with.
+const PART: &str = ".burn_bert_save_";
+
+/// The new files of a directory, until they are complete.
+pub(crate) struct Replacement {
+    dir: PathBuf,
+    part: TempDir,
+    names: Vec<PathBuf>,
+    /// Locked while the process lives, where a folder can be.
+    _lock: Option<File>,
+}
+
+impl Replacement {
+    /// Removes what interrupted saves left. One that is complete is finished when this one is.
+    pub(crate) fn begin(dir: &Path) -> Result<Self> {
+        let begun = || {
+            remove_abandoned(dir)?;
+            let part = tempfile::Builder::new().prefix(PART).tempdir_in(dir)?;
+            let lock = locked(part.path());
+            Ok(Self { dir: dir.to_path_buf(), part, names: Vec::new(), _lock: lock })
+        };
+        begun().map_err(|source| Error::writing(dir, source))
+    }
+
+    /// Writes the file `path`, which lies in the directory.
+    pub(crate) fn write(
+        &mut self,
+        path: &Path,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<()> {
+        let written = || {
+            let name = path.strip_prefix(&self.dir).map_err(io::Error::other)?;
+            // What cannot be moved to its place is found out here, while nothing has changed.
+            if directory_of(path) != self.dir {
+                create_inside(directory_of(path))?;
+            }
+            if path.is_dir() {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            let new = self.part.path().join(name);
+            fs::create_dir_all(directory_of(&new))?;
+            let mut out = BufWriter::with_capacity(1 << 20, File::create(&new)?);
+            write(&mut out)?;
+            out.into_inner()?.sync_all()?;
+            Ok(name.to_path_buf())
+        };
+        let name = written().map_err(|source| Error::writing(path, source))?;
+        self.names.push(name);
+        Ok(())
+    }
+
+    /// Makes the new files those of the directory.
+    pub(crate) fn commit(self) -> Result<()> {
+        for name in &self.names {
+            sync(directory_of(&self.part.path().join(name)))?;
+        }
+        let saved = self.dir.join(SAVED);
+        // Another process may have completed a save into the same directory meanwhile.
+        if fs::rename(self.part.path(), &saved).is_err() {
+            finish(&self.dir)?;
+            fs::rename(self.part.path(), &saved).map_err(|source| Error::writing(&saved, source))?;
+        }
+        sync(&self.dir)?;
+        finish(&self.dir)
+    }
+}
+
+/// Moves the files of a complete save to their places in `dir`, if it has any.
+///
+/// # Errors
+///
+/// [`Error::Io`] if they cannot be moved; they stay where they are.
+pub(crate) fn finish(dir: &Path) -> Result<()> {
+    let saved = dir.join(SAVED);
+    if !is_folder(&saved) {
+        return Ok(());
+    }
+    move_all(&saved, dir).map_err(|source| Error::Io {
+        action: "finish the interrupted save in",
+        path: dir.into(),
+        source,
+    })
+}
+
+/// What `read` reads at `path`, a directory or a file of weights: config and weights of one save. It is read again if a
+/// save replaced the weights, as every save does, meanwhile.
+pub(crate) fn of_one_save<T>(path: &Path, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    let dir = if path.is_dir() { path } else { directory_of(path) };
+    let weights = dir.join(MODEL_NAME);
+    loop {
+        // Other programs see the new files too then. Where they cannot be moved, they are read where they are.
+        let _ = finish(dir);
+        let before = version(&weights);
+        let found = read();
+        if version(&weights) == before {
+            return found;
+        }
+    }
+}
+
+/// What tells a file from the one that replaces it; `None` if there is none.
+fn version(path: &Path) -> Option<(u64, u64, SystemTime)> {
+    let metadata = fs::metadata(current(path)).ok()?;
+    #[cfg(unix)]
+    let id = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let id = 0;
+    Some((id, metadata.len(), metadata.modified().ok()?))
+}
+
+/// Moves everything in `from` into `to`. What is missing was moved by another process.
+fn move_all(from: &Path, to: &Path) -> io::Result<()> {
+    let mut entries = match fs::read_dir(from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?.collect::<io::Result<Vec<_>>>()?,
+    };
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (old, new) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            create_inside(&new)?;
+            move_all(&old, &new)?;
+            continue;
+        }
+        match fs::rename(&old, &new) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !regular_file::exists(&old) => {}
+            renamed => renamed?,
+        }
+    }
+    sync(to).map_err(io::Error::other)?;
+    // Not with what is in it: another save may have been completed meanwhile, under the same name.
+    let _ = fs::remove_dir(from);
+    Ok(())
+}
+
+/// Creates a folder inside the directory. A link in its place could lead out of the directory.
+fn create_inside(folder: &Path) -> io::Result<()> {
+    if regular_file::exists(folder) && !is_folder(folder) {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    fs::create_dir_all(folder)
+}
+
+/// Removes incomplete saves of processes that have ended.
+fn remove_abandoned(dir: &Path) -> io::Result<()> {
+    let is_part = |name: &OsStr| name.as_encoded_bytes().starts_with(PART.as_bytes());
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if is_part(&entry.file_name()) && locked(&entry.path()).is_some() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The folder's lock, unless a process has it, or folders cannot be locked.
+fn locked(folder: &Path) -> Option<File> {
+    let folder = File::open(folder).ok()?;
+    folder.try_lock().ok()?;
+    Some(folder)
+}
+
+/// Flushes what was renamed in a directory to disk, on systems and file systems that can sync a directory.
+fn sync(dir: &Path) -> Result<()> {
+    if cfg!(unix) {
+        let synced = File::open(dir).and_then(|dir| dir.sync_all());
+        if let Err(source) = synced
+            && !is_without_sync(&source)
+        {
+            return Err(Error::writing(dir, source));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file system has no sync of directories, as SMB and some of FUSE's: the files are replaced all the same.
+fn is_without_sync(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+}
+
+/// The directory that a file is in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::io::Write;
+    use std::mem::forget;
+
+    const NAMES: [&str; 3] = ["a", "folder/b", "model"];
+
+    /// Every file of a directory, by name.
+    fn files(dir: &Path) -> BTreeMap<PathBuf, String> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => found.extend(files(&path)),
+                false => _ = found.insert(path.clone(), fs::read_to_string(path).unwrap()),
+            }
+        }
+        found
+    }
+
+    fn old() -> (TempDir, BTreeMap<PathBuf, String>) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        NAMES.iter().for_each(|name| fs::write(dir.path().join(name), "old").unwrap());
+        let files = files(dir.path());
+        (dir, files)
+    }
+
+    fn written(dir: &Path, names: &[&str]) -> Replacement {
+        let mut new = Replacement::begin(dir).unwrap();
+        for name in names {
+            new.write(&dir.join(name), |out| out.write_all(b"new")).unwrap();
+        }
+        new
+    }
+
+    /// What a process that is killed leaves.
+    fn kill(new: Replacement) -> PathBuf {
+        let Replacement { part, _lock, .. } = new;
+        drop(_lock);
+        let path = part.path().to_path_buf();
+        forget(part);
+        path
+    }
+
+    #[test]
+    fn a_save_that_is_killed_before_it_is_complete_leaves_the_old_files_and_the_next_removes_its_own() {
+        for count in 0..=NAMES.len() {
+            let (dir, old) = old();
+            kill(written(dir.path(), &NAMES[..count]));
+            finish(dir.path()).unwrap();
+            for (path, text) in &old {
+                assert_eq!(&fs::read_to_string(path).unwrap(), text);
+            }
+            written(dir.path(), &NAMES).commit().unwrap();
+            assert_eq!(files(dir.path()), old.into_keys().map(|path| (path, "new".to_string())).collect());
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing of the first save is left");
+        }
+    }
+
+    #[test]
+    fn files_that_are_replaced_while_they_are_read_are_read_again() {
+        // A save comes between the two files, and is complete, or killed when so many files were in their place.
+        for moved in 0..=3 {
+            let dir = tempfile::tempdir().unwrap();
+            let names = ["config.json", MODEL_NAME];
+            names.iter().for_each(|name| fs::write(dir.path().join(name), "old").unwrap());
+            let mut save = Some(written(dir.path(), &names));
+            let read = || {
+                let config = fs::read_to_string(dir.path().join(names[0]));
+                match save.take() {
+                    Some(save) if moved == 3 => save.commit()?,
+                    Some(save) => {
+                        let saved = dir.path().join(SAVED);
+                        fs::rename(kill(save), &saved).unwrap();
+                        for name in &names[..moved] {
+                            fs::rename(saved.join(name), dir.path().join(name)).unwrap();
+                        }
+                    }
+                    None => {}
+                }
+                Ok([config, fs::read_to_string(dir.path().join(names[1]))].map(io::Result::unwrap))
+            };
+            let found = of_one_save(dir.path(), read).unwrap();
+            assert_eq!(found, ["new"; 2], "after {moved}");
+        }
+    }
+
+    #[test]
+    fn a_save_that_another_process_is_writing_is_not_removed() {
+        let (dir, old) = old();
+        let first = written(dir.path(), &NAMES);
+        written(dir.path(), &NAMES[..1]).commit().unwrap();
+        first.commit().unwrap();
+        assert_eq!(files(dir.path()), old.into_keys().map(|path| (path, "new".to_string())).collect());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_put_in_place_leaves_all_others_as_they_were() {
+        for blocked in NAMES {
+            let (dir, _) = old();
+            fs::remove_file(dir.path().join(blocked)).unwrap();
+            // A directory that is not empty cannot be replaced by a file.
+            fs::create_dir_all(dir.path().join(blocked).join("inside")).unwrap();
+            let before = files(dir.path());
+            let mut new = Replacement::begin(dir.path()).unwrap();
+            let mut write = |name: &str| new.write(&dir.path().join(name), |out| out.write_all(b"new"));
+            NAMES.into_iter().try_for_each(&mut write).unwrap_err();
+            drop(new);
+            assert_eq!(files(dir.path()), before);
+        }
+        // Nor can a folder take the place of a file.
+        let (dir, _) = old();
+        fs::remove_dir_all(dir.path().join("folder")).unwrap();
+        fs::write(dir.path().join("folder"), "old").unwrap();
+        let mut new = Replacement::begin(dir.path()).unwrap();
+        new.write(&dir.path().join("folder/b"), |out| out.write_all(b"new")).unwrap_err();
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_system_that_syncs_no_directory_is_no_failure_of_a_save() {
+        let directory = Path::new("/proc/self");
+        let error = File::open(directory).unwrap().sync_all().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        sync(directory).unwrap();
+        // A directory that does not exist, and one that cannot be written to disk, are failures.
+        sync(Path::new("/proc/nowhere")).unwrap_err();
+        assert!(!is_without_sync(&io::Error::from_raw_os_error(5)), "EIO");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_directory_from_elsewhere_moves_no_file_out_of_itself_or_into_itself() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let saved = dir.path().join(SAVED);
+        fs::create_dir_all(saved.join("link")).unwrap();
+        fs::write(saved.join("link/file"), "").unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("link")).unwrap();
+        finish(dir.path()).unwrap_err();
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+        fs::remove_dir_all(&saved).unwrap();
+        fs::write(outside.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink(outside.path(), &saved).unwrap();
+        finish(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+}

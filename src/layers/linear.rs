@@ -1,0 +1,81 @@
+//! Burn's linear layers on the fused operators: adapters and quantised weights included, in the precision of autocast;
+//! and dropout beside them.
+
+use super::initializer::EmbeddingInitializer;
+use super::parameter_check::dtype;
+use burn::module::Param;
+use burn::nn::{Dropout, Initializer, Linear};
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn_fused::Activation;
+use burn_fused::{Precision, bias_activation};
+
+/// A linear layer whose weight is drawn from `initializer` and whose bias starts at zero.
+pub(crate) fn init_linear(
+    initializer: &EmbeddingInitializer,
+    [inputs, outputs]: [usize; 2],
+    device: &Device,
+) -> Linear {
+    Linear {
+        weight: initializer.init_matrix([inputs, outputs], None, device),
+        bias: Some(Initializer::Zeros.init([outputs], device)),
+    }
+}
+
+/// `x·W + b`.
+pub(crate) fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
+    burn_fused::linear(x, layer.weight.val(), bias(layer))
+}
+
+/// [`linear`] with an output in 16 bits in autocast.
+pub(crate) fn linear_narrow(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+    burn_fused::linear_narrow(x, layer.weight.val(), bias(layer))
+}
+
+/// `x·W`.
+pub(crate) fn product(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+    burn_fused::linear(x, layer.weight.val(), None)
+}
+
+/// `f(x·W + b)`, exact in value and gradient.
+pub(crate) fn linear_activation(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+    let product = product(layer, x);
+    let bias = bias(layer).unwrap_or_else(|| zeros(&product));
+    bias_activation(product, bias, activation)
+}
+
+/// [`linear_activation`] with an output in 16 bits in autocast.
+pub(crate) fn linear_activation_narrow(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+    if Precision::current() == Precision::F32 || dtype(&layer.weight) != DType::F32 {
+        return linear_activation(layer, x, activation);
+    }
+    // The bias is f32, what the activation reads is not.
+    let sum = linear_narrow(layer, x);
+    let zeros = zeros(&sum);
+    bias_activation(sum, zeros, activation)
+}
+
+fn bias(layer: &Linear) -> Option<Tensor<1>> {
+    layer.bias.as_ref().map(|bias| bias.val())
+}
+
+/// A bias for `rows` that adds nothing.
+fn zeros(rows: &Tensor<2>) -> Tensor<1> {
+    Tensor::zeros([rows.dims()[1]], (&rows.device(), rows.dtype()))
+}
+
+/// The probability that dropout applies beside `parameter`: 0 unless the parameter is on an autodiff device, whatever
+/// device the batch was made on, and in validation and where it is frozen.
+pub(crate) fn active_prob<const D: usize>(dropout: &Dropout, parameter: &Param<Tensor<D>>) -> f64 {
+    let is_active = dropout.training.is_enabled() && parameter.lazy_device().is_autodiff();
+    if is_active { dropout.prob } else { 0.0 }
+}
+
+/// Burn's dropout of `x`, active beside `parameter` as [`active_prob`] says.
+pub(crate) fn drop_out<const D: usize>(
+    dropout: &Dropout,
+    parameter: &Param<Tensor<2>>,
+    x: Tensor<D>,
+) -> Tensor<D> {
+    if active_prob(dropout, parameter) > 0.0 { dropout.forward(x) } else { x }
+}

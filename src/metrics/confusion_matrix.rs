@@ -1,0 +1,220 @@
+//! The confusion matrix, the scores that follow from it, and a metric of them.
+
+use super::Score;
+use crate::data::LabelNames;
+use burn::prelude::*;
+use burn::tensor::TensorReadError;
+use burn::train::metric::{ConfusionStatsInput, MetricName};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// The confusion matrix: how often each class was predicted for each true class.
+///
+/// ```
+/// use burn_bert::metrics::ConfusionMatrix;
+///
+/// let mut matrix = ConfusionMatrix::default();
+/// for (truth, predicted) in [(0, 0), (0, 1), (1, 1), (1, 1)] {
+///     matrix.add(truth, predicted);
+/// }
+/// assert_eq!(matrix.accuracy(), 0.75);
+/// assert_eq!(matrix.f1(1), 0.8); // precision 2/3, recall 1
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfusionMatrix {
+    /// By true and predicted class, where it is not 0.
+    counts: BTreeMap<(usize, usize), u64>,
+}
+
+/// How often a class was right, present and predicted.
+#[derive(Clone, Copy, Default)]
+struct Class {
+    correct: u64,
+    present: u64,
+    predicted: u64,
+}
+
+impl Class {
+    fn f1(self) -> f64 {
+        match self.present + self.predicted {
+            0 => 0.0,
+            both => 2.0 * self.correct as f64 / both as f64,
+        }
+    }
+}
+
+impl ConfusionMatrix {
+    /// Counts one prediction.
+    pub fn add(&mut self, truth: usize, predicted: usize) {
+        *self.counts.entry((truth, predicted)).or_default() += 1;
+    }
+
+    /// How often `predicted` was predicted for `truth`.
+    pub fn count(&self, truth: usize, predicted: usize) -> u64 {
+        self.counts.get(&(truth, predicted)).copied().unwrap_or(0)
+    }
+
+    /// The number of classes: one more than the largest that was seen.
+    pub fn num_classes(&self) -> usize {
+        let largest = self.counts.keys().map(|&(truth, predicted)| truth.max(predicted)).max();
+        largest.map_or(0, |largest| largest.saturating_add(1))
+    }
+
+    /// The number of predictions.
+    pub fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// The classes that were present or predicted.
+    fn classes(&self) -> BTreeMap<usize, Class> {
+        let mut classes = BTreeMap::<usize, Class>::new();
+        for (&(truth, predicted), count) in &self.counts {
+            classes.entry(truth).or_default().present += count;
+            classes.entry(predicted).or_default().predicted += count;
+            if truth == predicted {
+                classes.entry(truth).or_default().correct += count;
+            }
+        }
+        classes
+    }
+
+    /// The share of predictions that are right; NaN if there is none.
+    pub fn accuracy(&self) -> f64 {
+        let correct: u64 = self.classes().values().map(|class| class.correct).sum();
+        correct as f64 / self.total() as f64
+    }
+
+    /// 2·TP / (2·TP + FP + FN) of a class; 0 if it was neither present nor predicted.
+    pub fn f1(&self, class: usize) -> f64 {
+        self.classes().get(&class).map_or(0.0, |class| class.f1())
+    }
+
+    /// The mean of [`f1`](Self::f1) over the classes that were present or predicted (scikit-learn's
+    /// `f1_score(average="macro")`, 1.9); NaN if there is no prediction.
+    pub fn macro_f1(&self) -> f64 {
+        let classes = self.classes();
+        classes.values().map(|class| class.f1()).sum::<f64>() / classes.len() as f64
+    }
+
+    /// The Matthews correlation, for any number of classes: (c·s − Σ pₖ·tₖ) / √((s² − Σ pₖ²)·(s² − Σ tₖ²)), with c of s
+    /// predictions right, class k present tₖ times and predicted pₖ times; 0 where that is 0/0 (scikit-learn's
+    /// `matthews_corrcoef`, 1.9).
+    pub fn matthews(&self) -> f64 {
+        let classes = self.classes();
+        let sum = |f: fn(&Class) -> f64| classes.values().map(f).sum::<f64>();
+        let total = self.total() as f64;
+        let covariance = sum(|class| class.correct as f64) * total
+            - sum(|class| class.present as f64 * class.predicted as f64);
+        let of_truths = total * total - sum(|class| (class.present as f64).powi(2));
+        let of_predictions = total * total - sum(|class| (class.predicted as f64).powi(2));
+        match of_truths * of_predictions {
+            0.0 => 0.0,
+            product => covariance / product.sqrt(),
+        }
+    }
+
+    /// A table with a line for each true class, its F1 at the end.
+    pub fn to_text(&self, names: &LabelNames) -> String {
+        let (classes, scores) = (self.num_classes().max(names.len()), self.classes());
+        let name = |class: usize| names.name(class).map_or(format!("{class}"), str::to_string);
+        let width = (0..classes).map(|class| name(class).chars().count()).max().unwrap_or(0).max(9);
+        let mut text = format!("{:>width$} |", "predicted");
+        for class in 0..classes {
+            let _ = write!(text, " {:>width$}", name(class));
+        }
+        let _ = writeln!(text, " | {:>6}", "F1");
+        for truth in 0..classes {
+            let _ = write!(text, "{:>width$} |", name(truth));
+            for predicted in 0..classes {
+                let _ = write!(text, " {:>width$}", self.count(truth, predicted));
+            }
+            let _ = writeln!(text, " | {:>6.4}", scores.get(&truth).map_or(0.0, |class| class.f1()));
+        }
+        text
+    }
+}
+
+/// A score of a whole epoch's predictions: of every batch so far, not a mean over batches.
+///
+/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with one class per sequence, and for
+/// Burn's `ClassificationOutput`. Burn's own `FBetaScoreMetric` is NaN as soon as a class is neither present nor
+/// predicted; this metric follows scikit-learn. It is NaN for an epoch with a score that is NaN, which predicts no class.
+///
+/// ```
+/// use burn::train::metric::{AccuracyMetric, LossMetric};
+/// use burn_bert::metrics::ConfusionMetric;
+///
+/// let metrics = (
+///     LossMetric::new(),
+///     AccuracyMetric::new(),
+///     ConfusionMetric::macro_f1(),
+///     ConfusionMetric::f1(1, "positive"),
+///     ConfusionMetric::matthews(),
+/// );
+/// # let _ = metrics;
+/// ```
+#[derive(Clone)]
+pub struct ConfusionMetric {
+    name: MetricName,
+    score: Arc<dyn Fn(&ConfusionMatrix) -> f64 + Send + Sync>,
+    matrix: ConfusionMatrix,
+    has_nan: bool,
+}
+
+impl ConfusionMetric {
+    /// The mean F1 of all classes, [`ConfusionMatrix::macro_f1`].
+    pub fn macro_f1() -> Self {
+        Self::new("F1", ConfusionMatrix::macro_f1)
+    }
+
+    /// The F1 of one class, [`ConfusionMatrix::f1`].
+    pub fn f1(class: usize, name: &str) -> Self {
+        Self::new(&format!("F1 of {name}"), move |matrix| matrix.f1(class))
+    }
+
+    /// The Matthews correlation, [`ConfusionMatrix::matthews`].
+    pub fn matthews() -> Self {
+        Self::new("Matthews", ConfusionMatrix::matthews)
+    }
+
+    fn new(name: &str, score: impl Fn(&ConfusionMatrix) -> f64 + Send + Sync + 'static) -> Self {
+        let (name, score) = (Arc::new(name.to_string()), Arc::new(score));
+        Self { name, score, matrix: ConfusionMatrix::default(), has_nan: false }
+    }
+}
+
+impl Score for ConfusionMetric {
+    type Input = ConfusionStatsInput;
+
+    fn name(&self) -> MetricName {
+        self.name.clone()
+    }
+
+    fn add(&mut self, input: &ConfusionStatsInput) -> Result<(), TensorReadError> {
+        if input.predictions.dims()[0] > 0 {
+            let nan = input.predictions.clone().is_nan().any().try_into_data()?;
+            self.has_nan |= nan.iter::<bool>().any(|nan| nan);
+            let classes = |scores: Tensor<2>| scores.argmax(1).try_into_data();
+            let predicted = classes(input.predictions.clone())?;
+            let truth = classes(input.targets.clone().float())?;
+            for (truth, predicted) in truth.iter::<i64>().zip(predicted.iter::<i64>()) {
+                self.matrix.add(truth as usize, predicted as usize);
+            }
+        }
+        Ok(())
+    }
+
+    fn score(&self) -> Result<f64, TensorReadError> {
+        Ok(if self.has_nan { f64::NAN } else { (self.score)(&self.matrix) })
+    }
+
+    fn count(&self) -> Option<usize> {
+        Some(self.matrix.total() as usize)
+    }
+
+    fn forget(&mut self) {
+        (self.matrix, self.has_nan) = (ConfusionMatrix::default(), false);
+    }
+}
+numeric!(ConfusionMetric: ConfusionStatsInput);

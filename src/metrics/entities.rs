@@ -1,0 +1,230 @@
+//! Scores of whole entities.
+
+use super::Score;
+use crate::data::LabelNames;
+use burn::prelude::*;
+use burn::tensor::TensorReadError;
+use burn::train::metric::MetricName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How many entities were found, of how many. Of [`EntityScores`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntityCounts {
+    /// Predicted entities that are there, with their borders and their type.
+    pub correct: u64,
+    /// Entities that are there.
+    pub present: u64,
+    /// Predicted entities.
+    pub predicted: u64,
+}
+
+impl EntityCounts {
+    /// The share of predicted entities that are right; 0 if none was predicted.
+    pub fn precision(self) -> f64 {
+        ratio(self.correct, self.predicted)
+    }
+
+    /// The share of the entities that were found; 0 if there are none.
+    pub fn recall(self) -> f64 {
+        ratio(self.correct, self.present)
+    }
+
+    /// The harmonic mean of precision and recall: 2·correct / (present + predicted); 0 without an entity.
+    pub fn f1(self) -> f64 {
+        ratio(2 * self.correct, self.present + self.predicted)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Precision, recall and F1 of whole entities: an entity is right if its first word, its last word and its type are.
+///
+/// ```
+/// use burn_bert::metrics::EntityScores;
+///
+/// let mut scores = EntityScores::default();
+/// scores.add(&["B-PER", "I-PER", "O", "B-LOC"], &["B-PER", "I-PER", "O", "B-PER"]);
+/// assert_eq!(scores.total().f1(), 0.5);
+/// assert_eq!((scores.of("PER").precision(), scores.of("PER").recall()), (0.5, 1.0));
+/// ```
+///
+/// Tags are those of IOB1, IOB2, IOE, IOBES and BILOU-like schemes that begin with `B`, `I`, `E` or `S`: an entity also
+/// begins at an `I` that follows another type or none.
+///
+/// Source: `precision_score`, `recall_score` and `f1_score` of seqeval 1.2.2, default mode (that of `conlleval`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntityScores {
+    types: BTreeMap<String, EntityCounts>,
+}
+
+impl EntityScores {
+    /// Counts the entities of a sentence, given the true and the predicted tag of each word.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the tags differ in number.
+    pub fn add(&mut self, truth: &[&str], predicted: &[&str]) {
+        assert_eq!(truth.len(), predicted.len(), "each word must have a true and a predicted tag");
+        let (truth, predicted) = (entities(truth), entities(predicted));
+        let mut counts = |kind: &str, count: fn(&mut EntityCounts)| {
+            count(self.types.entry(kind.to_string()).or_default());
+        };
+        truth.iter().for_each(|(kind, ..)| counts(kind, |counts| counts.present += 1));
+        predicted.iter().for_each(|(kind, ..)| counts(kind, |counts| counts.predicted += 1));
+        truth.intersection(&predicted).for_each(|(kind, ..)| counts(kind, |counts| counts.correct += 1));
+    }
+
+    /// The types that were present or predicted, and how many entities of each.
+    pub fn types(&self) -> &BTreeMap<String, EntityCounts> {
+        &self.types
+    }
+
+    /// The entities of a type.
+    pub fn of(&self, kind: &str) -> EntityCounts {
+        self.types.get(kind).copied().unwrap_or_default()
+    }
+
+    /// The entities of all types (seqeval's `average="micro"`).
+    pub fn total(&self) -> EntityCounts {
+        self.types.values().fold(EntityCounts::default(), |sum, counts| EntityCounts {
+            correct: sum.correct + counts.correct,
+            present: sum.present + counts.present,
+            predicted: sum.predicted + counts.predicted,
+        })
+    }
+}
+
+/// The type, the first and the last word of each entity.
+fn entities<'a>(tags: &[&'a str]) -> BTreeSet<(&'a str, usize, usize)> {
+    let mut found = BTreeSet::new();
+    let (mut before, mut type_before, mut start) = ('O', "", 0);
+    for (i, tag) in tags.iter().copied().chain(["O"]).enumerate() {
+        let (prefix, kind) = parts(tag);
+        let is_other = type_before != kind;
+        let ends = matches!(before, 'E' | 'S')
+            || matches!(before, 'B' | 'I') && matches!(prefix, 'B' | 'S' | 'O')
+            || !matches!(before, 'O' | '.') && is_other;
+        let starts = matches!(prefix, 'B' | 'S')
+            || matches!(before, 'E' | 'S' | 'O') && matches!(prefix, 'E' | 'I')
+            || !matches!(prefix, 'O' | '.') && is_other;
+        if ends {
+            found.insert((type_before, start, i - 1));
+        }
+        if starts {
+            start = i;
+        }
+        (before, type_before) = (prefix, kind);
+    }
+    found
+}
+
+/// The first character of a tag, and what follows its hyphen; without one, what follows the character.
+fn parts(tag: &str) -> (char, &str) {
+    let mut rest = tag.chars();
+    let prefix = rest.next().unwrap_or('O');
+    let rest = rest.as_str();
+    match rest.split_once('-').map_or(rest, |(_, kind)| kind) {
+        "" => (prefix, "_"),
+        kind => (prefix, kind),
+    }
+}
+
+/// A score of the whole entities in an epoch's predictions, [`EntityScores`], in Burn's trainer.
+///
+/// For [`TokenClassificationItem`](crate::training::TokenClassificationItem); a word's tag is that of its token with a
+/// label. It is NaN for an epoch with a score that is NaN.
+///
+/// ```
+/// use burn::train::metric::LossMetric;
+/// use burn_bert::data::LabelNames;
+/// use burn_bert::metrics::EntityMetric;
+///
+/// let names = LabelNames::new(["O", "B-PER", "I-PER"])?; // of the model: id2label
+/// let metrics = (LossMetric::new(), EntityMetric::f1(&names), EntityMetric::recall(&names));
+/// # let _ = metrics;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct EntityMetric {
+    name: MetricName,
+    score: fn(EntityCounts) -> f64,
+    names: LabelNames,
+    scores: EntityScores,
+    has_nan: bool,
+}
+
+impl EntityMetric {
+    /// The F1 of all entities, [`EntityCounts::f1`].
+    pub fn f1(names: &LabelNames) -> Self {
+        Self::new("Entity F1", EntityCounts::f1, names)
+    }
+
+    /// The precision of all entities, [`EntityCounts::precision`].
+    pub fn precision(names: &LabelNames) -> Self {
+        Self::new("Entity precision", EntityCounts::precision, names)
+    }
+
+    /// The recall of all entities, [`EntityCounts::recall`].
+    pub fn recall(names: &LabelNames) -> Self {
+        Self::new("Entity recall", EntityCounts::recall, names)
+    }
+
+    fn new(name: &str, score: fn(EntityCounts) -> f64, names: &LabelNames) -> Self {
+        let (name, names) = (Arc::new(name.to_string()), names.clone());
+        Self { name, score, names, scores: EntityScores::default(), has_nan: false }
+    }
+}
+
+/// The input of [`EntityMetric`]: N words that have a label.
+#[derive(Clone, Debug)]
+pub struct EntityInput {
+    /// Scores of each label, [N, C].
+    pub logits: Tensor<2>,
+    /// The labels, `[N]`.
+    pub labels: Tensor<1, Int>,
+    /// The sentence of each word; those of one sentence are adjacent.
+    pub sentences: Vec<usize>,
+}
+
+impl Score for EntityMetric {
+    type Input = EntityInput;
+
+    fn name(&self) -> MetricName {
+        self.name.clone()
+    }
+
+    fn add(&mut self, input: &EntityInput) -> Result<(), TensorReadError> {
+        if !input.sentences.is_empty() {
+            let nan = input.logits.clone().is_nan().any().try_into_data()?;
+            self.has_nan |= nan.iter::<bool>().any(|nan| nan);
+            let predicted = input.logits.clone().argmax(1).try_into_data()?;
+            let labels = input.labels.clone().try_into_data()?;
+            // A label without a name is no entity.
+            let name = |id: i64| usize::try_from(id).ok().and_then(|id| self.names.name(id)).unwrap_or("O");
+            let words = input.sentences.iter().zip(labels.iter::<i64>()).zip(predicted.iter::<i64>());
+            let words: Vec<_> =
+                words.map(|((place, truth), found)| (place, name(truth), name(found))).collect();
+            for sentence in words.chunk_by(|a, b| a.0 == b.0) {
+                let (truth, found): (Vec<_>, Vec<_>) = sentence.iter().map(|word| (word.1, word.2)).unzip();
+                self.scores.add(&truth, &found);
+            }
+        }
+        Ok(())
+    }
+
+    fn score(&self) -> Result<f64, TensorReadError> {
+        Ok(if self.has_nan { f64::NAN } else { (self.score)(self.scores.total()) })
+    }
+
+    fn count(&self) -> Option<usize> {
+        Some(self.scores.total().present as usize)
+    }
+
+    fn forget(&mut self) {
+        (self.scores, self.has_nan) = (EntityScores::default(), false);
+    }
+}
+numeric!(EntityMetric: EntityInput);

@@ -1,0 +1,113 @@
+//! Scores of predictions, and metrics of them for Burn's trainer.
+
+use burn::tensor::TensorReadError;
+use burn::train::metric::{MetricName, NumericEntry, SerializedEntry};
+
+/// What a metric made by `numeric` counts.
+trait Score {
+    type Input;
+
+    /// Whether it is too expensive for the training split, which has gradients to compute.
+    const IS_FOR_VALIDATION: bool = false;
+
+    fn name(&self) -> MetricName;
+
+    /// Counts a batch.
+    fn add(&mut self, input: &Self::Input) -> Result<(), TensorReadError>;
+
+    /// The score of all batches so far.
+    fn score(&self) -> Result<f64, TensorReadError>;
+
+    /// Of how much it is the score; `None` if that of a part of an epoch means nothing.
+    fn count(&self) -> Option<usize>;
+
+    fn forget(&mut self);
+
+    /// The score of a part of an epoch.
+    fn so_far(&self) -> Option<NumericEntry> {
+        let count = self.count()?;
+        Some(NumericEntry::Aggregated { aggregated_value: self.score().unwrap_or(f64::NAN), count })
+    }
+}
+
+/// As Burn's own metrics write themselves.
+fn serialized(entry: &NumericEntry) -> SerializedEntry {
+    SerializedEntry::new(format!("epoch {:.4}", entry.current()), entry.serialize())
+}
+
+/// Makes a [`Score`] a metric of Burn's, of which more is better.
+macro_rules! numeric {
+    ($metric:ident: $input:ty) => {
+        const _: () = {
+            use burn::train::metric::{
+                Metric, MetricAttributes, MetricMetadata, Numeric, NumericAttributes, NumericEntry,
+                SerializedEntry,
+            };
+            use $crate::metrics::{Score, serialized};
+
+            impl Metric for $metric {
+                type Input = $input;
+
+                fn name(&self) -> MetricName {
+                    Score::name(self)
+                }
+
+                fn attributes(&self) -> MetricAttributes {
+                    NumericAttributes { unit: None, higher_is_better: true }.into()
+                }
+
+                fn update(
+                    &mut self,
+                    input: &Self::Input,
+                    metadata: &MetricMetadata,
+                ) -> Result<SerializedEntry, TensorReadError> {
+                    // The trainer gives the learning rate in training alone.
+                    if Self::IS_FOR_VALIDATION && metadata.lr.is_some() {
+                        return Ok(SerializedEntry::not_available(None));
+                    }
+                    self.add(input)?;
+                    Ok(match self.so_far() {
+                        Some(entry) => serialized(&entry),
+                        None => SerializedEntry::not_available(None), // until the epoch ends
+                    })
+                }
+
+                fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
+                    Ok(serialized(&NumericEntry::Final(self.score()?)))
+                }
+
+                fn clear(&mut self) {
+                    self.forget();
+                }
+            }
+
+            impl Numeric for $metric {
+                fn value(&self) -> Option<NumericEntry> {
+                    self.so_far()
+                }
+
+                fn running_value(&self) -> Option<NumericEntry> {
+                    self.so_far()
+                }
+
+                fn final_value(&self) -> NumericEntry {
+                    NumericEntry::Final(self.score().unwrap_or(f64::NAN))
+                }
+            }
+        };
+    };
+}
+
+mod confusion_matrix;
+mod entities;
+mod retrieval;
+mod spearman;
+#[cfg(feature = "tokenizers")]
+mod squad_scores;
+
+pub use confusion_matrix::{ConfusionMatrix, ConfusionMetric};
+pub use entities::{EntityCounts, EntityInput, EntityMetric, EntityScores};
+pub use retrieval::{RetrievalInput, RetrievalMetric, RetrievalScores, TripletInput, TripletMetric};
+pub use spearman::{SpearmanInput, SpearmanMetric, spearman};
+#[cfg(feature = "tokenizers")]
+pub use squad_scores::SquadScores;

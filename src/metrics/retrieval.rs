@@ -1,0 +1,309 @@
+//! Scores of retrieval, and of triplets.
+
+use super::Score;
+use crate::model::Similarity;
+use burn::prelude::*;
+use burn::tensor::TensorReadError;
+use burn::train::metric::MetricName;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+/// At which places of their rankings queries find what is relevant.
+///
+/// ```
+/// use burn_bert::metrics::RetrievalScores;
+///
+/// let mut scores = RetrievalScores::default();
+/// scores.add(&[0.1, 0.9, 0.4, 0.3], &[1, 3]); // the documents 1 and 3 are relevant: at the places 1 and 3
+/// scores.add(&[0.1, 0.9, 0.4, 0.3], &[2]); // at place 2
+/// assert_eq!((scores.recall(1), scores.recall(2)), (0.25, 0.75));
+/// assert_eq!((scores.mrr(10), scores.accuracy(1)), (0.75, 0.5));
+/// ```
+///
+/// Of documents with equal scores the first comes first. A query without a relevant document does not count. With a score
+/// that is NaN there is no ranking, and all scores are NaN; so they are without a query.
+///
+/// Source: `InformationRetrievalEvaluator` of sentence-transformers 6.2, where the ids of the documents break ties and the
+/// place of NaN depends on the sort.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RetrievalScores {
+    /// The places of the relevant documents from 0 on, ascending, of each query.
+    places: Vec<Vec<usize>>,
+    has_nan: bool,
+}
+
+impl RetrievalScores {
+    /// Counts a query, given its score for each document and the documents that are relevant.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such document.
+    pub fn add(&mut self, scores: &[f64], relevant: &[usize]) {
+        let relevant: BTreeSet<usize> = relevant.iter().copied().collect();
+        if relevant.is_empty() {
+            return;
+        }
+        self.has_nan |= scores.iter().any(|score| score.is_nan());
+        let place = |&own: &usize| {
+            let own_score = scores[own];
+            let comes_before =
+                |&(other, score): &(usize, &f64)| *score > own_score || *score == own_score && other < own;
+            scores.iter().enumerate().filter(comes_before).count()
+        };
+        let mut places: Vec<usize> = relevant.iter().map(place).collect();
+        places.sort_unstable();
+        self.places.push(places);
+    }
+
+    /// The share of a query's relevant documents that are among the first k, on average.
+    pub fn recall(&self, k: usize) -> f64 {
+        self.mean(|places| hits(places, k).len() as f64 / places.len() as f64)
+    }
+
+    /// 1 / the place of the first relevant document, or 0 if it is not among the first k, on average.
+    pub fn mrr(&self, k: usize) -> f64 {
+        self.mean(|places| hits(places, k).first().map_or(0.0, |&first| 1.0 / (first + 1) as f64))
+    }
+
+    /// The share of queries that find a relevant document among the first k.
+    pub fn accuracy(&self, k: usize) -> f64 {
+        self.mean(|places| f64::from(!hits(places, k).is_empty()))
+    }
+
+    /// Σ 1/log₂(1 + place) over the relevant documents among the first k, divided by its largest possible value, on average.
+    pub fn ndcg(&self, k: usize) -> f64 {
+        let gain = |place: usize| (place as f64 + 2.0).log2().recip();
+        self.mean(|places| {
+            let best: f64 = (0..places.len().min(k)).map(gain).sum();
+            hits(places, k).iter().map(|&place| gain(place)).sum::<f64>() / best
+        })
+    }
+
+    fn mean(&self, of: impl Fn(&[usize]) -> f64) -> f64 {
+        if self.has_nan {
+            return f64::NAN;
+        }
+        self.places.iter().map(|places| of(places)).sum::<f64>() / self.places.len() as f64
+    }
+}
+
+/// Those places that are among the first k.
+fn hits(places: &[usize], k: usize) -> &[usize] {
+    &places[..places.partition_point(|&place| place < k)]
+}
+
+/// A score of retrieval among all documents of an epoch, [`RetrievalScores`], in Burn's trainer. It is computed at the end of
+/// the epoch.
+///
+/// A text that is there twice is two documents. On the training split it is not computed, and NaN.
+///
+/// ```
+/// use burn::train::metric::LossMetric;
+/// use burn_bert::metrics::RetrievalMetric;
+///
+/// let metrics = (LossMetric::new(), RetrievalMetric::recall(10), RetrievalMetric::mrr(10));
+/// # let _ = metrics;
+/// ```
+#[derive(Clone)]
+pub struct RetrievalMetric {
+    name: MetricName,
+    of: fn(&RetrievalScores, usize) -> f64,
+    k: usize,
+    similarity: Similarity,
+    queries: Vec<Tensor<2>>,
+    documents: Vec<Tensor<2>>,
+    num_documents: usize,
+    relevant: Vec<Vec<usize>>,
+    /// The trainer asks twice for the score of an epoch.
+    computed: OnceLock<f64>,
+}
+
+impl RetrievalMetric {
+    /// [`RetrievalScores::recall`] of the first k.
+    pub fn recall(k: usize) -> Self {
+        Self::new("Recall", RetrievalScores::recall, k)
+    }
+
+    /// [`RetrievalScores::mrr`] of the first k.
+    pub fn mrr(k: usize) -> Self {
+        Self::new("MRR", RetrievalScores::mrr, k)
+    }
+
+    /// [`RetrievalScores::accuracy`] of the first k.
+    pub fn accuracy(k: usize) -> Self {
+        Self::new("Accuracy", RetrievalScores::accuracy, k)
+    }
+
+    /// [`RetrievalScores::ndcg`] of the first k.
+    pub fn ndcg(k: usize) -> Self {
+        Self::new("NDCG", RetrievalScores::ndcg, k)
+    }
+
+    /// Ranks by another similarity than the cosine.
+    pub fn with_similarity(self, similarity: Similarity) -> Self {
+        Self { similarity, ..self }
+    }
+
+    fn new(name: &str, of: fn(&RetrievalScores, usize) -> f64, k: usize) -> Self {
+        Self {
+            name: Arc::new(format!("{name}@{k}")),
+            of,
+            k,
+            similarity: Similarity::default(),
+            queries: Vec::new(),
+            documents: Vec::new(),
+            num_documents: 0,
+            relevant: Vec::new(),
+            computed: OnceLock::new(),
+        }
+    }
+}
+
+/// The input of [`RetrievalMetric`], which panics if `relevant` does not have an entry for each query, or names a document that
+/// is not among the D.
+#[derive(Clone, Debug)]
+pub struct RetrievalInput {
+    /// The vectors of Q queries, [Q, H].
+    pub queries: Tensor<2>,
+    /// The vectors of the documents that this batch adds, [D, H].
+    pub documents: Tensor<2>,
+    /// The documents of this batch that are relevant for each of the Q queries.
+    pub relevant: Vec<Vec<usize>>,
+}
+
+impl Score for RetrievalMetric {
+    type Input = RetrievalInput;
+
+    // The vectors of an epoch stay on the device until its end.
+    const IS_FOR_VALIDATION: bool = true;
+
+    fn name(&self) -> MetricName {
+        self.name.clone()
+    }
+
+    fn add(&mut self, input: &RetrievalInput) -> Result<(), TensorReadError> {
+        self.computed = OnceLock::new();
+        let (before, [queries, _], [added, _]) =
+            (self.num_documents, input.queries.dims(), input.documents.dims());
+        assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
+        let is_there = input.relevant.iter().flatten().all(|&document| document < added);
+        assert!(is_there, "relevant must name documents of this batch, which has {added}");
+        let shifted = |relevant: &Vec<usize>| relevant.iter().map(|document| document + before).collect();
+        self.relevant.extend(input.relevant.iter().map(shifted));
+        self.num_documents += added;
+        for (all, added) in [(&mut self.queries, &input.queries), (&mut self.documents, &input.documents)] {
+            if added.dims()[0] > 0 {
+                all.push(added.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn score(&self) -> Result<f64, TensorReadError> {
+        if let Some(&score) = self.computed.get() {
+            return Ok(score);
+        }
+        let mut scores = RetrievalScores::default();
+        if !self.documents.is_empty() {
+            let documents = Tensor::cat(self.documents.clone(), 0);
+            let mut relevant = self.relevant.iter();
+            for queries in &self.queries {
+                let rows = self.similarity.between(queries.clone(), documents.clone()).try_into_data()?;
+                let rows: Vec<f64> = rows.iter().collect();
+                for (row, relevant) in rows.chunks(self.num_documents).zip(relevant.by_ref()) {
+                    scores.add(row, relevant);
+                }
+            }
+        }
+        Ok(*self.computed.get_or_init(|| (self.of)(&scores, self.k)))
+    }
+
+    fn count(&self) -> Option<usize> {
+        None
+    }
+
+    fn forget(&mut self) {
+        (self.queries, self.documents) = (Vec::new(), Vec::new());
+        (self.num_documents, self.relevant) = (0, Vec::new());
+        self.computed = OnceLock::new();
+    }
+}
+numeric!(RetrievalMetric: RetrievalInput);
+
+/// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; a NaN is
+/// counted as not more similar.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn::data::dataloader::Progress;
+/// use burn::train::metric::{Metric, MetricMetadata, Numeric};
+/// use burn_bert::metrics::{TripletInput, TripletMetric};
+///
+/// let device = Device::default();
+/// let [positive, negative] = [[0.9, 0.5], [0.3, 0.5]].map(|row| Tensor::from_data(row, &device));
+/// let mut metric = TripletMetric::new();
+/// let metadata = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
+/// metric.update(&TripletInput { positive, negative }, &metadata)?;
+/// assert_eq!(metric.final_value().current(), 0.5);
+/// # Ok::<(), burn::tensor::TensorReadError>(())
+/// ```
+///
+/// Source: `TripletEvaluator` of sentence-transformers 6.2.
+#[derive(Clone, Debug, Default)]
+pub struct TripletMetric {
+    margin: f64,
+    correct: usize,
+    total: usize,
+}
+
+impl TripletMetric {
+    /// Creates the metric.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// By how much the similarities must differ at least; 0 by default.
+    pub fn with_margin(self, margin: f64) -> Self {
+        Self { margin, ..self }
+    }
+}
+
+/// The input of [`TripletMetric`]: [similarities](crate::model::Similarity) of N anchors.
+#[derive(Clone, Debug)]
+pub struct TripletInput {
+    /// To their positives, `[N]`.
+    pub positive: Tensor<1>,
+    /// To their negatives, `[N]`.
+    pub negative: Tensor<1>,
+}
+
+impl Score for TripletMetric {
+    type Input = TripletInput;
+
+    fn name(&self) -> MetricName {
+        Arc::new("Triplet accuracy".to_string())
+    }
+
+    fn add(&mut self, input: &TripletInput) -> Result<(), TensorReadError> {
+        if input.positive.dims()[0] > 0 {
+            let bound = input.negative.clone().add_scalar(self.margin);
+            let correct = input.positive.clone().greater(bound).try_into_data()?;
+            self.correct += correct.iter::<bool>().filter(|correct| *correct).count();
+            self.total += correct.num_elements();
+        }
+        Ok(())
+    }
+
+    fn score(&self) -> Result<f64, TensorReadError> {
+        Ok(self.correct as f64 / self.total as f64)
+    }
+
+    fn count(&self) -> Option<usize> {
+        Some(self.total)
+    }
+
+    fn forget(&mut self) {
+        (self.correct, self.total) = (0, 0);
+    }
+}
+numeric!(TripletMetric: TripletInput);

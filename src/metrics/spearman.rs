@@ -1,0 +1,105 @@
+//! Spearman's rank correlation, and a metric of it.
+
+use super::Score;
+use burn::prelude::*;
+use burn::tensor::TensorReadError;
+use burn::train::RegressionOutput;
+use burn::train::metric::{Adaptor, MetricName};
+use std::sync::Arc;
+
+/// Spearman's rank correlation of two lists of numbers, where equal numbers share the mean of their ranks; NaN if one
+/// of them is constant or has a NaN (SciPy's `spearmanr`, 1.17).
+///
+/// ```
+/// assert_eq!(burn_bert::metrics::spearman(&[1.0, 2.0, 3.0], &[0.1, 0.2, 10.0]), 1.0);
+/// ```
+///
+/// # Panics
+///
+/// Panics if the lists differ in length.
+pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
+    assert_eq!(first.len(), second.len(), "both lists must have the same length");
+    if first.iter().chain(second).any(|value| value.is_nan()) {
+        return f64::NAN;
+    }
+    let (first, second) = (ranks(first), ranks(second));
+    let mean = (first.len() as f64 + 1.0) / 2.0;
+    let products =
+        |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum() };
+    products(&first, &second) / (products(&first, &first) * products(&second, &second)).sqrt()
+}
+
+/// Ranks from 1 on.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut rank = 0;
+    for equal in order.chunk_by(|&a, &b| values[a] == values[b]) {
+        let mean = rank as f64 + (equal.len() as f64 + 1.0) / 2.0;
+        equal.iter().for_each(|&place| ranks[place] = mean);
+        rank += equal.len();
+    }
+    ranks
+}
+
+/// The rank correlation of predicted and true numbers, [`spearman`], over the whole epoch. It is computed at the end of
+/// the epoch; ranks of a part of it mean nothing.
+///
+/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and for
+/// Burn's `RegressionOutput`. With the [similarity](crate::model::Similarity) of pairs of sentences as what is predicted it
+/// is the score of sentence-transformers' `EmbeddingSimilarityEvaluator`.
+#[derive(Clone, Debug, Default)]
+pub struct SpearmanMetric {
+    predicted: Vec<f64>,
+    truth: Vec<f64>,
+}
+
+impl SpearmanMetric {
+    /// Creates the metric.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// The input of [`SpearmanMetric`], for [`spearman`].
+#[derive(Clone, Debug)]
+pub struct SpearmanInput {
+    /// The predicted numbers.
+    pub predicted: Tensor<2>,
+    /// The true ones.
+    pub truth: Tensor<2>,
+}
+
+impl Adaptor<SpearmanInput> for RegressionOutput {
+    fn adapt(&self) -> SpearmanInput {
+        SpearmanInput { predicted: self.output.clone(), truth: self.targets.clone() }
+    }
+}
+
+impl Score for SpearmanMetric {
+    type Input = SpearmanInput;
+
+    fn name(&self) -> MetricName {
+        Arc::new("Spearman".to_string())
+    }
+
+    fn add(&mut self, input: &SpearmanInput) -> Result<(), TensorReadError> {
+        self.predicted.extend(input.predicted.clone().try_into_data()?.iter::<f64>());
+        self.truth.extend(input.truth.clone().try_into_data()?.iter::<f64>());
+        Ok(())
+    }
+
+    fn score(&self) -> Result<f64, TensorReadError> {
+        Ok(spearman(&self.predicted, &self.truth))
+    }
+
+    fn count(&self) -> Option<usize> {
+        None
+    }
+
+    fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+numeric!(SpearmanMetric: SpearmanInput);

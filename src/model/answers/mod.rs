@@ -1,0 +1,261 @@
+//! `BertForQuestionAnswering`: the model and its batch.
+
+#[cfg(feature = "tokenizers")]
+pub(super) mod answer;
+
+use crate::embeddings::BertEmbeddingsInput;
+use crate::encoder::config::BertModelConfig;
+use crate::error::Result;
+use crate::family::Classified;
+use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
+use crate::model::bert::BertModel;
+use crate::model::labels::{Labels, mismatch};
+use crate::model::loss::labelled_cross_entropy;
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear};
+use burn::prelude::*;
+
+/// Configuration of [`BertForQuestionAnswering`].
+#[derive(Config, Debug, PartialEq)]
+pub struct BertForQuestionAnsweringConfig {
+    /// The model below the head.
+    pub bert: BertModelConfig,
+    /// Probability that dropout zeroes an input of the head, in [0, 1); by default 0.1 in DistilBERT. The other families have
+    /// none.
+    pub qa_dropout: Option<f64>,
+}
+
+impl BertForQuestionAnsweringConfig {
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config) if the dropout is not in [0, 1), or the
+    /// family has none.
+    pub fn validate(&self) -> Result<()> {
+        self.bert.validate()?;
+        self.bert.check_classifier_dropout(Classified::Answers, self.qa_dropout)
+    }
+
+    fn build(&self, device: &Device) -> Result<BertForQuestionAnswering> {
+        Ok(BertForQuestionAnswering {
+            bert: self.bert.try_init_without_pooler(device)?,
+            dropout: DropoutConfig::new(
+                self.qa_dropout.unwrap_or_else(|| self.bert.classifier_dropout(Classified::Answers)),
+            )
+            .init(),
+            qa_outputs: self.bert.linear(2, device),
+        })
+    }
+}
+
+head!(
+    BertForQuestionAnsweringConfig,
+    BertForQuestionAnswering,
+    QuestionAnsweringBatch,
+    QuestionAnsweringOutput
+);
+
+/// A batch for [`BertForQuestionAnswering`]: questions with the texts that answer them, and the answers.
+/// The answer of a question that the text does not answer is that of `[CLS]`, [0, 0].
+#[derive(Clone, Debug)]
+pub struct QuestionAnsweringBatch {
+    /// The tokens, padded at the end to one length.
+    pub input: BertEmbeddingsInput,
+    /// Where a sequence is padded, [B, S]; `None` if none is.
+    pub padding: Option<PaddingMask>,
+    /// The first and the last token of each answer; `None` where no sequence has one.
+    answers: [Option<Labels>; 2],
+}
+
+impl QuestionAnsweringBatch {
+    /// One answer per sequence, the place of its first and of its last token.
+    ///
+    /// A place that holds no token, because it is outside the sequence, is not learned, as in transformers; places of
+    /// padding are outside too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one answer per sequence, or `padding` is not
+    /// [B, S].
+    pub fn new(
+        input: BertEmbeddingsInput,
+        padding: Option<PaddingMask>,
+        answers: &[[usize; 2]],
+    ) -> Result<Self> {
+        let [batch, seq] = input.dims();
+        if let Some(padding) = &padding {
+            padding.check([batch, seq])?;
+        }
+        if answers.len() != batch {
+            return Err(mismatch(vec![answers.len()], format!("[{batch}], one answer per sequence")));
+        }
+        let rows: Vec<&[bool]> = padding.iter().flat_map(PaddingMask::rows).collect();
+        let is_token =
+            |row: usize, place: usize| place < seq && rows.get(row).is_none_or(|padding| !padding[place]);
+        let places = |which: usize| -> Result<Option<Labels>> {
+            let places = answers.iter().enumerate().map(|(row, answer)| {
+                if is_token(row, answer[which]) { answer[which] as i64 } else { IGNORED }
+            });
+            Labels::of_sequences(&input, &places.collect::<Vec<_>>())
+        };
+        let answers = [places(0)?, places(1)?];
+        Ok(Self { input, padding, answers })
+    }
+
+    /// The scores of the N sequences that have an answer, [B, S] → [N, S], and its place, `[N]`: of the first and of the
+    /// last token. `None` if there are none.
+    pub fn labelled(&self, output: &QuestionAnsweringOutput) -> [Option<(Tensor<2>, Tensor<1, Int>)>; 2] {
+        let [starts, ends] = &self.answers;
+        let labelled = |labels: &Option<Labels>, logits: &Tensor<2>| {
+            labels.as_ref().map(|labels| (labels.select(logits.clone()), labels.tensor()))
+        };
+        [labelled(starts, &output.start_logits), labelled(ends, &output.end_logits)]
+    }
+}
+
+/// The place of an answer that is outside its sequence.
+const IGNORED: i64 = -100;
+
+/// The score of padding: its probability is 0 in every dtype.
+const OF_PADDING: f64 = -65504.0;
+
+/// A model with the scores of each token to be the first and the last of an answer:
+/// `[start_logits, end_logits] = Dropout(last_hidden_state)·W + b`.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertForQuestionAnsweringConfig, BertModelConfig, QuestionAnsweringBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = BertForQuestionAnsweringConfig::new(bert).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 9, 8, 3]], &device)?;
+/// let output = model.forward(&QuestionAnsweringBatch::new(input, None, &[[3, 4]])?);
+/// assert_eq!((output.start_logits.dims(), output.end_logits.dims()), ([1, 6], [1, 6]));
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Numerics
+///
+/// Padding has the score −65504, so that neither loss nor answers depend on it. In transformers padding has scores of its
+/// own, which take part in the loss of a padded batch.
+///
+/// Source: `BertForQuestionAnswering` of transformers 5.23 and its like in the other [families](crate::Family).
+#[derive(Module, Debug)]
+pub struct BertForQuestionAnswering {
+    /// The model below the head; without a pooler.
+    pub bert: BertModel,
+    pub(crate) dropout: Dropout,
+    /// W and b, [H, 2].
+    pub qa_outputs: Linear,
+}
+
+/// What [`BertForQuestionAnswering::forward`] returns.
+#[derive(Debug)]
+pub struct QuestionAnsweringOutput {
+    /// The mean of the cross-entropies of the first and of the last token, `[1]`.
+    pub loss: Tensor<1>,
+    /// The score of each token to be the first of the answer, [B, S].
+    pub start_logits: Tensor<2>,
+    /// The score of each token to be the last of the answer, [B, S].
+    pub end_logits: Tensor<2>,
+}
+
+impl BertForQuestionAnswering {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertForQuestionAnsweringConfig {
+        let bert = self.bert.config();
+        let prob = self.dropout.prob;
+        let is_default = prob == bert.classifier_dropout(Classified::Answers);
+        BertForQuestionAnsweringConfig { bert, qa_dropout: (!is_default).then_some(prob) }
+    }
+
+    /// The score of each token to be the first of the answer, and to be the last: [B, S] twice.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a parameter of the head does
+    /// not fit the model.
+    pub fn logits(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+    ) -> Result<[Tensor<2>; 2]> {
+        let words = &self.bert.embeddings.word_embeddings;
+        let shape = [self.bert.embeddings.hidden_size(), 2];
+        ParameterCheck::beside(words).linear("qa_outputs", &self.qa_outputs, shape)?;
+        let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        let hidden = drop_out(&self.dropout, &self.qa_outputs.weight, hidden);
+        let logits = linear(&self.qa_outputs, hidden); // [B, S, 2]
+        let of = |which: usize| logits.clone().narrow(2, which, 1).squeeze_dim::<2>(2);
+        Ok([of(0), of(1)].map(|logits| match padding {
+            Some(padding) => {
+                let mask = padding.tensor(&logits.device());
+                logits.mask_fill(mask, OF_PADDING)
+            }
+            None => logits,
+        }))
+    }
+
+    /// Scores the tokens of a batch and returns the loss.
+    ///
+    /// If no sequence has an answer inside it, the loss is 0, and its gradients are zeros; transformers' is NaN.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`logits`](Self::logits), and if `batch.input` was replaced by one of another shape or device.
+    pub fn try_forward(&self, batch: &QuestionAnsweringBatch) -> Result<QuestionAnsweringOutput> {
+        let [_, seq] = batch.input.dims();
+        batch.answers.iter().flatten().try_for_each(|labels| labels.check_classes(&batch.input, seq))?;
+        let [start_logits, end_logits] = self.logits(&batch.input, batch.padding.as_ref())?;
+        let [starts, ends] = &batch.answers;
+        let loss = |logits: &Tensor<2>, labels: &Option<Labels>| {
+            labelled_cross_entropy(logits.clone(), labels.as_ref(), None)
+        };
+        let loss = (loss(&start_logits, starts) + loss(&end_logits, ends)).div_scalar(2.0);
+        Ok(QuestionAnsweringOutput { loss, start_logits, end_logits })
+    }
+}
+
+#[cfg(feature = "checkpoint")]
+mod stored {
+    use super::*;
+    use crate::checkpoint::{Fields, ModelKeys};
+    use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields};
+    use crate::model::labels::numbered;
+    use crate::model::stored::{Part, Stored, stored_head};
+    use serde_json::Value;
+
+    impl BertForQuestionAnsweringConfig {
+        pub(super) fn read(fields: &Fields) -> Result<Self> {
+            let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
+            Ok(Self { bert: BertModelConfig::from_fields(fields)?, qa_dropout })
+        }
+    }
+
+    impl Stored for BertForQuestionAnswering {
+        stored_head!(BertForQuestionAnsweringConfig);
+
+        const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
+
+        fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
+            vec![Part::linear("qa_outputs", &self.qa_outputs)]
+        }
+
+        fn head_fields(&self) -> Vec<(&'static str, Value)> {
+            let config = self.config();
+            // The head has two outputs, and transformers makes as many as there are labels.
+            let mut fields = name_fields(&numbered(2));
+            fields.extend(dropout_field(&config.bert, Classified::Answers, config.qa_dropout));
+            fields
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Batches with labels.
+
+use crate::embeddings::BertEmbeddingsInput;
+use crate::error::{Error, Result};
+use crate::layers::PaddingMask;
+use crate::model::labels::{Labels, mismatch};
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+
+/// A batch for [`BertForSequenceClassification`](crate::model::BertForSequenceClassification).
+#[derive(Clone, Debug)]
+pub struct SequenceClassificationBatch {
+    /// The tokens, padded at the end to one length.
+    pub input: BertEmbeddingsInput,
+    /// Where a sequence is padded, [B, S]; `None` if none is.
+    pub padding: Option<PaddingMask>,
+    pub(in crate::model) labels: SequenceLabels,
+}
+
+/// What is known of each sequence of a batch.
+#[derive(Clone, Debug)]
+pub(in crate::model) enum SequenceLabels {
+    /// One class each, or none; `None` if no sequence has one.
+    Classes(Option<Labels>),
+    /// The probability of each class, [B, C].
+    Targets(Tensor<2>),
+    /// Numbers, [B, C].
+    Values(Tensor<2>),
+}
+
+impl SequenceClassificationBatch {
+    /// One class per sequence, for [`ProblemType::SingleLabelClassification`](crate::model::ProblemType). Sequences with the
+    /// label −100 are ignored, as in transformers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if there is not one label per sequence, or `padding` is not [B, S]; [`Error::Data`] if
+    /// a label does not fit an `i32`.
+    pub fn single_label(
+        input: BertEmbeddingsInput,
+        padding: Option<PaddingMask>,
+        labels: &[i64],
+    ) -> Result<Self> {
+        let labels = Labels::of_sequences(&input, labels)?;
+        Self::new(input, padding, SequenceLabels::Classes(labels))
+    }
+
+    /// Any number of classes per sequence, for [`ProblemType::MultiLabelClassification`](crate::model::ProblemType): one row
+    /// per sequence, with 1 for a class that it has, 0 for one that it does not have, or a probability.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
+    /// [B, S]; [`Error::Data`] if a number is not in [0, 1].
+    pub fn multi_label(
+        input: BertEmbeddingsInput,
+        padding: Option<PaddingMask>,
+        labels: &[impl AsRef<[f64]>],
+    ) -> Result<Self> {
+        let targets = matrix(&input, labels, |label| (0.0..=1.0).contains(&label), "must lie in [0, 1]")?;
+        Self::new(input, padding, SequenceLabels::Targets(targets))
+    }
+
+    /// One row of numbers per sequence, for [`ProblemType::Regression`](crate::model::ProblemType).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
+    /// [B, S]; [`Error::Data`] if a number is not in ±10¹⁵.
+    pub fn regression(
+        input: BertEmbeddingsInput,
+        padding: Option<PaddingMask>,
+        labels: &[impl AsRef<[f64]>],
+    ) -> Result<Self> {
+        let values = matrix(&input, labels, |label| label.abs() <= MAX_VALUE, "must lie in [-1e15, 1e15]")?;
+        Self::new(input, padding, SequenceLabels::Values(values))
+    }
+
+    fn new(input: BertEmbeddingsInput, padding: Option<PaddingMask>, labels: SequenceLabels) -> Result<Self> {
+        if let Some(padding) = &padding {
+            padding.check(input.dims())?;
+        }
+        Ok(Self { input, padding, labels })
+    }
+
+    /// The classes of the N sequences that have one, `[N]`; `None` if there are none.
+    pub fn classes(&self) -> Option<Tensor<1, Int>> {
+        self.labels().map(Labels::tensor)
+    }
+
+    /// The scores of the N sequences that have a class, [B, C] → [N, C], and their classes; `None` if there are none.
+    pub fn labelled(&self, logits: Tensor<2>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
+        self.labels().map(|labels| (labels.select(logits), labels.tensor()))
+    }
+
+    fn labels(&self) -> Option<&Labels> {
+        match &self.labels {
+            SequenceLabels::Classes(labels) => labels.as_ref(),
+            SequenceLabels::Targets(_) | SequenceLabels::Values(_) => None,
+        }
+    }
+
+    /// The numbers of each sequence, [B, C]; `None` if the labels are one class each.
+    pub fn targets(&self) -> Option<Tensor<2>> {
+        match &self.labels {
+            SequenceLabels::Classes(_) => None,
+            SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => Some(labels.clone()),
+        }
+    }
+}
+
+/// The largest number of a regression: the squares of 100 million of them have a sum in f32.
+const MAX_VALUE: f64 = 1e15;
+
+/// Numbers of each sequence, in f64 where the device has it.
+fn matrix(
+    input: &BertEmbeddingsInput,
+    rows: &[impl AsRef<[f64]>],
+    is_valid: impl Fn(f64) -> bool,
+    allowed: &'static str,
+) -> Result<Tensor<2>> {
+    let [batch, _] = input.dims();
+    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != columns);
+    if rows.len() != batch || columns == 0 || other.is_some() {
+        let expected = format!("[{batch}, C], one row per sequence, all of one length C > 0");
+        return Err(mismatch(vec![rows.len(), other.unwrap_or(columns)], expected));
+    }
+    let mut values = Vec::with_capacity(batch * columns);
+    for (row, labels) in rows.iter().enumerate() {
+        for (column, &label) in labels.as_ref().iter().enumerate() {
+            if !is_valid(label) {
+                return Err(Error::data(
+                    format!("labels[{row}][{column}]"),
+                    format!("is {label:?}, but {allowed}"),
+                ));
+            }
+            values.push(label);
+        }
+    }
+    let device = input.device();
+    // Which model reads them is not known yet; it casts them to its own dtype.
+    let dtype = if device.supports_dtype(DType::F64) { FloatDType::F64 } else { FloatDType::F32 };
+    Ok(Tensor::from_data(TensorData::new(values, [batch, columns]), (&device, dtype.into())))
+}

@@ -1,0 +1,83 @@
+//! The labels of texts, from a classifier of sequences.
+
+use crate::error::Result;
+use crate::model::classification::{BertForSequenceClassification, ProblemType};
+use crate::model::windows::{Windows, sigmoid, softmax};
+use crate::text::{BertTokenizer, Encoding};
+use burn::module::Module;
+
+/// A label of a text and its score. Returned by [`BertForSequenceClassification::classify`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoredLabel {
+    /// The name of the label.
+    pub label: String,
+    /// Its probability; of a regression, the number.
+    pub score: f64,
+}
+
+impl BertForSequenceClassification {
+    /// The labels of each text or pair, the one with the highest score first. Without dropout and gradients, also of a
+    /// model in training.
+    ///
+    /// The score is the softmax over the labels, or, if the model has one label or its `problem_type` is
+    /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. If it is
+    /// [`Regression`](ProblemType::Regression), it is the number itself.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::BertEmbeddingsConfig;
+    /// use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig};
+    /// use burn_bert::text::BertTokenizer;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\n")?;
+    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
+    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(7).with_hidden_size(8))
+    ///     .with_num_hidden_layers(1)
+    ///     .with_num_attention_heads(2)
+    ///     .with_intermediate_size(16);
+    /// let labels = ["bad", "good"].map(String::from);
+    /// let config = BertForSequenceClassificationConfig::new(bert).with_id2label(labels.into());
+    /// let model = config.init(&Device::default()); // not trained
+    /// let found = model.classify(&tokenizer, &tokenizer.encode_batch(&["sun", "rain"])?)?;
+    /// assert!(found[0][0].score >= 0.5 && ["bad", "good"].contains(&found[0][0].label.as_str()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`logits`](Self::logits); [`Error::Data`](crate::Error::Data) if a score is NaN or infinite.
+    ///
+    /// Source: `TextClassificationPipeline` of transformers 5.23 with `top_k=None`.
+    pub fn classify(
+        &self,
+        tokenizer: &BertTokenizer,
+        encodings: &[Encoding],
+    ) -> Result<Vec<Vec<ScoredLabel>>> {
+        let model = self.valid();
+        let config = model.config();
+        let windows = Windows::of(encodings.iter().map(|encoding| Ok(vec![encoding.clone()])))?;
+        let mut found = Vec::with_capacity(encodings.len());
+        windows.for_each(
+            tokenizer,
+            &model.classifier.out_proj.weight.lazy_device(),
+            |batch| Ok(model.logits(&batch.input, batch.padding.as_ref())?.unsqueeze_dim(1)),
+            |_, _, logits| {
+                let scores = match config.problem_type {
+                    Some(ProblemType::Regression) => logits.to_vec(),
+                    Some(ProblemType::MultiLabelClassification) => {
+                        logits.iter().copied().map(sigmoid).collect()
+                    }
+                    // The softmax of one label is 1, whatever its logit.
+                    _ if logits.len() == 1 => vec![sigmoid(logits[0])],
+                    Some(ProblemType::SingleLabelClassification) | None => softmax(logits),
+                };
+                let labels = config.id2label.iter().cloned().zip(scores);
+                let mut labels: Vec<_> = labels.map(|(label, score)| ScoredLabel { label, score }).collect();
+                labels.sort_by(|a, b| b.score.total_cmp(&a.score));
+                found.push(labels);
+            },
+        )?;
+        Ok(found)
+    }
+}

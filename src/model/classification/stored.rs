@@ -1,0 +1,137 @@
+//! How `BertForSequenceClassification` is stored.
+
+use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
+use crate::encoder::Activation;
+use crate::encoder::config::BertModelConfig;
+use crate::error::{Result, shown};
+use crate::family::Classified;
+use crate::model::classification::{
+    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
+    SequenceClassificationHead,
+};
+use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+use crate::model::prompts::Prompts;
+use crate::model::side_config::SideConfig;
+use crate::model::stored::{Part, Stored, stored_head};
+use crate::model::torch_class::{of_torch_class, torch_class, torch_classes};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The classifier's name in every family.
+const CLASSIFIER: &str = "classifier";
+
+/// Where sentence-transformers keeps the activation of a `CrossEncoder`: in `config.json` since version 4, there before
+/// that, and since version 6 in a file of its own.
+const CROSS_ENCODER: &str = "sentence_transformers";
+const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
+
+/// The `model_type` in that file.
+const CROSS_ENCODER_KIND: &str = "CrossEncoder";
+
+impl BertForSequenceClassificationConfig {
+    pub(super) fn read(fields: &Fields) -> Result<Self> {
+        let own = SideConfig::of_kind(fields.path().parent().unwrap_or(Path::new("")), CROSS_ENCODER_KIND)?;
+        Ok(Self {
+            bert: BertModelConfig::from_fields(fields)?,
+            id2label: names_of(fields)?,
+            problem_type: problem_type(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
+            class_weights: None,
+            activation: activation_of(fields, &own)?,
+            prompts: own.prompts()?,
+        })
+    }
+}
+
+/// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
+fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>> {
+    let (stated, field) = match own.fields.get("activation_fn") {
+        Some(class) => (Some(class.clone()), "activation_fn"),
+        None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
+            Some(class) => (Some(class.clone()), CROSS_ENCODER),
+            None if fields.is_null(OLD_CROSS_ENCODER) => (None, OLD_CROSS_ENCODER),
+            None => (fields.text(OLD_CROSS_ENCODER)?.map(Value::from), OLD_CROSS_ENCODER),
+        },
+    };
+    let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
+    let known = class.as_str().and_then(of_torch_class);
+    known.map(Some).ok_or_else(|| {
+        let allowed = torch_classes();
+        fields.invalid(
+            field,
+            format!("has the activation {}, but must have one of {allowed}", shown(&class.to_string())),
+        )
+    })
+}
+
+const PROBLEM_TYPES: [(ProblemType, &str); 3] = [
+    (ProblemType::Regression, "regression"),
+    (ProblemType::SingleLabelClassification, "single_label_classification"),
+    (ProblemType::MultiLabelClassification, "multi_label_classification"),
+];
+
+fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
+    if fields.is_null("problem_type") {
+        return Ok(None);
+    }
+    let Some(name) = fields.text("problem_type")? else { return Ok(None) };
+    match PROBLEM_TYPES.into_iter().find(|(_, known)| *known == name) {
+        Some((problem_type, _)) => Ok(Some(problem_type)),
+        None => {
+            let allowed = PROBLEM_TYPES.map(|(_, name)| name).join(", ");
+            Err(fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name))))
+        }
+    }
+}
+
+impl Stored for BertForSequenceClassification {
+    stored_head!(BertForSequenceClassificationConfig);
+
+    const CLASS: Option<&'static str> = Some("ForSequenceClassification");
+
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+        let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;
+        let heads = match (dense, keys.family.sequence_head) {
+            (Some(dense), Some([dense_name, out_name])) => {
+                let linears = [(dense_name, dense), (out_name, out_proj)];
+                if out_name == CLASSIFIER {
+                    linears.map(|(name, linear)| Part::linear(name, linear)).into()
+                } else {
+                    let params = linears.map(|(name, linear)| StoredParam::linear(name, linear));
+                    vec![Part::new(
+                        format!("{CLASSIFIER}."),
+                        params.into_iter().flatten().collect::<Vec<_>>(),
+                    )]
+                }
+            }
+            _ => vec![Part::linear(CLASSIFIER, out_proj)],
+        };
+        self.bert.pooler_part(keys).into_iter().chain(heads).collect()
+    }
+
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        let config = self.config();
+        let mut fields = name_fields(&config.id2label);
+        fields.extend(dropout_field(&config.bert, Classified::Sequences, config.classifier_dropout));
+        let name = PROBLEM_TYPES.into_iter().find(|(known, _)| Some(*known) == config.problem_type);
+        fields.push(("problem_type", json!(name.map(|(_, name)| name))));
+        if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+            fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
+            fields.push((OLD_CROSS_ENCODER, json!(class)));
+        }
+        fields
+    }
+
+    fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+        let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
+        if own.fields.is_empty() && config.prompts == Prompts::new() {
+            return Ok(Vec::new());
+        }
+        own.fields.insert("model_type".into(), CROSS_ENCODER_KIND.into());
+        own.set_prompts(&config.prompts);
+        if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+            own.fields.insert("activation_fn".into(), json!(class));
+        }
+        Ok(vec![JsonFile { path: own.path, value: own.fields.into() }])
+    }
+}

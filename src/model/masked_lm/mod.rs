@@ -1,0 +1,225 @@
+//! `BertForMaskedLm`: the model.
+
+pub(super) mod head;
+#[cfg(feature = "checkpoint")]
+mod stored;
+
+use crate::embeddings::BertEmbeddingsInput;
+use crate::encoder::config::BertModelConfig;
+use crate::error::{EmbeddingTable, Error, Result};
+use crate::layers::{PaddingMask, ParameterCheck};
+use crate::model::bert::BertModel;
+use crate::model::labels::Labels;
+use crate::model::loss::{cross_entropy, zero_loss};
+use crate::model::masked_lm::head::MaskedLmHead;
+use burn::config::Config;
+use burn::module::Module;
+use burn::prelude::*;
+
+/// Configuration of [`BertForMaskedLm`]; the defaults are BERT-base's.
+#[derive(Config, Debug, PartialEq)]
+pub struct BertForMaskedLmConfig {
+    /// The model below the head.
+    pub bert: BertModelConfig,
+    /// Whether the head scores words with the word table, or with a decoder of its own.
+    #[config(default = true)]
+    pub tie_word_embeddings: bool,
+    /// Whether the tied head trains the padding row of the word table, as it does in PyTorch. If not, the row
+    /// gets no gradient from either end of the model and a zero row stays zero; the scores are the same.
+    #[config(default = true)]
+    pub train_padding_row: bool,
+}
+
+impl BertForMaskedLmConfig {
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::validate`].
+    pub fn validate(&self) -> Result<()> {
+        self.bert.validate()
+    }
+
+    fn build(&self, device: &Device) -> Result<BertForMaskedLm> {
+        let head = MaskedLmHead {
+            train_padding_row: self.train_padding_row,
+            ..MaskedLmHead::new(&self.bert, device)
+        };
+        Ok(BertForMaskedLm {
+            bert: self.bert.try_init_without_pooler(device)?,
+            head: if self.tie_word_embeddings { head } else { head.try_untied(&self.bert, device)? },
+        })
+    }
+}
+
+head!(BertForMaskedLmConfig, BertForMaskedLm, MaskedLmBatch, MaskedLmOutput);
+
+/// A batch for [`BertForMaskedLm`].
+///
+/// [`MaskedLmCollator`](crate::data::MaskedLmCollator) makes them at random; to choose the masked tokens yourself:
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::BertEmbeddingsInput;
+/// use burn_bert::model::MaskedLmBatch;
+///
+/// let device = Device::default();
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 4, 9, 3], [2, 8, 4, 3]], &device)?; // 4 is [MASK]
+/// let batch = MaskedLmBatch::new(input, None, &[[0, 1], [1, 2]], &[7, 5])?;
+/// assert_eq!(batch.num_masked(), 2);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MaskedLmBatch {
+    /// The tokens, some of them masked, padded to one length.
+    pub input: BertEmbeddingsInput,
+    /// Where a sequence is padded, [B, S]; `None` if none is.
+    pub padding: Option<PaddingMask>,
+    masked: Option<Labels>,
+}
+
+impl MaskedLmBatch {
+    /// A batch whose masked tokens are at `positions`, given as row and column; `labels` are their original ids.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if there is not one label per position, or `padding` is
+    /// not [B, S]; [`Error::Data`] if a position is outside the batch or occurs twice, or a label
+    /// does not fit an `i32`.
+    pub fn new(
+        input: BertEmbeddingsInput,
+        padding: Option<PaddingMask>,
+        positions: &[[usize; 2]],
+        labels: &[u32],
+    ) -> Result<Self> {
+        if let Some(padding) = &padding {
+            padding.check(input.dims())?;
+        }
+        let masked = Labels::at(&input, positions, labels)?;
+        Ok(Self { input, padding, masked })
+    }
+
+    /// Number of masked tokens, N.
+    pub fn num_masked(&self) -> usize {
+        self.positions().len()
+    }
+
+    /// Row and column of the masked tokens; empty if there are none.
+    pub fn positions(&self) -> &[[usize; 2]] {
+        self.masked.as_ref().map_or(&[], Labels::places)
+    }
+
+    /// The original ids of the masked tokens, `[N]`; `None` if there are none.
+    pub fn labels(&self) -> Option<Tensor<1, Int>> {
+        self.masked.as_ref().map(Labels::tensor)
+    }
+}
+
+/// A model with a masked-language-model head, which is tied to the word table by reading it: `BertForMaskedLM`,
+/// `RobertaForMaskedLM`, `DistilBertForMaskedLM`, `ElectraForMaskedLM` (the generator), `MPNetForMaskedLM` or
+/// `AlbertForMaskedLM` of transformers, by the [family](crate::Family).
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = BertForMaskedLmConfig::new(bert).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 4, 9, 3]], &device)?; // 4 is [MASK]
+/// let output = model.forward(&MaskedLmBatch::new(input, None, &[[0, 1]], &[7])?); // and was 7
+/// assert_eq!(output.logits.unwrap().dims(), [1, 20]);
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Module, Debug)]
+pub struct BertForMaskedLm {
+    /// The model below the head; without a pooler.
+    pub bert: BertModel,
+    /// Scores words; reads `bert.embeddings.word_embeddings`.
+    pub head: MaskedLmHead,
+}
+
+/// The output of [`BertForMaskedLm::forward`].
+#[derive(Debug)]
+pub struct MaskedLmOutput {
+    /// Mean cross-entropy over the masked tokens in nats, `[1]`; 0 for a batch without any.
+    pub loss: Tensor<1>,
+    /// Scores of every word for the N masked tokens, [N, V], in the order of the batch; `None` for a batch without any.
+    pub logits: Option<Tensor<2>>,
+}
+
+impl BertForMaskedLm {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertForMaskedLmConfig {
+        BertForMaskedLmConfig {
+            bert: self.bert.config(),
+            tie_word_embeddings: self.head.decoder.is_none(),
+            train_padding_row: self.head.train_padding_row,
+        }
+    }
+
+    /// Scores of every word for every vector: [N, H] → [N, V].
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the vectors are not of length H,
+    ///   of the word embeddings' dtype and on their device; [`Error::Parameter`] if a parameter of the head is not;
+    /// - [`Error::Data`] if the word table was resized without the head:
+    ///   [`resize_vocabulary`](crate::model::PretrainedModel::resize_vocabulary) resizes both.
+    pub fn scores(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {
+        let words = &self.bert.embeddings.word_embeddings;
+        let hidden_size = self.bert.embeddings.hidden_size();
+        self.head.check(hidden_size, words)?;
+        let [rows, found] = hidden.dims();
+        if found != hidden_size {
+            return Err(Error::ShapeMismatch {
+                input: "hidden",
+                found: vec![rows, found],
+                expected: format!("[N, {hidden_size}]"),
+            });
+        }
+        ParameterCheck::beside(words).input("hidden", &hidden)?;
+        Ok(self.head.forward(hidden, words))
+    }
+
+    /// Predicts the masked tokens of a batch and returns the loss.
+    ///
+    /// The head runs on the N masked tokens alone. Without any, the loss is a zero that depends on the model, so that
+    /// its gradients are zeros and not missing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModel::try_forward`] and [`scores`](Self::scores); [`Error::IdOutOfRange`] if a label is not in the
+    /// vocabulary; another shape or device if `batch.input` was replaced.
+    pub fn try_forward(&self, batch: &MaskedLmBatch) -> Result<MaskedLmOutput> {
+        if let Some(masked) = &batch.masked {
+            masked.check(&batch.input)?;
+        }
+        let hidden = self.bert.try_forward_packed(&batch.input, batch.padding.as_ref())?;
+        let Some(masked) = &batch.masked else {
+            // The head reads one token, so that its parameters have gradients too.
+            let first = hidden.select(&[0]);
+            return Ok(MaskedLmOutput { loss: zero_loss(self.scores(first)?), logits: None });
+        };
+        let rows = self.bert.embeddings.word_embeddings.num_embeddings();
+        // Before the head runs: a gather with such an id is undefined on GPUs.
+        if let Some((index, id)) = masked.first_not_below(rows) {
+            return Err(Error::IdOutOfRange {
+                input: "labels",
+                index,
+                id,
+                table: EmbeddingTable::Word,
+                rows,
+            });
+        }
+        let logits = self.scores(hidden.select(&masked.rows()))?; // [N, V]
+        let loss = cross_entropy(logits.clone(), masked.tensor(), None);
+        Ok(MaskedLmOutput { loss, logits: Some(logits) })
+    }
+}

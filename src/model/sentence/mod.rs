@@ -1,0 +1,272 @@
+//! `BertForSentenceEmbedding`: one vector a sentence.
+
+pub(super) mod dense;
+#[cfg(feature = "tokenizers")]
+pub(super) mod encode;
+#[cfg(feature = "checkpoint")]
+mod modules;
+pub(super) mod pair_batch;
+pub(super) mod pooling;
+pub(super) mod sentence_loss;
+pub(super) mod similarity;
+
+use crate::embeddings::BertEmbeddingsInput;
+use crate::encoder::config::BertModelConfig;
+use crate::error::{Error, Result};
+use crate::layers::PaddingMask;
+use crate::model::bert::BertModel;
+use crate::model::prompts::Prompts;
+use crate::model::sentence::dense::{SentenceDense, SentenceDenseConfig};
+use crate::model::sentence::pair_batch::SentencePairBatch;
+use crate::model::sentence::pooling::{Pooling, normalized};
+use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss};
+use crate::model::sentence::similarity::Similarity;
+#[cfg(feature = "tokenizers")]
+use crate::text::BertTokenizer;
+use burn::config::Config;
+use burn::module::Module;
+use burn::prelude::*;
+use burn_fused::recomputed_anywhere;
+
+/// Configuration of [`BertForSentenceEmbedding`].
+#[derive(Config, Debug, PartialEq)]
+pub struct BertForSentenceEmbeddingConfig {
+    /// The model below.
+    pub bert: BertModelConfig,
+    /// How the vectors of the tokens are pooled.
+    #[config(default = "Pooling::Mean")]
+    pub pooling: Pooling,
+    /// Whether the tokens of a prompt are pooled too; if not, `encode` leaves them out.
+    #[config(default = true)]
+    pub include_prompt: bool,
+    /// The layers after the pooling, which give the vectors another width.
+    #[config(default = "Vec::new()")]
+    pub dense: Vec<SentenceDenseConfig>,
+    /// Whether the vectors are scaled to length 1.
+    #[config(default = true)]
+    pub normalize: bool,
+    /// The maximum length of a sentence in tokens, sentence-transformers' `max_seq_length`; the tokenizer truncates
+    /// longer ones. By default the tokenizer's own limit.
+    pub max_seq_length: Option<usize>,
+    /// Whether sentences are converted to lower case before anything else, whatever the tokenizer does.
+    #[config(default = false)]
+    pub do_lower_case: bool,
+    /// What `encode` puts before texts.
+    #[config(default = "Prompts::new()")]
+    pub prompts: Prompts,
+    /// The number of values that `encode` keeps of each vector, at the end; by default all.
+    pub truncate_dim: Option<usize>,
+    /// What the vectors are to be compared by.
+    #[config(default = "Similarity::Cosine")]
+    pub similarity: Similarity,
+    /// The loss in training. Not stored.
+    #[config(default = "MultipleNegativesRankingLoss::new().into()")]
+    pub loss: SentenceLoss,
+    /// Sentences that training embeds at once; by default all of a batch. Not stored.
+    ///
+    /// The vectors of a batch are first computed without what the backward needs. The backward computes each mini-batch
+    /// again, with the same dropout, so that only one is in memory. Losses and gradients are those of the whole batch, with as
+    /// many negatives; a step takes one forward more (`CachedMultipleNegativesRankingLoss` of sentence-transformers 6.2; Gao et
+    /// al. 2021). A model of more than 1023 parameters keeps all.
+    pub mini_batch_size: Option<usize>,
+}
+
+impl BertForSentenceEmbeddingConfig {
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::validate`] and [`SentenceLoss::validate`]; [`Error::Config`] if `max_seq_length`,
+    /// `truncate_dim`, `mini_batch_size` or a layer's `out_features` is 0, or the default of the prompts is none of them.
+    pub fn validate(&self) -> Result<()> {
+        self.bert.validate()?;
+        self.prompts.validate()?;
+        self.dense.iter().try_for_each(SentenceDenseConfig::validate)?;
+        let width = self.dense.last().map_or(self.bert.embeddings.hidden_size, |dense| dense.out_features);
+        self.loss.validate(width)?;
+        for (field, size) in [
+            ("max_seq_length", self.max_seq_length),
+            ("truncate_dim", self.truncate_dim),
+            ("mini_batch_size", self.mini_batch_size),
+        ] {
+            if size == Some(0) {
+                return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
+            }
+        }
+        Ok(())
+    }
+
+    fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
+        let mut width = self.bert.embeddings.hidden_size;
+        let mut dense = Vec::new();
+        for config in &self.dense {
+            dense.push(config.init(width, device));
+            width = config.out_features;
+        }
+        Ok(BertForSentenceEmbedding {
+            bert: self.bert.try_init_without_pooler(device)?,
+            dense,
+            // The layers state their own config, so that the two cannot differ.
+            stated: Self { dense: Vec::new(), ..self.clone() },
+        })
+    }
+}
+
+head!(BertForSentenceEmbeddingConfig, BertForSentenceEmbedding, SentencePairBatch, SentenceEmbeddingOutput);
+
+/// A model with one vector per sentence: the vectors of its tokens, pooled, and optionally passed through layers and
+/// normalised.
+///
+/// Made by [`BertForSentenceEmbeddingConfig::init`], or read by
+/// [`from_pretrained`](crate::model::PretrainedModel::from_pretrained) from a directory of sentence-transformers or of
+/// transformers.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertForSentenceEmbeddingConfig, BertModelConfig, SentencePairBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = BertForSentenceEmbeddingConfig::new(bert).init(&device);
+/// let sentences = |rows| BertEmbeddingsInput::from_rows(rows, &device);
+/// let vectors = model.embed(&sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?, None)?;
+/// assert_eq!(vectors.dims(), [2, 8]);
+///
+/// let questions = sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?;
+/// let answers = sentences(&[[2, 9, 7, 3], [2, 5, 6, 3]])?;
+/// let output = model.forward(&SentencePairBatch::new((questions, None), (answers, None))?);
+/// assert_eq!(output.candidates.dims(), [2, 8]);
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Checkpoints
+///
+/// Pooling, layers, normalisation and `max_seq_length` are those of `modules.json`, the folders that it names and
+/// `sentence_bert_config.json`; prompts, `truncate_dim` and similarity those of `config_sentence_transformers.json`. All are
+/// saved there. Without `modules.json`, the vector is the mean without
+/// normalisation, as in sentence-transformers. The model has no pooler: a checkpoint's pooler is
+/// [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
+///
+/// Source: `SentenceTransformer` of sentence-transformers 6.2.
+#[derive(Module, Debug)]
+pub struct BertForSentenceEmbedding {
+    /// The model below, without a pooler.
+    pub bert: BertModel,
+    /// The layers after the pooling.
+    pub dense: Vec<SentenceDense>,
+    /// What the config says beside the shapes.
+    #[module(skip)]
+    stated: BertForSentenceEmbeddingConfig,
+}
+
+/// The output of [`BertForSentenceEmbedding::forward`].
+#[derive(Debug)]
+pub struct SentenceEmbeddingOutput {
+    /// The loss, `[1]`.
+    pub loss: Tensor<1>,
+    /// The vectors of the anchors, [B, H].
+    pub anchors: Tensor<2>,
+    /// The vectors of the candidates, [C, H].
+    pub candidates: Tensor<2>,
+}
+
+impl BertForSentenceEmbedding {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertForSentenceEmbeddingConfig {
+        BertForSentenceEmbeddingConfig {
+            bert: self.bert.config(),
+            dense: self.dense.iter().map(SentenceDense::config).collect(),
+            ..self.stated.clone()
+        }
+    }
+
+    /// The length of the vectors.
+    pub fn width(&self) -> usize {
+        self.dense.last().map_or(self.bert.embeddings.hidden_size(), |dense| dense.config().out_features)
+    }
+
+    /// Makes a tokenizer cut sentences to [`max_seq_length`](BertForSentenceEmbeddingConfig::max_seq_length) tokens, or to what the model can
+    /// read if that is shorter, and convert them to lower case if the config has
+    /// [`do_lower_case`](BertForSentenceEmbeddingConfig::do_lower_case).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertTokenizer::for_model`].
+    #[cfg(feature = "tokenizers")]
+    pub fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
+        let tokenizer = match self.stated.max_seq_length {
+            Some(length) => tokenizer.with_max_seq_length(length),
+            None => tokenizer,
+        };
+        let tokenizer = if self.stated.do_lower_case { tokenizer.with_lower_case() } else { tokenizer };
+        tokenizer.for_model(&self.bert.embeddings.config())
+    }
+
+    /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a layer does not fit what it
+    /// reads.
+    pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        self.embed_after(input, padding, 0)
+    }
+
+    /// [`embed`](Self::embed) without the first tokens of each sentence in the pooling.
+    pub(in crate::model) fn embed_after(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+        prompt_length: usize,
+    ) -> Result<Tensor<2>> {
+        let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        let pooled = self.stated.pooling.after_prompt(hidden, padding, prompt_length)?;
+        let words = &self.bert.embeddings.word_embeddings;
+        let vectors =
+            self.dense.iter().try_fold(pooled, |vectors, dense| dense.try_forward(vectors, words))?;
+        Ok(if self.stated.normalize { normalized(vectors) } else { vectors })
+    }
+
+    /// Embeds anchors and candidates and returns the loss.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`embed`](Self::embed) and [`SentenceLoss::try_forward`]; [`Error::Data`] if a batch of vectors is to be split into
+    /// [mini-batches](BertForSentenceEmbeddingConfig::mini_batch_size); [`Error::Fused`] if the model has too many parameters
+    /// for them (more than 4,095).
+    pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
+        let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref())?;
+        let candidates = self.embed_all(&batch.candidates, batch.candidate_padding.as_ref())?;
+        let labels = batch.labels.as_deref();
+        let loss = self.stated.loss.try_forward(anchors.clone(), candidates.clone(), labels)?;
+        Ok(SentenceEmbeddingOutput { loss, anchors, candidates })
+    }
+
+    /// [`embed`](Self::embed) in the mini-batches of the config.
+    fn embed_all(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        let [batch, _] = input.dims();
+        let Some(size) = self.stated.mini_batch_size else { return self.embed(input, padding) };
+        if input.input_ids().is_none() {
+            let problem = "cannot be split into mini-batches; give input_ids, or leave out mini_batch_size";
+            return Err(Error::data("inputs_embeds", problem));
+        }
+        self.bert.embeddings.check_all(input)?; // with the rows of the batch in messages
+        // The parameters decide where, as a batch may be on a plain device.
+        let device = self.bert.embeddings.word_embeddings.weight.val().device();
+        let parts = (0..batch).step_by(size).map(|first| {
+            let range = first..batch.min(first + size);
+            let part = (input.sequences(range.clone())?, padding.map(|padding| padding.sequences(range)));
+            let nothing = Tensor::zeros([1, 1], &device); // what comes in are ids
+            recomputed_anywhere(self, nothing, &part, |model, _, (input, padding)| {
+                model.embed(input, padding.as_ref())
+            })
+        });
+        Ok(Tensor::cat(parts.collect::<Result<_>>()?, 0))
+    }
+}

@@ -1,0 +1,353 @@
+//! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
+
+use crate::checkpoint::{Fields, JsonFile, ModelKeys, is_plain_file_name};
+use crate::encoder::Activation;
+use crate::encoder::config::BertModelConfig;
+use crate::error::{Error, Result, shown};
+use crate::files::{read_json, regular_file};
+use crate::model::prompts::Prompts;
+use crate::model::sentence::dense::SentenceDenseConfig;
+use crate::model::sentence::pooling::Pooling;
+use crate::model::sentence::similarity::Similarity;
+use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig};
+use crate::model::side_config::SideConfig;
+use crate::model::stored::{Part, Stored, stored_head};
+use crate::model::torch_class::{of_torch_class, torch_class, torch_classes};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+const MODULES: &str = "modules.json";
+const POOLING: &str = "1_Pooling";
+const TRANSFORMER: &str = "sentence_bert_config.json";
+/// Other names of that file in older directories, which sentence-transformers reads if it is not there.
+const OLD_TRANSFORMERS: [&str; 5] = [
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+];
+
+const SIMILARITIES: [(Similarity, &str); 4] = [
+    (Similarity::Cosine, "cosine"),
+    (Similarity::Dot, "dot"),
+    (Similarity::Euclidean, "euclidean"),
+    (Similarity::Manhattan, "manhattan"),
+];
+
+/// The names of a pooling in `pooling_mode` and in the older flags.
+const MODES: [(Pooling, &str, &str); 6] = [
+    (Pooling::Cls, "cls", "pooling_mode_cls_token"),
+    (Pooling::Mean, "mean", "pooling_mode_mean_tokens"),
+    (Pooling::Max, "max", "pooling_mode_max_tokens"),
+    (Pooling::MeanSqrtLen, "mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
+    (Pooling::WeightedMean, "weightedmean", "pooling_mode_weightedmean_tokens"),
+    (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
+];
+
+impl BertForSentenceEmbeddingConfig {
+    pub(super) fn read(fields: &Fields) -> Result<Self> {
+        let config = Self::new(BertModelConfig::from_fields(fields)?);
+        let dir = fields.path().parent().unwrap_or(Path::new(""));
+        let modules = dir.join(MODULES);
+        let config = match regular_file::exists(&modules) {
+            true => Modules::read(dir)?.applied(config)?,
+            false => config.with_normalize(false),
+        };
+        let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
+        let config = config
+            .with_prompts(own.prompts()?)
+            .with_truncate_dim(own.size("truncate_dim")?)
+            .with_similarity(similarity(&own)?);
+        let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
+        let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
+        let Some(path) = transformer else { return Ok(config) };
+        let stated = SideConfig::at(path)?;
+        Ok(config
+            .with_max_seq_length(stated.size("max_seq_length")?)
+            .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
+    }
+}
+
+/// The folders of the modules after the transformer.
+struct Modules {
+    pooling: PathBuf,
+    dense: Vec<PathBuf>,
+    normalize: Option<PathBuf>,
+}
+
+impl Modules {
+    /// Those of `modules.json`.
+    fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join(MODULES);
+        let invalid = |problem: String| Error::ConfigFile { path: path.clone(), field: "modules", problem };
+        let Value::Array(modules) = read_json(&path)? else { return Err(invalid("are not a list".into())) };
+        let text = |module: &Value, field: &str| {
+            module.get(field).and_then(Value::as_str).map_or_else(String::new, String::from)
+        };
+        let kinds: Vec<String> = modules.iter().map(|module| kind(&text(module, "type"))).collect();
+        let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+        let unsupported = || {
+            let problem =
+                "but supported are Transformer, Pooling, then any number of Dense and, if need be, Normalize";
+            invalid(format!("are {}, {problem}", kinds.join(", ")))
+        };
+        let ["Transformer", "Pooling", rest @ ..] = &kinds[..] else { return Err(unsupported()) };
+        // The normalisation is optional, and nothing follows it.
+        let dense = rest.strip_suffix(&["Normalize"]).unwrap_or(rest);
+        if dense.iter().any(|kind| *kind != "Dense") {
+            return Err(unsupported());
+        }
+        // Weights in a folder of their own would be missed by the loader, which reads the directory.
+        if !text(&modules[0], "path").is_empty() {
+            return Err(invalid(format!(
+                "have the Transformer in {:?}, but it must be beside {MODULES}",
+                text(&modules[0], "path")
+            )));
+        }
+        let folder = |module: &Value| dir.join(text(module, "path"));
+        let of_dense = |module: &Value| match text(module, "path") {
+            name if is_plain_file_name(&name) => Ok(dir.join(name)),
+            name => Err(invalid(format!("have a Dense in {name:?}, which is no name of a folder"))),
+        };
+        Ok(Self {
+            pooling: folder(&modules[1]),
+            dense: modules[2..2 + dense.len()].iter().map(of_dense).collect::<Result<_>>()?,
+            normalize: modules.get(2 + dense.len()).map(folder),
+        })
+    }
+
+    /// The config with what the modules say.
+    fn applied(self, config: BertForSentenceEmbeddingConfig) -> Result<BertForSentenceEmbeddingConfig> {
+        let hidden_size = config.bert.embeddings.hidden_size;
+        let (pooling, include_prompt) =
+            pooling_of(&SideConfig::at(self.pooling.join("config.json"))?, hidden_size)?;
+        let mut width = hidden_size;
+        let mut dense = Vec::new();
+        for folder in &self.dense {
+            let config = dense_of(&SideConfig::at(folder.join("config.json"))?, width)?;
+            width = config.out_features;
+            dense.push(config);
+        }
+        if let Some(folder) = &self.normalize {
+            check_names(&SideConfig::if_there(folder.join("config.json"))?)?;
+        }
+        Ok(config
+            .with_pooling(pooling)
+            .with_include_prompt(include_prompt)
+            .with_dense(dense)
+            .with_normalize(self.normalize.is_some()))
+    }
+}
+
+/// The config of a `Dense` that reads vectors of length `width`.
+fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
+    check_names(config)?;
+    let required = |field| config.size(field)?.ok_or_else(|| config.invalid(field, "is missing".into()));
+    let in_features = required("in_features")?;
+    if in_features != width {
+        return Err(
+            config.invalid("in_features", format!("is {in_features}, but what it reads has width {width}"))
+        );
+    }
+    if config.flag("use_residual")? == Some(true) {
+        return Err(config.invalid("use_residual", "is true, but a residual is not supported".into()));
+    }
+    let activation = match config.fields.get("activation_function") {
+        None => Activation::Tanh,
+        Some(class) => class.as_str().and_then(of_torch_class).ok_or_else(|| {
+            let supported = torch_classes();
+            config.invalid(
+                "activation_function",
+                format!("is {}, but must be one of {supported}", shown(&class.to_string())),
+            )
+        })?,
+    };
+    Ok(SentenceDenseConfig {
+        out_features: required("out_features")?,
+        bias: config.flag("bias")?.unwrap_or(true),
+        activation,
+    })
+}
+
+fn similarity(own: &SideConfig) -> Result<Similarity> {
+    let known = |name: &Value| {
+        SIMILARITIES.iter().find(|(_, known)| name == known).map(|(similarity, _)| *similarity)
+    };
+    let supported = format!("one of {}", SIMILARITIES.map(|(_, name)| name).join(", "));
+    Ok(own.value("similarity_fn_name", &supported, known)?.unwrap_or_default())
+}
+
+/// The last part of a class of sentence-transformers, or the whole name of another.
+fn kind(class: &str) -> String {
+    let name = class.strip_prefix("sentence_transformers.").and_then(|class| class.rsplit('.').next());
+    name.unwrap_or(class).into()
+}
+
+/// The mode of a pooling's config, in its present or its former form, and whether prompts are pooled.
+fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)> {
+    let invalid = |field, problem: String| config.invalid(field, problem);
+    for field in ["embedding_dimension", "word_embedding_dimension"] {
+        if let Some(width) =
+            config.fields.get(field).filter(|width| width.as_u64() != Some(hidden_size as u64))
+        {
+            return Err(invalid(field, format!("is {width}, but the model's hidden_size is {hidden_size}")));
+        }
+    }
+    let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
+    let names: Vec<&str> = match config.fields.get("pooling_mode") {
+        Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
+        Some(mode) => vec![mode.as_str().unwrap_or("?")],
+        None => {
+            let flags: Vec<_> =
+                config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_")).collect();
+            if let Some((name, value)) = flags.iter().find(|(_, value)| !value.is_boolean()) {
+                return Err(invalid(
+                    "pooling_mode",
+                    format!("has {name} {value}, but it must be true or false"),
+                ));
+            }
+            let is_true = |(_, value): &&(&String, &Value)| **value == Value::Bool(true);
+            let names: Vec<&str> = flags.iter().filter(is_true).map(|(name, _)| name.as_str()).collect();
+            if names.is_empty() && !flags.is_empty() {
+                return Err(invalid("pooling_mode", "has no flag that is true; set one".into()));
+            }
+            names
+        }
+    };
+    let supported = MODES.map(|(_, name, _)| name).join(", ");
+    let pooling = match names[..] {
+        [] => Ok(Pooling::Mean),
+        [name] => MODES
+            .iter()
+            .find(|(_, mode, flag)| *mode == name || *flag == name)
+            .map(|(pooling, ..)| *pooling)
+            .ok_or_else(|| invalid("pooling_mode", format!("is {name:?}, but must be one of {supported}"))),
+        _ => {
+            let problem = format!("is {}, but must be a single one of {supported}", names.join(" with "));
+            Err(invalid("pooling_mode", problem))
+        }
+    }?;
+    Ok((pooling, include_prompt))
+}
+
+/// Whether a module reads and writes the sentences' vectors, as it does without a word of it.
+fn check_names(config: &SideConfig) -> Result<()> {
+    for field in ["module_input_name", "module_output_name"] {
+        if let Some(other) = config.get(field).filter(|name| *name != "sentence_embedding") {
+            return Err(config.invalid(field, format!("is {other}, but must be \"sentence_embedding\"")));
+        }
+    }
+    Ok(())
+}
+
+/// The folder that the layer `index` after the pooling is written into.
+fn dense_folder(index: usize) -> String {
+    format!("{}_Dense", index + 2)
+}
+
+impl Stored for BertForSentenceEmbedding {
+    stored_head!(BertForSentenceEmbeddingConfig);
+
+    const CLASS: Option<&'static str> = None;
+
+    fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
+        Vec::new()
+    }
+
+    fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
+        let mut parts = Vec::new();
+        for (i, dense) in self.dense.iter().enumerate() {
+            let mut part = Part::linear("linear", &dense.linear);
+            if dense.linear.bias.is_none() {
+                part.params.truncate(1); // sentence-transformers refuses a bias that the config does not have
+            }
+            parts.push((dense_folder(i), part));
+        }
+        parts
+    }
+
+    fn folders_beside(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        if self.dense.is_empty() || !regular_file::exists(&dir.join(MODULES)) {
+            return Ok(Vec::new());
+        }
+        let folders = Modules::read(dir)?.dense;
+        if ![0, self.dense.len()].contains(&folders.len()) {
+            let problem = format!("have {} Dense, but the config has {}", folders.len(), self.dense.len());
+            return Err(Error::ConfigFile { path: dir.join(MODULES), field: "modules", problem });
+        }
+        Ok(folders)
+    }
+
+    /// In the format that every version of sentence-transformers since 2.0 reads.
+    fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+        let config = self.config();
+        let module = |index: usize, path: &str, class: &str| {
+            let class = format!("sentence_transformers.models.{class}");
+            json!({ "idx": index, "name": index.to_string(), "path": path, "type": class })
+        };
+        let mut modules = vec![module(0, "", "Transformer"), module(1, POOLING, "Pooling")];
+        let mut pooling = json!({ "word_embedding_dimension": self.bert.embeddings.hidden_size() });
+        for (mode, _, flag) in MODES {
+            pooling[flag] = json!(mode == config.pooling);
+        }
+        if !config.include_prompt {
+            pooling["include_prompt"] = json!(false);
+        }
+        let file = |path: PathBuf, value| JsonFile { path: dir.join(path), value };
+        let mut files = vec![file(Path::new(POOLING).join("config.json"), pooling)];
+        let mut in_features = self.bert.embeddings.hidden_size();
+        for (i, SentenceDenseConfig { out_features, bias, activation }) in config.dense.iter().enumerate() {
+            let dense = json!({
+                "in_features": in_features,
+                "out_features": out_features,
+                "bias": bias,
+                "activation_function": torch_class(*activation).ok(),
+            });
+            modules.push(module(modules.len(), &dense_folder(i), "Dense"));
+            files.push(file(Path::new(&dense_folder(i)).join("config.json"), dense));
+            in_features = *out_features;
+        }
+        if config.normalize {
+            let folder = format!("{}_Normalize", modules.len());
+            modules.push(module(modules.len(), &folder, "Normalize"));
+            let normalize = json!({ "module_input_name": "sentence_embedding" });
+            files.push(file(Path::new(&folder).join("config.json"), normalize));
+        }
+        files.extend(self.own_config(dir)?);
+        let transformer = dir.join(TRANSFORMER);
+        let is_there = regular_file::exists(&transformer);
+        let mut fields = SideConfig::if_there(transformer)?.fields;
+        fields.remove("max_seq_length");
+        fields.extend(config.max_seq_length.map(|length| ("max_seq_length".to_string(), json!(length))));
+        if config.do_lower_case || fields.contains_key("do_lower_case") {
+            fields.insert("do_lower_case".into(), json!(config.do_lower_case));
+        }
+        if is_there || !fields.is_empty() {
+            files.push(file(TRANSFORMER.into(), fields.into()));
+        }
+        files.push(file(MODULES.into(), modules.into()));
+        Ok(files)
+    }
+}
+
+impl BertForSentenceEmbedding {
+    /// `config_sentence_transformers.json`, if there is one or something to write into it.
+    fn own_config(&self, dir: &Path) -> Result<Option<JsonFile>> {
+        let config = self.config();
+        let mut own = SideConfig::of_kind(dir, "SentenceTransformer")?;
+        let says_nothing = config.prompts == Prompts::new()
+            && config.truncate_dim.is_none()
+            && config.similarity == Similarity::Cosine;
+        if own.fields.is_empty() && says_nothing {
+            return Ok(None);
+        }
+        own.fields.entry("model_type").or_insert_with(|| "SentenceTransformer".into());
+        own.set_prompts(&config.prompts);
+        let similarity = SIMILARITIES.iter().find(|(known, _)| *known == config.similarity);
+        own.fields.insert("similarity_fn_name".into(), json!(similarity.map(|(_, name)| name)));
+        own.fields.remove("truncate_dim");
+        own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
+        Ok(Some(JsonFile { path: own.path, value: own.fields.into() }))
+    }
+}

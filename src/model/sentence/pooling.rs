@@ -1,0 +1,171 @@
+//! One vector a sequence.
+
+use crate::error::{Error, Result};
+use crate::layers::PaddingMask;
+use crate::model::loss::{narrowed, widened};
+use burn::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// How the vectors of a sequence's tokens are pooled into one, with sentence-transformers' names.
+///
+/// Padding is ignored, at any position. A sequence that is all padding gives zeros.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::PaddingMask;
+/// use burn_bert::model::Pooling;
+///
+/// let device = Device::default();
+/// let hidden = Tensor::<3>::from_data([[[1.0, 8.0], [3.0, 2.0], [9.0, 9.0]]], &device);
+/// let padding = PaddingMask::from_lengths(&[2], 3);
+/// let pooled = |pooling: Pooling| pooling.forward(hidden.clone(), Some(&padding)).to_data();
+/// assert_eq!(pooled(Pooling::Mean), TensorData::from([[2.0f32, 5.0]]));
+/// assert_eq!(pooled(Pooling::Max), TensorData::from([[3.0f32, 8.0]]));
+/// assert_eq!(pooled(Pooling::Cls), TensorData::from([[1.0f32, 8.0]]));
+/// ```
+///
+/// # Numerics
+///
+/// f16 and bf16 are summed in f32 and rounded once.
+///
+/// Source: `Pooling` of sentence-transformers 6.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The mean of the n tokens: Σ xᵢ / n.
+    Mean,
+    /// The first token.
+    Cls,
+    /// The maximum over the tokens, for each of the H features.
+    Max,
+    /// The sum of the n tokens divided by √n: Σ xᵢ / √n.
+    MeanSqrtLen,
+    /// The mean with later tokens weighing more: Σ wᵢ·xᵢ / Σ wᵢ, with wᵢ = 1 for the first token, 2 for the next
+    /// position, and so on.
+    WeightedMean,
+    /// The last token.
+    LastToken,
+}
+
+impl Pooling {
+    /// One vector a sequence.
+    ///
+    /// # Shapes
+    ///
+    /// - `hidden`: [B, S, H]
+    /// - `padding`: [B, S]; `None` if every place holds a token
+    /// - output: [B, H]
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<2> {
+        self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Empty`] if B or S is 0, [`Error::ShapeMismatch`] if `padding` is not [B, S].
+    pub fn try_forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        self.after_prompt(hidden, padding, 0)
+    }
+
+    /// [`try_forward`](Self::try_forward) without the first `prompt_length` places from each sequence's first token on.
+    pub(in crate::model) fn after_prompt(
+        self,
+        hidden: Tensor<3>,
+        padding: Option<&PaddingMask>,
+        prompt_length: usize,
+    ) -> Result<Tensor<2>> {
+        let [batch, seq, _] = hidden.dims();
+        if batch == 0 || seq == 0 {
+            return Err(Error::Empty { input: "hidden", shape: hidden.dims().into() });
+        }
+        if let Some(mask) = padding {
+            mask.check([batch, seq])?;
+        }
+        // Without padding the weights still differ by position.
+        let full = PaddingMask::from_lengths(&vec![seq; batch], seq);
+        let mask = padding.unwrap_or(&full);
+        let weights = mask.rows().flat_map(|is_padding| self.weights(is_padding, prompt_length));
+        // Every pooling but the maximum is a weighted sum, one matmul.
+        let weights: Vec<f64> = weights.collect();
+        Ok(match (self, mask.is_full()) {
+            (Self::Max, _) => {
+                let left_out =
+                    weights.chunks(seq).map(|row| row.iter().map(|&weight| weight == 0.0).collect());
+                let mask = PaddingMask::from_rows(&left_out.collect::<Vec<Vec<bool>>>())?;
+                if mask.is_full() { hidden.max_dim(1).squeeze_dim(1) } else { largest(hidden, &mask) }
+            }
+            (_, true) => weighted_sum(hidden, weights),
+            (_, false) => weighted_sum(without(hidden, mask, 0.0), weights),
+        })
+    }
+
+    /// The weight of each position in the sum.
+    fn weights(self, is_padding: &[bool], prompt_length: usize) -> Vec<f64> {
+        let mut weights = vec![0.0; is_padding.len()];
+        let start = is_padding.iter().position(|is_padding| !is_padding).unwrap_or(is_padding.len());
+        let is_pooled = |&place: &usize| !is_padding[place] && place >= start + prompt_length;
+        let tokens: Vec<usize> = (start..is_padding.len()).filter(is_pooled).collect();
+        let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else { return weights };
+        let count = tokens.len() as f64;
+        match self {
+            Self::Cls => weights[first] = 1.0,
+            Self::LastToken => weights[last] = 1.0,
+            Self::MeanSqrtLen => tokens.iter().for_each(|&place| weights[place] = count.sqrt().recip()),
+            Self::WeightedMean => {
+                let weight = |place: usize| (place - start + 1) as f64;
+                let total: f64 = tokens.iter().map(|&place| weight(place)).sum();
+                tokens.iter().for_each(|&place| weights[place] = weight(place) / total);
+            }
+            // A maximum is no weighted sum: what has a weight is taken.
+            Self::Mean | Self::Max => tokens.iter().for_each(|&place| weights[place] = count.recip()),
+        }
+        weights
+    }
+}
+
+/// [B, S, H] with the places without a token filled.
+fn without(hidden: Tensor<3>, mask: &PaddingMask, value: f64) -> Tensor<3> {
+    let padding = mask.tensor(&hidden.device()).unsqueeze_dim::<3>(2); // [B, S, 1]
+    let dims = hidden.dims();
+    hidden.mask_fill(padding.expand(dims), value)
+}
+
+/// Σ wᵢ·xᵢ of each sequence: [B, S, H] → [B, H].
+fn weighted_sum(hidden: Tensor<3>, weights: Vec<f64>) -> Tensor<2> {
+    let ([batch, seq, _], dtype) = (hidden.dims(), hidden.dtype());
+    let hidden = widened(hidden);
+    let weights = TensorData::new(weights, [batch, 1, seq]);
+    let weights = Tensor::<3>::from_data(weights, (&hidden.device(), hidden.dtype()));
+    narrowed(weights.matmul(hidden).squeeze_dim(1), dtype)
+}
+
+/// The largest of the tokens, feature by feature: [B, S, H] → [B, H].
+fn largest(hidden: Tensor<3>, mask: &PaddingMask) -> Tensor<2> {
+    let lowest = hidden.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+    let largest: Tensor<2> = without(hidden, mask, lowest).max_dim(1).squeeze_dim(1);
+    let is_empty: Vec<bool> = mask.rows().map(|row| row.iter().all(|&is_padding| is_padding)).collect();
+    if !is_empty.contains(&true) {
+        return largest;
+    }
+    let (dims, device) = (largest.dims(), largest.device());
+    let is_empty = TensorData::new(is_empty, [dims[0], 1]);
+    largest.mask_fill(Tensor::<2, Bool>::from_data(is_empty, &device).expand(dims), 0.0)
+}
+
+/// Vectors of length 1: x / max(‖x‖, 1e-12); zeros stay zeros. [B, H] → [B, H].
+///
+/// f16 and bf16 are normalised in f32.
+///
+/// Source: `torch.nn.functional.normalize` of PyTorch 2.15.
+pub(in crate::model) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
+    let dtype = vectors.dtype();
+    let vectors = widened(vectors);
+    // The square is clamped and not the root, whose gradient at 0 is infinite.
+    let length = vectors.clone().square().sum_dim(1).clamp_min(1e-24).sqrt(); // [B, 1]
+    narrowed(vectors / length, dtype)
+}

@@ -1,0 +1,369 @@
+//! The losses of sentence embeddings.
+
+use crate::error::{Error, Result};
+use crate::model::loss::{cross_entropy, mean_squared_error, narrowed, vector, widened};
+use crate::model::sentence::pooling::normalized;
+use crate::model::sentence::similarity::Similarity;
+use burn::config::Config;
+use burn::prelude::*;
+use burn::tensor::activation::relu;
+use serde::{Deserialize, Serialize};
+
+/// A loss of sentence embeddings, as sentence-transformers' of the same name.
+///
+/// All losses read the vectors of B anchors and C candidates, a batch's further columns one after another: candidate i < B is
+/// the positive of anchor i, or the other sentence of its pair; the candidates B + i, 2B + i, … are its negatives.
+///
+/// | loss | data | C | labels |
+/// |---|---|---|---|
+/// | [`MultipleNegativesRankingLoss`] | (anchor, positive), (anchor, positive, negative, …) | at least B | not read |
+/// | [`CoSentLoss`] | (sentence, sentence) | B | similarities |
+/// | `CosineSimilarity` | (sentence, sentence) | B | similarities |
+/// | [`TripletLoss`] | (anchor, positive, negative) | 2B | not read |
+/// | [`MatryoshkaLoss`] | those of the loss in it | | |
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{CoSentLoss, MatryoshkaLoss, SentenceLoss, TripletLoss};
+///
+/// let device = Device::default();
+/// let anchors = Tensor::<2>::from_data([[1.0, 0.0], [0.0, 2.0]], &device);
+/// let others = Tensor::<2>::from_data([[2.0, 0.0], [1.0, 0.0]], &device); // cosines 1 and 0
+/// let of = |loss: SentenceLoss, labels: &[f32]| {
+///     let loss = loss.forward(anchors.clone(), others.clone(), Some(labels));
+///     (loss.into_scalar::<f32>() * 100.0).round() / 100.0
+/// };
+/// assert_eq!(of(SentenceLoss::CosineSimilarity, &[0.5, 0.5]), 0.25);
+/// assert_eq!(of(CoSentLoss::new().into(), &[1.0, 0.0]), 0.0);
+/// assert_eq!(of(CoSentLoss::new().into(), &[0.0, 1.0]), 20.0);
+/// assert_eq!(of(MatryoshkaLoss::new(SentenceLoss::CosineSimilarity, [2, 1]).into(), &[1.0, 0.0]), 0.0);
+///
+/// let triplets = Tensor::cat(vec![anchors.clone(), others.clone()], 0); // each positive is its anchor
+/// let loss = SentenceLoss::from(TripletLoss::new().with_triplet_margin(1.5)).forward(anchors, triplets, None);
+/// assert_eq!(loss.into_scalar::<f32>(), 0.25); // distances 1 and √5
+/// ```
+///
+/// # Numerics
+///
+/// f16 and bf16 are computed in f32, and the loss is rounded once.
+///
+/// Source: `sentence_transformers.losses` of sentence-transformers 6.2.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum SentenceLoss {
+    /// Each anchor should be nearer to its positive than to all other candidates of the batch.
+    MultipleNegativesRanking(MultipleNegativesRankingLoss),
+    /// Pairs should be ordered by their cosines as by their labels.
+    CoSent(CoSentLoss),
+    /// The cosine should be the label: the mean of (cos(aᵢ, cᵢ) − yᵢ)².
+    CosineSimilarity,
+    /// Each anchor should be nearer to its positive than to its negative, by a margin.
+    Triplet(TripletLoss),
+    /// Another loss, of vectors that are cut to several widths.
+    Matryoshka(MatryoshkaLoss),
+}
+
+/// The contrastive loss with in-batch negatives: each anchor should be nearer to its own candidate than to all others
+/// of the batch.
+///
+/// Candidate i < B is the positive of anchor i. All other candidates are negatives of that anchor, including those
+/// from B on (hard negatives, of their own anchor and of all others). With scores `sᵢⱼ = scale · cos(aᵢ, cⱼ)`:
+///
+/// ```text
+/// loss      = −(1/B) Σᵢ log( exp sᵢᵢ / Σⱼ exp sᵢⱼ )
+/// symmetric = (loss − (1/B) Σᵢ log( exp sᵢᵢ / Σₖ exp sₖᵢ )) / 2,  k over the anchors
+/// ```
+///
+/// Anchors of one batch should have different positives: the positive of one is a negative of all others. A batch of one pair has
+/// no negatives, and its loss is 0. [`SentenceLoss`] has an example.
+///
+/// Source: `MultipleNegativesRankingLoss` of sentence-transformers 6.2; the symmetric loss is that with
+/// `directions=("query_to_doc", "doc_to_query")` and `partition_mode="per_direction"`.
+#[derive(Config, Debug, PartialEq)]
+pub struct MultipleNegativesRankingLoss {
+    /// The factor of the cosines, the inverse of the temperature; above 0.
+    #[config(default = 20.0)]
+    pub scale: f64,
+    /// Whether each candidate should be nearest to its own anchor as well.
+    #[config(default = false)]
+    pub symmetric: bool,
+}
+
+impl MultipleNegativesRankingLoss {
+    /// The loss of B anchors and C ≥ B candidates, `[1]`.
+    fn of(&self, anchors: Tensor<2>, candidates: Tensor<2>) -> Tensor<1> {
+        let scores = Similarity::Cosine.between(anchors, candidates).mul_scalar(self.scale); // [B, C]
+        let [batch, _] = scores.dims();
+        let own = Tensor::<1, Int>::arange(0..batch as i64, &scores.device());
+        let to_candidates = cross_entropy(scores.clone(), own.clone(), None);
+        if !self.symmetric {
+            return to_candidates;
+        }
+        let to_anchors = cross_entropy(scores.narrow(1, 0, batch).transpose(), own, None);
+        (to_candidates + to_anchors).div_scalar(2.0)
+    }
+}
+
+/// The loss of pairs with similarities whose cosines are not in the order of the similarities y:
+///
+/// ```text
+/// loss = log( 1 + Σ exp(scale · (cos(aⱼ, cⱼ) − cos(aᵢ, cᵢ))) ),  over all i, j with yᵢ > yⱼ
+/// ```
+///
+/// It is 0 if all y are equal. Only their order matters. [`SentenceLoss`] has an example.
+///
+/// Source: `CoSENTLoss` of sentence-transformers 6.2 (Huang et al. 2024).
+#[derive(Config, Debug, PartialEq)]
+pub struct CoSentLoss {
+    /// The factor of the cosines, the inverse of the temperature; above 0.
+    #[config(default = 20.0)]
+    pub scale: f64,
+}
+
+/// The loss of triplets: the mean of max(0, d(aᵢ, pᵢ) − d(aᵢ, nᵢ) + margin). [`SentenceLoss`] has an example.
+///
+/// Source: `TripletLoss` of sentence-transformers 6.2.
+#[derive(Config, Debug, PartialEq)]
+pub struct TripletLoss {
+    /// The distance d, which is the negative similarity, of the cosine 1 − cos.
+    #[config(default = "Similarity::Euclidean")]
+    pub distance_metric: Similarity,
+    /// By how much a negative should be farther from its anchor than the positive.
+    #[config(default = 5.0)]
+    pub triplet_margin: f64,
+}
+
+/// A loss of vectors that stay useful when only their first values are kept: Σₖ weightₖ · loss(the first dimₖ values of each
+/// vector, normalised).
+///
+/// The width of the model should be one of the dims; otherwise the full vectors are not trained as such. [`SentenceLoss`] has
+/// an example.
+///
+/// Source: `MatryoshkaLoss` of sentence-transformers 6.2 (Kusupati et al. 2022).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MatryoshkaLoss {
+    /// The loss of each width.
+    pub loss: Box<SentenceLoss>,
+    /// The widths.
+    pub matryoshka_dims: Vec<usize>,
+    /// The weight of each.
+    pub matryoshka_weights: Vec<f64>,
+}
+
+impl MatryoshkaLoss {
+    /// A loss at several widths, each with a weight of 1.
+    pub fn new(loss: impl Into<SentenceLoss>, matryoshka_dims: impl Into<Vec<usize>>) -> Self {
+        let matryoshka_dims = matryoshka_dims.into();
+        let matryoshka_weights = vec![1.0; matryoshka_dims.len()];
+        Self { loss: Box::new(loss.into()), matryoshka_dims, matryoshka_weights }
+    }
+
+    /// Sets the weight of each width.
+    pub fn with_matryoshka_weights(self, matryoshka_weights: impl Into<Vec<f64>>) -> Self {
+        Self { matryoshka_weights: matryoshka_weights.into(), ..self }
+    }
+}
+
+macro_rules! from {
+    ($($variant:ident: $loss:ty),*) => {$(
+        impl From<$loss> for SentenceLoss {
+            fn from(loss: $loss) -> Self {
+                Self::$variant(loss)
+            }
+        }
+    )*};
+}
+from! {
+    MultipleNegativesRanking: MultipleNegativesRankingLoss,
+    CoSent: CoSentLoss,
+    Triplet: TripletLoss,
+    Matryoshka: MatryoshkaLoss
+}
+
+impl SentenceLoss {
+    /// Checks that the loss can be computed of vectors of length `width`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if a scale is not finite and above 0, a margin or weight is not finite, there are no dims, a dim is 0 or
+    /// above `width`, or there is not one weight for each.
+    pub fn validate(&self, width: usize) -> Result<()> {
+        let invalid = |field, problem| Err(Error::Config { field, problem });
+        match self {
+            Self::MultipleNegativesRanking(MultipleNegativesRankingLoss { scale, .. })
+            | Self::CoSent(CoSentLoss { scale })
+                if !(scale.is_finite() && *scale > 0.0) =>
+            {
+                invalid("scale", format!("is {scale}, but must be finite and above 0"))
+            }
+            Self::Triplet(TripletLoss { triplet_margin: margin, .. }) if !margin.is_finite() => {
+                invalid("triplet_margin", format!("is {margin}, but must be finite"))
+            }
+            Self::Matryoshka(MatryoshkaLoss { loss, matryoshka_dims: dims, matryoshka_weights: weights }) => {
+                if dims.is_empty() {
+                    return invalid("matryoshka_dims", "is empty, but needs at least one width".into());
+                }
+                if let Some(dim) = dims.iter().find(|&&dim| dim == 0 || dim > width) {
+                    let problem =
+                        format!("has {dim}, but the vectors have {width} values (allowed: 1..={width})");
+                    return invalid("matryoshka_dims", problem);
+                }
+                if weights.len() != dims.len() {
+                    let problem = format!("has {} weights, but there are {} dims", weights.len(), dims.len());
+                    return invalid("matryoshka_weights", problem);
+                }
+                if let Some(weight) = weights.iter().find(|weight| !weight.is_finite()) {
+                    return invalid(
+                        "matryoshka_weights",
+                        format!("has {weight}, but weights must be finite"),
+                    );
+                }
+                dims.iter().try_for_each(|&dim| loss.validate(dim))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The loss, `[1]`.
+    ///
+    /// # Shapes
+    ///
+    /// - `anchors`: [B, H]
+    /// - `candidates`: [C, H], C as in the table above
+    /// - `labels`: B numbers
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    pub fn forward(&self, anchors: Tensor<2>, candidates: Tensor<2>, labels: Option<&[f32]>) -> Tensor<1> {
+        self.try_forward(anchors, candidates, labels).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`forward`](Self::forward), with bad input as an error.
+    ///
+    /// # Errors
+    ///
+    /// - those of [`validate`](Self::validate);
+    /// - [`Error::Empty`] without anchors or if H is 0;
+    /// - [`Error::ShapeMismatch`] if the candidates are not as many as the loss reads, or of another width;
+    /// - [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if they are of another dtype or on another device;
+    /// - [`Error::Data`] if the loss reads labels and there are none, not one for each anchor, or one is not finite.
+    pub fn try_forward(
+        &self,
+        anchors: Tensor<2>,
+        candidates: Tensor<2>,
+        labels: Option<&[f32]>,
+    ) -> Result<Tensor<1>> {
+        let ([batch, width], [count, other]) = (anchors.dims(), candidates.dims());
+        if batch == 0 || width == 0 {
+            return Err(Error::Empty { input: "anchors", shape: vec![batch, width] });
+        }
+        self.validate(width)?;
+        let (expected, fits) = self.expected_candidates(batch, count);
+        if other != width || !fits {
+            let expected = format!("[{expected}, {width}] for {batch} anchors");
+            return Err(Error::ShapeMismatch { input: "candidates", found: vec![count, other], expected });
+        }
+        let (found, expected) = (candidates.dtype(), anchors.dtype());
+        if found != expected {
+            return Err(Error::DTypeMismatch { input: "candidates", found, expected });
+        }
+        if candidates.device() != anchors.device() {
+            return Err(Error::device_mismatch("candidates", candidates.device(), anchors.device()));
+        }
+        if let Some(labels) = labels {
+            check_labels(labels, batch)?;
+        } else if self.reads_labels() {
+            let problem = "are missing, but the loss compares them with the similarities of pairs; give each pair a label";
+            return Err(Error::data("the labels", problem));
+        }
+        // 16-bit vectors are widened once for all parts of a loss, and the loss is rounded once.
+        let dtype = anchors.dtype();
+        Ok(narrowed(self.of(widened(anchors), widened(candidates), labels.unwrap_or_default()), dtype))
+    }
+
+    /// Whether [`try_forward`](Self::try_forward) needs labels.
+    pub fn reads_labels(&self) -> bool {
+        match self {
+            Self::MultipleNegativesRanking(_) | Self::Triplet(_) => false,
+            Self::CoSent(_) | Self::CosineSimilarity => true,
+            Self::Matryoshka(loss) => loss.loss.reads_labels(),
+        }
+    }
+
+    /// How many candidates the loss reads, and whether there are as many.
+    fn expected_candidates(&self, batch: usize, count: usize) -> (String, bool) {
+        match self {
+            Self::MultipleNegativesRanking(_) => (format!("{batch} or more"), count >= batch),
+            Self::CoSent(_) | Self::CosineSimilarity => (batch.to_string(), count == batch),
+            Self::Triplet(_) => ((2 * batch).to_string(), count == 2 * batch),
+            Self::Matryoshka(loss) => loss.loss.expected_candidates(batch, count),
+        }
+    }
+
+    /// The loss of what was checked, in f32 or f64.
+    fn of(&self, anchors: Tensor<2>, candidates: Tensor<2>, labels: &[f32]) -> Tensor<1> {
+        let [batch, _] = anchors.dims();
+        let truth = |like: &Tensor<1>| {
+            let labels: Vec<f64> = labels.iter().copied().map(f64::from).collect();
+            vector(&labels, like)
+        };
+        match self {
+            Self::MultipleNegativesRanking(loss) => loss.of(anchors, candidates),
+            Self::CoSent(CoSentLoss { scale }) => {
+                let cosines = Similarity::Cosine.of_pairs(anchors, candidates);
+                let labels = truth(&cosines);
+                co_sent(cosines.mul_scalar(*scale), labels)
+            }
+            Self::CosineSimilarity => {
+                let cosines = Similarity::Cosine.of_pairs(anchors, candidates);
+                let labels = truth(&cosines);
+                mean_squared_error(cosines.unsqueeze_dim(1), labels.unsqueeze_dim(1))
+            }
+            Self::Triplet(TripletLoss { distance_metric, triplet_margin }) => {
+                let [to_positive, to_negative] = [0, batch].map(|first| {
+                    distance_metric.of_pairs(anchors.clone(), candidates.clone().narrow(0, first, batch))
+                });
+                relu((to_negative - to_positive).add_scalar(*triplet_margin)).mean()
+            }
+            Self::Matryoshka(MatryoshkaLoss { loss, matryoshka_dims, matryoshka_weights }) => {
+                let losses = matryoshka_dims.iter().zip(matryoshka_weights).map(|(&dim, &weight)| {
+                    let [anchors, candidates] =
+                        [&anchors, &candidates].map(|vectors| normalized(vectors.clone().narrow(1, 0, dim)));
+                    loss.of(anchors, candidates, labels).mul_scalar(weight)
+                });
+                losses.reduce(|sum, loss| sum + loss).expect("at least one width")
+            }
+        }
+    }
+}
+
+/// Whether there is one finite label for each of `batch` anchors.
+pub(in crate::model) fn check_labels(labels: &[f32], batch: usize) -> Result<()> {
+    if labels.len() != batch {
+        let problem = format!("are {}, but there must be one for each of the {batch} anchors", labels.len());
+        return Err(Error::data("the labels", problem));
+    }
+    match labels.iter().position(|label| !label.is_finite()) {
+        Some(place) => {
+            let problem = format!("is {}, but must be finite", labels[place]);
+            Err(Error::data(format!("the label of pair {place}"), problem))
+        }
+        None => Ok(()),
+    }
+}
+
+/// log(1 + Σ exp(sⱼ − sᵢ)) over all i, j with yᵢ > yⱼ: `[B]` twice → `[1]`.
+fn co_sent(scores: Tensor<1>, labels: Tensor<1>) -> Tensor<1> {
+    let [batch] = scores.dims();
+    let of_rows = |values: &Tensor<1>| values.clone().unsqueeze_dim::<2>(1).expand([batch, batch]);
+    let of_columns = |values: &Tensor<1>| values.clone().unsqueeze_dim::<2>(0).expand([batch, batch]);
+    let is_counted = of_rows(&labels).greater(of_columns(&labels));
+    let differences = (of_columns(&scores) - of_rows(&scores)).mask_fill(is_counted.bool_not(), NOT_COUNTED);
+    // The largest exponent, of those and of 1 = exp(0), is taken out of the sum.
+    let largest = differences.clone().detach().max().clamp_min(0.0);
+    let sum = (differences - largest.clone().unsqueeze()).exp().sum() + largest.clone().neg().exp();
+    sum.log() + largest
+}
+
+/// A difference whose exponential is 0.
+const NOT_COUNTED: f64 = -1e30;

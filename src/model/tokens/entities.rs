@@ -1,0 +1,239 @@
+//! Entities in texts, from a classifier of tokens.
+
+use crate::error::{Error, Result};
+use crate::model::tokens::BertForTokenClassification;
+use crate::model::windows::{Windows, place, softmax};
+use crate::text::{BertTokenizer, Encoding};
+use burn::config::Config;
+use burn::module::Module;
+
+/// How the predictions for tokens become entities; the strategies of transformers'
+/// [pipeline](BertForTokenClassification::entities).
+#[derive(Config, Debug, Copy, PartialEq, Eq)]
+pub enum Aggregation {
+    /// Each token is an entity, whose label has its prefix, such as `B-PER`.
+    None,
+    /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
+    Simple,
+    /// A word has the label and the score of its first token; adjacent words of one type are an entity. The strategy for
+    /// models that were trained with a `TokenBatcher`, which labels the first token of each word.
+    First,
+    /// A word has the label with the highest mean score over its tokens.
+    Average,
+    /// A word has the label and the score of its token with the highest score.
+    Max,
+}
+
+/// How [`BertForTokenClassification::entities`] finds entities.
+#[derive(Config, Debug, PartialEq)]
+pub struct EntitiesConfig {
+    /// How predictions are aggregated.
+    #[config(default = "Aggregation::First")]
+    pub aggregation: Aggregation,
+    /// Labels that are not returned; without their prefix if predictions are aggregated.
+    #[config(default = "vec![\"O\".into()]")]
+    pub ignored_labels: Vec<String>,
+    /// How many tokens neighbouring windows of a long text share. No entity of at most this length is cut in two.
+    #[config(default = 0)]
+    pub stride: usize,
+}
+
+/// A part of a text with a label. Returned by [`BertForTokenClassification::entities`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entity {
+    /// The part of the text.
+    pub text: String,
+    /// Where it starts in the text, in bytes as Rust's strings count: the part is `&text[start..end]`. (transformers counts
+    /// characters.)
+    pub start: usize,
+    /// Where it ends, in bytes, exclusive.
+    pub end: usize,
+    /// The label: a type, such as `PER` of `B-PER` and `I-PER`, or with [`Aggregation::None`] the token's.
+    pub label: String,
+    /// The probability of the label, the mean over its tokens or words.
+    pub score: f64,
+}
+
+/// A token: its probabilities, and its place in the text.
+struct Scored {
+    scores: Vec<f64>,
+    start: usize,
+    end: usize,
+    continues_word: bool,
+}
+
+/// A token or a word with its label.
+struct Labelled<'a> {
+    label: &'a str,
+    score: f64,
+    start: usize,
+    end: usize,
+}
+
+impl BertForTokenClassification {
+    /// The entities of each text, in their order: spans, labels and scores equal to those of transformers'
+    /// `token-classification` pipeline. Without dropout and gradients, also of a model in training.
+    ///
+    /// Labels are IOB1 or IOB2: `B-X` begins an entity of the type X, `I-X` continues one, and begins one after anything
+    /// else; a label without a prefix is like `I-`. Another prefix, such as `E-` and `S-` of BIOES, makes an entity of its
+    /// own, as there. A text of more than the tokenizer's
+    /// [`model_max_length`](BertTokenizer::model_max_length) is read in windows, as by the pipeline with `stride`; of
+    /// entities that overlap, the longest remains, and of those the one with the highest score.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::BertEmbeddingsConfig;
+    /// use burn_bert::model::{BertForTokenClassificationConfig, BertModelConfig, EntitiesConfig};
+    /// use burn_bert::text::BertTokenizer;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nada\nlove\n##lace\n")?;
+    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
+    /// let device = Device::default();
+    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(8).with_hidden_size(8))
+    ///     .with_num_hidden_layers(1)
+    ///     .with_num_attention_heads(2)
+    ///     .with_intermediate_size(16);
+    /// let labels = ["B-PER", "I-PER"].map(String::from); // of a model that sees persons everywhere
+    /// let model = BertForTokenClassificationConfig::new(bert).with_id2label(labels.into()).init(&device);
+    /// let entities = model.entities(&tokenizer, &["Ada Lovelace"], &EntitiesConfig::new())?;
+    /// assert!(entities[0].iter().all(|entity| entity.label == "PER"));
+    /// assert_eq!(entities[0].last().map(|entity| entity.end), Some(12));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Config`] with a stride and [`Aggregation::None`], which would return tokens twice;
+    /// - those of [`BertTokenizer::encode_windows`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN or
+    ///   infinite.
+    ///
+    /// Source: `TokenClassificationPipeline` of transformers 5.23.
+    pub fn entities<T: AsRef<str>>(
+        &self,
+        tokenizer: &BertTokenizer,
+        texts: &[T],
+        config: &EntitiesConfig,
+    ) -> Result<Vec<Vec<Entity>>> {
+        if config.aggregation == Aggregation::None && config.stride > 0 {
+            let problem =
+                "is not 0, but without aggregation the tokens of two windows would be returned twice";
+            return Err(Error::Config { field: "stride", problem: problem.into() });
+        }
+        let model = self.valid();
+        let windows =
+            Windows::of(texts.iter().map(|text| tokenizer.encode_windows(text.as_ref(), config.stride)))?;
+        let mut found: Vec<Vec<Vec<Entity>>> = texts.iter().map(|_| Vec::new()).collect();
+        windows.for_each(
+            tokenizer,
+            &model.classifier.weight.lazy_device(),
+            |batch| model.logits(&batch.input, batch.padding.as_ref()),
+            |index, window, logits| {
+                let text = texts[index].as_ref();
+                let tokens = scored(tokenizer, window, text, logits.chunks(self.id2label().len()));
+                found[index].push(self.of_window(tokens, text, config));
+            },
+        )?;
+        let of_text = |mut windows: Vec<Vec<Entity>>| match windows.len() {
+            1 => windows.remove(0),
+            // The tokens of one character, as byte-level tokenizers have them, are different tokens.
+            _ if config.aggregation == Aggregation::None => windows.concat(),
+            _ => without_overlap(windows.concat()),
+        };
+        Ok(found.into_iter().map(of_text).collect())
+    }
+
+    /// The entities of a window's tokens.
+    fn of_window(&self, tokens: Vec<Scored>, text: &str, config: &EntitiesConfig) -> Vec<Entity> {
+        // The other strategies predict tokens: a word may be cut.
+        let is_word_wise = !matches!(config.aggregation, Aggregation::None | Aggregation::Simple);
+        let words = tokens.chunk_by(|_, token| is_word_wise && token.continues_word);
+        let labelled: Vec<Labelled> = words.map(|word| self.label(word, config.aggregation)).collect();
+        let entity = |label: &str, parts: &[Labelled]| {
+            let (start, end) = (parts[0].start, parts[parts.len() - 1].end);
+            let score = parts.iter().map(|part| part.score).sum::<f64>() / parts.len() as f64;
+            Entity { text: text[start..end].into(), start, end, label: label.into(), score }
+        };
+        let entities: Vec<Entity> = if config.aggregation == Aggregation::None {
+            labelled.iter().map(|part| entity(part.label, std::slice::from_ref(part))).collect()
+        } else {
+            let continues = |before: &Labelled, part: &Labelled| {
+                !part.label.starts_with("B-") && tag(before.label) == tag(part.label)
+            };
+            // "MISC-1" is of the type "1", as in transformers.
+            let group = |label: &'_ str| label.split_once('-').map_or(label, |(_, kind)| kind).to_string();
+            labelled.chunk_by(continues).map(|parts| entity(&group(parts[0].label), parts)).collect()
+        };
+        entities.into_iter().filter(|entity| !config.ignored_labels.contains(&entity.label)).collect()
+    }
+
+    /// One label for the tokens of a word.
+    fn label(&self, word: &[Scored], aggregation: Aggregation) -> Labelled<'_> {
+        let (start, end) = (word[0].start, word[word.len() - 1].end);
+        let (id, score) = match aggregation {
+            Aggregation::Average => {
+                let mean = |class: usize| {
+                    word.iter().map(|token| token.scores[class]).sum::<f64>() / word.len() as f64
+                };
+                best(&(0..self.id2label().len()).map(mean).collect::<Vec<_>>())
+            }
+            _ => {
+                let tokens = match aggregation {
+                    Aggregation::Max => word,
+                    _ => &word[..1],
+                };
+                // The first of equal ones.
+                let bests = tokens.iter().map(|token| best(&token.scores));
+                bests.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a word has a token")
+            }
+        };
+        Labelled { label: &self.id2label()[id], score, start, end }
+    }
+}
+
+/// The tokens of a text that the tokenizer did not add.
+fn scored<'a>(
+    tokenizer: &BertTokenizer,
+    window: &Encoding,
+    text: &str,
+    logits: impl Iterator<Item = &'a [f64]>,
+) -> Vec<Scored> {
+    let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
+    let scored = |(i, logits): (usize, &[f64])| {
+        let (start, end) = place(text, window.offsets()[i]);
+        let continues_word = tokenizer.continues_word(window.input_ids()[i], text, start, end);
+        Scored { scores: softmax(logits), start, end, continues_word }
+    };
+    tokens.map(scored).collect()
+}
+
+/// Of entities that overlap, the longest; of equally long ones that with the highest score.
+fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
+    // Stable: of equal starts, the entity of the earlier window comes first, as in transformers.
+    entities.sort_by_key(|entity| entity.start);
+    let mut kept: Vec<Entity> = Vec::new();
+    for entity in entities {
+        let length = |entity: &Entity| entity.end - entity.start;
+        match kept.last_mut().filter(|last| entity.start < last.end) {
+            Some(last) => {
+                let (old, new) = (length(last), length(&entity));
+                if new > old || new == old && entity.score > last.score {
+                    *last = entity;
+                }
+            }
+            None => kept.push(entity),
+        }
+    }
+    kept
+}
+
+/// The type of a label, without `B-` or `I-`.
+fn tag(label: &str) -> &str {
+    label.strip_prefix("B-").or_else(|| label.strip_prefix("I-")).unwrap_or(label)
+}
+
+/// The first largest of scores, and its place.
+fn best(scores: &[f64]) -> (usize, f64) {
+    let scores = scores.iter().copied().enumerate();
+    scores.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a model has at least one label")
+}

@@ -1,0 +1,246 @@
+//! `BertForTokenClassification`: the model.
+
+#[cfg(feature = "tokenizers")]
+pub(super) mod entities;
+pub(super) mod replaced;
+
+use crate::embeddings::BertEmbeddingsInput;
+use crate::encoder::config::BertModelConfig;
+use crate::error::Result;
+use crate::family::Classified;
+use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
+use crate::model::bert::BertModel;
+use crate::model::labels::{Labels, check_names, check_weights, numbered};
+use crate::model::loss::labelled_cross_entropy;
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear};
+use burn::prelude::*;
+
+/// Configuration of [`BertForTokenClassification`].
+#[derive(Config, Debug, PartialEq)]
+pub struct BertForTokenClassificationConfig {
+    /// The model below the head.
+    pub bert: BertModelConfig,
+    /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
+    #[config(default = "numbered(2)")]
+    pub id2label: Vec<String>,
+    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`, in
+    /// ALBERT 0.1. DistilBERT and MPNet have none of their own to save.
+    pub classifier_dropout: Option<f64>,
+    /// The weight of each class in the loss. Not stored in `config.json`.
+    pub class_weights: Option<Vec<f64>>,
+}
+
+impl BertForTokenClassificationConfig {
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config), naming the field, for no labels or two
+    /// of one name, a dropout not in [0, 1), or weights that are not one per class, 0 or in [1e-30, 1e30].
+    pub fn validate(&self) -> Result<()> {
+        self.bert.validate()?;
+        check_names(&self.id2label)?;
+        self.bert.check_classifier_dropout(Classified::Tokens, self.classifier_dropout)?;
+        check_weights(self.class_weights.as_deref(), self.num_labels())
+    }
+
+    fn build(&self, device: &Device) -> Result<BertForTokenClassification> {
+        Ok(BertForTokenClassification {
+            bert: self.bert.try_init_without_pooler(device)?,
+            dropout: DropoutConfig::new(self.dropout_prob()).init(),
+            classifier: self.bert.linear(self.num_labels(), device),
+            id2label: self.id2label.clone(),
+            class_weights: self.class_weights.clone(),
+            states_dropout: self.classifier_dropout.is_some(),
+        })
+    }
+}
+
+/// A batch for [`BertForTokenClassification`].
+#[derive(Clone, Debug)]
+pub struct TokenClassificationBatch {
+    /// The tokens, padded at the end to one length.
+    pub input: BertEmbeddingsInput,
+    /// Where a sequence is padded, [B, S]; `None` if none is.
+    pub padding: Option<PaddingMask>,
+    labels: Option<Labels>,
+}
+
+impl TokenClassificationBatch {
+    /// One label per token, one row per sequence. Tokens with the label −100 are ignored, as in transformers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per token, or `padding` is not [B, S]; [`Error::Data`](crate::Error::Data) if a
+    /// label does not fit an `i32`.
+    pub fn new(
+        input: BertEmbeddingsInput,
+        padding: Option<PaddingMask>,
+        labels: &[impl AsRef<[i64]>],
+    ) -> Result<Self> {
+        if let Some(padding) = &padding {
+            padding.check(input.dims())?;
+        }
+        let labels = Labels::of_tokens(&input, labels)?;
+        Ok(Self { input, padding, labels })
+    }
+
+    /// Number of tokens that have a label, N.
+    pub fn num_labelled(&self) -> usize {
+        self.positions().len()
+    }
+
+    /// Row and column of the tokens that have a label; empty if there are none.
+    pub fn positions(&self) -> &[[usize; 2]] {
+        self.labels.as_ref().map_or(&[], Labels::places)
+    }
+
+    /// The labels of the N tokens that have one, `[N]`; `None` if there are none.
+    pub fn labels(&self) -> Option<Tensor<1, Int>> {
+        self.labels.as_ref().map(Labels::tensor)
+    }
+
+    /// The scores of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
+    pub fn labelled(&self, logits: Tensor<3>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
+        self.labels.as_ref().map(|labels| (labels.select(logits), labels.tensor()))
+    }
+}
+
+classifier!(
+    Tokens,
+    BertForTokenClassificationConfig,
+    BertForTokenClassification,
+    TokenClassificationBatch,
+    TokenClassifierOutput
+);
+
+/// A model with a classifier of tokens: `logits = Dropout(last_hidden_state)·W + b`.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertForTokenClassificationConfig, BertModelConfig, TokenClassificationBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = BertForTokenClassificationConfig::new(bert).with_num_labels(3).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device)?;
+/// let batch = TokenClassificationBatch::new(input, None, &[[-100, 2, 0, -100]])?;
+/// let output = model.forward(&batch);
+/// assert_eq!(output.logits.dims(), [1, 4, 3]);
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// Source: `BertForTokenClassification` of transformers 5.23 and its like in the other [families](crate::Family).
+#[derive(Module, Debug)]
+pub struct BertForTokenClassification {
+    /// The model below the head; without a pooler.
+    pub bert: BertModel,
+    pub(crate) dropout: Dropout,
+    /// W and b, [H, C].
+    pub classifier: Linear,
+    #[module(skip)]
+    id2label: Vec<String>,
+    #[module(skip)]
+    class_weights: Option<Vec<f64>>,
+    /// Whether the config had a `classifier_dropout`, and not that of the other layers.
+    states_dropout: bool,
+}
+
+/// What [`BertForTokenClassification::forward`] returns.
+#[derive(Debug)]
+pub struct TokenClassifierOutput {
+    /// Mean cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
+    pub loss: Tensor<1>,
+    /// Scores of each class for every token, [B, S, C].
+    pub logits: Tensor<3>,
+}
+
+impl BertForTokenClassification {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> BertForTokenClassificationConfig {
+        let bert = self.bert.config();
+        let prob = self.dropout.prob;
+        let is_stated = self.states_dropout || prob != bert.classifier_dropout(Classified::Tokens);
+        BertForTokenClassificationConfig {
+            classifier_dropout: is_stated.then_some(prob),
+            bert,
+            id2label: self.id2label.clone(),
+            class_weights: self.class_weights.clone(),
+        }
+    }
+
+    /// Scores of each class for every token, [B, S, C].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a parameter of the head does
+    /// not fit the model.
+    pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
+        let words = &self.bert.embeddings.word_embeddings;
+        let shape = [self.bert.embeddings.hidden_size(), self.id2label.len()];
+        ParameterCheck::beside(words).linear("classifier", &self.classifier, shape)?;
+        let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
+    }
+
+    /// Classifies the tokens of a batch and returns the loss.
+    ///
+    /// The loss of a batch without labels is 0, and its gradients are zeros.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not in
+    /// 0..C or −100; another shape or device if `batch.input` was replaced.
+    pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
+        let labels = batch.labels.as_ref();
+        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, self.id2label.len()))?;
+        let logits = self.logits(&batch.input, batch.padding.as_ref())?;
+        let loss = labelled_cross_entropy(logits.clone(), labels, self.class_weights.as_deref());
+        Ok(TokenClassifierOutput { loss, logits })
+    }
+}
+
+#[cfg(feature = "checkpoint")]
+mod stored {
+    use super::*;
+    use crate::checkpoint::{Fields, ModelKeys};
+    use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+    use crate::model::stored::{Part, Stored, stored_head};
+    use serde_json::Value;
+
+    impl BertForTokenClassificationConfig {
+        pub(super) fn read(fields: &Fields) -> Result<Self> {
+            Ok(Self {
+                bert: BertModelConfig::from_fields(fields)?,
+                id2label: names_of(fields)?,
+                classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
+                class_weights: None,
+            })
+        }
+    }
+
+    impl Stored for BertForTokenClassification {
+        stored_head!(BertForTokenClassificationConfig);
+
+        const CLASS: Option<&'static str> = Some("ForTokenClassification");
+
+        fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
+            vec![Part::linear("classifier", &self.classifier)]
+        }
+
+        fn head_fields(&self) -> Vec<(&'static str, Value)> {
+            let config = self.config();
+            let mut fields = name_fields(&config.id2label);
+            fields.extend(dropout_field(&config.bert, Classified::Tokens, config.classifier_dropout));
+            fields
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `ElectraForPreTraining`: which tokens were replaced.
+
+use crate::embeddings::BertEmbeddingsInput;
+use crate::encoder::config::BertModelConfig;
+use crate::error::{Error, Result};
+use crate::family::Family;
+use crate::layers::{PaddingMask, ParameterCheck, linear, linear_activation};
+use crate::model::bert::BertModel;
+use crate::model::loss::{binary_cross_entropy, zero_loss};
+use crate::model::tokens::TokenClassificationBatch;
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::prelude::*;
+
+/// Configuration of [`ElectraForPreTraining`].
+#[derive(Config, Debug, PartialEq)]
+pub struct ElectraForPreTrainingConfig {
+    /// The model below the head, of the family `electra`.
+    pub bert: BertModelConfig,
+}
+
+impl ElectraForPreTrainingConfig {
+    /// Checks that a model can be built from this config.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the family is not `electra`.
+    pub fn validate(&self) -> Result<()> {
+        self.bert.validate()?;
+        match self.bert.embeddings.family {
+            Family::Electra => Ok(()),
+            family => {
+                let problem =
+                    format!("is {}, but only electra has a head for replaced tokens", family.model_type());
+                Err(Error::Config { field: "family", problem })
+            }
+        }
+    }
+
+    fn build(&self, device: &Device) -> Result<ElectraForPreTraining> {
+        Ok(ElectraForPreTraining {
+            bert: self.bert.try_init_without_pooler(device)?,
+            discriminator_predictions: ReplacedTokenHead {
+                dense: self.bert.linear(self.bert.embeddings.hidden_size, device),
+                dense_prediction: self.bert.linear(1, device),
+            },
+        })
+    }
+}
+
+head!(ElectraForPreTrainingConfig, ElectraForPreTraining, TokenClassificationBatch, ReplacedTokenOutput);
+
+/// ELECTRA's discriminator: the score of each token to be one that replaced another,
+/// `logits = f(last_hidden_state·P + p)·W + b` with the activation f of the layers.
+///
+/// The labels of a [`TokenClassificationBatch`] are 1 for a token that replaced another, 0 for one that is as it was and −100
+/// for one that does not count, such as padding.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::{BertModelConfig, ElectraForPreTrainingConfig, TokenClassificationBatch};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+///
+/// let device = Device::default().autodiff();
+/// let embeddings = BertEmbeddingsConfig::electra_small().with_vocab_size(20).with_hidden_size(8);
+/// let bert = BertModelConfig::new(embeddings)
+///     .with_num_hidden_layers(1)
+///     .with_num_attention_heads(2)
+///     .with_intermediate_size(16);
+/// let model = ElectraForPreTrainingConfig::new(bert).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device)?;
+/// let output = model.forward(&TokenClassificationBatch::new(input, None, &[[0, 1, 0, 0]])?);
+/// assert_eq!(output.logits.dims(), [1, 4]);
+/// let gradients = output.loss.backward();
+/// # let _ = gradients;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// Source: `ElectraForPreTraining` of transformers 5.23; Clark et al. 2020, section 2.
+#[derive(Module, Debug)]
+pub struct ElectraForPreTraining {
+    /// The model below the head.
+    pub bert: BertModel,
+    /// Scores tokens.
+    pub discriminator_predictions: ReplacedTokenHead,
+}
+
+/// The head of [`ElectraForPreTraining`].
+#[derive(Module, Debug)]
+pub struct ReplacedTokenHead {
+    /// P and p, [H, H].
+    pub dense: Linear,
+    /// W and b, [H, 1].
+    pub dense_prediction: Linear,
+}
+
+/// What [`ElectraForPreTraining::forward`] returns.
+#[derive(Debug)]
+pub struct ReplacedTokenOutput {
+    /// Mean binary cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
+    pub loss: Tensor<1>,
+    /// The score of each token, above 0 where it probably replaced another, [B, S].
+    pub logits: Tensor<2>,
+}
+
+impl ElectraForPreTraining {
+    /// The config that builds a model of this shape.
+    pub fn config(&self) -> ElectraForPreTrainingConfig {
+        ElectraForPreTrainingConfig::new(self.bert.config())
+    }
+
+    /// The score of each token, [B, S].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a parameter of the head does
+    /// not fit the model.
+    pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        let (words, hidden) = (&self.bert.embeddings.word_embeddings, self.bert.embeddings.hidden_size());
+        let head = &self.discriminator_predictions;
+        let check = ParameterCheck::beside(words);
+        check.linear("discriminator_predictions.dense", &head.dense, [hidden; 2])?;
+        check.linear("discriminator_predictions.dense_prediction", &head.dense_prediction, [hidden, 1])?;
+        let rows = self.bert.try_forward(input, padding)?.last_hidden_state.flatten::<2>(0, 1); // [B·S, H]
+        let dense = linear_activation(&head.dense, rows, self.bert.config().hidden_act);
+        Ok(linear(&head.dense_prediction, dense).reshape(input.dims()))
+    }
+
+    /// Scores the tokens of a batch and returns the loss.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a label is not 0, 1 or −100; another shape or device
+    /// if `batch.input` was replaced.
+    pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<ReplacedTokenOutput> {
+        let labels = batch.labels.as_ref();
+        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, 2))?;
+        let logits = self.logits(&batch.input, batch.padding.as_ref())?;
+        let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
+            Some((scores, labels)) => {
+                let targets = labels.float().cast(scores.dtype()).unsqueeze_dim(1);
+                binary_cross_entropy(scores, targets, None)
+            }
+            None => zero_loss(logits.clone()),
+        };
+        Ok(ReplacedTokenOutput { loss, logits })
+    }
+}
+
+#[cfg(feature = "checkpoint")]
+mod stored {
+    use super::*;
+    use crate::checkpoint::{Fields, ModelKeys};
+    use crate::model::stored::{Part, Stored, stored_head};
+
+    impl ElectraForPreTrainingConfig {
+        pub(super) fn read(fields: &Fields) -> Result<Self> {
+            Ok(Self::new(BertModelConfig::from_fields(fields)?))
+        }
+    }
+
+    impl Stored for ElectraForPreTraining {
+        stored_head!(ElectraForPreTrainingConfig);
+
+        const CLASS: Option<&'static str> = Some("ForPreTraining");
+
+        fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
+            let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
+            let mut head = Part::linear("discriminator_predictions.dense", dense);
+            head.namespace = "discriminator_predictions.".into();
+            head.params
+                .extend(Part::linear("discriminator_predictions.dense_prediction", dense_prediction).params);
+            vec![head]
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `TrainStep` and `InferenceStep` of the models, here of those whose output is Burn's `ClassificationOutput`.
+
+use crate::model::{BertForMaskedLm, BertForQuestionAnswering, MaskedLmBatch, QuestionAnsweringBatch};
+use burn::prelude::*;
+use burn::train::ClassificationOutput;
+
+/// `TrainStep` and `InferenceStep` of a model, from its method `outcome`, which gives the loss of a batch and what metrics
+/// are computed from.
+macro_rules! trained {
+    ($(#[$doc:meta])* $model:ty: $batch:ty => $output:ty) => {
+        /// One batch forward and backward, for Burn's `Learner`.
+        $(#[$doc])*
+        impl burn::train::TrainStep for $model {
+            type Input = $batch;
+            type Output = $output;
+
+            fn step(&self, batch: $batch) -> burn::train::TrainOutput<$output> {
+                let (loss, output) = self.outcome(&batch);
+                burn::train::TrainOutput::new(self, loss.backward(), output)
+            }
+        }
+
+        /// The loss and the scores of one batch, without dropout on the device that the validation loader is on.
+        impl burn::train::InferenceStep for $model {
+            type Input = $batch;
+            type Output = $output;
+
+            fn step(&self, batch: $batch) -> $output {
+                self.outcome(&batch).1
+            }
+        }
+    };
+}
+pub(super) use trained;
+
+/// What metrics of Burn's `ClassificationOutput` are computed from.
+macro_rules! of_classification_output {
+    ($item:ident => $output:expr, $name:ty: $($input:ty),*) => {$(
+        impl Adaptor<$input> for $name {
+            fn adapt(&self) -> $input {
+                let $item = self;
+                $output.adapt()
+            }
+        }
+    )*};
+}
+pub(super) use of_classification_output;
+
+trained! {
+    ///
+    /// The output serves `LossMetric`, `AccuracyMetric` (the share of masked tokens predicted), `PerplexityMetric` and
+    /// `TopKAccuracyMetric`. A batch without masked tokens has no rows and counts in none of them; its gradients are
+    /// zeros.
+    BertForMaskedLm: MaskedLmBatch => ClassificationOutput
+}
+
+impl BertForMaskedLm {
+    fn outcome(&self, batch: &MaskedLmBatch) -> (Tensor<1>, ClassificationOutput) {
+        let output = self.forward(batch);
+        let vocab_size = self.bert.embeddings.word_embeddings.num_embeddings();
+        let metrics = classified(&output.loss, output.logits.zip(batch.labels()), vocab_size);
+        (output.loss, metrics)
+    }
+}
+
+trained! {
+    ///
+    /// The output has a row for each first and each last token of an answer, with a score for each token of the batch, and
+    /// serves `LossMetric` and `AccuracyMetric`; a batch without an answer counts in none of them.
+    BertForQuestionAnswering: QuestionAnsweringBatch => ClassificationOutput
+}
+
+impl BertForQuestionAnswering {
+    fn outcome(&self, batch: &QuestionAnsweringBatch) -> (Tensor<1>, ClassificationOutput) {
+        let output = self.forward(batch);
+        let [_, seq] = output.start_logits.dims();
+        let (scores, places): (Vec<_>, Vec<_>) = batch.labelled(&output).into_iter().flatten().unzip();
+        let rows = (!scores.is_empty()).then(|| (Tensor::cat(scores, 0), Tensor::cat(places, 0)));
+        let metrics = classified(&output.loss, rows, seq);
+        (output.loss, metrics)
+    }
+}
+
+/// Classes of `rows`: scores and labels. Without any it counts in no metric.
+pub(super) fn classified(
+    loss: &Tensor<1>,
+    rows: Option<(Tensor<2>, Tensor<1, Int>)>,
+    classes: usize,
+) -> ClassificationOutput {
+    let device = loss.device();
+    match rows {
+        Some((scores, labels)) => ClassificationOutput::new(loss.clone(), scores, labels),
+        None => ClassificationOutput::new(
+            Tensor::zeros([0], &device),
+            Tensor::zeros([0, classes], &device),
+            Tensor::zeros([0], &device),
+        ),
+    }
+}

@@ -1,0 +1,114 @@
+//! What a file can make a load allocate is bounded by a small multiple of its size.
+
+#[path = "support/counting_allocator/mod.rs"]
+mod counting_allocator;
+
+use burn::prelude::*;
+use burn_bert::BertEmbeddingsConfig;
+use counting_allocator::{Counting, count};
+use std::alloc::System;
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
+
+/// A header is parsed into objects of up to so many bytes for each of its own.
+const MULTIPLE: usize = 48;
+
+const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+
+/// A file of PyTorch 1.5 whose state dict is this pickle.
+fn legacy(object: &[u8]) -> Vec<u8> {
+    [MAGIC, b"\x80\x02M\xe9\x03.", b"\x80\x02}X\x0d\x00\x00\x00little_endian\x88s.", object, b"\x80\x02]."]
+        .concat()
+}
+
+/// The first of the values memoized, and then a list of so many copies of what `each` makes of it.
+fn repeated(first: &[u8], each: &[u8]) -> Vec<u8> {
+    let copies = ((1 << 20) - first.len() - 16) / each.len();
+    [b"\x80\x02", first, b"q\x000](", &each.repeat(copies), b"e."].concat()
+}
+
+fn text(length: usize) -> Vec<u8> {
+    [b"X", &(length as u32).to_le_bytes()[..], &vec![b'a'; length]].concat()
+}
+
+/// A TAR archive of 2,048 bytes: an entry with the magic number of the legacy format for a name, and a sparse one of two
+/// gigabytes.
+fn tar() -> Vec<u8> {
+    let octal = |bytes: &mut [u8], number: u64| {
+        let digits = format!("{number:0width$o}", width = bytes.len() - 1);
+        bytes[..digits.len()].copy_from_slice(digits.as_bytes());
+    };
+    let header = |name: &[u8], hole: Option<u64>| {
+        let mut header = vec![0; 512];
+        header[..name.len()].copy_from_slice(name);
+        header[257..265].copy_from_slice(b"ustar  \0");
+        header[156] = if hole.is_some() { b'S' } else { b'0' };
+        octal(&mut header[124..136], 0);
+        if let Some(hole) = hole {
+            octal(&mut header[386..398], hole);
+            octal(&mut header[398..410], 0);
+            octal(&mut header[483..495], hole);
+        }
+        header[148..156].fill(b' ');
+        let sum = header.iter().map(|&byte| u64::from(byte)).sum();
+        octal(&mut header[148..155], sum);
+        header
+    };
+    [header(MAGIC, None), header(b"storages", Some(2 << 30)), vec![0; 1024]].concat()
+}
+
+#[test]
+fn memory_follows_the_size_of_the_file() {
+    let long = text(4 << 10);
+    let ones = [&b"("[..], &b"K\x01".repeat(512), b"t"].concat();
+    let storage = |key: &[u8]| {
+        [&b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\n"[..], key, b"X\x03\x00\x00\x00cpuK\x01tQ"]
+            .concat()
+    };
+    let tensor = |key: &[u8], shape: &[u8]| {
+        let storage = storage(key);
+        [&b"ctorch._utils\n_rebuild_tensor\n("[..], &storage, b"K\x00", shape, shape, b"tR"].concat()
+    };
+    let class = [&long[..], &long, b"\x93"].concat();
+    let copies = [
+        ("text", long.clone()),
+        ("a key of a dictionary", [b"}", &long[..], b"Ns"].concat()),
+        ("names of a class", class.clone()),
+        ("a key of a storage", storage(&long)),
+        ("a key of a tensor's storage", tensor(&long, b")")),
+        ("a shape", tensor(b"X\x01\x00\x00\x000", &ones)),
+        ("an object", [&class[..], b")\x81"].concat()),
+    ];
+    let copies = copies.map(|(name, first)| (name, legacy(&repeated(&first, b"h\x00"))));
+    let files = [
+        ("containers", legacy(&[&b"\x80\x02"[..], &b"]".repeat(1 << 20), b"."].concat())),
+        ("marks", legacy(&[&b"\x80\x02"[..], &b"(".repeat(1 << 20), b"."].concat())),
+        ("a memo", legacy(&[&b"\x80\x02]"[..], &b"\x94".repeat(1 << 20), b"."].concat())),
+        ("paths", legacy(&paths())),
+        ("a TAR", tar()),
+    ];
+    let files = copies.into_iter().chain(files);
+    let module = BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4).init(&Device::default());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pytorch_model.bin");
+    for (name, bytes) in files {
+        std::fs::write(&path, &bytes).unwrap();
+        let mut module = module.clone();
+        let (result, used) = count(|| module.load(&path));
+        eprintln!("{name}: {} bytes take {}, {}", bytes.len(), used.peak, result.as_ref().unwrap_err());
+        assert!(result.is_err(), "{name}");
+        let bound = MULTIPLE * bytes.len() + (64 << 10);
+        assert!(used.peak < bound, "{name}: {} bytes for a file of {}", used.peak, bytes.len());
+    }
+}
+
+/// Dictionaries of which each holds the one before it twice: paths double with every one.
+fn paths() -> Vec<u8> {
+    let mut pickle = b"\x80\x02}q\x00X\x01\x00\x00\x00ah\x00s".to_vec();
+    for depth in 1..150u8 {
+        pickle.extend([b'}', b'q', depth, b'(', b'K', 0, b'h', depth - 1, b'K', 1, b'h', depth - 1, b'u']);
+    }
+    pickle.push(b'.');
+    pickle
+}

@@ -1,0 +1,273 @@
+//! Twenty steps of every head, by all ranks and by one process.
+
+use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::tensor::FloatDType;
+use burn_bert::distributed::Ranks;
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForQuestionAnsweringConfig, BertForSentenceEmbeddingConfig,
+    BertForSequenceClassificationConfig, BertForTokenClassificationConfig, BertModelConfig,
+    ElectraForPreTrainingConfig, MaskedLmBatch, QuestionAnsweringBatch, SentenceLoss, SentencePairBatch,
+    SequenceClassificationBatch, TokenClassificationBatch,
+};
+use burn_bert::optim::{AdamWConfig, MeanGradients, adamw, clip_by_global_norm};
+use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, Family, PaddingMask, Result, cast_module};
+use std::ops::Range;
+
+pub const NAMES: [&str; 9] = [
+    "masked_lm",
+    "masked_lm_accumulated",
+    "frozen_embeddings",
+    "classes",
+    "numbers",
+    "tokens",
+    "answers",
+    "sentences",
+    "replaced_tokens",
+];
+const STEPS: usize = 20;
+const VOCABULARY: usize = 30;
+/// Texts of a rank.
+const BATCH: usize = 4;
+
+/// The texts of a step, of 3 to 9 tokens: as many as all ranks take, or in every fifth step fewer, for a last batch.
+fn texts(step: usize, ranks: usize) -> Vec<Vec<i64>> {
+    let count = if step % 5 == 4 { ranks * BATCH - ranks - step % 2 } else { ranks * BATCH };
+    let word =
+        |text: usize, place: usize| (4 + (step * 131 + text * 37 + place * 11) % (VOCABULARY - 4)) as i64;
+    let length = |text: usize| 3 + (step * 5 + text * 3) % 7;
+    (0..count).map(|text| (0..length(text)).map(|place| word(text, place)).collect()).collect()
+}
+
+/// The share of a rank in the texts of a step; counts differ by one.
+fn share(count: usize, ranks: &Ranks) -> Range<usize> {
+    let (rank, size) = (ranks.rank(), ranks.size());
+    rank * count / size..(rank + 1) * count / size
+}
+
+fn padded(texts: &[Vec<i64>], device: &Device) -> (BertEmbeddingsInput, Option<PaddingMask>) {
+    let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+    let longest = lengths.iter().copied().max().unwrap();
+    let rows: Vec<Vec<i64>> =
+        texts.iter().map(|text| [text.clone(), vec![0; longest - text.len()]].concat()).collect();
+    let input = BertEmbeddingsInput::from_rows(&rows, device).unwrap();
+    (input, Some(PaddingMask::from_lengths(&lengths, longest)))
+}
+
+/// A label of every token, without one where a text is padded and at some places.
+fn token_labels(texts: &[Vec<i64>], classes: i64) -> Vec<Vec<i64>> {
+    let longest = texts.iter().map(Vec::len).max().unwrap();
+    let label = |text: &Vec<i64>, place: usize| match text.get(place) {
+        Some(word) if word % 4 != 0 => word % classes,
+        _ => -100,
+    };
+    texts.iter().map(|text| (0..longest).map(|place| label(text, place)).collect()).collect()
+}
+
+fn bert() -> BertModelConfig {
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(VOCABULARY)
+        .with_hidden_size(16)
+        .with_max_position_embeddings(12)
+        .with_hidden_dropout_prob(0.0);
+    BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(2)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(24)
+        .with_attention_probs_dropout_prob(0.0)
+}
+
+/// A model, and the loss of some texts with the number of what it is a mean over.
+struct Head<M> {
+    model: M,
+    loss: fn(&M, &[Vec<i64>], &Device) -> (Tensor<1>, usize),
+    micro_batches: usize,
+}
+
+fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) -> Result<M> {
+    let mut model = ranks.broadcast(head.model.clone())?;
+    // A bias before a softmax has gradients of exactly 0, and AdamW divides their rounding errors by ε.
+    let mut optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6));
+    for step in 0..STEPS {
+        let mut mean = MeanGradients::new();
+        for micro_batch in 0..head.micro_batches {
+            let texts = texts(step * head.micro_batches + micro_batch, all);
+            let (loss, count) = (head.loss)(&model, &texts[share(texts.len(), ranks)], device);
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            mean.add_counted(&model, gradients, count as f64);
+        }
+        let count = mean.count();
+        let mut gradients = ranks.mean_gradients(&model, mean.take(&model), count)?;
+        clip_by_global_norm(&model, &mut gradients, 0.5);
+        model = optimizer.step(1e-3, model, gradients);
+    }
+    Ok(model)
+}
+
+/// The values of all parameters.
+fn values(model: &impl Module) -> Vec<f64> {
+    struct Values(Vec<f64>);
+    impl ModuleVisitor for Values {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.extend(param.val().into_data().iter::<f64>());
+        }
+    }
+    let mut values = Values(Vec::new());
+    model.visit(&mut values);
+    values.0
+}
+
+fn compare<M: Module>(ranks: &Ranks, name: &str, head: Head<M>, device: &Device) -> Result<()> {
+    let head = Head { model: cast_module(head.model, FloatDType::F64), ..head };
+    let before = ranks.broadcast(head.model.clone())?;
+    let found = values(&train(ranks, ranks.size(), &head, device)?);
+    let bits: Vec<u64> = found.iter().map(|value| value.to_bits()).collect();
+    ranks.same("model", &bits)?;
+    let alone = Head { model: before.clone(), ..head };
+    let expected = values(&train(&Ranks::single(), ranks.size(), &alone, device)?);
+    let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let (error, moved) = (distance(&found, &expected), distance(&found, &values(&before)));
+    assert!(found.len() == expected.len() && moved > 1e-3, "{name}: trained by {moved}");
+    assert!(error <= 1e-12, "{name}: {error:e} from one process");
+    if ranks.is_first() {
+        let sum = bits.iter().fold(0u64, |sum, bits| sum.rotate_left(7) ^ bits);
+        println!("\nbits {name} {sum:x}, {error:e} from one process");
+    }
+    Ok(())
+}
+
+fn masked_lm_batch(texts: &[Vec<i64>], device: &Device) -> MaskedLmBatch {
+    let (input, padding) = padded(texts, device);
+    // One or two masked tokens a text.
+    let two = |text: &Vec<i64>| if text[0] % 3 == 0 { vec![1, 2] } else { vec![1] };
+    let positions: Vec<[usize; 2]> = texts
+        .iter()
+        .enumerate()
+        .flat_map(|(row, text)| two(text).into_iter().map(move |place| [row, place]))
+        .collect();
+    let labels: Vec<u32> = positions.iter().map(|[row, place]| texts[*row][*place] as u32).collect();
+    MaskedLmBatch::new(input, padding, &positions, &labels).unwrap()
+}
+
+fn masked_lm_loss(model: &BertForMaskedLm, texts: &[Vec<i64>], device: &Device) -> (Tensor<1>, usize) {
+    let batch = masked_lm_batch(texts, device);
+    (model.forward(&batch).loss, batch.num_masked())
+}
+
+pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
+    let device = ranks.device().autodiff();
+    device.seed(1 + ranks.rank() as u64); // other parameters on every rank, until they have those of rank 0
+    let mut names = NAMES.into_iter();
+    let mut name = || names.next().unwrap();
+    let masked_lm = || BertForMaskedLmConfig::new(bert()).init(&device);
+    let head = |micro_batches| Head { model: masked_lm(), loss: masked_lm_loss, micro_batches };
+    compare(ranks, name(), head(1), &device)?;
+    compare(ranks, name(), head(3), &device)?;
+    let embeddings = ParamGroup::from_predicate("bert.embeddings.");
+    let frozen = masked_lm().set_require_grad_group(embeddings, false);
+    compare(ranks, name(), Head { model: frozen, ..head(1) }, &device)?;
+
+    let classes = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device);
+    let head = Head {
+        model: classes,
+        loss: |model, texts, device| {
+            let labels: Vec<i64> =
+                texts.iter().map(|text| if text[1] % 5 == 0 { -100 } else { text[0] % 3 }).collect();
+            let (input, padding) = padded(texts, device);
+            let batch = SequenceClassificationBatch::single_label(input, padding, &labels).unwrap();
+            (model.forward(&batch).loss, labels.iter().filter(|&&label| label >= 0).count())
+        },
+        micro_batches: 1,
+    };
+    compare(ranks, name(), head, &device)?;
+
+    let numbers = BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device);
+    let head = Head {
+        model: numbers,
+        loss: |model, texts, device| {
+            let labels: Vec<[f64; 1]> = texts.iter().map(|text| [text[0] as f64 / 8.0]).collect();
+            let (input, padding) = padded(texts, device);
+            let batch = SequenceClassificationBatch::regression(input, padding, &labels).unwrap();
+            (model.forward(&batch).loss, texts.len())
+        },
+        micro_batches: 1,
+    };
+    compare(ranks, name(), head, &device)?;
+
+    let tokens = BertForTokenClassificationConfig::new(bert()).with_num_labels(4).init(&device);
+    let head = Head {
+        model: tokens,
+        loss: |model, texts, device| {
+            let (input, padding) = padded(texts, device);
+            let batch = TokenClassificationBatch::new(input, padding, &token_labels(texts, 4)).unwrap();
+            (model.forward(&batch).loss, batch.num_labelled())
+        },
+        micro_batches: 1,
+    };
+    compare(ranks, name(), head, &device)?;
+
+    let head = Head {
+        model: BertForQuestionAnsweringConfig::new(bert()).init(&device),
+        loss: |model, texts, device| {
+            let answers: Vec<[usize; 2]> =
+                texts.iter().map(|text| [text[0] as usize % text.len(), text.len() - 1]).collect();
+            let (input, padding) = padded(texts, device);
+            let batch = QuestionAnsweringBatch::new(input, padding, &answers).unwrap();
+            (model.forward(&batch).loss, texts.len())
+        },
+        micro_batches: 1,
+    };
+    compare(ranks, name(), head, &device)?;
+
+    let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(SentenceLoss::CosineSimilarity);
+    let head = Head {
+        model: config.init(&device),
+        loss: |model, texts, device| {
+            let others: Vec<Vec<i64>> =
+                texts.iter().map(|text| text.iter().rev().copied().collect()).collect();
+            let labels: Vec<f32> = texts.iter().map(|text| (text[0] % 5) as f32 / 4.0).collect();
+            let batch = SentencePairBatch::new(padded(texts, device), padded(&others, device)).unwrap();
+            let batch = batch.with_labels(&labels).unwrap();
+            (model.try_forward(&batch).unwrap().loss, texts.len())
+        },
+        micro_batches: 1,
+    };
+    compare(ranks, name(), head, &device)?;
+
+    let mut electra = bert();
+    electra.embeddings = electra.embeddings.with_family(Family::Electra);
+    let head = Head {
+        model: ElectraForPreTrainingConfig::new(electra).init(&device),
+        loss: |model, texts, device| {
+            let (input, padding) = padded(texts, device);
+            let batch = TokenClassificationBatch::new(input, padding, &token_labels(texts, 2)).unwrap();
+            (model.forward(&batch).loss, batch.num_labelled())
+        },
+        micro_batches: 1,
+    };
+    compare(ranks, name(), head, &device)
+}
+
+pub fn sixteen_bits_on_the_wire(ranks: &Ranks) -> Result<()> {
+    let device = ranks.device().autodiff();
+    device.seed(1);
+    let head = Head {
+        model: BertForMaskedLmConfig::new(bert()).init(&device),
+        loss: masked_lm_loss,
+        micro_batches: 1,
+    };
+    let found = train(ranks, ranks.size(), &head, &device)?;
+    let bits: Vec<u64> = values(&found).iter().map(|value| value.to_bits()).collect();
+    ranks.same("model", &bits)?;
+    let alone = train(&Ranks::single(), ranks.size(), &head, &device)?;
+    let loss = |model: &BertForMaskedLm| {
+        let texts = texts(0, ranks.size());
+        masked_lm_loss(model, &texts, &device).0.into_scalar::<f64>()
+    };
+    let [before, found, alone] = [&head.model, &found, &alone].map(loss);
+    println!("loss {before}, in bf16 {found}, in f32 {alone}");
+    assert!(found != alone, "nothing was rounded");
+    assert!((found - alone).abs() < 0.02 * (before - alone), "{found}, in f32 {alone}");
+    Ok::<_, Error>(())
+}

@@ -1,0 +1,101 @@
+//! Data-parallel training by MPI. Each test starts itself again by `mpirun`, as the ignored test `rank`.
+
+mod faults;
+mod heads;
+
+use burn_bert::Error;
+use burn_bert::distributed::{Ranks, Wire};
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const TASK: &str = "BURN_BERT_RANK_TASK";
+
+/// What the processes printed: `mpirun` starts as many of this program as `ranks`, for `task`.
+fn launch(task: &str, ranks: usize) -> Output {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = Instant::now();
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(["--oversubscribe", "--allow-run-as-root", "-n"]).arg(ranks.to_string());
+    mpirun.arg(std::env::current_exe().unwrap()).args(["--exact", "rank", "--ignored", "--nocapture"]);
+    let output = mpirun.env(TASK, task).env("RAYON_NUM_THREADS", "1").env("BURN_DEVICE", "flex").output();
+    let output = output.expect("mpirun of Open MPI");
+    let seconds = start.elapsed();
+    println!("{task}, {ranks} ranks: {seconds:?}\n{}", text(&output));
+    assert!(seconds < Duration::from_secs(300), "somebody waited for a rank that had left");
+    output
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+#[ignore = "started by mpirun"]
+fn rank() {
+    let task = std::env::var(TASK).unwrap();
+    let wire = if task == "bf16" { Wire::Bf16 } else { Wire::Full };
+    let result = Ranks::run(wire, |ranks| {
+        let result = match task.as_str() {
+            "heads" => heads::equal_one_process(ranks),
+            "bf16" => heads::sixteen_bits_on_the_wire(ranks),
+            fault => faults::run(ranks, fault),
+        };
+        // Here all ranks still wait for each other: as soon as one has ended with an error, mpirun ends the others.
+        result.inspect_err(|error| println!("\nthe run ended with: {error}"))
+    });
+    result.unwrap();
+}
+
+#[test]
+fn ranks_take_the_steps_of_one_process_with_the_batches_of_all() {
+    let mut found = Vec::new();
+    for ranks in [2, 3, 2] {
+        let output = launch("heads", ranks);
+        assert!(output.status.success(), "{}", text(&output));
+        let lines = text(&output);
+        let bits: Vec<String> =
+            lines.lines().filter(|line| line.starts_with("bits ")).map(String::from).collect();
+        found.push(bits);
+    }
+    assert_eq!(found[0].len(), heads::NAMES.len());
+    assert_eq!(found[0], found[2], "the same bits in two runs");
+}
+
+#[test]
+fn gradients_in_bf16_train_too() {
+    let output = launch("bf16", 2);
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn a_fault_of_one_rank_ends_all_and_is_named() {
+    for (fault, message) in faults::FAULTS {
+        let output = launch(fault, 3);
+        assert!(!output.status.success(), "{fault}");
+        let said = text(&output).matches(&format!("the run ended with: rank 1 {message}")).count();
+        // A rank that panics or leaves says nothing itself, and mpirun may end the last of the others first.
+        assert!(said >= 1, "{fault}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_rank_that_dies_ends_all() {
+    let output = launch("dies", 3);
+    assert!(!output.status.success());
+    assert!(text(&output).contains("rank 1"), "{}", text(&output));
+}
+
+#[test]
+fn without_mpirun_there_is_one_rank() {
+    let named = Ranks::run(Wire::Full, |ranks| {
+        assert_eq!((ranks.rank(), ranks.size(), ranks.is_first()), (0, 1, true));
+        ranks.same("number", &std::process::id())?;
+        assert_eq!(ranks.sum(&[1.5])?, [1.5]);
+        ranks.stop();
+        assert!(ranks.is_stopped());
+        Ok::<_, Error>(format!("{ranks:?}"))
+    });
+    assert!(named.unwrap().starts_with("Ranks { rank: 0, size: 1"));
+}

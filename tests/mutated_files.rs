@@ -1,0 +1,357 @@
+//! Files of every kind that the crate reads, changed at random: whatever is in them, reading ends soon, with a value or an
+//! error, without a panic, and with no more memory than 64 MiB and 16 times the file.
+//!
+//! `BURN_BERT_MUTANTS` is the number of files, `BURN_BERT_MUTANTS_SEED` the seed of the first, and the others follow it. A
+//! million:
+//!
+//!     BURN_BERT_MUTANTS=1000000 cargo test --features tokenizers,train --test mutated_files
+//!
+//! A file that fails is made again with its seed and `BURN_BERT_MUTANTS=1`, and lies in `target/tmp/mutated_files`.
+
+#[path = "support/counting_allocator/mod.rs"]
+mod counting_allocator;
+
+use burn::prelude::*;
+use burn_bert::data::{
+    LabelledSentences, LabelledTexts, SentenceColumns, SentencePairs, SquadExample, TextColumns,
+};
+use burn_bert::model::{BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel};
+use burn_bert::text::{BertTokenizer, Lines};
+use burn_bert::training::Run;
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
+use counting_allocator::{Counting, count};
+use std::alloc::System;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
+
+/// Of 20,000 files, none takes a hundredth of this.
+const SLOW: Duration = Duration::from_secs(10);
+
+/// When reading began, in milliseconds since the program did; 0 between two files.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
+
+/// Allocations of other tests would count.
+static ALONE: Mutex<()> = Mutex::new(());
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// A name, how often it is drawn, what fills its directory with valid files, and what reads them.
+type Kind = (&'static str, usize, fn(&Path), fn(&Path) -> Outcome);
+
+const KINDS: [Kind; 13] = [
+    ("classifier", 20, |dir| copy("classifiers/bert_sequence", dir), read_classifier),
+    ("sentences", 15, |dir| copy("sentences/dense", dir), read_sentence_model),
+    ("shards", 8, |dir| copy("checkpoints/bert_sharded", dir), read_embeddings),
+    ("zip.bin", 12, |dir| make_bin("zip.bin", dir), read_embeddings),
+    ("legacy.bin", 12, |dir| make_bin("legacy.bin", dir), read_embeddings),
+    ("bert", 10, |dir| copy("tokenizer", dir), read_tokenizer),
+    ("vocab.txt", 4, make_vocabulary, read_tokenizer),
+    ("roberta", 10, |dir| copy("roberta_tokenizer", dir), read_tokenizer),
+    ("albert", 10, |dir| copy("families/albert_tokenizer", dir), read_tokenizer),
+    ("texts", 12, make_texts, read_texts),
+    ("tokens", 8, make_tokens, read_tokens),
+    ("squad", 8, |dir| copy("answers/squad.json", dir), read_squad),
+    ("run", 12, make_run, read_run),
+];
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+}
+
+/// A file or a directory of the fixtures into `dir`, but for the texts that are compared with transformers.
+fn copy(path: &str, dir: &Path) {
+    let from = fixture(path);
+    if from.is_file() {
+        fs::copy(&from, dir.join(from.file_name().unwrap())).unwrap();
+        return;
+    }
+    for file in files_of(&from).into_iter().filter(|file| !file.ends_with("cases.json")) {
+        fs::create_dir_all(dir.join(&file).parent().unwrap()).unwrap();
+        fs::copy(from.join(&file), dir.join(&file)).unwrap();
+    }
+}
+
+/// The files under a directory, sorted.
+fn files_of(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![dir.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.is_dir() {
+                true => folders.push(entry),
+                false => files.push(entry.strip_prefix(dir).unwrap().to_path_buf()),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+fn read_classifier(dir: &Path) -> Outcome {
+    Ok(BertForSequenceClassification::from_pretrained(dir, &Device::default()).map(drop)?)
+}
+
+fn read_sentence_model(dir: &Path) -> Outcome {
+    let (model, _) = BertForSentenceEmbedding::from_pretrained(dir, &Device::default())?;
+    Ok(model.limit_tokenizer(BertTokenizer::from_pretrained(dir)?).map(drop)?)
+}
+
+fn make_bin(name: &str, dir: &Path) {
+    copy("checkpoints/bert/config.json", dir);
+    fs::copy(fixture("checkpoints").join(name), dir.join("pytorch_model.bin")).unwrap();
+}
+
+fn read_embeddings(dir: &Path) -> Outcome {
+    Ok(BertEmbeddings::from_pretrained(dir, &Device::default()).map(drop)?)
+}
+
+fn make_vocabulary(dir: &Path) {
+    copy("tokenizer/vocab.txt", dir);
+    copy("tokenizer/tokenizer_config.json", dir);
+    let added = r#"{"pad_token": "[PAD]", "mask_token": {"content": "[MASK]", "lstrip": true}}"#;
+    fs::write(dir.join("special_tokens_map.json"), added).unwrap();
+    fs::write(dir.join("added_tokens.json"), r#"{"[speaker]": 486, "zebra": 487}"#).unwrap();
+}
+
+fn read_tokenizer(dir: &Path) -> Outcome {
+    let tokenizer = BertTokenizer::from_pretrained(dir)?;
+    let encoding = tokenizer.encode("The cat's \u{e9}t\u{e9}  [MASK] sat on 10 mats!")?;
+    tokenizer.decode(encoding.input_ids())?;
+    let tokenizer = tokenizer.with_model_max_length(8);
+    tokenizer.encode_pair("unthinkable", "a pair of texts that is too long, and is cut")?;
+    tokenizer.encode_windows("the quick brown fox jumps over the lazy dog", 2)?;
+    Ok(())
+}
+
+fn make_texts(dir: &Path) {
+    let csv =
+        "text,label,score\nA good film,good,1.5\n\"Bad, \"\"very\"\" bad\",bad,-2\n\"two\nlines\",good,0\n";
+    fs::write(dir.join("texts.csv"), csv).unwrap();
+    let lines = "{\"text\": \"A good film\", \"label\": 1}\n{\"label\": 0, \"text\": \"B\\u00e9\"}\n\n{\"text\": \"\", \"label\": 2}\n";
+    fs::write(dir.join("texts.jsonl"), lines).unwrap();
+    fs::write(dir.join("pairs.tsv"), "anchor\tpositive\tscore\na question\tan answer\t0.5\nb\tc\t1\n")
+        .unwrap();
+}
+
+fn read_texts(dir: &Path) -> Outcome {
+    let columns = SentenceColumns::default().with_sentences(["anchor", "positive"]).with_label("score");
+    // Each file on its own: one that fails must not hide the others.
+    let csv = LabelledTexts::open(dir.join("texts.csv"), &TextColumns::default()).map(drop);
+    let json = LabelledTexts::open(dir.join("texts.jsonl"), &TextColumns::default()).map(drop);
+    let pairs = SentencePairs::open(dir.join("pairs.tsv"), &columns).map(drop);
+    Ok(csv.and(json).and(pairs)?)
+}
+
+fn make_tokens(dir: &Path) {
+    let conll = "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\nBlackburn NNP I-NP I-PER\n";
+    fs::write(dir.join("tokens.conll"), conll).unwrap();
+    let lines = "{\"tokens\": [\"EU\", \"rejects\"], \"ner_tags\": [\"B-ORG\", \"O\"]}\n{\"tokens\": [\"Peter\"], \"ner_tags\": [\"B-PER\"]}\n";
+    fs::write(dir.join("tokens.jsonl"), lines).unwrap();
+    fs::write(dir.join("lines.txt"), "first\r\n\n  second line of text\nthird \u{e9}\n").unwrap();
+}
+
+fn read_tokens(dir: &Path) -> Outcome {
+    let conll = LabelledSentences::open(dir.join("tokens.conll")).map(drop);
+    let json = LabelledSentences::open(dir.join("tokens.jsonl")).map(drop);
+    let lines = Lines::open_with_max_bytes(dir.join("lines.txt"), 16)
+        .and_then(|mut lines| lines.try_for_each(|line| line.map(drop)));
+    Ok(conll.and(json).and(lines)?)
+}
+
+fn read_squad(dir: &Path) -> Outcome {
+    Ok(SquadExample::read(dir.join("squad.json")).map(drop)?)
+}
+
+fn tiny() -> BertEmbeddings {
+    BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4).init(&Device::default())
+}
+
+fn make_run(dir: &Path) {
+    let run = Run::create(dir.join("output"), &7).unwrap();
+    run.begin(3.5, &[]).unwrap();
+    let folder = run.folder().to_path_buf();
+    fs::create_dir_all(folder.join("checkpoint")).unwrap();
+    for (name, log) in [("train", "2.5,4\n2.25,4\n2.4,final\n"), ("valid", "2.75,8\n2.75,final\n")] {
+        let folder = folder.join(name).join("epoch-1");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("Loss.log"), log).unwrap();
+    }
+    tiny().into_record().save(folder.join("checkpoint/model-1.bpk")).unwrap();
+}
+
+/// The checksum is made to fit, or no change would be seen by what reads the record.
+fn read_run(dir: &Path) -> Outcome {
+    let path = dir.join("output/training/checkpoint/model-1.bpk");
+    let mut record = fs::read(&path)?;
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(b"model");
+    sum.update(&record);
+    record.extend(sum.finalize().to_le_bytes());
+    fs::write(&path, record)?;
+    let run = Run::resume(dir.join("output"), &7)?;
+    run.losses()?;
+    run.model_of(1, tiny())?;
+    Ok(run.begin(3.5, &[])?)
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % bound.max(1) as u64) as usize
+    }
+
+    fn of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+
+    fn range(&mut self, length: usize, most: usize) -> std::ops::Range<usize> {
+        let start = self.below(length + 1);
+        start..(start + self.below(most.min(length - start) + 1))
+    }
+}
+
+/// A file with up to four changes.
+fn mutated(file: &[u8], random: &mut Random) -> Vec<u8> {
+    const SYNTAX: &[u8] = b"\0\xff\"{}[],:\n\t\\ -0e.P\xc3";
+    const NUMBERS: [&str; 9] = [
+        "0",
+        "-1",
+        "1e308",
+        "4294967296",
+        "9223372036854775807",
+        "18446744073709551615",
+        "0.5",
+        "1e400",
+        "null",
+    ];
+    let mut bytes = file.to_vec();
+    for _ in 0..=random.below(4) {
+        let place = random.below(bytes.len());
+        match random.below(9) {
+            _ if bytes.is_empty() => bytes.push(random.of(SYNTAX)),
+            0 => bytes[place] ^= 1 << random.below(8),
+            1 => bytes[place] = random.of(SYNTAX),
+            2 => bytes.truncate(place),
+            3 => drop(bytes.drain(random.range(bytes.len(), 64))),
+            4 => bytes.insert(place, random.of(SYNTAX)),
+            5 => {
+                let part = bytes[random.range(bytes.len(), 64)].repeat(1 << random.below(7));
+                bytes.splice(place..place, part);
+            }
+            6 => {
+                let part = bytes[random.range(bytes.len(), 256)].to_vec();
+                let replaced = random.range(bytes.len(), 256);
+                bytes.splice(replaced, part);
+            }
+            7 => {
+                let huge =
+                    random.of(&[u64::MAX, 1 << 63, u64::from(u32::MAX), 1 << 31, 1 << 20, 0]).to_le_bytes();
+                let length = random.of(&[1, 2, 4, 8]).min(bytes.len() - place);
+                bytes[place..place + length].copy_from_slice(&huge[..length]);
+            }
+            _ => {
+                let Some(start) = bytes[place..].iter().position(u8::is_ascii_digit) else { continue };
+                let start = place + start;
+                let length = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+                bytes.splice(start..start + length, random.of(&NUMBERS).bytes());
+            }
+        }
+    }
+    bytes
+}
+
+/// What goes wrong when `read` reads a file of so many bytes; `None` if nothing does.
+fn problem(read: impl FnOnce() -> Outcome, size: usize, panic: &Mutex<String>) -> Option<String> {
+    let limit = (64 << 20) + 16 * size;
+    let began = Instant::now();
+    let (outcome, used) = count(|| catch_unwind(AssertUnwindSafe(|| drop(read()))));
+    if outcome.is_err() {
+        return Some(format!("panic {}", panic.lock().unwrap()));
+    }
+    let memory = (used.peak > limit).then(|| format!("memory: {} MiB", used.peak >> 20));
+    memory.or_else(|| (began.elapsed() > SLOW).then(|| format!("slow: {:?}", began.elapsed())))
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
+}
+
+/// Ends the program when a file is read for a minute, since nothing else ends it. The file lies in `target/tmp`.
+fn watch(program: Instant) -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let began = BEGAN.load(Relaxed);
+        if began > 0 && program.elapsed() > Duration::from_millis(began) + 6 * SLOW {
+            std::process::abort();
+        }
+    }
+}
+
+#[test]
+fn no_mutated_file_panics_hangs_or_takes_much_memory() {
+    let _alone = ALONE.lock();
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutated_files");
+    let _ = fs::remove_dir_all(&root);
+    let dirs = KINDS.map(|(name, _, make, read)| {
+        let dir = root.join(name);
+        fs::create_dir_all(&dir).unwrap();
+        make(&dir);
+        let read_file = |file| (fs::read(dir.join(&file)).unwrap(), file);
+        let files: Vec<(Vec<u8>, PathBuf)> = files_of(&dir).into_iter().map(read_file).collect();
+        read(&dir).unwrap_or_else(|error| panic!("{name}: {error}"));
+        (dir, files)
+    });
+    let panic = Arc::new(Mutex::new(String::new()));
+    let (message, hook, program) = (panic.clone(), take_hook(), Instant::now());
+    set_hook(Box::new(move |info| *message.lock().unwrap() = info.to_string().replace('\n', ": ")));
+    std::thread::spawn(move || -> () { watch(program) });
+
+    let draws: Vec<usize> = (0..KINDS.len()).flat_map(|i| vec![i; KINDS[i].1]).collect();
+    let first = setting("BURN_BERT_MUTANTS_SEED", 0);
+    let mut problems: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for seed in first..first + setting("BURN_BERT_MUTANTS", 20_000) {
+        let mut random = Random(seed << 20);
+        let kind = random.of(&draws);
+        let ((name, _, _, read), (dir, files)) = (KINDS[kind], &dirs[kind]);
+        files.iter().for_each(|(bytes, file)| fs::write(dir.join(file), bytes).unwrap());
+        let (bytes, file) = &files[random.below(files.len())];
+        let mutant = mutated(bytes, &mut random);
+        fs::write(dir.join(file), &mutant).unwrap();
+        BEGAN.store(program.elapsed().as_millis() as u64 + 1, Relaxed);
+        if let Some(problem) = problem(|| read(dir), mutant.len(), &panic) {
+            eprintln!("seed {seed}: {name}/{}: {problem}", file.display());
+            let start: String = problem.chars().take(160).collect();
+            problems.entry(format!("{name}: {start}")).or_default().push(seed);
+        }
+        BEGAN.store(0, Relaxed);
+    }
+    set_hook(hook);
+    assert!(problems.is_empty(), "{problems:#?}");
+    fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn a_text_of_ten_million_bytes_takes_the_memory_of_the_tokens_that_are_kept() {
+    let _alone = ALONE.lock();
+    let text = "!".repeat(10_000_000);
+    for folder in ["tokenizer", "families/mpnet_tokenizer"] {
+        let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap().with_model_max_length(512);
+        let (encoding, used) = count(|| tokenizer.encode(&text).unwrap());
+        assert_eq!(encoding.len(), 512);
+        assert!(used.peak < 32 << 20, "{folder}: {} MiB", used.peak >> 20);
+    }
+}

@@ -1,0 +1,391 @@
+//! Whole models of every family and head against transformers: logits, losses, gradients, ten steps of AdamW, adapters,
+//! frozen parts, 16 bits, and what is saved.
+
+use crate::parity::{Fixture, Head, collected, fixtures, of_tokens, rows_at};
+use crate::tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
+use crate::whole_model::File;
+use burn::module::{Lora, Module, ParamGroup};
+use burn::optim::lr_scheduler::constant::ConstantLr;
+use burn::optim::{GradientsParams, ModuleOptimizer, SgdConfig};
+use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
+use burn_bert::model::*;
+use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay};
+use burn_bert::{BertEmbeddingsInput, PaddingMask, cast_module};
+
+fn devices() -> [Device; 2] {
+    let device = Device::default().autodiff();
+    [device.clone(), device.gradient_checkpointing()]
+}
+
+/// Trains for some steps, and returns the loss before each.
+fn train<H: Head>(
+    mut model: H,
+    optimizer: &mut ModuleOptimizer,
+    batch: &H::Batch,
+    steps: usize,
+) -> (H, Vec<f64>) {
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        let (loss, _) = model.run(batch);
+        losses.extend(values(loss.clone()));
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(1e-3, model, gradients);
+    }
+    (model, losses)
+}
+
+fn assert_equal<H: Head>() {
+    for (fixture, device) in
+        H::fixtures().iter().flat_map(|fixture| devices().map(|device| (fixture, device)))
+    {
+        let name = fixture.name();
+        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+            let case = fixture.case(dtype);
+            let batch = H::batch(&case, &device);
+            let model: H = fixture.load(dtype, &device);
+            let (loss, logits) = model.run(&batch);
+            assert_close(&H::meant(logits, &case), &H::meant(H::logits(&case), &case), tolerance);
+            assert_close(&values(loss.clone()), &case.values("loss"), tolerance);
+            let gradients = collected(&model, Some(&loss.backward()));
+            for (path, gradient) in &gradients {
+                assert_close(gradient, &case.values(&format!("grad.{}", fixture.key(path))), tolerance);
+            }
+            let names = case.names();
+            let expected = names.iter().filter(|name| name.starts_with("grad.")).count();
+            assert_eq!(gradients.len(), expected, "{name}");
+            if !case.has("losses") {
+                continue; // relative positions
+            }
+            let (model, losses) = train(model, &mut adamw(&AdamWConfig::new()), &batch, 10);
+            assert_close(&losses, &case.values("losses"), TRAINING);
+            for (path, value) in collected(&model, None) {
+                let after = format!("after.{}", fixture.key(&path));
+                if case.has(&after) {
+                    assert_close(&value, &case.values(&after), TRAINING);
+                }
+            }
+        }
+        println!("{name}, {device:?}");
+    }
+}
+
+#[test]
+fn masked_language_models_equal_transformers_in_every_value_and_gradient() {
+    assert_equal::<BertForMaskedLm>();
+}
+
+#[test]
+fn classifiers_of_sequences_equal_transformers_in_every_value_and_gradient() {
+    assert_equal::<BertForSequenceClassification>();
+}
+
+#[test]
+fn classifiers_of_tokens_equal_transformers_in_every_value_and_gradient() {
+    assert_equal::<BertForTokenClassification>();
+}
+
+#[test]
+fn answers_to_questions_equal_transformers_in_every_value_and_gradient() {
+    assert_equal::<BertForQuestionAnswering>();
+}
+
+#[test]
+fn logits_of_replaced_tokens_equal_transformers_in_every_value_and_gradient() {
+    assert_equal::<ElectraForPreTraining>();
+}
+
+#[test]
+fn class_weights_weigh_as_in_pytorch() {
+    fn assert_weighted<H: Head>(weigh: fn(H::Config) -> H::Config) {
+        let device = Device::default().autodiff();
+        for fixture in H::fixtures() {
+            for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+                let case = fixture.case(dtype);
+                if !case.has("weighted.loss") {
+                    continue;
+                }
+                let config = weigh(H::undropped(&fixture.model));
+                let (model, _) = H::from_pretrained_with(&config, &fixture.model, &device).unwrap();
+                let model = cast_module(model, dtype);
+                let (loss, _) = model.run(&H::batch(&case, &device));
+                assert_close(&values(loss.clone()), &case.values("weighted.loss"), tolerance);
+                let mut gradients = collected(&model, Some(&loss.backward()));
+                gradients.retain(|path, _| path.starts_with("classifier."));
+                assert!(gradients.len() >= 2);
+                for (path, gradient) in gradients {
+                    let expected = case.values(&format!("weighted.grad.{}", fixture.key(&path)));
+                    assert_close(&gradient, &expected, tolerance);
+                }
+            }
+        }
+    }
+    assert_weighted::<BertForSequenceClassification>(|config| {
+        config.with_class_weights(Some(vec![0.5, 2.0, 1.25]))
+    });
+    assert_weighted::<BertForTokenClassification>(|config| {
+        config.with_class_weights(Some(vec![0.25, 1.0, 3.0, 0.5]))
+    });
+}
+
+/// Compares logits of weights in 16 bits with those of f64. What is rounded elsewhere and added up in another order than
+/// PyTorch's may be half as far again.
+fn assert_held(limits: [f64; 2], expected: &[f64], logits: impl Fn(FloatDType) -> Vec<f64>) {
+    for (dtype, limit) in [FloatDType::BF16, FloatDType::F16].into_iter().zip(limits) {
+        let found = logits(dtype);
+        assert_close(&found, expected, Tolerance { absolute: 1.5 * limit, relative: 0.0 });
+        let largest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        println!("{dtype:?}: {largest:.1e}, PyTorch's up to {limit:.1e}");
+        assert!(largest > MODEL_F32.absolute, "computed in more bits than {dtype:?}");
+    }
+}
+
+#[test]
+fn models_held_in_16_bits_are_as_near_to_f64_as_pytorchs() {
+    fn of_head<H: Head>() {
+        let device = Device::default();
+        for fixture in H::fixtures() {
+            let case = fixture.case(FloatDType::F64);
+            let batch = H::batch(&case, &device);
+            assert_held(H::HELD_IN_16_BITS, &H::meant(H::logits(&case), &case), |dtype| {
+                H::meant(fixture.load::<H>(dtype, &device).run(&batch).1, &case)
+            });
+        }
+    }
+    of_head::<BertForMaskedLm>();
+    of_head::<BertForSequenceClassification>();
+    of_head::<BertForTokenClassification>();
+    of_head::<BertForQuestionAnswering>();
+    of_head::<ElectraForPreTraining>();
+    let device = Device::default();
+    for fixture in Fixture::of_families("model") {
+        let case = fixture.case(FloatDType::F64);
+        let (input, padding) = case.batch(&device);
+        let (sentences, _) = BertForSentenceEmbedding::from_pretrained(&fixture.model, &device).unwrap();
+        assert_held([3.5e-2, 2.9e-3], &case.values("mean_pooled"), |dtype| {
+            values(cast_module(sentences.clone(), dtype).embed(&input, Some(&padding)).unwrap())
+        });
+    }
+}
+
+/// Hidden states after every layer, attention weights, the pooler's output and the mean over tokens, wherever there is a
+/// token.
+pub fn assert_outputs(model: &BertModel, case: &File, tolerance: Tolerance) {
+    let device = Device::default();
+    let (input, padding) = case.batch(&device);
+    let output = model.forward_all(&input, Some(&padding));
+    let tokens = |all: Vec<f64>| of_tokens(&all, case);
+    for (i, state) in output.hidden_states.unwrap().into_iter().enumerate() {
+        let name = format!("hidden_states.{i}");
+        if case.has(&name) {
+            assert_close(&tokens(values(state)), &tokens(case.values(&name)), tolerance);
+        }
+    }
+    for (i, weights) in output.attentions.unwrap().into_iter().enumerate() {
+        let by_query = |weights: Tensor<4>| tokens(values(weights.swap_dims(1, 2)));
+        let name = format!("attentions.{i}");
+        if case.has(&name) {
+            let expected = Tensor::from_data(case.data(&name), (&device, DType::F64));
+            assert_close(&by_query(weights), &by_query(expected), tolerance);
+        }
+    }
+    if let (Some(pooled), true) = (output.pooler_output, case.has("pooler_output")) {
+        // Transformers pools padding where a sequence begins with it.
+        let starts: Vec<i32> =
+            (0..).zip(padding.rows()).filter(|(_, row)| !row[0]).map(|(row, _)| row).collect();
+        let [batch, _] = padding.dims();
+        let [found, expected] =
+            [values(pooled), case.values("pooler_output")].map(|all| rows_at(&all, &starts, batch));
+        assert_close(&found, &expected, tolerance);
+    }
+    let mean = Pooling::Mean.forward(output.last_hidden_state.clone(), Some(&padding));
+    if case.has("mean_pooled") {
+        assert_close(&values(mean), &case.values("mean_pooled"), tolerance);
+    }
+    if case.has("last_hidden_state") {
+        let expected = tokens(case.values("last_hidden_state"));
+        assert_close(&tokens(values(output.last_hidden_state)), &expected, tolerance);
+    }
+}
+
+#[test]
+fn hidden_states_attentions_poolers_and_means_equal_transformers() {
+    let device = Device::default();
+    for fixture in Fixture::of_families("model") {
+        let (model, report) = BertModel::from_pretrained(&fixture.model, &device).unwrap();
+        assert_eq!(report, LoadReport::default(), "{}", fixture.name());
+        let case = fixture.case(FloatDType::F64);
+        assert_eq!(model.pooler.is_some(), case.has("pooler_output"), "{}", fixture.name());
+        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+            assert_outputs(&cast_module(model.clone(), dtype), &case, tolerance);
+        }
+    }
+    for fixture in BertForMaskedLm::fixtures() {
+        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+            let (model, case) = (fixture.load::<BertForMaskedLm>(dtype, &device), fixture.case(dtype));
+            assert_outputs(&model.bert, &case, tolerance);
+        }
+    }
+}
+
+#[test]
+fn mpnets_buckets_of_distances_equal_transformers_in_a_long_sequence() {
+    let device = Device::default().autodiff();
+    let fixture =
+        Fixture::of_families("token").into_iter().find(|fixture| fixture.family == "mpnet").unwrap();
+    let case = File::at(&fixtures().join("families/mpnet_long.safetensors"));
+    let model: BertForTokenClassification = fixture.load(FloatDType::F64, &device);
+    let output = model.forward(&BertForTokenClassification::batch(&case, &device));
+    assert_close(&values(output.logits), &case.values("logits"), F64);
+    let table = &model.bert.encoder.relative_attention_bias.as_ref().unwrap().table.weight;
+    let gradient = values(table.grad(&output.loss.backward()).unwrap());
+    assert_close(&gradient, &case.values("grad.mpnet.encoder.relative_attention_bias.weight"), F64);
+    assert_eq!(gradient.chunks(2).filter(|bucket| bucket.iter().any(|&value| value != 0.0)).count(), 31);
+}
+
+/// With padding between tokens attention runs over places, without over rows: the third sequence of the fixture has it.
+#[test]
+fn mpnets_positions_are_the_same_over_rows_and_over_places() {
+    let device = Device::default();
+    let fixture =
+        Fixture::of_families("token").into_iter().find(|fixture| fixture.family == "mpnet").unwrap();
+    let model: BertForTokenClassification = fixture.load(FloatDType::F64, &device);
+    let case = fixture.case(FloatDType::F64);
+    let (input, padding) = case.batch(&device);
+    let of = |input: &BertEmbeddingsInput, padding: &PaddingMask| {
+        values(model.logits(input, Some(padding)).unwrap())
+    };
+    let all = of(&input, &padding);
+    let ids: Vec<i32> = case.data("input_ids").iter().collect();
+    for row in [0, 1, 3, 4] {
+        let one = BertEmbeddingsInput::from_rows(&[&ids[row * 6..(row + 1) * 6]], &device).unwrap();
+        let mask = padding.rows().nth(row).unwrap();
+        let padding_of_one = PaddingMask::from_rows(&[mask]).unwrap();
+        let found = of(&one, &padding_of_one);
+        for place in (0..6).filter(|&place| !mask[place]) {
+            let expected = &all[(row * 6 + place) * 4..][..4];
+            assert_close(&found[place * 4..][..4], expected, F64);
+        }
+    }
+}
+
+/// Runs a test of the masked language models of each family, with and without gradient checkpointing.
+fn for_each(dtype: FloatDType, test: impl Fn(&Fixture, BertForMaskedLm, &MaskedLmBatch, &File)) {
+    for (fixture, device) in
+        BertForMaskedLm::fixtures().iter().flat_map(|fixture| devices().map(|device| (fixture, device)))
+    {
+        let case = fixture.case(dtype);
+        test(fixture, fixture.load(dtype, &device), &BertForMaskedLm::batch(&case, &device), &case);
+    }
+}
+
+#[test]
+fn adapters_get_their_part_of_the_gradient_of_what_they_adapt() {
+    for_each(FloatDType::F64, |fixture, model, batch, case| {
+        let group = ParamGroup::from_any_predicates(vec!["query.weight", "value.weight"]);
+        let mut adapted = model.apply_lora(Lora::new(2, 6.0).set_param_group(group));
+        let before = collected(&adapted, None);
+        let output = adapted.forward(batch);
+        assert_close(&values(output.loss.clone()), &case.values("loss"), F64);
+        let gradients = output.loss.backward();
+        let found = collected(&adapted, Some(&gradients));
+        assert_eq!(found.len(), 4 * adapted.bert.encoder.layers.len(), "{:?}", found.keys());
+        for (i, layer) in adapted.bert.encoder.layers.iter().enumerate() {
+            for (name, linear) in [("query", &layer.attention.query), ("value", &layer.attention.value)] {
+                let adapter = linear.weight.adapter().unwrap();
+                // dL/dB = s·Aᵀ·G and, with B zero, dL/dA = 0, for the gradient G of the weight; PyTorch keeps Gᵀ.
+                let path = format!("bert.encoder.layers.{i}.attention.{name}.weight");
+                let [inputs, outputs] = linear.weight.dims();
+                let gradient = TensorData::new(fixture.gradient(&path), [outputs, inputs]);
+                let gradient = Tensor::<2>::from_data(gradient, (&Device::default(), FloatDType::F64.into()));
+                let expected =
+                    adapter.a.val().inner().transpose().matmul(gradient.transpose()).mul_scalar(3.0);
+                assert_close(&values(adapter.b.grad(&gradients).unwrap()), &values(expected), F64);
+                assert!(values(adapter.a.grad(&gradients).unwrap()).iter().all(|&value| value == 0.0));
+            }
+        }
+        let first = values(adapted.forward(batch).loss)[0];
+        let mut optimizer = SgdConfig::new().init();
+        for _ in 0..3 {
+            let gradients = GradientsParams::from_grads(adapted.forward(batch).loss.backward(), &adapted);
+            adapted = optimizer.step(0.01, adapted, gradients);
+        }
+        let last = adapted.forward(batch);
+        assert!(values(last.loss)[0] < first, "{}", fixture.name());
+        for (path, values) in collected(&adapted, None) {
+            let is_adapter = found.contains_key(&path);
+            let is_base = path.ends_with("query.weight") || path.ends_with("value.weight");
+            assert!(is_adapter || is_base || values == before[&path], "{path}");
+        }
+        // Added to the weights, saved and read by anyone.
+        let dir = tempfile::tempdir().unwrap();
+        cast_module(adapted.materialize(), FloatDType::F32).save_pretrained(dir.path()).unwrap();
+        let config = BertForMaskedLm::undropped(dir.path());
+        let (saved, report) =
+            BertForMaskedLm::from_pretrained_with(&config, dir.path(), &batch.input.device()).unwrap();
+        assert!(report.is_complete() && report.unused.is_empty(), "{report}");
+        assert_close(&saved.run(batch).1, &values(last.logits.unwrap()), MODEL_F32);
+    });
+}
+
+#[test]
+fn frozen_parts_get_no_gradient_and_pass_it_on() {
+    for_each(FloatDType::F64, |fixture, model, batch, _| {
+        for part in ["bert.embeddings", "bert.encoder", "head"] {
+            let frozen = model.clone().freeze_group(ParamGroup::from_predicate(part));
+            let gradients = collected(&frozen, Some(&frozen.forward(batch).loss.backward()));
+            let trained = collected(&model, None).into_keys().filter(|path| !path.starts_with(part));
+            assert!(gradients.keys().cloned().eq(trained), "{}", fixture.name());
+            for (path, gradient) in gradients {
+                assert_close(&gradient, &fixture.gradient(&path), F64);
+            }
+        }
+    });
+}
+
+#[test]
+fn every_parameter_moves_at_the_rate_of_its_layer() {
+    for_each(FloatDType::F64, |fixture, model, batch, _| {
+        let layers = model.bert.encoder.layers.len();
+        let before = collected(&model, None);
+        let gradients = GradientsParams::from_grads(model.forward(batch).loss.backward(), &model);
+        let mut schedule = layer_wise_decay(ConstantLr::new(0.1).into(), layers, 0.5).unwrap();
+        let after = collected(&SgdConfig::new().init().step(schedule.step(), model, gradients), None);
+        for (path, values) in before {
+            let power = match path.strip_prefix("bert.encoder.layers.") {
+                Some(rest) => layers - rest.split('.').next().unwrap().parse::<usize>().unwrap(),
+                None if path.starts_with("bert.") => layers + 1,
+                None => 0,
+            };
+            let rate = 0.1 * 0.5f64.powi(power as i32);
+            let expected: Vec<f64> = values
+                .iter()
+                .zip(fixture.gradient(&path))
+                .map(|(value, slope)| value - rate * slope)
+                .collect();
+            assert_close(&after[&path], &expected, F64);
+        }
+    });
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on_as_transformers_does() {
+    for_each(FloatDType::F64, |_, model, batch, case| {
+        if !case.has("losses") {
+            return; // relative positions
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let files = ["model.bpk", "optimizer.bpk"].map(|name| dir.path().join(name));
+        let fresh = cast_module(
+            model.config().init(&model.bert.embeddings.word_embeddings.weight.lazy_device()),
+            FloatDType::F64,
+        );
+        let mut optimizer = adamw(&AdamWConfig::new());
+        let (model, mut losses) = train(model, &mut optimizer, batch, 4);
+        model.save_file(&files[0]).unwrap();
+        optimizer.save(&files[1]).unwrap();
+        let mut optimizer = adamw(&AdamWConfig::new()).load(&files[1]).unwrap();
+        losses.extend(train(fresh.load_file(&files[0]), &mut optimizer, batch, 6).1);
+        assert_close(&losses, &case.values("losses"), TRAINING);
+    });
+}

@@ -1,0 +1,266 @@
+//! What transformers saved is read, and what is saved here transformers reads.
+
+use crate::parity::{Fixture, Head, collected, fixtures, of_tokens, rows_at};
+use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, assert_close, values};
+use crate::transformers::{Python, real_checkpoint};
+use crate::whole_model::File;
+use burn::optim::GradientsParams;
+use burn::prelude::*;
+use burn::tensor::FloatDType;
+use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
+use burn_bert::model::*;
+use burn_bert::optim::{AdamWConfig, adamw};
+use burn_bert::{BertEmbeddings, cast_module};
+use safetensors::SafeTensors;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// The fields of a `config.json` that a save into a new directory writes.
+fn assert_fields_of(written: &Path, expected: &Path) {
+    let fields = |dir: &Path| -> Value {
+        serde_json::from_slice(&fs::read(dir.join("config.json")).unwrap()).unwrap()
+    };
+    let (written, expected) = (fields(written), fields(expected));
+    let number = |value: &Value| value.as_f64();
+    for (field, value) in written.as_object().unwrap() {
+        let stated = &expected[field];
+        let same = stated == value || number(stated).is_some() && number(stated) == number(value);
+        let synonym = *stated == "gelu_pytorch_tanh" && *value == "gelu_new";
+        let is_default = stated.is_null() && value.as_object().is_some_and(|names| names.len() == 2);
+        assert!(same || synonym || is_default, "{field} is {value}, and transformers has {stated}");
+    }
+}
+
+fn assert_round_trip<M: PretrainedModel>(all: Vec<Fixture>) {
+    let device = Device::default();
+    for fixture in all {
+        let dir = &fixture.model;
+        let (model, _) = M::from_pretrained(dir, &device).unwrap();
+        let saved = tempfile::tempdir().unwrap();
+        model.save_pretrained(saved.path()).unwrap();
+        assert_fields_of(saved.path(), dir);
+        let bytes = |dir: &Path| fs::read(dir.join("model.safetensors")).unwrap();
+        let (written, expected) = (bytes(saved.path()), bytes(dir));
+        let [written, expected] = [&written, &expected].map(|bytes| SafeTensors::deserialize(bytes).unwrap());
+        assert_eq!(written.len(), expected.len(), "{}", fixture.name());
+        for (name, tensor) in expected.tensors() {
+            assert_eq!(written.tensor(&name).unwrap().data(), tensor.data(), "{}: {name}", fixture.name());
+        }
+        let (_, report) = M::from_pretrained(saved.path(), &device).unwrap();
+        assert_eq!(report, LoadReport::default());
+        // Over a copy of the directory everything is replaced and nothing added.
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["config.json", "model.safetensors"] {
+            fs::copy(dir.join(name), copy.path().join(name)).unwrap();
+        }
+        model.save_pretrained(copy.path()).unwrap();
+        assert_fields_of(dir, copy.path());
+        assert_eq!(SafeTensors::deserialize(&bytes(copy.path())).unwrap().len(), expected.len());
+    }
+}
+
+#[test]
+fn every_head_is_written_under_transformers_names_and_read_back() {
+    fn of_head<H: Head>(name: &str) {
+        assert_round_trip::<H>(Fixture::of_families(name));
+    }
+    assert_round_trip::<BertModel>(Fixture::of_families("model"));
+    of_head::<BertForMaskedLm>("masked_lm");
+    of_head::<BertForSequenceClassification>("sequence");
+    of_head::<BertForTokenClassification>("token");
+    of_head::<BertForQuestionAnswering>("answers");
+    of_head::<ElectraForPreTraining>("replaced");
+}
+
+/// Saves a model into a new directory, and has transformers compute by `command` what it computes: logits of random tokens
+/// in most cases.
+fn by_transformers(model: &impl PretrainedModel, command: &str) -> File {
+    let (saved, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    model.save_pretrained(saved.path()).unwrap();
+    Python::named().check(command, saved.path(), out.path());
+    File::at(&out.path().join("f32.safetensors"))
+}
+
+/// The logits of all words at every token.
+fn word_logits(model: &BertForMaskedLm, case: &File) -> Vec<f64> {
+    let (input, padding) = case.batch(&Device::default());
+    let hidden = model.bert.forward(&input, Some(&padding)).last_hidden_state;
+    values(model.scores(hidden.flatten(0, 1)).unwrap())
+}
+
+/// Has transformers read the model of every family, `changed`, and compares logits where there is a token.
+fn assert_read_by_transformers<H: Head>(
+    [head, command]: [&str; 2],
+    changed: impl Fn(H) -> H,
+    logits: impl Fn(&H, &File) -> Vec<f64>,
+) {
+    for fixture in Fixture::of_families(head) {
+        let model = changed(H::from_pretrained(&fixture.model, &Device::default()).unwrap().0);
+        let case = by_transformers(&model, command);
+        let meant = |all: Vec<f64>| if head == "sequence" { all } else { of_tokens(&all, &case) };
+        assert_close(&meant(logits(&model, &case)), &meant(case.values("logits")), LOGITS_F32);
+    }
+}
+
+#[test]
+#[ignore = "needs Python with torch and transformers, named by BURN_BERT_PYTHON"]
+fn transformers_reads_every_head_without_a_missing_or_unexpected_key() {
+    let batch = |case: &File| case.batch(&Device::default());
+    assert_read_by_transformers(["masked_lm", "logits"], |model| model, word_logits);
+    let untied = |model: BertForMaskedLm| {
+        model.config().with_tie_word_embeddings(false).init(&Device::default()) // a decoder of its own
+    };
+    assert_read_by_transformers(["masked_lm", "logits"], untied, word_logits);
+    assert_read_by_transformers(
+        ["sequence", "sequence_logits"],
+        |model| model,
+        |model: &BertForSequenceClassification, case| {
+            let (input, padding) = batch(case);
+            values(model.logits(&input, Some(&padding)).unwrap())
+        },
+    );
+    assert_read_by_transformers(
+        ["token", "token_logits"],
+        |model| model,
+        |model: &BertForTokenClassification, case| {
+            let (input, padding) = batch(case);
+            values(model.logits(&input, Some(&padding)).unwrap())
+        },
+    );
+    assert_read_by_transformers(
+        ["answers", "answer_logits"],
+        |model| model,
+        |model: &BertForQuestionAnswering, case| {
+            let (input, padding) = batch(case);
+            let [start, end] = model.logits(&input, Some(&padding)).unwrap();
+            values(Tensor::stack::<3>(vec![start, end], 2))
+        },
+    );
+    assert_read_by_transformers(
+        ["replaced", "replaced_logits"],
+        |model| model,
+        |model: &ElectraForPreTraining, case| {
+            let (input, padding) = batch(case);
+            values(model.logits(&input, Some(&padding)).unwrap())
+        },
+    );
+}
+
+#[test]
+fn a_model_with_relative_positions_is_saved_and_read_as_it_was() {
+    let device = Device::default();
+    let model: BertForMaskedLm = BertForMaskedLm::fixtures()[3].load(FloatDType::F32, &device);
+    assert!(model.bert.encoder.layers[0].attention.relative_positions.is_some());
+    let dir = tempfile::tempdir().unwrap();
+    model.save_pretrained(dir.path()).unwrap();
+    let (again, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
+    assert_eq!(report, LoadReport::default());
+    assert_eq!(collected(&again, None), collected(&model, None));
+    assert_eq!(again.config(), model.config());
+}
+
+#[test]
+fn a_checkpoint_of_the_encoder_alone_gives_its_vectors_and_a_new_head() {
+    let device = Device::default();
+    let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
+    let (_, report) = BertForMaskedLm::from_pretrained(&dir, &device).unwrap();
+    let expected = [
+        "cls.predictions.transform.dense.weight",
+        "cls.predictions.transform.dense.bias",
+        "cls.predictions.transform.LayerNorm.weight",
+        "cls.predictions.transform.LayerNorm.bias",
+        "cls.predictions.bias",
+    ];
+    assert_eq!(report.missing, expected.map(String::from));
+    assert!(report.to_string().contains("not in the checkpoint, not loaded: cls.predictions."));
+    assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
+
+    let (model, report) = BertModel::from_pretrained(&dir, &device).unwrap();
+    assert_eq!(report, LoadReport::default());
+    for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+        let model = cast_module(model.clone(), dtype);
+        let case = BertForMaskedLm::fixtures()[0].case(dtype);
+        let (input, padding) = case.batch(&device);
+        let output = model.forward(&input, Some(&padding));
+        // The third sequence is padded on the left: transformers pools what padding looked at.
+        let pooled = |all: Vec<f64>| rows_at(&all, &[0, 1, 3], 4);
+        let expected = pooled(case.values("encoder_only.pooler_output"));
+        assert_close(&pooled(values(output.pooler_output.unwrap())), &expected, tolerance);
+        let found = Pooling::Mean.forward(output.last_hidden_state, Some(&padding));
+        assert_close(&values(found), &case.values("encoder_only.mean_pooled"), tolerance);
+    }
+}
+
+#[test]
+fn a_pickled_model_is_the_same_and_its_tied_copies_are_accounted_for() {
+    let device = Device::default();
+    let dir = fixtures().join("masked_lm/tiny_bert_bin");
+    let (model, report) = BertForMaskedLm::from_pretrained(dir, &device).unwrap();
+    assert_eq!(report, LoadReport::default());
+    let same: BertForMaskedLm = BertForMaskedLm::fixtures()[0].load(FloatDType::F32, &device);
+    assert_eq!(collected(&model, None), collected(&same, None));
+}
+
+#[test]
+fn the_embedding_layer_of_a_whole_model_is_found_in_either_format() {
+    let words = |name: &str| {
+        let layer =
+            BertEmbeddings::from_pretrained(fixtures().join("masked_lm").join(name), &Device::default());
+        values(layer.unwrap().word_embeddings.weight.val())
+    };
+    let file = File::at(&fixtures().join("masked_lm/tiny_bert/model.safetensors"));
+    let expected = file.values("bert.embeddings.word_embeddings.weight");
+    assert_eq!(words("tiny_bert"), expected);
+    assert_eq!(words("tiny_bert_bin"), expected);
+    assert_eq!(words("tiny_bert_encoder_only").len(), expected.len());
+    assert_ne!(words("tiny_bert_encoder_only"), expected);
+}
+
+/// Trains with dropout, saves, and has transformers score random tokens with what was saved.
+fn assert_same_logits_after_training(checkpoint: &Path) {
+    let device = Device::default().autodiff();
+    let (mut model, _) = BertForMaskedLm::from_pretrained(checkpoint, &device).unwrap();
+    let vocab_size = model.bert.embeddings.word_embeddings.num_embeddings() as u32;
+    let collator = MaskedLmCollatorConfig::new(vocab_size as usize, 3, 0, vec![0]).init();
+    let texts =
+        [11, 7].map(|step| MaskedLmExample::new((1..9).map(|i| 1 + i * step % (vocab_size - 1)).collect()));
+    let batch = collator.collate(&texts, 3, &device).unwrap();
+    let mut optimizer = adamw(&AdamWConfig::new());
+    for _ in 0..3 {
+        let gradients = GradientsParams::from_grads(model.forward(&batch).loss.backward(), &model);
+        // A rate at which the weights of a real checkpoint keep their size, and logits their rounding.
+        model = optimizer.step(1e-3, model, gradients);
+    }
+    let case = by_transformers(&model, "logits");
+    let found = of_tokens(&word_logits(&model.valid(), &case), &case);
+    assert_close(&found, &of_tokens(&case.values("logits"), &case), LOGITS_F32);
+}
+
+#[test]
+#[ignore = "needs Python with transformers: BURN_BERT_PYTHON"]
+fn a_fine_tuned_model_gives_the_same_logits_in_transformers() {
+    for name in ["tiny_bert", "tiny_roberta"] {
+        assert_same_logits_after_training(&fixtures().join("masked_lm").join(name));
+    }
+}
+
+#[test]
+#[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
+fn a_fine_tuned_real_checkpoint_gives_the_same_logits_in_transformers() {
+    assert_same_logits_after_training(&real_checkpoint());
+}
+
+#[test]
+#[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
+fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
+    let (python, model) = (Python::named(), real_checkpoint());
+    let out = tempfile::tempdir().unwrap();
+    python.check("hidden_states", &model, out.path());
+    let (loaded, report) = BertModel::from_pretrained(&model, &Device::default()).unwrap();
+    println!("{report}");
+    for (dtype, suffix, tolerance) in [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)] {
+        let case = File::at(&out.path().join(format!("{suffix}.safetensors")));
+        crate::parity_models::assert_outputs(&cast_module(loaded.clone(), dtype), &case, tolerance);
+    }
+}
