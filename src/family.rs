@@ -91,7 +91,8 @@ impl PositionEmbeddingType {
 /// it.
 #[derive(Debug)]
 pub(crate) struct Architecture {
-    /// The positions of a model whose positions are not relative.
+    /// The positions of a model whose positions are not relative. Only a file leaves them to the family.
+    #[cfg_attr(not(feature = "checkpoint"), expect(dead_code))]
     pub(crate) positions: PositionEmbeddingType,
     pub(crate) has_token_types: bool,
     /// LayerNorm's ε, if no config can state another.

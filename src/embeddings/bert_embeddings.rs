@@ -3,7 +3,7 @@
 use super::config::BertEmbeddingsConfig;
 use super::input::{BertEmbeddingsInput, Words};
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::family::{Family, PositionEmbeddingType};
+use crate::family::PositionEmbeddingType;
 use crate::layers::{
     Ids, LayerNorm, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, check_dropout,
 };
@@ -137,7 +137,8 @@ impl BertEmbeddings {
         }
     }
 
-    pub(crate) fn family(&self) -> Family {
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn family(&self) -> crate::Family {
         self.config.family
     }
 

@@ -4,13 +4,16 @@ use crate::error::{Error, Result};
 #[cfg(feature = "checkpoint")]
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
+#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The folder of a complete save, from which its files are moved to their places.
 pub(super) const SAVED: &str = ".burn_bert_saved";
 
 /// What the pointer starts with that a clone without git-LFS leaves in the place of a large file.
+#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// Opens a file for reading, with links followed.
@@ -72,6 +75,7 @@ pub(super) fn is_folder(path: &Path) -> bool {
 /// # Errors
 ///
 /// Those of [`open`], and [`Error::File`] if the file is a git-LFS pointer.
+#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(limit).read_to_end(&mut bytes).map_err(|source| Error::reading(path, source))?;
@@ -144,6 +148,7 @@ pub(crate) fn exists(path: &Path) -> bool {
 /// # Errors
 ///
 /// [`Error::File`].
+#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     if start.starts_with(LFS_POINTER) {
         let problem = "is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file";

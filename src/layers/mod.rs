@@ -23,7 +23,9 @@ pub(crate) use linear::{
 };
 pub use padding::PaddingMask;
 pub(crate) use padding::{check_multiple, padded_length, padding_mask};
-pub(crate) use parameter_check::{ParameterCheck, is_quantized};
+pub(crate) use parameter_check::ParameterCheck;
+#[cfg(feature = "checkpoint")]
+pub(crate) use parameter_check::is_quantized;
 pub use resize::{NewRows, VocabularyResize};
 pub(crate) use resize::{check_memory, replace, resizable};
 pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};
