@@ -67,7 +67,7 @@ impl LrScheduler for ScaledLr {
 ///
 /// The embeddings' projection and MPNet's table of relative positions count as embeddings. ALBERT has one layer: L = 1.
 ///
-/// Parameters are recognised by their paths, in every model of this crate, also in a [`Training`](crate::training) or
+/// Parameters are recognised by their paths, in every model of this crate, also in a `Training` or
 /// with LoRA's adapters. A tied masked-language-model head reads the word embeddings. Groups that are added later with
 /// `with_group` take precedence.
 ///
