@@ -52,6 +52,7 @@ pub(super) struct Reference;
 impl<B: Backend> Arithmetic<B> for Reference {}
 
 /// The arithmetic of `input`: a backend's own, or the reference's.
+#[cfg(any(feature = "flex", feature = "_cubecl"))]
 pub(super) fn arithmetic<B: Backend>(
     input: &Linear<B>,
     own: &'static dyn Arithmetic<B>,
