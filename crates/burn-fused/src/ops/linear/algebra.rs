@@ -4,6 +4,7 @@
 use super::{Linear, LinearOp};
 use crate::engine::inputs::{Held, Spec, Specs};
 use crate::engine::operator::{Operator, Output};
+#[cfg(any(feature = "flex", feature = "_cubecl"))]
 use crate::engine::run::Path;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{self, narrow, wide};
