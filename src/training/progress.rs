@@ -117,9 +117,15 @@ pub struct ProgressLines {
     printed: usize,
     epochs: usize,
     epoch: usize,
+    is_silent: bool,
 }
 
 impl ProgressLines {
+    /// Prints nothing, for the ranks of a data-parallel training that are not the first.
+    pub(super) fn silent() -> Self {
+        Self { is_silent: true, ..Self::default() }
+    }
+
     fn update(&mut self, state: MetricState) {
         let (MetricState::Generic(entry) | MetricState::Numeric(entry, _)) = state;
         let MetricEntry { metric_id, serialized_entry } = entry;
@@ -132,7 +138,7 @@ impl ProgressLines {
     /// The line for so many items done; `None` if it is not yet time for one.
     fn line(&mut self, done: usize) -> Option<String> {
         let due = done * LINES / self.total.max(1);
-        if due <= self.printed || self.latest.is_empty() {
+        if self.is_silent || due <= self.printed || self.latest.is_empty() {
             return None;
         }
         self.printed = due;

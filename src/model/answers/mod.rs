@@ -113,6 +113,11 @@ impl QuestionAnsweringBatch {
         };
         [labelled(starts, &output.start_logits), labelled(ends, &output.end_logits)]
     }
+
+    /// The number of sequences that have an answer, whose first token is in the sequence.
+    pub fn num_labelled(&self) -> usize {
+        self.answers[0].as_ref().map_or(0, |starts| starts.places().len())
+    }
 }
 
 /// The place of an answer that is outside its sequence.

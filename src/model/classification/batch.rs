@@ -93,6 +93,14 @@ impl SequenceClassificationBatch {
         self.labels().map(|labels| (labels.select(logits), labels.tensor()))
     }
 
+    /// The number of sequences that have labels, which the loss is a mean over.
+    pub fn num_labelled(&self) -> usize {
+        match &self.labels {
+            SequenceLabels::Classes(labels) => labels.as_ref().map_or(0, |labels| labels.places().len()),
+            SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => labels.dims()[0],
+        }
+    }
+
     fn labels(&self) -> Option<&Labels> {
         match &self.labels {
             SequenceLabels::Classes(labels) => labels.as_ref(),
