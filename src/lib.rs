@@ -111,8 +111,6 @@ pub mod text;
 #[cfg(feature = "train")]
 pub mod training;
 
-#[cfg(feature = "flex")]
-pub use burn_fused::matrix_kernel;
 #[cfg(feature = "gradcheck")]
 pub use burn_gradcheck as gradcheck;
 pub use embeddings::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionFill};

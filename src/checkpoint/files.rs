@@ -1,8 +1,7 @@
 //! The files that a checkpoint consists of.
 
-use super::formats::header::{StoredTensor, float_dtype};
-use super::formats::weight_file::WeightFile;
-use super::names::{WORD, wrappers};
+use super::families::{WORD, is_known};
+use super::formats::{StoredTensor, WeightFile, float_dtype};
 use crate::error::{Error, Result, shown};
 use crate::files::{MODEL_NAME, read_json, regular_file};
 use burn::tensor::TensorData;
@@ -203,4 +202,25 @@ pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
     let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
     let problem = "which stand for the same parameter; remove or rename one";
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
+}
+
+/// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
+const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
+
+/// The prefixes before the keys of the models that these keys belong to, each once; an empty one stands for a model
+/// without a wrapper.
+fn wrappers<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut found: Vec<String> = keys.filter_map(wrapper).map(String::from).collect();
+    found.dedup();
+    found
+}
+
+/// The prefix before the model's own key, if the key is that of a word table.
+fn wrapper(key: &str) -> Option<&str> {
+    let prefix = key.strip_suffix(WORD)?;
+    let mut rest = prefix;
+    while !is_known(rest) {
+        rest = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper))?;
+    }
+    Some(&prefix[..prefix.len() - rest.len()])
 }

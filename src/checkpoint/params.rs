@@ -1,8 +1,8 @@
 //! Parameters and the keys that hold their values.
 
 use super::files::Checkpoint;
-use super::formats::weight_file::transposed;
-use super::write::{Payload, Tensors};
+use super::formats::safetensors::{Payload, Tensors};
+use super::formats::transposed;
 use crate::error::{Error, Result};
 use crate::layers::{LayerNorm, is_quantized};
 use burn::module::{Module, ModuleMapper, Param, ParamId};

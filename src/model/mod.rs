@@ -31,12 +31,8 @@ macro_rules! head {
             /// field, if one of the head cannot be read or [`validate`](Self::validate) refuses it.
             #[cfg(feature = "checkpoint")]
             pub fn from_pretrained(path: impl AsRef<std::path::Path>) -> $crate::error::Result<Self> {
-                Self::from_fields(&$crate::checkpoint::Fields::at(path.as_ref())?)
-            }
-
-            #[cfg(feature = "checkpoint")]
-            fn from_fields(fields: &$crate::checkpoint::Fields) -> $crate::error::Result<Self> {
-                let config = Self::read(fields)?;
+                let fields = $crate::checkpoint::Fields::at(path.as_ref())?;
+                let config = <$model as $crate::model::Stored>::config_of(&fields)?;
                 fields.in_file(config.validate())?;
                 Ok(config)
             }
@@ -94,27 +90,22 @@ mod answers;
 mod bert;
 mod classification;
 #[cfg(feature = "checkpoint")]
-mod head_fields;
+mod config_fields;
 mod labels;
 mod loss;
 mod masked_lm;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
-mod prompts;
-#[cfg(feature = "tokenizers")]
-mod ranking;
 mod sentence;
-#[cfg(feature = "checkpoint")]
-mod side_config;
+mod sentence_transformers;
 #[cfg(feature = "checkpoint")]
 mod stored;
 mod tokens;
-mod torch_class;
 #[cfg(feature = "tokenizers")]
 mod windows;
 
 #[cfg(feature = "checkpoint")]
-pub use crate::checkpoint::{Fields, LoadReport, ModelKeys};
+pub use crate::checkpoint::{Fields, ModelKeys};
 pub use crate::encoder::config::BertModelConfig;
 #[cfg(feature = "tokenizers")]
 pub use answers::answer::{Answer, AnswersConfig};
@@ -124,7 +115,7 @@ pub use answers::{
 pub use bert::{BertModel, BertModelOutput, BertPooler};
 pub use classification::batch::SequenceClassificationBatch;
 #[cfg(feature = "tokenizers")]
-pub use classification::classify::ScoredLabel;
+pub use classification::classify::{Ranked, ScoredLabel};
 pub use classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
     SequenceClassificationHead, SequenceClassifierOutput,
@@ -132,20 +123,19 @@ pub use classification::{
 pub use masked_lm::head::MaskedLmHead;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmOutput};
 #[cfg(feature = "checkpoint")]
-pub use pretrained::PretrainedModel;
-pub use prompts::Prompts;
-#[cfg(feature = "tokenizers")]
-pub use ranking::Ranked;
+pub use pretrained::{LoadReport, PretrainedModel};
 pub use sentence::dense::{SentenceDense, SentenceDenseConfig};
 #[cfg(feature = "tokenizers")]
 pub use sentence::encode::EncodeConfig;
-pub use sentence::pair_batch::SentencePairBatch;
 pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
 pub use sentence::similarity::Similarity;
-pub use sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput};
+pub use sentence::{
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput, SentencePairBatch,
+};
+pub use sentence_transformers::Prompts;
 #[cfg(feature = "checkpoint")]
 pub use stored::{Part, Stored};
 #[cfg(feature = "tokenizers")]

@@ -3,17 +3,18 @@
 use super::bert::BertModel;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, LoadReport, ModelKeys, agree, check_stored, filled,
-    replace_changed, tensors, torch_name,
+    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, agree, check_stored, filled, replace_changed,
+    tensors, torch_name,
 };
 use crate::embeddings::PositionFill;
 use crate::encoder::config::BertModelConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::files::of_one_save;
 use crate::layers::VocabularyResize;
 use burn::prelude::*;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 
 /// Hugging Face checkpoints of every model of this crate, in and out.
@@ -57,9 +58,11 @@ pub trait PretrainedModel: Stored {
     /// Those of the config's `from_pretrained` and, for every tensor of the model,
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load).
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
-        opened(path.as_ref(), |fields, checkpoint| {
+        let path = path.as_ref();
+        of_one_save(path, || {
+            let fields = Fields::beside(path)?;
             let config = Self::config_of(&fields)?;
-            fields.in_file(build(&config, &fields, checkpoint?, device, &Misfit::Refused))
+            fields.in_file(built(&config, &fields, path, device, Misfit::Refused))
         })
     }
 
@@ -76,9 +79,8 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        opened(path.as_ref(), |fields, checkpoint| {
-            build(config, &fields, checkpoint?, device, &Misfit::Refused)
-        })
+        let path = path.as_ref();
+        of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::Refused))
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
@@ -95,9 +97,8 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        opened(path.as_ref(), |fields, checkpoint| {
-            build(config, &fields, checkpoint?, device, &Misfit::NewlyInitialised)
-        })
+        let path = path.as_ref();
+        of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::NewlyInitialised))
     }
 
     /// Replaces the model's values by those of a checkpoint.
@@ -109,10 +110,12 @@ pub trait PretrainedModel: Stored {
     ///
     /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let (model, report) = opened(path.as_ref(), |fields, checkpoint| {
-            let (checkpoint, family) = (checkpoint?, self.bert().embeddings.family());
+        let path = path.as_ref();
+        let (model, report) = of_one_save(path, || {
+            let (fields, checkpoint) = (Fields::beside(path)?, Checkpoint::open(path)?);
+            let family = self.bert().embeddings.family();
             let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
-            read(self, &fields, checkpoint, keys, &Misfit::Refused)
+            read(self, &fields, checkpoint, keys, Misfit::Refused)
         })?;
         *self = model;
         Ok(report)
@@ -173,45 +176,69 @@ pub trait PretrainedModel: Stored {
 
 impl<M: Stored> PretrainedModel for M {}
 
-impl BertModelConfig {
-    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
-    ///
-    /// Fields that are missing take the values of the family's config class in transformers. `model_type` is one of bert,
-    /// distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert and data2vec-text.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
-    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the encoder of the family is not BERT's;
-    /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is none of [`Activation`](crate::encoder::Activation),
-    /// the model is a decoder, or [`validate`](Self::validate) refuses a value.
-    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        Self::from_fields(&Fields::at(path.as_ref())?)
+/// The differences between a checkpoint and the model that was read from it.
+///
+/// It prints them in words; an empty report prints nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a newly initialised head predicts nothing before it is trained"]
+pub struct LoadReport {
+    /// Keys that the model needs and the checkpoint does not have. These parameters are newly initialised or, after
+    /// [`load`](PretrainedModel::load), unchanged. A head or the pooler is only ever missing as a whole.
+    pub missing: Vec<String>,
+    /// Keys of the checkpoint that the model has no use for, such as those of other heads.
+    pub unused: Vec<String>,
+    /// The class that `architectures` of `config.json` names, if it is not that of the model, such as another head's. The bare
+    /// model is of none.
+    pub other_class: Option<String>,
+}
+
+impl LoadReport {
+    /// Whether every parameter of the model came from the checkpoint.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
     }
 }
 
-/// What `read` makes of the config and the weights at a path, all of one save.
-fn opened<T>(path: &Path, mut read: impl FnMut(Fields, Result<Checkpoint>) -> Result<T>) -> Result<T> {
-    of_one_save(path, || read(Fields::beside(path)?, Checkpoint::open(path)))
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(class) = &self.other_class {
+            writeln!(f, "config.json names another class: {}", shown(class))?;
+        }
+        if !self.missing.is_empty() {
+            writeln!(f, "not in the checkpoint, not loaded: {}", listed(&self.missing))?;
+        }
+        if !self.unused.is_empty() {
+            writeln!(f, "in the checkpoint, not used: {}", listed(&self.unused))?;
+        }
+        Ok(())
+    }
+}
+
+/// Keys come from a file, which may hold what a terminal would obey.
+fn listed(keys: &[String]) -> String {
+    keys.iter().map(|key| shown(key)).collect::<Vec<_>>().join(", ")
 }
 
 /// What becomes of a head that the checkpoint has in another size.
+#[derive(Clone, Copy, PartialEq)]
 enum Misfit {
     Refused,
     NewlyInitialised,
 }
 
-/// A new model with the values of a checkpoint.
-fn build<M: Stored>(
+/// A new model with the values of the checkpoint at `path`.
+fn built<M: Stored>(
     config: &M::Config,
     fields: &Fields,
-    checkpoint: Checkpoint,
+    path: &Path,
     device: &Device,
-    misfit: &Misfit,
+    misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
+    let checkpoint = Checkpoint::open(path)?;
     let bert = M::bert_config(config);
     let family = bert.embeddings.family;
     let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
+    // Before the model is built: a config can state more layers than fit into memory.
     keys.check_depth(&checkpoint, family, bert.num_hidden_layers)?;
     read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
 }
@@ -222,7 +249,7 @@ fn read<M: Stored>(
     fields: &Fields,
     mut checkpoint: Checkpoint,
     keys: ModelKeys,
-    misfit: &Misfit,
+    misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
     agree(&keys.embeddings, family, fields)?;
@@ -242,7 +269,7 @@ fn read<M: Stored>(
             }
         }
         copies.extend(part.copies);
-        let is_of_other_size = matches!(misfit, Misfit::NewlyInitialised)
+        let is_of_other_size = misfit == Misfit::NewlyInitialised
             && part.params.iter().any(|param| param.is_of_other_shape(&mut checkpoint));
         if !is_of_other_size && part.params.iter().any(|param| stored.contains(param.key.as_str())) {
             params.extend(part.params);
@@ -262,7 +289,7 @@ fn read<M: Stored>(
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
         let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
-        let is_of_other_size = matches!(misfit, Misfit::NewlyInitialised)
+        let is_of_other_size = misfit == Misfit::NewlyInitialised
             && checkpoint.iter_mut().any(|own| params.iter().any(|param| param.is_of_other_shape(own)));
         match checkpoint.filter(|_| !is_of_other_size) {
             Some(checkpoint) => filled_model = filled(&filled_model, checkpoint, params)?,

@@ -2,14 +2,13 @@
 
 use super::bert::BertModel;
 use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
-use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
-use crate::error::{Result, shown};
+use crate::error::Result;
 use crate::layers::VocabularyResize;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::prelude::*;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
@@ -167,10 +166,6 @@ macro_rules! stored_head {
     ($config:ident) => {
         type Config = $config;
 
-        fn config_of(fields: &$crate::checkpoint::Fields) -> $crate::error::Result<$config> {
-            $config::from_fields(fields)
-        }
-
         fn bert_config(config: &$config) -> &$crate::model::BertModelConfig {
             &config.bert
         }
@@ -218,61 +213,6 @@ impl<'a> Part<'a> {
 
     pub(super) fn new(namespace: impl Into<String>, params: impl Into<Vec<StoredParam<'a>>>) -> Self {
         Self { namespace: namespace.into(), params: params.into(), equal: Vec::new(), copies: Vec::new() }
-    }
-}
-
-impl BertModelConfig {
-    /// The config in a `config.json`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained`](Self::from_pretrained).
-    pub fn from_fields(fields: &Fields) -> Result<Self> {
-        let defaults = &fields.spec().defaults;
-        let (hidden_act, hidden_act_name) = match fields.text("hidden_act")? {
-            None => (defaults.hidden_act, None),
-            Some(name) => {
-                let activation = Activation::of_name(name).ok_or_else(|| {
-                    let names = Activation::all_names();
-                    fields.invalid("hidden_act", format!("is {:?}, but must be one of {names}", shown(name)))
-                })?;
-                (activation, Some(name.to_string()).filter(|name| name != activation.names()[0]))
-            }
-        };
-        for (field, problem) in [
-            ("is_decoder", "is true, but only bidirectional encoders are supported"),
-            ("add_cross_attention", "is true, but cross-attention is not supported"),
-        ] {
-            if fields.flag(field)? == Some(true) {
-                return Err(fields.invalid(field, problem.into()));
-            }
-        }
-        let config = Self::new(fields.config()?);
-        let config = Self {
-            num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
-            num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
-            intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
-            hidden_act,
-            hidden_act_name,
-            attention_probs_dropout_prob: fields.number("attention_probs_dropout_prob", defaults.dropout)?,
-            ..config
-        };
-        fields.in_file(config.validate())?;
-        Ok(config)
-    }
-
-    /// The fields of `config.json` that the encoder decides, under BERT's names.
-    pub(super) fn encoder_fields(&self) -> [(&'static str, Value); 5] {
-        let stated = self.hidden_act_name.as_deref();
-        let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
-        let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
-        [
-            ("num_hidden_layers", json!(self.num_hidden_layers)),
-            ("num_attention_heads", json!(self.num_attention_heads)),
-            ("intermediate_size", json!(self.intermediate_size)),
-            ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
-            ("hidden_act", json!(hidden_act)),
-        ]
     }
 }
 

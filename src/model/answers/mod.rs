@@ -229,22 +229,21 @@ impl BertForQuestionAnswering {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields};
+    use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields};
     use crate::model::labels::numbered;
     use crate::model::stored::{Part, Stored, stored_head};
     use serde_json::Value;
-
-    impl BertForQuestionAnsweringConfig {
-        pub(super) fn read(fields: &Fields) -> Result<Self> {
-            let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
-            Ok(Self { bert: BertModelConfig::from_fields(fields)?, qa_dropout })
-        }
-    }
 
     impl Stored for BertForQuestionAnswering {
         stored_head!(BertForQuestionAnsweringConfig);
 
         const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
+
+        fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
+            let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
+            let bert = BertModelConfig::from_fields(fields)?;
+            Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
+        }
 
         fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
             vec![Part::linear("qa_outputs", &self.qa_outputs)]

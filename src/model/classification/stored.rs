@@ -9,11 +9,9 @@ use crate::model::classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
     SequenceClassificationHead,
 };
-use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields, names_of};
-use crate::model::prompts::Prompts;
-use crate::model::side_config::SideConfig;
+use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
-use crate::model::torch_class::{of_torch_class, torch_class, torch_classes};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -27,21 +25,6 @@ const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
 
 /// The `model_type` in that file.
 const CROSS_ENCODER_KIND: &str = "CrossEncoder";
-
-impl BertForSequenceClassificationConfig {
-    pub(super) fn read(fields: &Fields) -> Result<Self> {
-        let own = SideConfig::of_kind(fields.path().parent().unwrap_or(Path::new("")), CROSS_ENCODER_KIND)?;
-        Ok(Self {
-            bert: BertModelConfig::from_fields(fields)?,
-            id2label: names_of(fields)?,
-            problem_type: problem_type(fields)?,
-            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
-            class_weights: None,
-            activation: activation_of(fields, &own)?,
-            prompts: own.prompts()?,
-        })
-    }
-}
 
 /// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
 fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>> {
@@ -88,6 +71,19 @@ impl Stored for BertForSequenceClassification {
     stored_head!(BertForSequenceClassificationConfig);
 
     const CLASS: Option<&'static str> = Some("ForSequenceClassification");
+
+    fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
+        let own = SideConfig::of_kind(fields.path().parent().unwrap_or(Path::new("")), CROSS_ENCODER_KIND)?;
+        Ok(BertForSequenceClassificationConfig {
+            bert: BertModelConfig::from_fields(fields)?,
+            id2label: names_of(fields)?,
+            problem_type: problem_type(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
+            class_weights: None,
+            activation: activation_of(fields, &own)?,
+            prompts: own.prompts()?,
+        })
+    }
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
         let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;

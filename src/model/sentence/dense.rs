@@ -3,7 +3,7 @@
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::layers::{ParameterCheck, TokenEmbedding, linear_activation};
-use crate::model::torch_class::torch_class;
+use crate::model::sentence_transformers::torch_class;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};

@@ -5,7 +5,6 @@ pub(super) mod dense;
 pub(super) mod encode;
 #[cfg(feature = "checkpoint")]
 mod modules;
-pub(super) mod pair_batch;
 pub(super) mod pooling;
 pub(super) mod sentence_loss;
 pub(super) mod similarity;
@@ -15,12 +14,11 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::layers::PaddingMask;
 use crate::model::bert::BertModel;
-use crate::model::prompts::Prompts;
 use crate::model::sentence::dense::{SentenceDense, SentenceDenseConfig};
-use crate::model::sentence::pair_batch::SentencePairBatch;
 use crate::model::sentence::pooling::{Pooling, normalized};
-use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss};
+use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
 use crate::model::sentence::similarity::Similarity;
+use crate::model::sentence_transformers::Prompts;
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::config::Config;
@@ -113,6 +111,62 @@ impl BertForSentenceEmbeddingConfig {
 }
 
 head!(BertForSentenceEmbeddingConfig, BertForSentenceEmbedding, SentencePairBatch, SentenceEmbeddingOutput);
+
+/// A batch for the training of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+///
+/// Candidate i is the positive of anchor i, or the other sentence of its pair. Candidates beyond the number of anchors are
+/// negatives; [`SentenceLoss`](crate::model::SentenceLoss) says which a loss reads.
+#[derive(Clone, Debug)]
+pub struct SentencePairBatch {
+    /// B sentences.
+    pub anchors: BertEmbeddingsInput,
+    /// Where an anchor is padded, [B, S]; `None` if none is.
+    pub anchor_padding: Option<PaddingMask>,
+    /// C ≥ B sentences.
+    pub candidates: BertEmbeddingsInput,
+    /// Where a candidate is padded, [C, S′]; `None` if none is.
+    pub candidate_padding: Option<PaddingMask>,
+    /// The similarity of each anchor and its candidate, B numbers.
+    pub labels: Option<Vec<f32>>,
+}
+
+impl SentencePairBatch {
+    /// A batch of anchors and candidates, each with its padding.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if there are fewer candidates than anchors, or a padding is not that of its tokens.
+    pub fn new(
+        (anchors, anchor_padding): (BertEmbeddingsInput, Option<PaddingMask>),
+        (candidates, candidate_padding): (BertEmbeddingsInput, Option<PaddingMask>),
+    ) -> Result<Self> {
+        for (input, padding) in [(&anchors, &anchor_padding), (&candidates, &candidate_padding)] {
+            if let Some(padding) = padding {
+                padding.check(input.dims())?;
+            }
+        }
+        let ([batch, _], [count, seq]) = (anchors.dims(), candidates.dims());
+        if count < batch {
+            return Err(Error::ShapeMismatch {
+                input: "candidates",
+                found: vec![count, seq],
+                expected: format!("[{batch} or more, {seq}], at least one per anchor"),
+            });
+        }
+        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None })
+    }
+
+    /// Sets the similarity of each anchor and its candidate.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Data`] if there is not one for each anchor, or one is not finite.
+    pub fn with_labels(self, labels: &[f32]) -> Result<Self> {
+        let [batch, _] = self.anchors.dims();
+        check_labels(labels, batch)?;
+        Ok(Self { labels: Some(labels.to_vec()), ..self })
+    }
+}
 
 /// A model with one vector per sentence: the vectors of its tokens, pooled, and optionally passed through layers and
 /// normalised.

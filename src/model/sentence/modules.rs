@@ -5,14 +5,12 @@ use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::{read_json, regular_file};
-use crate::model::prompts::Prompts;
 use crate::model::sentence::dense::SentenceDenseConfig;
 use crate::model::sentence::pooling::Pooling;
 use crate::model::sentence::similarity::Similarity;
 use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig};
-use crate::model::side_config::SideConfig;
+use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
-use crate::model::torch_class::{of_torch_class, torch_class, torch_classes};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -44,30 +42,6 @@ const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::WeightedMean, "weightedmean", "pooling_mode_weightedmean_tokens"),
     (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
 ];
-
-impl BertForSentenceEmbeddingConfig {
-    pub(super) fn read(fields: &Fields) -> Result<Self> {
-        let config = Self::new(BertModelConfig::from_fields(fields)?);
-        let dir = fields.path().parent().unwrap_or(Path::new(""));
-        let modules = dir.join(MODULES);
-        let config = match regular_file::exists(&modules) {
-            true => Modules::read(dir)?.applied(config)?,
-            false => config.with_normalize(false),
-        };
-        let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
-        let config = config
-            .with_prompts(own.prompts()?)
-            .with_truncate_dim(own.size("truncate_dim")?)
-            .with_similarity(similarity(&own)?);
-        let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
-        let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
-        let Some(path) = transformer else { return Ok(config) };
-        let stated = SideConfig::at(path)?;
-        Ok(config
-            .with_max_seq_length(stated.size("max_seq_length")?)
-            .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
-    }
-}
 
 /// The folders of the modules after the transformer.
 struct Modules {
@@ -250,6 +224,28 @@ impl Stored for BertForSentenceEmbedding {
     stored_head!(BertForSentenceEmbeddingConfig);
 
     const CLASS: Option<&'static str> = None;
+
+    fn config_of(fields: &Fields) -> Result<BertForSentenceEmbeddingConfig> {
+        let config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);
+        let dir = fields.path().parent().unwrap_or(Path::new(""));
+        let modules = dir.join(MODULES);
+        let config = match regular_file::exists(&modules) {
+            true => Modules::read(dir)?.applied(config)?,
+            false => config.with_normalize(false),
+        };
+        let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
+        let config = config
+            .with_prompts(own.prompts()?)
+            .with_truncate_dim(own.size("truncate_dim")?)
+            .with_similarity(similarity(&own)?);
+        let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
+        let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
+        let Some(path) = transformer else { return Ok(config) };
+        let stated = SideConfig::at(path)?;
+        Ok(config
+            .with_max_seq_length(stated.size("max_seq_length")?)
+            .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
+    }
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
         Vec::new()

@@ -212,25 +212,23 @@ impl BertForTokenClassification {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+    use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields, names_of};
     use crate::model::stored::{Part, Stored, stored_head};
     use serde_json::Value;
 
-    impl BertForTokenClassificationConfig {
-        pub(super) fn read(fields: &Fields) -> Result<Self> {
-            Ok(Self {
+    impl Stored for BertForTokenClassification {
+        stored_head!(BertForTokenClassificationConfig);
+
+        const CLASS: Option<&'static str> = Some("ForTokenClassification");
+
+        fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
+            Ok(BertForTokenClassificationConfig {
                 bert: BertModelConfig::from_fields(fields)?,
                 id2label: names_of(fields)?,
                 classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
                 class_weights: None,
             })
         }
-    }
-
-    impl Stored for BertForTokenClassification {
-        stored_head!(BertForTokenClassificationConfig);
-
-        const CLASS: Option<&'static str> = Some("ForTokenClassification");
 
         fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
             vec![Part::linear("classifier", &self.classifier)]

@@ -154,16 +154,14 @@ mod stored {
     use crate::checkpoint::{Fields, ModelKeys};
     use crate::model::stored::{Part, Stored, stored_head};
 
-    impl ElectraForPreTrainingConfig {
-        pub(super) fn read(fields: &Fields) -> Result<Self> {
-            Ok(Self::new(BertModelConfig::from_fields(fields)?))
-        }
-    }
-
     impl Stored for ElectraForPreTraining {
         stored_head!(ElectraForPreTrainingConfig);
 
         const CLASS: Option<&'static str> = Some("ForPreTraining");
+
+        fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
+            Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
+        }
 
         fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
             let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
