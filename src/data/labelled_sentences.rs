@@ -193,7 +193,7 @@ fn columns(line: &str) -> Vec<&str> {
 pub const IGNORED_LABEL: i64 = -100;
 
 /// Splits words into pieces and aligns their tags: the first piece of a word has its tag, all others have
-/// [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23). Used like a [`SequenceBatcher`] in a
+/// [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23). Used like a [`SequenceBatcher`](super::SequenceBatcher) in a
 /// [`EpochLoader`](super::EpochLoader).
 #[derive(Clone, Debug)]
 pub struct TokenBatcher {
