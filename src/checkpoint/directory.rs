@@ -1,4 +1,4 @@
-//! The directory that a model is saved into.
+//! The directory that a model is saved into: what is there, and replacing it.
 
 use super::families::FamilySpec;
 use super::files::{Checkpoint, WEIGHT_NAMES};
@@ -55,13 +55,11 @@ impl Directory {
     pub(crate) fn keys(&self) -> Result<Option<Keys>> {
         let Some(checkpoint) = &self.model else { return Ok(None) };
         if !checkpoint.wrapper().is_empty() {
-            return Err(Error::NotACheckpoint {
-                path: self.model_path.clone(),
-                problem: format!(
-                    "its keys start with {}, which no model's own keys do; save into another directory",
-                    checkpoint.wrapper()
-                ),
-            });
+            let wrapper = checkpoint.wrapper();
+            let problem = format!(
+                "its keys start with {wrapper}, which no model's own keys do; save into another directory"
+            );
+            return Err(Error::not_a_checkpoint(&self.model_path, problem));
         }
         Keys::locate(checkpoint).map(Some)
     }
@@ -95,17 +93,14 @@ impl Directory {
     }
 }
 
-/// Refuses a directory whose weights a new `model.safetensors` would hide.
 fn refuse_other_forms(dir: &Path) -> Result<()> {
     for name in &WEIGHT_NAMES[1..] {
         if exists(&dir.join(name))? {
-            return Err(Error::NotACheckpoint {
-                path: dir.to_path_buf(),
-                problem: format!(
-                    "it holds its weights as {name}, which a new {MODEL_NAME} would hide; save into another \
-                     directory, or convert the weights to one {MODEL_NAME} first"
-                ),
-            });
+            let problem = format!(
+                "it holds its weights as {name}, which a new {MODEL_NAME} would hide; save into another directory, or \
+                 convert the weights to one {MODEL_NAME} first"
+            );
+            return Err(Error::not_a_checkpoint(dir, problem));
         }
     }
     Ok(())

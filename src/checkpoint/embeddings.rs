@@ -16,14 +16,11 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 impl BertEmbeddings {
-    /// Reads the embedding layer of a Hugging Face checkpoint onto `device`.
+    /// Reads the embedding layer of a Hugging Face checkpoint onto `device`, in its default float dtype.
     ///
     /// `path` is a directory with a `config.json` and the first of `model.safetensors`, `model.safetensors.index.json`,
-    /// `pytorch_model.bin` and `pytorch_model.bin.index.json`, or a weights file with a `config.json` beside it. A file
-    /// without one gives the sizes, and BERT's defaults the rest; one of RoBERTa's family needs a config.
-    ///
-    /// Values are cast to the device's default float dtype; for another, see
-    /// [`load`](Self::load) and [`cast_module`](crate::cast_module).
+    /// `pytorch_model.bin` and `pytorch_model.bin.index.json`, or a weights file with a `config.json` beside it. Without a
+    /// `config.json`, shapes give the sizes and BERT's defaults the rest; RoBERTa's family needs a config.
     ///
     /// ```
     /// use burn::prelude::*;
@@ -43,7 +40,7 @@ impl BertEmbeddings {
     /// # Errors
     ///
     /// Those of [`BertEmbeddingsConfig::from_pretrained`] and [`load`](Self::load);
-    /// [`Error::ConfigFile`] if the family of the keys has another position scheme than the config.
+    /// [`Error::ConfigFile`] if the family of the keys has other positions than the config's.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
         let config_path = config_path(path);
@@ -79,26 +76,22 @@ impl BertEmbeddings {
         filled(&module, checkpoint, module.stored_params(&keys))
     }
 
-    /// Replaces the values of all parameters with those of a checkpoint. [`from_pretrained`](Self::from_pretrained) has
-    /// an example.
+    /// Replaces the values of all parameters with those of a checkpoint. They keep their ids, device, dtype (values are cast),
+    /// settings and whether they are trained.
     ///
     /// `path` is a directory, a weights file or a shard index, in safetensors or PyTorch's format by its content, not its
-    /// extension. No code in a pickle is executed. Keys may have no prefix, `embeddings.`, or a model's name as in
-    /// `bert.embeddings.`, and before it those of DataParallel (`module.`), `torch.compile` (`_orig_mod.`) and trainers
-    /// (`model.`, `state_dict.`); LayerNorm may be called weight and bias or gamma and beta. All other tensors are ignored.
-    ///
-    /// Parameters keep their ids, device, dtype (values are cast), settings and whether they are trained.
+    /// extension. No code in a pickle is executed. Keys may have the prefix `embeddings.` or `bert.embeddings.` (or another
+    /// model's), and before it that of DataParallel (`module.`), `torch.compile` (`_orig_mod.`) or a trainer (`model.`,
+    /// `state_dict.`); LayerNorm may be called weight and bias or gamma and beta. Other tensors are ignored.
     ///
     /// # Errors
     ///
-    /// - [`Error::Io`] if a file cannot be read, [`Error::Data`] if the path is empty;
+    /// - [`Error::Io`] if a file cannot be read, [`Error::Data`] if the path is empty or a parameter quantised;
     /// - [`Error::File`] if it is not a regular file or a git-LFS pointer, or the layer's keys are ambiguous;
-    /// - [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is truncated, damaged, of another format,
+    /// - [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is truncated, corrupted, of another format,
     ///   describes more than it holds, or has negative views;
     /// - [`Error::MissingKey`] if one of the layer's keys is missing;
-    /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the
-    ///   module's shape;
-    /// - [`Error::Data`] if a parameter is quantised.
+    /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the module's shape.
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
@@ -109,7 +102,6 @@ impl BertEmbeddings {
         Ok(())
     }
 
-    /// The parameters and their keys.
     pub(crate) fn stored_params(&self, keys: &Keys) -> Vec<StoredParam<'_>> {
         let positions = self.position_embeddings.as_ref();
         let positions = positions.map(|table| StoredParam::table(&keys.position, &table.weight));
@@ -123,10 +115,8 @@ impl BertEmbeddings {
             .collect()
     }
 
-    /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype.
-    ///
-    /// Python reads them with `BertModel.from_pretrained(dir)` or the class of another [`Family`](crate::Family), with a
-    /// class that has a head, or with plain `safetensors`.
+    /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype. Python reads
+    /// them with `from_pretrained` of transformers' classes or with `safetensors`.
     ///
     /// **Into an empty or new directory** the layer's tensors and fields are written, and attention heads and an
     /// intermediate size that fit the hidden size. transformers initialises the other parts of a model.
@@ -137,23 +127,21 @@ impl BertEmbeddings {
     /// # Atomicity
     ///
     /// New files are written into a hidden folder and flushed to disk. A save that fails or is killed before all are complete
-    /// leaves the old ones. After one that is killed later this crate reads the new ones, and its next load or save with write
-    /// access puts them in their places; other programs may see old and new files side by side until then. A load beside a
-    /// save gives the old model or the new one.
+    /// leaves the old ones; after one that is killed later this crate reads the new ones, which its next load or save moves
+    /// to their places. A load beside a save gives the old model or the new one.
     ///
     /// # Errors
     ///
-    /// - [`Error::Io`](crate::Error::Io) if a file cannot be read or written;
+    /// - [`Error::Io`] if a file cannot be read or written;
     /// - the errors of [`load`](Self::load) if there is a `model.safetensors` that is not a checkpoint of this layer,
     ///   and of [`BertEmbeddingsConfig::from_pretrained`] if there is an invalid `config.json`;
-    /// - [`Error::ConfigFile`](crate::Error::ConfigFile) if that config is of another family, position scheme or
-    ///   hidden size; [`Error::Config`](crate::Error::Config) if the family's `config.json` cannot state the position
-    ///   scheme;
-    /// - [`Error::NotACheckpoint`](crate::Error::NotACheckpoint) if the directory holds its weights in another form (shards, `.bin`), which a
-    ///   new `model.safetensors` would hide;
-    /// - [`Error::CheckpointDType`](crate::Error::CheckpointDType) if a parameter is quantised;
-    /// - those of [`BertEmbeddingsConfig::try_init`] and [`Error::Data`](crate::Error::Data) if the module's config does
-    ///   not build a module of the same parameters, because its fields were changed.
+    /// - [`Error::ConfigFile`] if that config is of another family, position scheme or hidden size; [`Error::Config`] if the
+    ///   family's `config.json` cannot state the position scheme;
+    /// - [`Error::NotACheckpoint`] if the directory holds its weights in another form (shards, `.bin`), which a new
+    ///   `model.safetensors` would hide;
+    /// - [`Error::CheckpointDType`] if a parameter is quantised;
+    /// - those of [`BertEmbeddingsConfig::try_init`] and [`Error::Data`] if the module's config does not build a module of
+    ///   the same parameters, because its fields were changed.
     ///
     /// Nothing is written then.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
@@ -171,7 +159,7 @@ impl BertEmbeddings {
         })
     }
 
-    /// The fields of `config.json`: those of the layer, and the others of the old file.
+    /// The fields of `config.json`: the layer's, and the others of the old file.
     pub(crate) fn merged_fields(&self, old: Option<Fields>) -> Result<Map<String, Value>> {
         let config = self.config();
         let scheme = config.position_embedding_type;
@@ -180,13 +168,11 @@ impl BertEmbeddings {
             PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
             absolute if absolute == config.family.architecture().positions => None,
             other => {
-                return Err(Error::Config {
-                    field: "position_embedding_type",
-                    problem: format!(
-                        "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
-                        config.family.model_type()
-                    ),
-                });
+                let problem = format!(
+                    "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
+                    config.family.model_type()
+                );
+                return Err(Error::config("position_embedding_type", problem));
             }
         };
         let Some(old) = old else {
@@ -214,7 +200,7 @@ impl BertEmbeddings {
     }
 }
 
-/// Refuses a file or keys of a family whose positions and heads are not those of `family`.
+/// Refuses a file or keys of a family whose positions are not those of `family`.
 pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> {
     let positions = |family: Family| family.architecture().positions;
     let problem = match (fields.spec().family, keys.family()) {
@@ -240,23 +226,21 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
     if family.architecture().positions != Family::Bert.architecture().positions
         || family.architecture().projection == Projection::Always
     {
-        return Err(Error::NotACheckpoint {
-            path: checkpoint.path().to_path_buf(),
-            problem: format!(
-                "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; \
-                 give a config to from_pretrained_with",
-                keys.prefix
-            ),
-        });
+        let problem = format!(
+            "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
+             from_pretrained_with",
+            keys.prefix
+        );
+        return Err(Error::not_a_checkpoint(checkpoint.path(), problem));
     }
     let mut size_of = |key: &str| {
         let (stored, path) = checkpoint.tensor(key)?;
         match stored.shape[..] {
             [rows, columns] => Ok((rows, columns)),
-            _ => Err(Error::NotACheckpoint {
-                path: path.to_path_buf(),
-                problem: format!("{key} has shape {:?}, and a table has two axes", stored.shape),
-            }),
+            _ => {
+                let problem = format!("{key} has shape {:?}, and a table has two axes", stored.shape);
+                Err(Error::not_a_checkpoint(path, problem))
+            }
         }
     };
     let (vocab_size, hidden_size) = size_of(&keys.word)?;
@@ -271,8 +255,7 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
         }))
 }
 
-/// Replaces the fields whose values are others than the old file means: what was read and not changed is written back as it
-/// was, or stays away.
+/// Replaces the fields whose values changed. The others are written back as they were read, or stay away.
 pub(crate) fn replace_changed(
     fields: &mut Map<String, Value>,
     new: Map<String, Value>,
@@ -306,10 +289,10 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     .collect()
 }
 
-/// The fields that a model around the layer needs: attention heads of size 64, as in every published BERT, if 64
-/// divides the hidden size.
+/// The fields that a model around the layer needs.
 fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
     let (family, hidden_size) = (config.family, config.hidden_size);
+    // Heads of size 64, as in every published BERT.
     let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
     [
         ("model_type", json!(family.model_type())),

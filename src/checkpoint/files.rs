@@ -17,11 +17,9 @@ pub(super) const WEIGHT_NAMES: [&str; 4] =
 ///
 /// A prefix that a wrapper such as DataParallel gave to all keys of the model is removed.
 pub struct Checkpoint {
-    /// The path that the user gave, or the weights file in that directory.
+    /// The weights file or shard index.
     path: PathBuf,
-    /// The prefix that a wrapper gave to the keys of the model; mostly empty.
     wrapper: String,
-    /// Where each tensor is.
     places: BTreeMap<String, Place>,
     open: BTreeMap<PathBuf, WeightFile>,
 }
@@ -86,29 +84,24 @@ impl Checkpoint {
     /// [`Error::NotACheckpoint`] if it is no safetensors file.
     pub(super) fn into_safetensors(self) -> Result<WeightFile> {
         let file = self.open.into_values().next().filter(|file| file.metadata().is_some());
-        file.ok_or_else(|| Error::NotACheckpoint {
-            path: self.path,
-            problem: "it has the name of a safetensors file and is none; save into another directory".into(),
+        file.ok_or_else(|| {
+            let problem = "it has the name of a safetensors file and is none; save into another directory";
+            Error::not_a_checkpoint(&self.path, problem)
         })
     }
 
     /// What a file says of a tensor, and that file.
     pub(super) fn tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
-        let missing = |path: &Path, key: &str, hint: &str| Error::MissingKey {
-            path: path.to_path_buf(),
-            key: key.to_string(),
-            hint: hint.to_string(),
-        };
         let Some(Place { path, key }) = self.places.get(key) else {
             let key = format!("{}{key}", self.wrapper);
-            return Err(missing(&self.path, &key, "the layer cannot be loaded in part"));
+            return Err(Error::missing_key(&self.path, key, "the layer cannot be loaded in part"));
         };
         if !self.open.contains_key(path) {
             self.open.insert(path.clone(), WeightFile::open(path)?);
         }
         match self.open.get(path).and_then(|file| file.tensors().get(key)) {
             Some(tensor) => Ok((tensor, path)),
-            None => Err(missing(path, key, "the index of shards says that it is there")),
+            None => Err(Error::missing_key(path, key, "the index of shards says that it is there")),
         }
     }
 
@@ -146,11 +139,7 @@ impl Checkpoint {
                 Some((file, key)) => file.read(key)?,
                 None => None,
             };
-            data.ok_or_else(|| Error::MissingKey {
-                path: self.path.clone(),
-                key: key.clone(),
-                hint: "the file changed while it was read".into(),
-            })
+            data.ok_or_else(|| Error::missing_key(&self.path, key, "the file changed while it was read"))
         };
         keys.iter().map(read).collect()
     }
@@ -163,18 +152,15 @@ fn weights_path(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     let found = WEIGHT_NAMES.iter().map(|name| path.join(name)).find(|path| regular_file::exists(path));
-    found.ok_or_else(|| Error::NotACheckpoint {
-        path: path.to_path_buf(),
-        problem: format!("the directory has none of {}", WEIGHT_NAMES.join(", ")),
-    })
+    let problem = || format!("the directory has none of {}", WEIGHT_NAMES.join(", "));
+    found.ok_or_else(|| Error::not_a_checkpoint(path, problem()))
 }
 
 /// The `weight_map` of an index: for each key the shard beside the index that holds it.
 fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let invalid = |problem: String| Error::NotACheckpoint { path: path.to_path_buf(), problem };
     let mut index: Map<String, Value> = read_json(path)?;
     let Some(Value::Object(weight_map)) = index.remove("weight_map") else {
-        return Err(invalid("it has no weight_map, so it is not a shard index".into()));
+        return Err(Error::not_a_checkpoint(path, "it has no weight_map, so it is not a shard index"));
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let shard = |(key, name): (String, Value)| {
@@ -183,21 +169,21 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
             Some(name) => Ok((key, directory.join(name))),
             None => {
                 let (key, name) = (shown(&key), shown(&name.to_string()));
-                Err(invalid(format!("{key} is in {name}, which is not the name of a file beside the index")))
+                let problem = format!("{key} is in {name}, which is not the name of a file beside the index");
+                Err(Error::not_a_checkpoint(path, problem))
             }
         }
     };
     weight_map.into_iter().map(shard).collect()
 }
 
-/// Whether `name` is the name of a file in the same directory, on every system.
+/// Whether `name` names a file in the same directory, on every system.
 pub(crate) fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     plain && !name.contains(['/', '\\', ':'])
 }
 
-/// Several tensors for one parameter.
 pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
     let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
     let problem = "which stand for the same parameter; remove or rename one";

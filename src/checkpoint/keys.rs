@@ -31,8 +31,7 @@ impl Keys {
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
-                let path = checkpoint.path().to_path_buf();
-                return Err(Error::MissingKey { path, key: format!("{MODEL_PREFIX}{WORD}"), hint });
+                return Err(Error::missing_key(checkpoint.path(), format!("{MODEL_PREFIX}{WORD}"), hint));
             }
             _ => {
                 let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{WORD}")).collect();
@@ -76,7 +75,6 @@ impl Keys {
         }
     }
 
-    /// The key of the word table.
     pub(crate) fn word(&self) -> &str {
         &self.word
     }
@@ -113,12 +111,9 @@ impl ModelKeys {
     pub(crate) fn locate(checkpoint: &Checkpoint, family: &'static FamilyKeys) -> Result<Self> {
         let embeddings = Keys::locate(checkpoint)?;
         let Some(prefix) = embeddings.model_prefix().map(String::from) else {
-            return Err(Error::MissingKey {
-                path: checkpoint.path().to_path_buf(),
-                key: format!("{}0.{}.weight", family.layer.prefix, family.layer.query),
-                hint: "these are the tensors of an embedding layer alone; load them with BertEmbeddings"
-                    .into(),
-            });
+            let key = format!("{}0.{}.weight", family.layer.prefix, family.layer.query);
+            let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
+            return Err(Error::missing_key(checkpoint.path(), key, hint));
         };
         let stored = Some(checkpoint.keys().map(String::from).collect());
         Ok(Self { embeddings, prefix, family, stored })
@@ -141,11 +136,8 @@ impl ModelKeys {
         if checkpoint.keys().any(|stored| stored == key) {
             return Ok(());
         }
-        Err(Error::MissingKey {
-            path: checkpoint.path().to_path_buf(),
-            key,
-            hint: format!("num_hidden_layers is {num_hidden_layers}, so this layer should be there"),
-        })
+        let hint = format!("num_hidden_layers is {num_hidden_layers}, so this layer should be there");
+        Err(Error::missing_key(checkpoint.path(), key, hint))
     }
 
     pub(crate) fn layer(&self, index: usize, part: &str) -> String {

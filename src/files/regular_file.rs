@@ -124,10 +124,8 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     const MAX_JSON_BYTES: u64 = 16 << 20;
     let text = read(path, MAX_JSON_BYTES + 1)?;
     if text.len() as u64 > MAX_JSON_BYTES {
-        return Err(Error::NotACheckpoint {
-            path: path.to_path_buf(),
-            problem: format!("it is larger than {} MiB, which no config or index is", MAX_JSON_BYTES >> 20),
-        });
+        let problem = format!("it is larger than {} MiB, which no config or index is", MAX_JSON_BYTES >> 20);
+        return Err(Error::not_a_checkpoint(path, problem));
     }
     serde_json::from_slice(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })
 }

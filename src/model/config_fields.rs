@@ -10,17 +10,14 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 impl BertModelConfig {
-    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
-    ///
-    /// Fields that are missing take the values of the family's config class in transformers. `model_type` is one of bert,
-    /// distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert and data2vec-text.
+    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it. Fields that are missing take the values of
+    /// the family's config class in transformers.
     ///
     /// # Errors
     ///
     /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
-    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the encoder of the family is not BERT's;
-    /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is none of [`Activation`](crate::encoder::Activation),
-    /// the model is a decoder, or [`validate`](Self::validate) refuses a value.
+    /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is not an [`Activation`], the
+    /// model is a decoder, or [`validate`](Self::validate) refuses a value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Self::from_fields(&Fields::at(path.as_ref())?)
     }
@@ -116,7 +113,7 @@ pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Opti
     match spec.keys.head_dropout[of as usize] {
         Some(field) if !fields.is_null(field) => {
             let prob = fields.number(field, 0.0)?;
-            let is_default = spec.architecture().head_dropout(of) == HeadDropout::Stated(Some(prob));
+            let is_default = spec.family.architecture().head_dropout(of) == HeadDropout::Stated(Some(prob));
             Ok((!is_default).then_some(prob))
         }
         _ => Ok(None),
@@ -131,7 +128,7 @@ pub(super) fn dropout_field(
 ) -> Option<(&'static str, Value)> {
     let spec = FamilySpec::of(bert.embeddings.family);
     let field = spec.keys.head_dropout[of as usize]?;
-    let default = match spec.architecture().head_dropout(of) {
+    let default = match spec.family.architecture().head_dropout(of) {
         HeadDropout::Stated(default) => default,
         HeadDropout::OfLayers | HeadDropout::Never => None,
     };

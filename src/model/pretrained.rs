@@ -25,11 +25,8 @@ use std::path::Path;
 /// use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModel, BertModelConfig, PretrainedModel};
 ///
 /// let device = Device::default();
-/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
-/// let config = BertModelConfig::new(embeddings)
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
+/// let config = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let dir = tempfile::tempdir()?;
 /// BertForMaskedLmConfig::new(config.clone()).init(&device).save_pretrained(dir.path())?;
 ///
@@ -46,12 +43,9 @@ use std::path::Path;
 pub trait PretrainedModel: Stored {
     /// Reads a model from a Hugging Face checkpoint onto `device`.
     ///
-    /// `path` is a directory as transformers writes it (safetensors or `.bin`, in one file or in shards), or a
-    /// weights file with a `config.json` beside it. Keys start with the model's name, as in `bert.encoder.…`,
-    /// or with nothing, as in a checkpoint of the encoder alone.
-    ///
-    /// Embeddings and encoder must be complete. The pooler and the head must each be complete or absent; absent ones
-    /// are newly initialised and reported. Unused tensors are reported too.
+    /// `path` is a directory as transformers writes it (safetensors or `.bin`, in one file or in shards), or a weights file
+    /// with a `config.json` beside it. Embeddings and encoder must be complete. The pooler and the head must each be
+    /// complete or absent; absent ones are newly initialised and [reported](LoadReport), as are unused tensors.
     ///
     /// # Errors
     ///
@@ -66,9 +60,7 @@ pub trait PretrainedModel: Stored {
         })
     }
 
-    /// Reads a checkpoint with another config, for example with other dropout.
-    ///
-    /// The family is the config's too; `config.json` is only compared with it.
+    /// Reads a checkpoint with another config, for example with other dropout; `config.json` is only compared with it.
     ///
     /// # Errors
     ///
@@ -84,10 +76,8 @@ pub trait PretrainedModel: Stored {
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
-    /// initialised: to train a classifier on from one of other labels.
-    ///
-    /// Its keys are in the report as missing and as unused. transformers: `ignore_mismatched_sizes=True`, which leaves out
-    /// single tensors of embeddings and encoder too.
+    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels. (transformers'
+    /// `ignore_mismatched_sizes=True` also leaves out single tensors of embeddings and encoder.)
     ///
     /// # Errors
     ///
@@ -101,10 +91,8 @@ pub trait PretrainedModel: Stored {
         of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::NewlyInitialised))
     }
 
-    /// Replaces the model's values by those of a checkpoint.
-    ///
-    /// Parameters keep their ids, device, dtype (values are cast) and whether they are trained. A head or pooler
-    /// that the checkpoint lacks stays as it is and is reported as missing.
+    /// Replaces the model's values by those of a checkpoint. A head or pooler that the checkpoint lacks is unchanged and
+    /// reported as missing. Parameters keep their ids, device, dtype (values are cast) and whether they are trained.
     ///
     /// # Errors
     ///
@@ -121,18 +109,14 @@ pub trait PretrainedModel: Stored {
         Ok(report)
     }
 
-    /// Grows or shrinks the vocabulary: the word table, and the parts of the head that have one row per word.
-    ///
-    /// New entries of a masked-language-model head's bias are the mean of the old ones with
-    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and zeros otherwise; an untied
-    /// decoder grows as the word table does. Every resized parameter has a new id: the optimiser's state for it starts
-    /// from zero, and that of all others is kept, as after
-    /// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary).
+    /// Grows or shrinks the vocabulary: the word embeddings as by
+    /// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary), an untied decoder alike, and the bias
+    /// of a masked-language-model head. New entries of the bias are the mean of the old ones with
+    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and zeros otherwise.
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary). The model is
-    /// unchanged then.
+    /// Those of `BertEmbeddings::resize_vocabulary`. The model is unchanged then.
     fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
         let mut resized = self.clone();
         resized.bert_mut().embeddings.resize_vocabulary(resize)?;
@@ -141,34 +125,25 @@ pub trait PretrainedModel: Stored {
         Ok(())
     }
 
-    /// Lengthens the position table, see
-    /// [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions). The model is unchanged
-    /// then.
+    /// Lengthens the position table as [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions) does,
+    /// with the same errors.
     fn extend_positions(&mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<()> {
         self.bert_mut().embeddings.extend_positions(max_position_embeddings, fill)
     }
 
-    /// Writes `config.json` and `model.safetensors` into `dir`; Python reads them with the `from_pretrained` of
-    /// transformers' class, such as `AutoModelForMaskedLM`.
+    /// Writes `config.json` and `model.safetensors` into `dir`, in the model's dtype; Python reads them with the
+    /// `from_pretrained` of transformers' class, such as `AutoModelForMaskedLM`.
     ///
     /// **In a directory that already holds a model**, the model's tensors and fields are replaced and everything else
-    /// is kept: other heads, `tokenizer.json`. Keys, class and `model_type` are those of the model's
-    /// [`family`](crate::BertEmbeddingsConfig::family). Tied tensors are stored once, as transformers does. Values are stored in the model's dtype, which the config names.
-    ///
-    /// The files are replaced as by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained):
-    /// a save that fails leaves the old ones.
+    /// is kept: other heads, `tokenizer.json`. Tied tensors are stored once, as transformers does. The files are replaced as
+    /// by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained): a save that fails leaves the old ones.
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained), and
-    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the family's encoder is not BERT's,
-    /// and [`Error::Config`](crate::Error::Config) or [`Error::Data`](crate::Error::Data) if the module's config does not
-    /// build the module, because its fields were changed: no layers, a head of another size, or a layer with ε, dropout
-    /// or attention heads of its own. Nothing is written then.
+    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained);
+    /// [`Error::Config`](crate::Error::Config) or [`Error::Data`](crate::Error::Data) if the module's config does not build
+    /// the module, because its fields were changed: no layers, a head of another size, or a layer with another ε, dropout or
+    /// number of attention heads than the others. Nothing is written then.
     fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         write(self, dir.as_ref())
     }
@@ -176,9 +151,7 @@ pub trait PretrainedModel: Stored {
 
 impl<M: Stored> PretrainedModel for M {}
 
-/// The differences between a checkpoint and the model that was read from it.
-///
-/// It prints them in words; an empty report prints nothing.
+/// The differences between a checkpoint and the model that was read from it. An empty report prints nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a newly initialised head predicts nothing before it is trained"]
 pub struct LoadReport {
@@ -187,8 +160,7 @@ pub struct LoadReport {
     pub missing: Vec<String>,
     /// Keys of the checkpoint that the model has no use for, such as those of other heads.
     pub unused: Vec<String>,
-    /// The class that `architectures` of `config.json` names, if it is not that of the model, such as another head's. The bare
-    /// model is of none.
+    /// The class that `architectures` of `config.json` names, if the model has a head and is of another class.
     pub other_class: Option<String>,
 }
 
@@ -278,6 +250,7 @@ fn read<M: Stored>(
         }
     }
     let used: BTreeSet<&str> = params.iter().map(|param| param.key.as_str()).collect();
+    // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
     let is_unused = |key: &&&str| {
         !used.contains(**key)
             && !keys.embeddings.is_of_layer(key, true)
@@ -285,7 +258,7 @@ fn read<M: Stored>(
     };
     let unused = stored.iter().filter(is_unused).map(|key| key.to_string()).collect();
     let mut filled_model = filled(model, checkpoint, params)?;
-    let dir = fields.path().parent().unwrap_or(Path::new(""));
+    let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
         let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
@@ -301,30 +274,32 @@ fn read<M: Stored>(
     Ok((filled_model, LoadReport { missing, unused, other_class }))
 }
 
-/// Refuses layers with settings of their own, which a `config.json` cannot state.
+/// Refuses layers with different settings: a `config.json` states one value for all.
 fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
-    let hidden = config.embeddings.hidden_dropout_prob;
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
         let attention = &layer.attention;
-        if layer.hidden_act() != config.hidden_act {
-            let (found, stated) = (layer.hidden_act(), config.hidden_act);
-            let problem =
-                format!("is {found:?} in layer {i}, but a config.json states one of all, {stated:?} here");
-            return Err(Error::Config { field: "hidden_act", problem });
-        }
         for (field, found, stated) in [
-            ("hidden_dropout_prob", layer.dropout.prob, hidden),
-            ("attention_probs_dropout_prob", attention.dropout.prob, config.attention_probs_dropout_prob),
+            ("hidden_act", format!("{:?}", layer.hidden_act()), format!("{:?}", config.hidden_act)),
+            (
+                "hidden_dropout_prob",
+                layer.dropout.prob.to_string(),
+                config.embeddings.hidden_dropout_prob.to_string(),
+            ),
+            (
+                "attention_probs_dropout_prob",
+                attention.dropout.prob.to_string(),
+                config.attention_probs_dropout_prob.to_string(),
+            ),
             (
                 "num_attention_heads",
-                attention.num_attention_heads() as f64,
-                config.num_attention_heads as f64,
+                attention.num_attention_heads().to_string(),
+                config.num_attention_heads.to_string(),
             ),
         ] {
             if found != stated {
                 let problem =
                     format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
-                return Err(Error::Config { field, problem });
+                return Err(Error::config(field, problem));
             }
         }
     }
@@ -364,13 +339,9 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
     let mut fields = bert.embeddings.merged_fields(old_fields)?;
     // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
-    let of_labels = ["id2label", "label2id"].map(|field| own.get_key_value(field));
-    let replaced: Vec<_> = of_labels
-        .into_iter()
-        .flatten()
-        .filter(|_| num_labels(&fields) != num_labels(&own))
-        .map(|(field, value)| (field.clone(), value.clone()))
-        .collect();
+    let has_other_labels = num_labels(&fields) != num_labels(&own);
+    let mut replaced = own.clone();
+    replaced.retain(|field, _| has_other_labels && ["id2label", "label2id"].contains(&field.as_str()));
     replace_changed(&mut fields, own, &was.as_ref().map(own_fields).unwrap_or_default());
     fields.extend(replaced);
     if let Some(class) = M::CLASS {
@@ -382,23 +353,21 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
     }
 
+    // The config must build this very model, or the directory could not be read again.
     let config = model.stored_config();
     let built = M::build(&config, &device)?;
     check_layers(bert, M::bert_config(&config))?;
     check_stored(&bert.body_params(&keys), &built.bert().body_params(&keys))?;
-    let parts = model.parts(&keys);
-    for part in &parts {
-        // A part that a model lacks is missing when it is loaded.
-        let built: Vec<Part> = built.parts(&keys);
-        let expected = built.iter().find(|built| built.namespace == part.namespace);
-        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
-    }
+    let built_parts = built.parts(&keys);
     let mut params = bert.body_params(&keys);
     let (mut namespaces, mut copies) = (Vec::new(), Vec::new());
-    for Part { namespace, params: own, copies: of_own, .. } in parts {
-        namespaces.push(namespace);
-        params.extend(own);
-        copies.extend(of_own);
+    for part in model.parts(&keys) {
+        // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
+        let expected = built_parts.iter().find(|built| built.namespace == part.namespace);
+        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
+        namespaces.push(part.namespace);
+        params.extend(part.params);
+        copies.extend(part.copies);
     }
     let weights = tensors(params, directory.model_path())?;
     let mut folders = Vec::new();
@@ -407,6 +376,7 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         let path = dir.join(&name);
         folders.push((name, tensors(part.params, &path)?));
     }
+    // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
     let is_unprefixed = old_prefix == Some("");
     let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias];
     let beside_layers: Vec<_> = beside_layers.into_iter().flatten().map(|name| keys.named(name)).collect();

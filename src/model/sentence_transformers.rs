@@ -59,7 +59,7 @@ impl Prompts {
                 [] => format!("are asked for {name:?}, but there are none"),
                 _ => format!("have no {name:?}; there are {}", names.join(", ")),
             };
-            Error::Config { field: "prompts", problem }
+            Error::config("prompts", problem)
         })
     }
 

@@ -1,4 +1,4 @@
-//! What a model says of itself to be stored: its config's fields, its parameters and their keys.
+//! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
 use super::bert::BertModel;
 use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
 ///
-/// A head of one's own, here two tasks on one [`BertModel`]:
+/// A custom head is any module that contains a [`BertModel`], here with a linear layer that reads the pooler's output:
 ///
 /// ```
 /// use burn::module::Module;
@@ -23,50 +23,37 @@ use std::path::{Path, PathBuf};
 /// use burn_bert::{BertEmbeddingsConfig, Result};
 ///
 /// #[derive(Module, Debug)]
-/// struct IntentAndSlots {
+/// struct BertForIntents {
 ///     bert: BertModel,
-///     intent: Linear, // of the pooler's output
-///     slots: Linear,  // of each token
+///     intents: Linear,
 /// }
 ///
-/// struct IntentAndSlotsConfig {
+/// struct IntentsConfig {
 ///     bert: BertModelConfig,
 ///     num_intents: usize,
-///     num_slots: usize,
 /// }
 ///
-/// impl Stored for IntentAndSlots {
-///     type Config = IntentAndSlotsConfig;
-///     const CLASS: Option<&'static str> = Some("ForIntentAndSlots");
+/// impl Stored for BertForIntents {
+///     type Config = IntentsConfig;
+///     const CLASS: Option<&'static str> = Some("ForIntents");
 ///
-///     fn config_of(fields: &Fields) -> Result<IntentAndSlotsConfig> {
-///         Ok(IntentAndSlotsConfig {
-///             bert: BertModelConfig::from_fields(fields)?,
-///             num_intents: fields.size("num_intents", 2)?,
-///             num_slots: fields.size("num_slots", 2)?,
-///         })
+///     fn config_of(fields: &Fields) -> Result<IntentsConfig> {
+///         let num_intents = fields.size("num_intents", 2)?;
+///         Ok(IntentsConfig { bert: BertModelConfig::from_fields(fields)?, num_intents })
 ///     }
 ///
-///     fn bert_config(config: &IntentAndSlotsConfig) -> &BertModelConfig {
+///     fn bert_config(config: &IntentsConfig) -> &BertModelConfig {
 ///         &config.bert
 ///     }
 ///
-///     fn build(config: &IntentAndSlotsConfig, device: &Device) -> Result<Self> {
-///         let linear = |outputs| LinearConfig::new(config.bert.embeddings.hidden_size, outputs).init(device);
-///         Ok(Self {
-///             bert: config.bert.try_init(device)?,
-///             intent: linear(config.num_intents),
-///             slots: linear(config.num_slots),
-///         })
+///     fn build(config: &IntentsConfig, device: &Device) -> Result<Self> {
+///         let hidden_size = config.bert.embeddings.hidden_size;
+///         let intents = LinearConfig::new(hidden_size, config.num_intents).init(device);
+///         Ok(Self { bert: config.bert.try_init(device)?, intents })
 ///     }
 ///
-///     fn stored_config(&self) -> IntentAndSlotsConfig {
-///         let outputs = |linear: &Linear| linear.weight.lazy_shape()[1];
-///         IntentAndSlotsConfig {
-///             bert: self.bert.config(),
-///             num_intents: outputs(&self.intent),
-///             num_slots: outputs(&self.slots),
-///         }
+///     fn stored_config(&self) -> IntentsConfig {
+///         IntentsConfig { bert: self.bert.config(), num_intents: self.intents.weight.lazy_shape()[1] }
 ///     }
 ///
 ///     fn bert(&self) -> &BertModel {
@@ -78,33 +65,27 @@ use std::path::{Path, PathBuf};
 ///     }
 ///
 ///     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-///         let heads = [Part::linear("intent", &self.intent), Part::linear("slots", &self.slots)];
-///         self.bert.pooler_part(keys).into_iter().chain(heads).collect()
+///         self.bert.pooler_part(keys).into_iter().chain([Part::linear("intents", &self.intents)]).collect()
 ///     }
 ///
 ///     fn head_fields(&self) -> Vec<(&'static str, serde_json::Value)> {
-///         let config = self.stored_config();
-///         vec![("num_intents", config.num_intents.into()), ("num_slots", config.num_slots.into())]
+///         vec![("num_intents", self.stored_config().num_intents.into())]
 ///     }
 /// }
 ///
 /// let device = Device::default();
-/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
+/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let dir = tempfile::tempdir()?;
 /// bert.init(&device).save_pretrained(dir.path())?;
 ///
-/// // The heads are new, and reported; what is saved then is complete.
-/// let config = IntentAndSlotsConfig { bert, num_intents: 3, num_slots: 5 };
-/// let (model, report) = IntentAndSlots::from_pretrained_with(&config, dir.path(), &device)?;
-/// assert_eq!(report.missing, ["intent.weight", "intent.bias", "slots.weight", "slots.bias"]);
+/// // The head is new, and reported; what is saved then is complete.
+/// let config = IntentsConfig { bert, num_intents: 3 };
+/// let (model, report) = BertForIntents::from_pretrained_with(&config, dir.path(), &device)?;
+/// assert_eq!(report.missing, ["intents.weight", "intents.bias"]);
 /// model.save_pretrained(dir.path())?;
-/// let (loaded, report) = IntentAndSlots::from_pretrained(dir.path(), &device)?;
+/// let (_, report) = BertForIntents::from_pretrained(dir.path(), &device)?;
 /// assert!(report.is_complete() && report.unused.is_empty());
-/// let values = |model: &IntentAndSlots| model.slots.weight.val().into_data();
-/// assert_eq!(values(&loaded), values(&model));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Stored: Module {
@@ -145,17 +126,17 @@ pub trait Stored: Module {
         Ok(Vec::new())
     }
 
-    /// The parts that have a folder and a weights file of their own, and that folder.
+    /// The parts that have their own folder and weights file, and the folder's name.
     fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
         Vec::new()
     }
 
-    /// The folders of [`parts_beside`](Self::parts_beside) in a directory that is read; none if it does not have these parts.
+    /// The folders of [`parts_beside`](Self::parts_beside) in a directory that is read; empty if it has none.
     fn folders_beside(&self, _dir: &Path) -> Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
 
-    /// Makes the head's parts that have a row a word fit the word table, which was resized.
+    /// Resizes the head's parts that have one row per word, after the word embeddings.
     fn resize_head(&mut self, _resize: &VocabularyResize) -> Result<()> {
         Ok(())
     }

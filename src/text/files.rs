@@ -1,8 +1,7 @@
 //! The files that a tokenizer is read from.
 
 use super::check::{check, guarded, refuse_large};
-use super::settings::{Settings, Token, check_token, corrupt};
-use super::special::{SpecialTokens, missing_token};
+use super::settings::{Settings, SpecialTokens, Token, check_token, corrupt, missing_token};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use serde::Deserialize;

@@ -3,7 +3,7 @@
 use super::check::guarded;
 use super::encoding::{Encoding, TextBatch};
 use super::files::{Files, read};
-use super::special::SpecialTokens;
+use super::settings::SpecialTokens;
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
 use crate::family::PositionEmbeddingType;
@@ -16,8 +16,8 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
 use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
 
-/// The tokenizer of a model of this crate, equal to transformers' `BertTokenizer` (that of DistilBERT and ELECTRA too),
-/// `RobertaTokenizer`, `MPNetTokenizer` and, from a `tokenizer.json`, `AlbertTokenizer`.
+/// The tokenizer of a model of this crate; ids match transformers' `BertTokenizer`, `RobertaTokenizer`, `MPNetTokenizer` and,
+/// from a `tokenizer.json`, `AlbertTokenizer`.
 ///
 /// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
 /// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut.
@@ -59,18 +59,17 @@ impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
     /// MPNet's `vocab.txt`, or one of those files.
     ///
-    /// Of the files beside it, `tokenizer_config.json` overrides the case, accents, ideographs and leading space of a
-    /// `tokenizer.json`, as in transformers, and gives `model_max_length` and special tokens; so does
-    /// `special_tokens_map.json`. A special token that none names has BERT's name, such as `[MASK]`, or RoBERTa's,
-    /// `<mask>`; one that is named but not in the vocabulary is an error, as the model has no row for it. Texts are padded
-    /// and cut at the end, whatever `padding_side` and `truncation_side` say.
+    /// As in transformers, `tokenizer_config.json` beside it overrides the case, accents, ideographs and leading space of a
+    /// `tokenizer.json`, and gives `model_max_length` and special tokens; so does `special_tokens_map.json`. A special token
+    /// that none names has BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Texts are padded and cut at the end,
+    /// whatever `padding_side` and `truncation_side` say.
     ///
     /// # Errors
     ///
     /// - [`Error::File`] if the directory has neither file, one has more than 64 MiB, or the vocabulary lacks the padding,
     ///   `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`; [`Error::Io`] if a file cannot be read;
-    /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry of it would cost a panic, or memory or time out
-    ///   of proportion; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
+    /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
+    ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         let Files { mut tokenizer, special, model_max_length, added_ids } = read(path.as_ref())?;
         let post_processor = tokenizer.get_post_processor().cloned();
@@ -110,13 +109,12 @@ impl BertTokenizer {
                  is this the tokenizer that the model was made with?",
                 config.pad_token_id
             );
-            return Err(Error::Config { field: "pad_token_id", problem });
+            return Err(Error::config("pad_token_id", problem));
         }
         Ok(Self { readable_length: config.max_sequence_length(), ..self })
     }
 
-    /// Sets the number of tokens, special ones included, beyond which texts are cut or split, in the place of the limit
-    /// of the tokenizer's files. The limit of the [model](Self::for_model) remains.
+    /// Replaces the files' [`model_max_length`](Self::model_max_length). The limit of the [model](Self::for_model) remains.
     pub fn with_model_max_length(self, model_max_length: usize) -> Self {
         Self { stated_max_length: Some(model_max_length), is_limit_own: true, ..self }
     }
@@ -178,9 +176,7 @@ impl BertTokenizer {
         self.vocab_size
     }
 
-    /// The number of tokens, special ones included, beyond which texts are cut or split; `None` for any length. It is that
-    /// of [`with_model_max_length`](Self::with_model_max_length), or else of the files, or what the
-    /// [model](Self::for_model) can read if that is less.
+    /// The number of tokens, special ones included, beyond which texts are cut or split; `None` for any length.
     pub fn model_max_length(&self) -> Option<usize> {
         self.stated_max_length.into_iter().chain(self.readable_length).min()
     }
@@ -248,10 +244,9 @@ impl BertTokenizer {
         self.encode_truncated(text, Some(pair))
     }
 
-    /// Encodes text that is split into words: `[CLS] pieces [SEP]` (transformers' `is_split_into_words=True`).
-    /// [`Encoding::word_ids`] gives the word of each piece. A byte-level tokenizer, as RoBERTa's, takes a space as a part of
-    /// the word after it; the first word has one with `add_prefix_space` only. Errors are those of
-    /// [`encode`](Self::encode).
+    /// Encodes text that is split into words (transformers' `is_split_into_words=True`); [`Encoding::word_ids`] gives the word
+    /// of each token. A byte-level tokenizer, as RoBERTa's, takes a space as a part of the word after it; the first word has
+    /// one with `add_prefix_space` only. Errors are those of [`encode`](Self::encode).
     pub fn encode_words<T: AsRef<str>>(&self, words: &[T]) -> Result<Encoding> {
         // Tokenizers that give spaces no piece ignore the one before a word.
         let spaced = |(index, word): (usize, &T)| match word.as_ref() {

@@ -89,7 +89,7 @@ impl WeightFile {
         let length = file.metadata().map_err(failed)?.len();
         (&mut file).take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
         if start.is_empty() {
-            return Err(Error::NotACheckpoint { path: path.to_path_buf(), problem: "it is empty".into() });
+            return Err(Error::not_a_checkpoint(path, "it is empty"));
         }
         regular_file::refuse_lfs_pointer(path, &start)?;
         file.rewind().map_err(failed)?;
@@ -121,7 +121,7 @@ impl WeightFile {
         let total = sizes.fold(0, u64::saturating_add);
         if total > self.length {
             let problem = format!("its tensors claim {total} bytes, but it has {}", self.length);
-            return Err(Error::NotACheckpoint { path: self.path.clone(), problem });
+            return Err(Error::not_a_checkpoint(&self.path, problem));
         }
         Ok(())
     }

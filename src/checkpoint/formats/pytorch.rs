@@ -62,7 +62,7 @@ fn read_pickle<'a>(path: &Path, bytes: &'a [u8]) -> Result<Pickle<'a>> {
 /// The pickle of an archive, and its storages by key. `torch.save` compresses nothing, so what it unpacks to is no more than
 /// itself.
 fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashMap<String, Storage>)> {
-    let invalid = |problem: String| Error::NotACheckpoint { path: path.to_path_buf(), problem };
+    let invalid = |problem: String| Error::not_a_checkpoint(path, problem);
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| corrupt(path, error))?;
     let mut total = 0u64;
     let mut entries = Vec::new();

@@ -21,7 +21,7 @@ const PREFIX_BYTES: u64 = 8;
 /// Reads the header of a file of so many bytes, and checks that they agree.
 pub(super) fn read_header(path: &Path, mut file: &File, length: u64) -> Result<Header> {
     let failed = |source| Error::reading(path, source);
-    let invalid = |problem: String| Err(Error::NotACheckpoint { path: path.to_path_buf(), problem });
+    let invalid = |problem: String| Err(Error::not_a_checkpoint(path, problem));
     if length < PREFIX_BYTES {
         return invalid(format!("it has {length} bytes, and a safetensors file has at least 8"));
     }

@@ -223,9 +223,8 @@ impl Collector<'_> {
                 pickle.item(lazy, name).is_some_and(|flag| matches!(pickle.get(flag), Value::Bool(true)))
             };
             if is_set("neg") || is_set("conj") {
-                let path = self.path.to_path_buf();
                 let problem = "it holds a lazily negated or conjugated view; save tensor.resolve_neg().resolve_conj() instead";
-                return Err(Error::NotACheckpoint { path, problem: problem.into() });
+                return Err(Error::not_a_checkpoint(self.path, problem));
             }
         }
         let axes = |id: Id| match pickle.get(id) {

@@ -21,44 +21,31 @@ pub struct ScoredLabel {
 /// A text and its relevance. Returned by [`BertForSequenceClassification::rank`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ranked {
-    /// The place of the text in the list that was ranked.
+    /// The index of the text in the list that was ranked.
     pub index: usize,
-    /// The score.
+    /// Its relevance.
     pub score: f64,
 }
 
 impl BertForSequenceClassification {
-    /// The labels of each text or pair, the one with the highest score first. Without dropout and gradients, also of a
-    /// model in training.
+    /// The labels of each text or pair, the one with the highest score first. Always as inference, without dropout.
     ///
     /// The score is the softmax over the labels, or, if the model has one label or its `problem_type` is
-    /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. If it is
-    /// [`Regression`](ProblemType::Regression), it is the number itself.
+    /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. For a
+    /// [`Regression`](ProblemType::Regression) it is the number itself.
     ///
     /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    /// use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig};
-    /// use burn_bert::text::BertTokenizer;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\n")?;
-    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
-    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(7).with_hidden_size(8))
-    ///     .with_num_hidden_layers(1)
-    ///     .with_num_attention_heads(2)
-    ///     .with_intermediate_size(16);
-    /// let labels = ["bad", "good"].map(String::from);
-    /// let config = BertForSequenceClassificationConfig::new(bert).with_id2label(labels.into());
-    /// let model = config.init(&Device::default()); // not trained
-    /// let found = model.classify(&tokenizer, &tokenizer.encode_batch(&["sun", "rain"])?)?;
-    /// assert!(found[0][0].score >= 0.5 && ["bad", "good"].contains(&found[0][0].label.as_str()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # use burn_bert::{model::BertForSequenceClassification, text::BertTokenizer};
+    /// # fn example(model: BertForSequenceClassification, tokenizer: BertTokenizer) -> burn_bert::Result<()> {
+    /// let found = model.classify(&tokenizer, &tokenizer.encode_batch(&["A film to remember.", "Dull."])?)?;
+    /// println!("{} ({:.2})", found[0][0].label, found[0][0].score);
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`logits`](Self::logits); [`Error::Data`](crate::Error::Data) if a score is NaN or infinite.
+    /// Those of [`logits`](Self::logits); [`Error::Data`] if a score is NaN or infinite.
     ///
     /// Source: `TextClassificationPipeline` of transformers 5.23 with `top_k=None`.
     pub fn classify(
@@ -93,42 +80,29 @@ impl BertForSequenceClassification {
         Ok(found)
     }
 
-    /// The texts by their relevance for a query, the most relevant first; of equal ones, the first of the list. Without
-    /// dropout and gradients, also of a model in training.
+    /// Reranks texts by their relevance for a query (cross-encoder), the most relevant first; of equal ones, the first of the
+    /// list. Always as inference, without dropout.
     ///
-    /// The model has one label and reads the query and a text as a pair (a cross-encoder); a pair that is too long is cut as
-    /// by [`encode_pair`](BertTokenizer::encode_pair). Before the query is the default of the model's [`Prompts`](crate::model::Prompts).
-    /// The score is the [activation](Activation) of the logit, by
-    /// default the sigmoid, as in sentence-transformers, whose directories
-    /// [`from_pretrained`](crate::model::PretrainedModel::from_pretrained) reads. To train one, give
-    /// [`SequenceClassificationBatch::multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in [0, 1]
-    /// for each pair; the loss is then binary cross-entropy.
+    /// The model has one label and reads the query and a text as a pair, which is cut as by
+    /// [`encode_pair`](BertTokenizer::encode_pair). Before the query comes the default of the model's
+    /// [`Prompts`](crate::model::Prompts). The score is the model's [activation](Activation) of the logit, by default the
+    /// sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
+    /// [0, 1] for each pair.
     ///
     /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    /// use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig};
-    /// use burn_bert::text::BertTokenizer;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\nwind\n")?;
-    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
-    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(8).with_hidden_size(8))
-    ///     .with_num_hidden_layers(1)
-    ///     .with_num_attention_heads(2)
-    ///     .with_intermediate_size(16);
-    /// let config = BertForSequenceClassificationConfig::new(bert).with_num_labels(1);
-    /// let model = config.init(&Device::default()); // not trained
-    /// let ranked = model.rank(&tokenizer, "sun", &["rain", "sun", "wind"])?;
-    /// assert!(ranked[0].score >= ranked[1].score && ranked[1].score >= ranked[2].score);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # use burn_bert::{model::BertForSequenceClassification, text::BertTokenizer};
+    /// # fn example(model: BertForSequenceClassification, tokenizer: BertTokenizer) -> burn_bert::Result<()> {
+    /// let texts = ["Rain is expected in the evening.", "Bread needs flour, water and salt."];
+    /// let ranked = model.rank(&tokenizer, "What will the weather be like?", &texts)?;
+    /// println!("{}", texts[ranked[0].index]);
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// - [`Error::Config`] if the model has not one label;
-    /// - those of [`BertTokenizer::encode_pair`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN or
-    ///   infinite.
+    /// [`Error::Config`] if the model has not one label; those of [`BertTokenizer::encode_pair`] and
+    /// [`logits`](Self::logits); [`Error::Data`] if a score is NaN or infinite.
     ///
     /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
     pub fn rank<T: AsRef<str> + Sync>(
@@ -141,7 +115,7 @@ impl BertForSequenceClassification {
         let config = model.config();
         if config.num_labels() != 1 {
             let problem = format!("has {} labels, but a model that ranks has one", config.num_labels());
-            return Err(Error::Config { field: "id2label", problem });
+            return Err(Error::config("id2label", problem));
         }
         // Tokenised with the query, and not by itself: words may merge across the border.
         let query = format!("{}{query}", config.prompts.text(None)?);

@@ -73,7 +73,7 @@ impl Stored for BertForSequenceClassification {
     const CLASS: Option<&'static str> = Some("ForSequenceClassification");
 
     fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
-        let own = SideConfig::of_kind(fields.path().parent().unwrap_or(Path::new("")), CROSS_ENCODER_KIND)?;
+        let own = SideConfig::of_kind(fields.dir(), CROSS_ENCODER_KIND)?;
         Ok(BertForSequenceClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,
             id2label: names_of(fields)?,

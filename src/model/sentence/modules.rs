@@ -227,7 +227,7 @@ impl Stored for BertForSentenceEmbedding {
 
     fn config_of(fields: &Fields) -> Result<BertForSentenceEmbeddingConfig> {
         let config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);
-        let dir = fields.path().parent().unwrap_or(Path::new(""));
+        let dir = fields.dir();
         let modules = dir.join(MODULES);
         let config = match regular_file::exists(&modules) {
             true => Modules::read(dir)?.applied(config)?,

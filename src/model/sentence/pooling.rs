@@ -1,4 +1,4 @@
-//! One vector a sequence.
+//! One vector per sequence.
 
 use crate::error::{Error, Result};
 use crate::layers::PaddingMask;
@@ -18,10 +18,8 @@ use serde::{Deserialize, Serialize};
 /// let device = Device::default();
 /// let hidden = Tensor::<3>::from_data([[[1.0, 8.0], [3.0, 2.0], [9.0, 9.0]]], &device);
 /// let padding = PaddingMask::from_lengths(&[2], 3);
-/// let pooled = |pooling: Pooling| pooling.forward(hidden.clone(), Some(&padding)).to_data();
-/// assert_eq!(pooled(Pooling::Mean), TensorData::from([[2.0f32, 5.0]]));
-/// assert_eq!(pooled(Pooling::Max), TensorData::from([[3.0f32, 8.0]]));
-/// assert_eq!(pooled(Pooling::Cls), TensorData::from([[1.0f32, 8.0]]));
+/// let pooled = Pooling::Mean.forward(hidden, Some(&padding));
+/// assert_eq!(pooled.into_data(), TensorData::from([[2.0f32, 5.0]]));
 /// ```
 ///
 /// # Numerics
@@ -40,20 +38,19 @@ pub enum Pooling {
     Max,
     /// The sum of the n tokens divided by √n: Σ xᵢ / √n.
     MeanSqrtLen,
-    /// The mean with later tokens weighing more: Σ wᵢ·xᵢ / Σ wᵢ, with wᵢ = 1 for the first token, 2 for the next
-    /// position, and so on.
+    /// The mean weighted by position, Σ wᵢ·xᵢ / Σ wᵢ with wᵢ = 1, 2, … from the first token on.
     WeightedMean,
     /// The last token.
     LastToken,
 }
 
 impl Pooling {
-    /// One vector a sequence.
+    /// One vector per sequence.
     ///
     /// # Shapes
     ///
     /// - `hidden`: [B, S, H]
-    /// - `padding`: [B, S]; `None` if every place holds a token
+    /// - `padding`: [B, S]; `None` without padding
     /// - output: [B, H]
     ///
     /// # Panics

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::labels::{Labels, check_names, check_weights, numbered};
+use crate::model::labels::{Labels, check_names, check_padding, check_weights, numbered};
 use crate::model::loss::labelled_cross_entropy;
 use burn::config::Config;
 use burn::module::Module;
@@ -25,8 +25,8 @@ pub struct BertForTokenClassificationConfig {
     /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
     #[config(default = "numbered(2)")]
     pub id2label: Vec<String>,
-    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`, in
-    /// ALBERT 0.1. DistilBERT and MPNet have none of their own to save.
+    /// Dropout of the classifier's input, in [0, 1); by default `hidden_dropout_prob`, in ALBERT 0.1. A `config.json` of
+    /// DistilBERT or MPNet cannot state it.
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
@@ -38,7 +38,7 @@ impl BertForTokenClassificationConfig {
     /// # Errors
     ///
     /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config), naming the field, for no labels or two
-    /// of one name, a dropout not in [0, 1), or weights that are not one per class, 0 or in [1e-30, 1e30].
+    /// of one name, a dropout not in [0, 1), or weights that are not one per class, each 0 or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
@@ -73,16 +73,14 @@ impl TokenClassificationBatch {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per token, or `padding` is not [B, S]; [`Error::Data`](crate::Error::Data) if a
-    /// label does not fit an `i32`.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per token, or `padding` is not [B, S];
+    /// [`Error::Data`](crate::Error::Data) if a label does not fit an `i32`.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
         labels: &[impl AsRef<[i64]>],
     ) -> Result<Self> {
-        if let Some(padding) = &padding {
-            padding.check(input.dims())?;
-        }
+        check_padding(&input, padding.as_ref())?;
         let labels = Labels::of_tokens(&input, labels)?;
         Ok(Self { input, padding, labels })
     }
@@ -102,7 +100,7 @@ impl TokenClassificationBatch {
         self.labels.as_ref().map(Labels::tensor)
     }
 
-    /// The scores of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
+    /// The logits of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
     pub fn labelled(&self, logits: Tensor<3>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
         self.labels.as_ref().map(|labels| (labels.select(logits), labels.tensor()))
     }
@@ -116,7 +114,7 @@ classifier!(
     TokenClassifierOutput
 );
 
-/// A model with a classifier of tokens: `logits = Dropout(last_hidden_state)·W + b`.
+/// BERT with a token classifier: `logits = Dropout(last_hidden_state)·W + b`.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -124,17 +122,14 @@ classifier!(
 /// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 ///
 /// let device = Device::default().autodiff();
-/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
+/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let model = BertForTokenClassificationConfig::new(bert).with_num_labels(3).init(&device);
 /// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device)?;
 /// let batch = TokenClassificationBatch::new(input, None, &[[-100, 2, 0, -100]])?;
 /// let output = model.forward(&batch);
 /// assert_eq!(output.logits.dims(), [1, 4, 3]);
-/// let gradients = output.loss.backward();
-/// # let _ = gradients;
+/// let _gradients = output.loss.backward();
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
@@ -159,7 +154,7 @@ pub struct BertForTokenClassification {
 pub struct TokenClassifierOutput {
     /// Mean cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
     pub loss: Tensor<1>,
-    /// Scores of each class for every token, [B, S, C].
+    /// Logits of each class for every token, [B, S, C].
     pub logits: Tensor<3>,
 }
 
@@ -177,12 +172,11 @@ impl BertForTokenClassification {
         }
     }
 
-    /// Scores of each class for every token, [B, S, C].
+    /// Logits of each class for every token, [B, S, C].
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a parameter of the head does
-    /// not fit the model.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
         let shape = [self.bert.embeddings.hidden_size(), self.id2label.len()];
@@ -191,9 +185,7 @@ impl BertForTokenClassification {
         Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }
 
-    /// Classifies the tokens of a batch and returns the loss.
-    ///
-    /// The loss of a batch without labels is 0, and its gradients are zeros.
+    /// Classifies the tokens of a batch and returns the loss. Without labels it is 0, and its gradients are zeros.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ impl ElectraForPreTrainingConfig {
             family => {
                 let problem =
                     format!("is {}, but only electra has a head for replaced tokens", family.model_type());
-                Err(Error::Config { field: "family", problem })
+                Err(Error::config("family", problem))
             }
         }
     }
@@ -51,11 +51,11 @@ impl ElectraForPreTrainingConfig {
 
 head!(ElectraForPreTrainingConfig, ElectraForPreTraining, TokenClassificationBatch, ReplacedTokenOutput);
 
-/// ELECTRA's discriminator: the score of each token to be one that replaced another,
-/// `logits = f(last_hidden_state·P + p)·W + b` with the activation f of the layers.
+/// ELECTRA's discriminator, which finds the tokens that were replaced: `logits = f(last_hidden_state·P + p)·W + b` with the
+/// activation f of the layers.
 ///
-/// The labels of a [`TokenClassificationBatch`] are 1 for a token that replaced another, 0 for one that is as it was and −100
-/// for one that does not count, such as padding.
+/// The labels of a [`TokenClassificationBatch`] are 1 for a replaced token, 0 for an original one and −100 for one that is
+/// ignored, such as padding.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -63,17 +63,13 @@ head!(ElectraForPreTrainingConfig, ElectraForPreTraining, TokenClassificationBat
 /// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 ///
 /// let device = Device::default().autodiff();
-/// let embeddings = BertEmbeddingsConfig::electra_small().with_vocab_size(20).with_hidden_size(8);
-/// let bert = BertModelConfig::new(embeddings)
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
+/// let embeddings = BertEmbeddingsConfig::electra_small().with_vocab_size(20).with_hidden_size(12);
+/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let model = ElectraForPreTrainingConfig::new(bert).init(&device);
 /// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device)?;
 /// let output = model.forward(&TokenClassificationBatch::new(input, None, &[[0, 1, 0, 0]])?);
 /// assert_eq!(output.logits.dims(), [1, 4]);
-/// let gradients = output.loss.backward();
-/// # let _ = gradients;
+/// let _gradients = output.loss.backward();
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
@@ -82,7 +78,7 @@ head!(ElectraForPreTrainingConfig, ElectraForPreTraining, TokenClassificationBat
 pub struct ElectraForPreTraining {
     /// The model below the head.
     pub bert: BertModel,
-    /// Scores tokens.
+    /// The head.
     pub discriminator_predictions: ReplacedTokenHead,
 }
 
@@ -100,7 +96,7 @@ pub struct ReplacedTokenHead {
 pub struct ReplacedTokenOutput {
     /// Mean binary cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
     pub loss: Tensor<1>,
-    /// The score of each token, above 0 where it probably replaced another, [B, S].
+    /// The logit of each token, above 0 where it was probably replaced, [B, S].
     pub logits: Tensor<2>,
 }
 
@@ -110,12 +106,11 @@ impl ElectraForPreTraining {
         ElectraForPreTrainingConfig::new(self.bert.config())
     }
 
-    /// The score of each token, [B, S].
+    /// The logit of each token, [B, S].
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a parameter of the head does
-    /// not fit the model.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let (words, hidden) = (&self.bert.embeddings.word_embeddings, self.bert.embeddings.hidden_size());
         let head = &self.discriminator_predictions;
@@ -127,7 +122,7 @@ impl ElectraForPreTraining {
         Ok(linear(&head.dense_prediction, dense).reshape(input.dims()))
     }
 
-    /// Scores the tokens of a batch and returns the loss.
+    /// The loss of a batch, and its logits.
     ///
     /// # Errors
     ///
