@@ -75,12 +75,12 @@ macro_rules! classifier {
         impl $model {
             /// The name of each label, by id.
             pub fn id2label(&self) -> &[String] {
-                &self.id2label
+                &self.stated.id2label
             }
 
             /// The id of a label.
             pub fn label2id(&self, label: &str) -> Option<usize> {
-                self.id2label.iter().position(|name| name == label)
+                self.stated.id2label.iter().position(|name| name == label)
             }
         }
     };

@@ -107,12 +107,7 @@ impl BertForSequenceClassificationConfig {
                 out_proj: linear(self.num_labels()),
                 family,
             },
-            id2label: self.id2label.clone(),
-            problem_type: self.problem_type,
-            class_weights: self.class_weights.clone(),
-            activation: self.activation,
-            prompts: self.prompts.clone(),
-            states_dropout: self.classifier_dropout.is_some(),
+            stated: self.clone(),
         })
     }
 }
@@ -202,18 +197,9 @@ pub struct BertForSequenceClassification {
     pub bert: BertModel,
     /// The head.
     pub classifier: SequenceClassificationHead,
+    /// What the config says beside the shapes.
     #[module(skip)]
-    id2label: Vec<String>,
-    #[module(skip)]
-    problem_type: Option<ProblemType>,
-    #[module(skip)]
-    class_weights: Option<Vec<f64>>,
-    #[module(skip)]
-    activation: Option<Activation>,
-    #[module(skip)]
-    prompts: Prompts,
-    /// Whether the config had a `classifier_dropout`, and not that of the other layers.
-    states_dropout: bool,
+    stated: BertForSequenceClassificationConfig,
 }
 
 /// What [`BertForSequenceClassification::forward`] returns.
@@ -230,15 +216,13 @@ impl BertForSequenceClassification {
     pub fn config(&self) -> BertForSequenceClassificationConfig {
         let bert = self.bert.config();
         let prob = self.classifier.dropout.prob;
-        let is_stated = self.states_dropout || prob != bert.classifier_dropout(Classified::Sequences);
+        // A dropout that the config left to the layers stays theirs, unless the module's field was changed.
+        let is_stated = self.stated.classifier_dropout.is_some()
+            || prob != bert.classifier_dropout(Classified::Sequences);
         BertForSequenceClassificationConfig {
-            classifier_dropout: is_stated.then_some(prob),
             bert,
-            id2label: self.id2label.clone(),
-            problem_type: self.problem_type,
-            class_weights: self.class_weights.clone(),
-            activation: self.activation,
-            prompts: self.prompts.clone(),
+            classifier_dropout: is_stated.then_some(prob),
+            ..self.stated.clone()
         }
     }
 
@@ -251,7 +235,11 @@ impl BertForSequenceClassification {
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         padding.map_or(Ok(()), PaddingMask::check_first)?;
         let embeddings = &self.bert.embeddings;
-        self.classifier.check(self.id2label.len(), embeddings.hidden_size(), &embeddings.word_embeddings)?;
+        self.classifier.check(
+            self.stated.num_labels(),
+            embeddings.hidden_size(),
+            &embeddings.word_embeddings,
+        )?;
         self.classifier.logits(self.bert.try_forward(input, padding)?)
     }
 
@@ -264,7 +252,7 @@ impl BertForSequenceClassification {
     /// sequence does not have C numbers; [`Error::Config`] if the labels are not of the model's `problem_type`, or are classes
     /// of a model with one label; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &SequenceClassificationBatch) -> Result<SequenceClassifierOutput> {
-        let (input, num_labels) = (&batch.input, self.id2label.len());
+        let (input, num_labels) = (&batch.input, self.stated.num_labels());
         self.check_problem_type(&batch.labels)?;
         match &batch.labels {
             SequenceLabels::Classes(Some(labels)) => labels.check_classes(input, num_labels)?,
@@ -275,7 +263,7 @@ impl BertForSequenceClassification {
             }
         }
         let logits = self.logits(input, batch.padding.as_ref())?;
-        let (scores, weights) = (logits.clone(), self.class_weights.as_deref());
+        let (scores, weights) = (logits.clone(), self.stated.class_weights.as_deref());
         // They are held in f64 where the device has it, so that a model in f64 reads them unrounded.
         let in_dtype = |labels: &Tensor<2>| labels.clone().cast(logits.dtype());
         let loss = match &batch.labels {
@@ -293,16 +281,18 @@ impl BertForSequenceClassification {
             SequenceLabels::Values(_) => ProblemType::Regression,
         };
         let invalid = |field, problem: String| Err(Error::config(field, problem));
-        match self.problem_type {
+        match self.stated.problem_type {
             Some(expected) if expected != found => {
                 invalid("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
             }
-            None if found == ProblemType::SingleLabelClassification && self.id2label.len() == 1 => invalid(
-                "id2label",
-                "has one label, but the batch has labels of SingleLabelClassification, which needs two"
-                    .into(),
-            ),
-            _ if found == ProblemType::Regression && self.class_weights.is_some() => {
+            None if found == ProblemType::SingleLabelClassification && self.stated.num_labels() == 1 => {
+                invalid(
+                    "id2label",
+                    "has one label, but the batch has labels of SingleLabelClassification, which needs two"
+                        .into(),
+                )
+            }
+            _ if found == ProblemType::Regression && self.stated.class_weights.is_some() => {
                 invalid("class_weights", "are given, but the batch has labels of Regression".into())
             }
             _ => Ok(()),

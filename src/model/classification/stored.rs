@@ -47,24 +47,16 @@ fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>
     })
 }
 
-const PROBLEM_TYPES: [(ProblemType, &str); 3] = [
-    (ProblemType::Regression, "regression"),
-    (ProblemType::SingleLabelClassification, "single_label_classification"),
-    (ProblemType::MultiLabelClassification, "multi_label_classification"),
-];
-
 fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
     if fields.is_null("problem_type") {
         return Ok(None);
     }
     let Some(name) = fields.text("problem_type")? else { return Ok(None) };
-    match PROBLEM_TYPES.into_iter().find(|(_, known)| *known == name) {
-        Some((problem_type, _)) => Ok(Some(problem_type)),
-        None => {
-            let allowed = PROBLEM_TYPES.map(|(_, name)| name).join(", ");
-            Err(fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name))))
-        }
-    }
+    // serde's names of the variants are transformers'.
+    serde_json::from_value(name.into()).map(Some).map_err(|_| {
+        let allowed = "regression, single_label_classification, multi_label_classification";
+        fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name)))
+    })
 }
 
 impl Stored for BertForSequenceClassification {
@@ -109,8 +101,7 @@ impl Stored for BertForSequenceClassification {
         let config = self.config();
         let mut fields = name_fields(&config.id2label);
         fields.extend(dropout_field(&config.bert, Classified::Sequences, config.classifier_dropout));
-        let name = PROBLEM_TYPES.into_iter().find(|(known, _)| Some(*known) == config.problem_type);
-        fields.push(("problem_type", json!(name.map(|(_, name)| name))));
+        fields.push(("problem_type", json!(config.problem_type)));
         if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
             fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
             fields.push((OLD_CROSS_ENCODER, json!(class)));

@@ -26,13 +26,6 @@ const OLD_TRANSFORMERS: [&str; 5] = [
     "sentence_xlm-roberta_config.json",
 ];
 
-const SIMILARITIES: [(Similarity, &str); 4] = [
-    (Similarity::Cosine, "cosine"),
-    (Similarity::Dot, "dot"),
-    (Similarity::Euclidean, "euclidean"),
-    (Similarity::Manhattan, "manhattan"),
-];
-
 /// The names of a pooling in `pooling_mode` and in the older flags.
 const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::Cls, "cls", "pooling_mode_cls_token"),
@@ -74,9 +67,9 @@ impl Modules {
         }
         // Weights in a folder of their own would be missed by the loader, which reads the directory.
         if !text(&modules[0], "path").is_empty() {
+            let folder = text(&modules[0], "path");
             return Err(invalid(format!(
-                "have the Transformer in {:?}, but it must be beside {MODULES}",
-                text(&modules[0], "path")
+                "have the Transformer in {folder:?}, but it must be beside {MODULES}"
             )));
         }
         let folder = |module: &Value| dir.join(text(module, "path"));
@@ -120,9 +113,8 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
     let required = |field| config.size(field)?.ok_or_else(|| config.invalid(field, "is missing".into()));
     let in_features = required("in_features")?;
     if in_features != width {
-        return Err(
-            config.invalid("in_features", format!("is {in_features}, but what it reads has width {width}"))
-        );
+        let problem = format!("is {in_features}, but what it reads has width {width}");
+        return Err(config.invalid("in_features", problem));
     }
     if config.flag("use_residual")? == Some(true) {
         return Err(config.invalid("use_residual", "is true, but a residual is not supported".into()));
@@ -130,11 +122,8 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
     let activation = match config.fields.get("activation_function") {
         None => Activation::Tanh,
         Some(class) => class.as_str().and_then(of_torch_class).ok_or_else(|| {
-            let supported = torch_classes();
-            config.invalid(
-                "activation_function",
-                format!("is {}, but must be one of {supported}", shown(&class.to_string())),
-            )
+            let problem = format!("is {}, but must be one of {}", shown(&class.to_string()), torch_classes());
+            config.invalid("activation_function", problem)
         })?,
     };
     Ok(SentenceDenseConfig {
@@ -145,11 +134,10 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
 }
 
 fn similarity(own: &SideConfig) -> Result<Similarity> {
-    let known = |name: &Value| {
-        SIMILARITIES.iter().find(|(_, known)| name == known).map(|(similarity, _)| *similarity)
-    };
-    let supported = format!("one of {}", SIMILARITIES.map(|(_, name)| name).join(", "));
-    Ok(own.value("similarity_fn_name", &supported, known)?.unwrap_or_default())
+    // serde's names of the variants are sentence-transformers'.
+    let known = |name: &Value| serde_json::from_value(name.as_str()?.into()).ok();
+    let supported = "one of cosine, dot, euclidean, manhattan";
+    Ok(own.value("similarity_fn_name", supported, known)?.unwrap_or_default())
 }
 
 /// The last part of a class of sentence-transformers, or the whole name of another.
@@ -176,10 +164,8 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
             let flags: Vec<_> =
                 config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_")).collect();
             if let Some((name, value)) = flags.iter().find(|(_, value)| !value.is_boolean()) {
-                return Err(invalid(
-                    "pooling_mode",
-                    format!("has {name} {value}, but it must be true or false"),
-                ));
+                let problem = format!("has {name} {value}, but it must be true or false");
+                return Err(invalid("pooling_mode", problem));
             }
             let is_true = |(_, value): &&(&String, &Value)| **value == Value::Bool(true);
             let names: Vec<&str> = flags.iter().filter(is_true).map(|(name, _)| name.as_str()).collect();
@@ -340,8 +326,7 @@ impl BertForSentenceEmbedding {
         }
         own.fields.entry("model_type").or_insert_with(|| "SentenceTransformer".into());
         own.set_prompts(&config.prompts);
-        let similarity = SIMILARITIES.iter().find(|(known, _)| *known == config.similarity);
-        own.fields.insert("similarity_fn_name".into(), json!(similarity.map(|(_, name)| name)));
+        own.fields.insert("similarity_fn_name".into(), json!(config.similarity));
         own.fields.remove("truncate_dim");
         own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
         Ok(Some(JsonFile { path: own.path, value: own.fields.into() }))

@@ -51,9 +51,7 @@ impl BertForTokenClassificationConfig {
             bert: self.bert.try_init_without_pooler(device)?,
             dropout: DropoutConfig::new(self.dropout_prob()).init(),
             classifier: self.bert.linear(self.num_labels(), device),
-            id2label: self.id2label.clone(),
-            class_weights: self.class_weights.clone(),
-            states_dropout: self.classifier_dropout.is_some(),
+            stated: self.clone(),
         })
     }
 }
@@ -141,12 +139,9 @@ pub struct BertForTokenClassification {
     pub(crate) dropout: Dropout,
     /// W and b, [H, C].
     pub classifier: Linear,
+    /// What the config says beside the shapes.
     #[module(skip)]
-    id2label: Vec<String>,
-    #[module(skip)]
-    class_weights: Option<Vec<f64>>,
-    /// Whether the config had a `classifier_dropout`, and not that of the other layers.
-    states_dropout: bool,
+    stated: BertForTokenClassificationConfig,
 }
 
 /// What [`BertForTokenClassification::forward`] returns.
@@ -163,12 +158,13 @@ impl BertForTokenClassification {
     pub fn config(&self) -> BertForTokenClassificationConfig {
         let bert = self.bert.config();
         let prob = self.dropout.prob;
-        let is_stated = self.states_dropout || prob != bert.classifier_dropout(Classified::Tokens);
+        // A dropout that the config left to the layers stays theirs, unless the module's field was changed.
+        let is_stated =
+            self.stated.classifier_dropout.is_some() || prob != bert.classifier_dropout(Classified::Tokens);
         BertForTokenClassificationConfig {
-            classifier_dropout: is_stated.then_some(prob),
             bert,
-            id2label: self.id2label.clone(),
-            class_weights: self.class_weights.clone(),
+            classifier_dropout: is_stated.then_some(prob),
+            ..self.stated.clone()
         }
     }
 
@@ -179,7 +175,7 @@ impl BertForTokenClassification {
     /// Those of [`BertModel::try_forward`]; [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
-        let shape = [self.bert.embeddings.hidden_size(), self.id2label.len()];
+        let shape = [self.bert.embeddings.hidden_size(), self.stated.num_labels()];
         ParameterCheck::beside(words).linear("classifier", &self.classifier, shape)?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
@@ -193,9 +189,9 @@ impl BertForTokenClassification {
     /// 0..C or −100; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
         let labels = batch.labels.as_ref();
-        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, self.id2label.len()))?;
+        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, self.stated.num_labels()))?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
-        let loss = labelled_cross_entropy(logits.clone(), labels, self.class_weights.as_deref());
+        let loss = labelled_cross_entropy(logits.clone(), labels, self.stated.class_weights.as_deref());
         Ok(TokenClassifierOutput { loss, logits })
     }
 }
