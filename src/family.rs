@@ -121,7 +121,6 @@ pub(crate) enum RelativeScores {
     Unscaled,
 }
 
-/// How sequences are classified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SequenceHead {
     /// By a linear layer that reads the pooler's output.
@@ -130,7 +129,6 @@ pub(crate) enum SequenceHead {
     Dense { activation: Activation, drops_input: bool },
 }
 
-/// What a head classifies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Classified {
     Sequences,

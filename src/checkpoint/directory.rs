@@ -14,7 +14,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A directory to save into, and the model in it.
 pub(crate) struct Directory {
     config_path: PathBuf,
     model_path: PathBuf,
@@ -22,9 +21,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Creates the directory if it does not exist, and opens the model in it.
-    ///
-    /// Refuses a directory whose weights a new `model.safetensors` would hide.
+    /// Creates the directory if it does not exist, and opens the model in it. Refuses weights in another form.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         if dir.as_os_str().is_empty() {
             return Err(regular_file::empty_path("saved into"));
@@ -41,17 +38,12 @@ impl Directory {
         Ok(Self { config_path: dir.join(CONFIG_NAME), model_path, model })
     }
 
-    /// The `config.json` there.
     pub(crate) fn fields(&self) -> Result<Option<Fields>> {
         let is_there = exists(&self.config_path)?;
         is_there.then(|| Fields::read(self.config_path.clone())).transpose()
     }
 
-    /// The layer's keys in the model there.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotACheckpoint`] if its keys have a wrapper's prefix, and those of [`Keys::locate`].
+    /// The layer's keys in the model there, which must not have a wrapper's prefix.
     pub(crate) fn keys(&self) -> Result<Option<Keys>> {
         let Some(checkpoint) = &self.model else { return Ok(None) };
         if !checkpoint.wrapper().is_empty() {

@@ -60,11 +60,8 @@ impl BertEmbeddings {
         filled(&module, checkpoint, module.stored_params(&keys))
     }
 
-    /// Reads the embedding layer of a checkpoint with a given config; `config.json` is not read.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddingsConfig::validate`] and [`load`](Self::load).
+    /// Reads the embedding layer of a checkpoint with a given config; `config.json` is not read. Errors are those of
+    /// [`BertEmbeddingsConfig::validate`] and [`load`](Self::load).
     pub fn from_pretrained_with(
         config: &BertEmbeddingsConfig,
         path: impl AsRef<Path>,
@@ -289,7 +286,6 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     .collect()
 }
 
-/// The fields that a model around the layer needs.
 fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
     let (family, hidden_size) = (config.family, config.hidden_size);
     // Heads of size 64, as in every published BERT.

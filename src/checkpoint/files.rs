@@ -13,9 +13,8 @@ use std::path::{Component, Path, PathBuf};
 pub(super) const WEIGHT_NAMES: [&str; 4] =
     [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// A checkpoint in one file or several. Only headers are read until [`read`](Self::read).
-///
-/// A prefix that a wrapper such as DataParallel gave to all keys of the model is removed.
+/// A checkpoint in one file or several, without the prefix that a wrapper such as DataParallel gave to all keys. Only headers
+/// are read until [`read`](Self::read).
 pub struct Checkpoint {
     /// The weights file or shard index.
     path: PathBuf,
@@ -24,7 +23,6 @@ pub struct Checkpoint {
     open: BTreeMap<PathBuf, WeightFile>,
 }
 
-/// The file that holds a tensor, and the tensor's key there.
 struct Place {
     path: PathBuf,
     key: String,
@@ -77,11 +75,7 @@ impl Checkpoint {
         &self.wrapper
     }
 
-    /// The one file that it is, whose tensors can be copied as they lie there.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotACheckpoint`] if it is no safetensors file.
+    /// The one safetensors file that it is, whose tensors can be copied byte by byte; an error for another format.
     pub(super) fn into_safetensors(self) -> Result<WeightFile> {
         let file = self.open.into_values().next().filter(|file| file.metadata().is_some());
         file.ok_or_else(|| {

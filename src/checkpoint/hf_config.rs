@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
 
-/// Of every family's config class.
 const DEFAULT_LAYER_NORM_EPS: f64 = 1e-12;
 
 impl BertEmbeddingsConfig {
@@ -94,7 +93,6 @@ impl Fields {
         Self::read(config_path(path))
     }
 
-    /// The folder of the file.
     pub(crate) fn dir(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
     }
@@ -216,20 +214,12 @@ impl Fields {
         parse(found).map(Some).ok_or_else(error)
     }
 
-    /// A whole number, or `default` if the field is missing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ConfigFile`] if it is none.
+    /// A whole number, or `default` if the field is missing; [`Error::ConfigFile`] if it is not one.
     pub fn size(&self, field: &'static str, default: usize) -> Result<usize> {
         Ok(self.value(field, "a whole number", whole)?.unwrap_or(default))
     }
 
-    /// A number, or `default` if the field is missing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ConfigFile`] if it is none.
+    /// A number, or `default` if the field is missing; [`Error::ConfigFile`] if it is not one.
     pub fn number(&self, field: &'static str, default: f64) -> Result<f64> {
         Ok(self.value(field, "a number", Value::as_f64)?.unwrap_or(default))
     }
@@ -248,11 +238,7 @@ impl Fields {
         self.fields.get(field).is_none_or(Value::is_null)
     }
 
-    /// A text; `None` if the field is missing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ConfigFile`] if it is none.
+    /// A text, or `None` if the field is missing; [`Error::ConfigFile`] if it is not one.
     pub fn text(&self, field: &'static str) -> Result<Option<&str>> {
         self.value(field, "text", Value::as_str)
     }

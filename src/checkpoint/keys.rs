@@ -8,7 +8,6 @@ use crate::error::{Error, Result, shown};
 use crate::family::Family;
 use std::collections::BTreeSet;
 
-/// The keys of the layer's parameters in one checkpoint.
 pub(crate) struct Keys {
     pub(super) prefix: String,
     pub(super) word: String,
@@ -84,7 +83,6 @@ impl Keys {
         self.prefix.strip_suffix(MODEL_PREFIX)
     }
 
-    /// The names of γ and β in this file: PyTorch's, or those of files converted from TensorFlow.
     pub(crate) fn layer_norm(&self) -> [&'static str; 2] {
         if self.gamma.ends_with(".gamma") { ["gamma", "beta"] } else { ["weight", "bias"] }
     }
@@ -107,7 +105,6 @@ pub struct ModelKeys {
 }
 
 impl ModelKeys {
-    /// The keys in a checkpoint of a family.
     pub(crate) fn locate(checkpoint: &Checkpoint, family: &'static FamilyKeys) -> Result<Self> {
         let embeddings = Keys::locate(checkpoint)?;
         let Some(prefix) = embeddings.model_prefix().map(String::from) else {
@@ -148,7 +145,6 @@ impl ModelKeys {
         format!("{}{}", self.prefix, self.family.layer.prefix)
     }
 
-    /// A name of the family's beside the layers, such as the pooler's.
     pub(crate) fn named(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }

@@ -12,7 +12,6 @@ use burn::tensor::{DType, TensorData};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// A parameter of a module and the key that it is stored under.
 pub(crate) struct StoredParam<'a> {
     pub(crate) key: String,
     /// `None` for a bias that the module does not have: stored as zeros and never read.
@@ -65,7 +64,6 @@ impl<'a> StoredParam<'a> {
         [gamma, Self::bias(beta, norm.beta.as_ref(), width, &norm.gamma)]
     }
 
-    /// Weight and bias of a linear layer called `name`.
     pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
         let [inputs, outputs] = linear.weight.lazy_shape().dims();
         let weight = Self::new(format!("{name}.weight"), &linear.weight, |weight| {

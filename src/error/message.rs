@@ -21,7 +21,6 @@ impl Error {
         Self::Data { what: what.into(), problem: problem.into() }
     }
 
-    /// An input of another shape than expected.
     pub(crate) fn shape(
         input: &'static str,
         found: impl Into<Vec<usize>>,
@@ -44,7 +43,6 @@ impl Error {
         Self::File { path: path.to_path_buf(), problem: problem.into() }
     }
 
-    /// A file without text.
     pub(crate) fn no_text(path: &Path) -> Self {
         Self::file(path, "has no text: it is empty, or has only blank lines or a header")
     }

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-/// The file that every save replaces.
 pub(crate) const MODEL_NAME: &str = "model.safetensors";
 
 /// What the folder of an incomplete save starts with.
@@ -83,11 +82,7 @@ impl Replacement {
     }
 }
 
-/// Moves the files of a complete save to their places in `dir`, if it has any.
-///
-/// # Errors
-///
-/// [`Error::Io`] if they cannot be moved; they stay where they are.
+/// Moves the files of a complete save to their places in `dir`, if it has any. Those that cannot be moved stay.
 pub(crate) fn finish(dir: &Path) -> Result<()> {
     let saved = dir.join(SAVED);
     if !is_folder(&saved) {
@@ -196,7 +191,6 @@ fn is_without_sync(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
-/// The directory that a file is in.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

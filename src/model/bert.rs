@@ -64,11 +64,7 @@ impl BertModelConfig {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Builds the model on `device`, with a pooler if the family has one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
+    /// Builds the model on `device`, with a pooler if the family has one. Errors are those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
         let has_pooler = self.embeddings.family.architecture().has_pooler;
         let pooler = has_pooler.then(|| self.linear(self.embeddings.hidden_size, device));
@@ -113,7 +109,7 @@ impl BertModel {
     ///
     /// # Panics
     ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    /// With the error of [`try_forward`](Self::try_forward).
     pub fn forward(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> BertModelOutput {
         self.try_forward(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -138,11 +134,8 @@ impl BertModel {
         })
     }
 
-    /// The last hidden state of the tokens only, without padding and pooler, for a head that reads some of them.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_forward`](Self::try_forward).
+    /// The last hidden state of the tokens only, without padding and pooler, for a head that reads some of them. Errors are
+    /// those of [`try_forward`](Self::try_forward).
     pub fn try_forward_packed(
         &self,
         input: &BertEmbeddingsInput,
@@ -159,11 +152,7 @@ impl BertModel {
         self.try_forward_all(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward_all`](Self::forward_all), with bad input as an error.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_forward`](Self::try_forward).
+    /// As [`forward_all`](Self::forward_all), with bad input as an error, that of [`try_forward`](Self::try_forward).
     pub fn try_forward_all(
         &self,
         input: &BertEmbeddingsInput,

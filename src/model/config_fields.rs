@@ -22,11 +22,7 @@ impl BertModelConfig {
         Self::from_fields(&Fields::at(path.as_ref())?)
     }
 
-    /// The config in a `config.json`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained`](Self::from_pretrained).
+    /// The config in a `config.json`. Errors are those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
         let defaults = &fields.spec().defaults;
         let (hidden_act, hidden_act_name) = match fields.text("hidden_act")? {
@@ -99,7 +95,6 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
     (0..names.len()).map(name).collect()
 }
 
-/// `id2label` and `label2id` of a `config.json`.
 pub(super) fn name_fields(id2label: &[String]) -> Vec<(&'static str, Value)> {
     let names = id2label.iter().enumerate();
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();

@@ -46,7 +46,6 @@ pub(super) struct Labels {
     /// Where the labels are, row and column; the column of a sequence is 0.
     places: Vec<[usize; 2]>,
     values: Vec<i64>,
-    /// The values, `[N]`.
     tensor: Tensor<1, Int>,
 }
 

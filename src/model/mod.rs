@@ -1,23 +1,15 @@
 //! BERT and its heads, from Hugging Face checkpoints and back.
 
-/// The constructors of a model with a head and its `forward`, of the private `build` and `read` of its config.
+/// The constructors of a model with a head, from its config's private `build`, and its `forward`.
 macro_rules! head {
     ($config:ident, $model:ident, $batch:ident, $output:ident) => {
         impl $config {
-            /// Builds the model on `device`.
-            ///
-            /// # Panics
-            ///
-            /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+            /// [`try_init`](Self::try_init), which panics with its error.
             pub fn init(&self, device: &Device) -> $model {
                 self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
             }
 
-            /// Builds the model on `device`, or says what is wrong with the config.
-            ///
-            /// # Errors
-            ///
-            /// Those of [`validate`](Self::validate).
+            /// Builds the model on `device`. Errors are those of [`validate`](Self::validate).
             pub fn try_init(&self, device: &Device) -> $crate::error::Result<$model> {
                 self.validate()?;
                 self.build(device)
@@ -39,11 +31,7 @@ macro_rules! head {
         }
 
         impl $model {
-            /// The loss of a batch, and the logits that it is computed from.
-            ///
-            /// # Panics
-            ///
-            /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+            /// [`try_forward`](Self::try_forward), which panics with its error.
             pub fn forward(&self, batch: &$batch) -> $output {
                 self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
             }

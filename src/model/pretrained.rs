@@ -191,7 +191,6 @@ fn listed(keys: &[String]) -> String {
     keys.iter().map(|key| shown(key)).collect::<Vec<_>>().join(", ")
 }
 
-/// What becomes of a head that the checkpoint has in another size.
 #[derive(Clone, Copy, PartialEq)]
 enum Misfit {
     Refused,
@@ -318,7 +317,6 @@ fn num_labels(fields: &Map<String, Value>) -> u64 {
     names.or_else(|| fields.get("num_labels")?.as_u64()).unwrap_or(2)
 }
 
-/// Saves a model into a directory.
 fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let directory = Directory::open(dir)?;
     let old_fields = directory.fields()?;

@@ -93,7 +93,6 @@ pub(super) fn of_torch_class(class: &str) -> Option<Activation> {
     known.map(|(activation, _)| activation)
 }
 
-/// All classes, for a message.
 pub(super) fn torch_classes() -> String {
     CLASSES.map(|(_, class)| class).join(", ")
 }

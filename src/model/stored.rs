@@ -198,7 +198,6 @@ impl<'a> Part<'a> {
 }
 
 impl BertModel {
-    /// Embeddings and encoder.
     pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
         let mut params = self.embeddings.stored_params(&keys.embeddings);
         let encoder = &self.encoder;

@@ -216,7 +216,6 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A template that puts special tokens around one text or a pair.
 fn check_template(
     named: &Value,
     tokens: &Map<String, Value>,

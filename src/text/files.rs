@@ -24,7 +24,6 @@ const VOCAB_NAME: &str = "vocab.txt";
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
-/// What the files of a tokenizer say.
 pub(super) struct Files {
     /// It neither truncates nor pads.
     pub(super) tokenizer: Tokenizer,
@@ -72,7 +71,6 @@ fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
     Ok([one.get_ids(), two.get_ids()].concat())
 }
 
-/// The file itself, or what a directory has in its place.
 fn tokenizer_path(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());

@@ -19,7 +19,6 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The files beside `path`, if they exist.
     pub(super) fn beside(path: &Path) -> Result<Self> {
         let config = Fields::beside(path, "tokenizer_config.json")?;
         let special_tokens = Fields::beside(path, "special_tokens_map.json")?;
@@ -33,7 +32,6 @@ impl Settings {
         Ok(Self { config, special_tokens, added_tokens })
     }
 
-    /// A setting of `tokenizer_config.json`.
     pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         self.config.get(name)
     }
@@ -99,7 +97,6 @@ impl Fields {
     }
 }
 
-/// A token as these files write it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Token {
@@ -137,14 +134,12 @@ impl Token {
     }
 }
 
-/// A special token and its id.
 #[derive(Clone, Debug)]
 pub(super) struct SpecialToken {
     pub(super) content: String,
     pub(super) id: u32,
 }
 
-/// The special tokens of a vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct SpecialTokens {
     pub(super) pad: SpecialToken,

@@ -335,7 +335,6 @@ impl BertTokenizer {
         guarded(|| self.tokenizer.encode(text, false)).map_err(failed)
     }
 
-    /// Adds the special tokens.
     pub(super) fn finish(
         &self,
         text: tokenizers::Encoding,

@@ -17,7 +17,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file says of its tensors.
 struct Header {
     tensors: BTreeMap<String, StoredTensor>,
     /// `None` in other formats than safetensors.
@@ -46,7 +45,6 @@ impl StoredTensor {
     }
 }
 
-/// Burn's dtype of a float that weights can have.
 pub(super) fn float_dtype(dtype: Dtype) -> Option<DType> {
     match dtype {
         Dtype::F64 => Some(DType::F64),
@@ -57,7 +55,6 @@ pub(super) fn float_dtype(dtype: Dtype) -> Option<DType> {
     }
 }
 
-/// A file that starts like a checkpoint and does not parse.
 fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::CorruptCheckpoint { path: path.to_path_buf(), source: source.into() }
 }
@@ -77,11 +74,6 @@ pub(super) struct WeightFile {
 
 impl WeightFile {
     /// Opens a file. Its first bytes determine the format, not its extension.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`regular_file::open`]; [`Error::File`] if the file is a pointer of git-LFS;
-    /// [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is of neither format or damaged.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::reading(path, source);
         let mut start = Vec::new();
@@ -126,7 +118,6 @@ impl WeightFile {
         Ok(())
     }
 
-    /// The values of a tensor of floats.
     pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
         let Some(tensor) = self.tensors().get(key) else { return Ok(None) };
         let failed = |source| Error::reading(&self.path, source);
@@ -181,7 +172,6 @@ fn decode(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Option<TensorData> {
     }
 }
 
-/// The transpose of a matrix.
 pub(super) fn transposed(data: TensorData) -> TensorData {
     let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
     let bytes = data.as_bytes();

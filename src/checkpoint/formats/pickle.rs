@@ -10,7 +10,6 @@ pub(super) const MAX_PICKLE_BYTES: usize = 2 << 20;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The place of a value in its [`Pickle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Id(u32);
 
@@ -81,7 +80,6 @@ impl<'a> Pickle<'a> {
         self.values.iter()
     }
 
-    /// The value of a key.
     pub(super) fn item(&self, dict: &[(Id, Id)], name: &str) -> Option<Id> {
         let is_named = |(key, _): &&(Id, Id)| matches!(self.get(*key), Value::Text(key) if *key == name);
         dict.iter().rev().find(is_named).map(|(_, value)| *value)
@@ -99,7 +97,6 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Runs one opcode. Returns false at the end.
     fn step(&mut self) -> Result<bool> {
         let opcode = self.take(1)?[0];
         let number = self.number(match opcode {

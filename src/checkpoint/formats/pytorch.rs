@@ -16,7 +16,6 @@ const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 /// After a pickle's two bytes of protocol, PyTorch's magic number as a pickled integer: PyTorch up to 1.5.
 const LEGACY_MAGIC: [u8; 12] = *b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
-/// How `torch.save` wrapped the pickle.
 pub(super) enum Container {
     Zip,
     Legacy,
@@ -33,7 +32,6 @@ impl Container {
     }
 }
 
-/// Reads where the tensors of a file are.
 pub(super) fn tensors(
     path: &Path,
     file: &File,

@@ -74,7 +74,6 @@ pub(super) fn read_header(path: &Path, mut file: &File, length: u64) -> Result<H
 /// The source of a tensor's bytes.
 pub(in crate::checkpoint) enum Payload {
     Values(Box<Tensor<1>>),
-    /// A matrix that is stored transposed.
     Transposed(Box<Tensor<2>>),
     /// A position in an open file and a number of bytes.
     Copy(Arc<File>, u64, u64),
@@ -89,7 +88,6 @@ struct WrittenHeader<'a> {
     tensors: Metadata,
 }
 
-/// The tensors of a file that will be written.
 #[derive(Default)]
 pub(crate) struct Tensors {
     tensors: Vec<(String, Dtype, Vec<usize>, Payload)>,

@@ -13,7 +13,6 @@ const MAX_DEPTH: usize = 200;
 /// PyTorch's own limit of a tensor's axes.
 const MAX_AXES: usize = 64;
 
-/// Where a storage's values are in the file.
 pub(super) struct Storage {
     pub(super) start: u64,
     pub(super) length: u64,
@@ -42,7 +41,6 @@ pub(super) fn tensors(
     Ok(collector.tensors)
 }
 
-/// What a tensor says of the storage that it is in.
 pub(super) struct StorageReference<'a> {
     pub(super) key: &'a str,
     pub(super) dtype: Dtype,
@@ -94,7 +92,6 @@ fn storage_dtype(class: &str) -> Option<Dtype> {
     })
 }
 
-/// The dtypes that have no class of storages.
 fn tensor_dtype(name: &str) -> Option<Dtype> {
     Some(match name {
         "uint16" => Dtype::U16,

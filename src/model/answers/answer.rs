@@ -50,7 +50,6 @@ impl Answer {
     }
 }
 
-/// A candidate.
 struct Span {
     start: usize,
     end: usize,

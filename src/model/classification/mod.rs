@@ -141,7 +141,6 @@ impl SequenceClassificationHead {
         self.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))
     }
 
-    /// Logits of each class: [B, C].
     fn logits(&self, output: BertModelOutput) -> Result<Tensor<2>> {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {

@@ -23,7 +23,6 @@ const CLASSIFIER: &str = "classifier";
 const CROSS_ENCODER: &str = "sentence_transformers";
 const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
 
-/// The `model_type` in that file.
 const CROSS_ENCODER_KIND: &str = "CrossEncoder";
 
 /// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.

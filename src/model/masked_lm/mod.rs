@@ -31,11 +31,7 @@ pub struct BertForMaskedLmConfig {
 }
 
 impl BertForMaskedLmConfig {
-    /// Checks that a model can be built from this config.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModelConfig::validate`].
+    /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()
     }
@@ -56,7 +52,7 @@ head!(BertForMaskedLmConfig, BertForMaskedLm, MaskedLmBatch, MaskedLmOutput);
 
 /// A batch for [`BertForMaskedLm`].
 ///
-/// [`MaskedLmCollator`](crate::data::MaskedLmCollator) makes them at random; to choose the masked tokens yourself:
+/// [`MaskedLmCollator`](crate::data::MaskedLmCollator) masks tokens at random; to choose them yourself:
 ///
 /// ```
 /// use burn::prelude::*;

@@ -125,11 +125,8 @@ pub struct SentencePairBatch {
 }
 
 impl SentencePairBatch {
-    /// A batch of anchors and candidates, each with its padding.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`] if there are fewer candidates than anchors, or a padding is not that of its tokens.
+    /// A batch of anchors and candidates, each with its padding; [`Error::ShapeMismatch`] if there are fewer candidates than
+    /// anchors, or a padding is not that of its tokens.
     pub fn new(
         (anchors, anchor_padding): (BertEmbeddingsInput, Option<PaddingMask>),
         (candidates, candidate_padding): (BertEmbeddingsInput, Option<PaddingMask>),
@@ -144,11 +141,7 @@ impl SentencePairBatch {
         Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None })
     }
 
-    /// Sets the similarity of each anchor and its candidate.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if there is not one for each anchor, or one is not finite.
+    /// Sets the similarity of each anchor and its candidate; [`Error::Data`] if there is not one for each, or one is not finite.
     pub fn with_labels(self, labels: &[f32]) -> Result<Self> {
         let [batch, _] = self.anchors.dims();
         check_labels(labels, batch)?;
@@ -225,11 +218,8 @@ impl BertForSentenceEmbedding {
     }
 
     /// Makes a tokenizer cut sentences to [`max_seq_length`](BertForSentenceEmbeddingConfig::max_seq_length) tokens, or to what
-    /// the model can read if that is shorter, and lower-case them if the config says so.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertTokenizer::for_model`].
+    /// the model can read if that is shorter, and lower-case them if the config says so. Errors are those of
+    /// [`BertTokenizer::for_model`].
     #[cfg(feature = "tokenizers")]
     pub fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
         let tokenizer = match self.stated.max_seq_length {

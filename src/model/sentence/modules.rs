@@ -44,7 +44,6 @@ struct Modules {
 }
 
 impl Modules {
-    /// Those of `modules.json`.
     fn read(dir: &Path) -> Result<Self> {
         let path = dir.join(MODULES);
         let invalid = |problem: String| Error::ConfigFile { path: path.clone(), field: "modules", problem };
@@ -84,7 +83,6 @@ impl Modules {
         })
     }
 
-    /// The config with what the modules say.
     fn applied(self, config: BertForSentenceEmbeddingConfig) -> Result<BertForSentenceEmbeddingConfig> {
         let hidden_size = config.bert.embeddings.hidden_size;
         let (pooling, include_prompt) =
@@ -201,7 +199,6 @@ fn check_names(config: &SideConfig) -> Result<()> {
     Ok(())
 }
 
-/// The folder that the layer `index` after the pooling is written into.
 fn dense_folder(index: usize) -> String {
     format!("{}_Dense", index + 2)
 }

@@ -55,7 +55,7 @@ impl Pooling {
     ///
     /// # Panics
     ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    /// With the error of [`try_forward`](Self::try_forward).
     pub fn forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<2> {
         self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -101,7 +101,6 @@ impl Pooling {
         })
     }
 
-    /// The weight of each position in the sum.
     fn weights(self, is_padding: &[bool], prompt_length: usize) -> Vec<f64> {
         let mut weights = vec![0.0; is_padding.len()];
         let start = is_padding.iter().position(|is_padding| !is_padding).unwrap_or(is_padding.len());

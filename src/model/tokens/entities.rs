@@ -52,7 +52,6 @@ pub struct Entity {
     pub score: f64,
 }
 
-/// A token: its probabilities, and its place in the text.
 struct Scored {
     scores: Vec<f64>,
     start: usize,
@@ -60,7 +59,6 @@ struct Scored {
     continues_word: bool,
 }
 
-/// A token or a word with its label.
 struct Labelled<'a> {
     label: &'a str,
     score: f64,
@@ -128,7 +126,6 @@ impl BertForTokenClassification {
         Ok(found.into_iter().map(of_text).collect())
     }
 
-    /// The entities of a window's tokens.
     fn of_window(&self, tokens: Vec<Scored>, text: &str, config: &EntitiesConfig) -> Vec<Entity> {
         // The other strategies predict tokens: a word may be cut.
         let is_word_wise = !matches!(config.aggregation, Aggregation::None | Aggregation::Simple);

@@ -21,11 +21,8 @@ pub struct ElectraForPreTrainingConfig {
 }
 
 impl ElectraForPreTrainingConfig {
-    /// Checks that a model can be built from this config.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the family is not `electra`.
+    /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`], and
+    /// [`Error::Config`] if the family is not `electra`.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         match self.bert.embeddings.family {
