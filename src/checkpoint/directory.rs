@@ -27,6 +27,7 @@ impl Directory {
             return Err(regular_file::empty_path("saved into"));
         }
         fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        // A complete save that was interrupted counts as the old model.
         finish(dir)?;
         let model_path = dir.join(MODEL_NAME);
         let model = if exists(&model_path)? {
@@ -112,6 +113,7 @@ pub struct JsonFile {
 /// nothing. A JSON file that would be the same stays, so that a save with the same config replaces the weights alone.
 fn replace_files(weights: Vec<(PathBuf, Tensors)>, jsons: &[JsonFile]) -> Result<()> {
     let model_path = weights.last().map_or(Path::new(""), |(path, _)| path);
+    // The main file comes last in the list, so its directory is that of all.
     let mut files = Replacement::begin(directory_of(model_path))?;
     for (path, tensors) in weights {
         files.write(&path, |out| tensors.write(out))?;

@@ -145,6 +145,7 @@ impl BertEmbeddings {
         let directory = Directory::open(dir.as_ref())?;
         let fields = self.merged_fields(directory.fields()?)?;
         let keys = directory.keys()?.unwrap_or_else(|| Keys::under(MODEL_PREFIX));
+        // A module whose fields were changed may not be what its config builds, and could not be read back.
         let device = self.word_embeddings.weight.lazy_device();
         let built = self.config().try_init(&device)?;
         check_stored(&self.stored_params(&keys), &built.stored_params(&keys))?;
@@ -172,6 +173,7 @@ impl BertEmbeddings {
                 return Err(Error::config("position_embedding_type", problem));
             }
         };
+        // Only a new directory needs fields for the rest of a model: an old file has its own.
         let Some(old) = old else {
             let mut fields = layer_fields(&config);
             fields.extend(model_fields(&config));
@@ -200,6 +202,7 @@ impl BertEmbeddings {
 /// Refuses a file or keys of a family whose positions are not those of `family`.
 pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> {
     let positions = |family: Family| family.architecture().positions;
+    // Positions alone are compared: they change what is computed, and no shape would show it.
     let problem = match (fields.spec().family, keys.family()) {
         (stated, _) if positions(stated) != positions(family) => format!(
             "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
@@ -219,6 +222,7 @@ pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> 
 
 /// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
 fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbeddingsConfig> {
+    // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.family().unwrap_or(Family::Bert);
     if family.architecture().positions != Family::Bert.architecture().positions
         || family.architecture().projection == Projection::Always

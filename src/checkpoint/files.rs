@@ -1,7 +1,7 @@
 //! The files that a checkpoint consists of.
 
 use super::families::{WORD, is_known};
-use super::formats::{StoredTensor, WeightFile, float_dtype};
+use super::formats::{StoredTensor, WeightFile, is_float};
 use crate::error::{Error, Result, shown};
 use crate::files::{MODEL_NAME, read_json, regular_file};
 use burn::tensor::TensorData;
@@ -90,6 +90,7 @@ impl Checkpoint {
             let key = format!("{}{key}", self.wrapper);
             return Err(Error::missing_key(&self.path, key, "the layer cannot be loaded in part"));
         };
+        // Shards are opened when one of their tensors is asked for: a model may need only some.
         if !self.open.contains_key(path) {
             self.open.insert(path.clone(), WeightFile::open(path)?);
         }
@@ -102,13 +103,11 @@ impl Checkpoint {
     /// [`tensor`](Self::tensor), if it holds floats.
     pub(super) fn float_tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
         let (tensor, path) = self.tensor(key)?;
-        match float_dtype(tensor.dtype) {
-            Some(_) => Ok((tensor, path)),
-            None => {
-                let (path, found) = (path.to_path_buf(), tensor.dtype.to_string());
-                Err(Error::CheckpointDType { path, key: key.to_string(), found })
-            }
+        if is_float(tensor.dtype) {
+            return Ok((tensor, path));
         }
+        let (path, found) = (path.to_path_buf(), tensor.dtype.to_string());
+        Err(Error::CheckpointDType { path, key: key.to_string(), found })
     }
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
@@ -118,11 +117,13 @@ impl Checkpoint {
         }
         let values = self.read(keys)?;
         let (left, right) = (&values[0], &values[1]);
+        // As f64, which holds every value of the others.
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
     /// The values of tensors that were checked to be [floats](Self::float_tensor), in the order of `keys`.
     pub(super) fn read(&self, keys: &[String]) -> Result<Vec<TensorData>> {
+        // Before anything is allocated: views in PyTorch's files can repeat what they see.
         for (path, file) in &self.open {
             let here = keys.iter().filter_map(|key| self.places.get(key)).filter(|place| place.path == *path);
             file.check_total(here.map(|place| place.key.as_str()))?;
@@ -174,6 +175,7 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
 /// Whether `name` names a file in the same directory, on every system.
 pub(crate) fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
+    // Windows' separators and drives are checked everywhere: a checkpoint is moved between systems.
     let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     plain && !name.contains(['/', '\\', ':'])
 }
@@ -191,13 +193,14 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 /// without a wrapper.
 fn wrappers<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut found: Vec<String> = keys.filter_map(wrapper).map(String::from).collect();
-    found.dedup();
+    found.dedup(); // the keys are sorted
     found
 }
 
 /// The prefix before the model's own key, if the key is that of a word table.
 fn wrapper(key: &str) -> Option<&str> {
     let prefix = key.strip_suffix(WORD)?;
+    // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;
     while !is_known(rest) {
         rest = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper))?;

@@ -23,20 +23,6 @@ impl BertEmbeddingsConfig {
     /// [`Absolute`](PositionEmbeddingType::Absolute) in others, unless `position_embedding_type` is a relative one:
     /// transformers 5 no longer reads that field, but the model was trained that way.
     ///
-    /// ```
-    /// use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
-    ///
-    /// let dir = tempfile::tempdir()?;
-    /// std::fs::write(
-    ///     dir.path().join("config.json"),
-    ///     r#"{"model_type": "roberta", "max_position_embeddings": 514, "num_labels": 3}"#,
-    /// )?;
-    /// let config = BertEmbeddingsConfig::from_pretrained(dir.path())?;
-    /// assert_eq!(config.vocab_size, 50265);
-    /// assert_eq!(config.position_embedding_type, PositionEmbeddingType::AfterPadding);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] for another
@@ -69,6 +55,7 @@ impl Fields {
                 Field::Always => None,
                 Field::Named(name) | Field::Also(name) => read.fields.remove(*name),
             };
+            // Removed even where it is not read: a stray field of BERT's means nothing in this family.
             let of_bert = read.fields.remove(*field).filter(|_| matches!(name, Field::Also(_)));
             if let Some(value) = of_bert.or(own) {
                 read.fields.insert(field.to_string(), value);
@@ -130,6 +117,7 @@ impl Fields {
     /// The first of the file's classes, if there are some and `class` is none of them.
     pub(crate) fn class_beside(&self, class: Option<&str>) -> Option<String> {
         let classes = self.fields.get("architectures")?.as_array()?;
+        // A bare model is part of every class.
         let is_other = class.is_some_and(|class| classes.iter().all(|found| found != class));
         classes.first()?.as_str().filter(|_| is_other).map(String::from)
     }
@@ -151,6 +139,7 @@ impl Fields {
             vocab_size: self.size("vocab_size", defaults.vocab_size)?,
             hidden_size,
             embedding_size,
+            // 512 in every family's config class; published configs of RoBERTa's family state 514.
             max_position_embeddings: self.size("max_position_embeddings", 512)?,
             type_vocab_size: self.size("type_vocab_size", defaults.type_vocab_size)?,
             pad_token_id: self.pad_token_id(defaults.pad_token_id)?,
@@ -256,6 +245,7 @@ impl Fields {
     pub(crate) fn in_file<T>(&self, built: Result<T>) -> Result<T> {
         built.map_err(|error| match error {
             Error::Config { field, problem } => {
+                // The file has another name for this field than the config struct.
                 let field = if field == "initializer" { "initializer_range" } else { field };
                 self.invalid(field, problem.replace("use None", "use null").replace("is None", "is null"))
             }
@@ -273,6 +263,7 @@ fn brief(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),
+        // A message is one line, and the file's text may be any.
         Value::String(text) if text.chars().count() > 40 => "a long text".into(),
         short => short.to_string(),
     }

@@ -42,6 +42,7 @@ impl Keys {
         let styles: Vec<&[&str; 2]> = LAYER_NORM.iter().filter(has).collect();
         match styles[..] {
             [style] => Ok(Self::named(&prefix, style)),
+            // Missing: the error of the load names today's keys.
             [] => Ok(Self::under(&prefix)),
             _ => Err(ambiguous(checkpoint.path(), &LAYER_NORM.map(|style| named(style[0])))),
         }
@@ -112,6 +113,7 @@ impl ModelKeys {
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
             return Err(Error::missing_key(checkpoint.path(), key, hint));
         };
+        // A copy, as the checkpoint is borrowed mutably while shards are opened.
         let stored = Some(checkpoint.keys().map(String::from).collect());
         Ok(Self { embeddings, prefix, family, stored })
     }

@@ -109,6 +109,7 @@ pub(crate) fn filled<M: Module>(
             let (path, found) = (path.to_path_buf(), stored.shape.clone());
             return Err(Error::CheckpointShape { path, key, found, expected: param.shape.clone() });
         }
+        // The quantised values' scale would not be that of the new ones.
         if param.is_quantized {
             let problem = "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards";
             return Err(Error::data(key, problem));

@@ -58,6 +58,7 @@ impl Replacement {
             fs::create_dir_all(directory_of(&new))?;
             let mut out = BufWriter::with_capacity(1 << 20, File::create(&new)?);
             write(&mut out)?;
+            // Before the rename: a crash must not leave the new name with old or no content.
             out.into_inner()?.sync_all()?;
             Ok(name.to_path_buf())
         };
@@ -127,6 +128,7 @@ fn move_all(from: &Path, to: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?.collect::<io::Result<Vec<_>>>()?,
     };
+    // Sorted, so that every process moves them in the same order.
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (old, new) = (entry.path(), to.join(entry.file_name()));

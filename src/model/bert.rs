@@ -86,6 +86,7 @@ impl BertModel {
     /// The config that builds a model of this shape.
     pub fn config(&self) -> BertModelConfig {
         let defaults = BertModelConfig::new(self.embeddings.config());
+        // All layers have the settings of the first; a save checks it.
         let Some(layer) = self.encoder.layers.first() else {
             return BertModelConfig { num_hidden_layers: 0, ..defaults };
         };
@@ -141,6 +142,7 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
+        // One read of the device's random generator for all dropouts of the pass.
         with_one_draw(self.draws(), || {
             self.encoder.try_forward_packed(self.embeddings.try_forward(input)?, padding)
         })

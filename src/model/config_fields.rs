@@ -60,6 +60,7 @@ impl BertModelConfig {
     /// The fields of `config.json` that the encoder decides, under BERT's names.
     pub(super) fn encoder_fields(&self) -> [(&'static str, Value); 5] {
         let stated = self.hidden_act_name.as_deref();
+        // The name counts as long as the activation was not changed.
         let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
         let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
         [
@@ -108,6 +109,7 @@ pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Opti
     match spec.keys.head_dropout[of as usize] {
         Some(field) if !fields.is_null(field) => {
             let prob = fields.number(field, 0.0)?;
+            // `None` means the family's default, as in a config built by hand.
             let is_default = spec.family.architecture().head_dropout(of) == HeadDropout::Stated(Some(prob));
             Ok((!is_default).then_some(prob))
         }

@@ -149,6 +149,7 @@ impl Labels {
         if logits.dims()[0] == self.places.len() {
             return logits;
         }
+        // Not `select`, whose gradient on GPUs is slow and serial over ids.
         let moves = Moves::new(&self.rows(), logits.dims()[0], &device).expect("one label each");
         moves.apply(logits)
     }

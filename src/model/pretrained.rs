@@ -79,9 +79,7 @@ pub trait PretrainedModel: Stored {
     /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels. (transformers'
     /// `ignore_mismatched_sizes=True` also leaves out single tensors of embeddings and encoder.)
     ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained_with`](Self::from_pretrained_with), but for the shapes of the head.
+    /// Errors are those of [`from_pretrained_with`](Self::from_pretrained_with), but for the shapes of the head.
     fn from_pretrained_with_new_head(
         config: &Self::Config,
         path: impl AsRef<Path>,
@@ -94,12 +92,11 @@ pub trait PretrainedModel: Stored {
     /// Replaces the model's values by those of a checkpoint. A head or pooler that the checkpoint lacks is unchanged and
     /// reported as missing. Parameters keep their ids, device, dtype (values are cast) and whether they are trained.
     ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
+    /// Errors are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         let path = path.as_ref();
         let (model, report) = of_one_save(path, || {
+            // The config is read too, because its positions must be the model's.
             let (fields, checkpoint) = (Fields::beside(path)?, Checkpoint::open(path)?);
             let family = self.bert().embeddings.family();
             let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
@@ -114,10 +111,9 @@ pub trait PretrainedModel: Stored {
     /// of a masked-language-model head. New entries of the bias are the mean of the old ones with
     /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and zeros otherwise.
     ///
-    /// # Errors
-    ///
-    /// Those of `BertEmbeddings::resize_vocabulary`. The model is unchanged then.
+    /// Errors are those of `BertEmbeddings::resize_vocabulary`. The model is unchanged then.
     fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
+        // A copy, so that an error leaves the model unchanged. Its tensors are shared.
         let mut resized = self.clone();
         resized.bert_mut().embeddings.resize_vocabulary(resize)?;
         resized.resize_head(resize)?;
@@ -256,6 +252,7 @@ fn read<M: Stored>(
             && !copies.iter().any(|copy| copy == **key)
     };
     let unused = stored.iter().filter(is_unused).map(|key| key.to_string()).collect();
+    // Into copies: if a later file fails, nothing was loaded.
     let mut filled_model = filled(model, checkpoint, params)?;
     let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
@@ -334,6 +331,7 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
 
     let device = bert.embeddings.word_embeddings.weight.lazy_device();
     let own = own_fields(model);
+    // Fields that still mean what the old file meant are written as they were.
     let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
     let mut fields = bert.embeddings.merged_fields(old_fields)?;
     // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.

@@ -237,7 +237,7 @@ impl BertModel {
     /// The pooler, if there is one, for the [parts](Stored::parts) of a head that reads its output.
     pub fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
         let pooler = self.pooler.as_ref()?;
-        let name = keys.family.pooler.unwrap_or("pooler.dense"); // found to be too much when it is saved
+        let name = keys.family.pooler.unwrap_or("pooler.dense"); // refused when it is saved
         Some(Part::linear(&keys.named(name), &pooler.dense))
     }
 }

@@ -37,6 +37,7 @@ pub(super) struct Files {
 pub(super) fn read(path: &Path) -> Result<Files> {
     let path = tokenizer_path(path)?;
     let settings = Settings::beside(&path)?;
+    // By extension and not by content: a vocabulary may begin with a brace.
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let mut tokenizer =
         if is_json { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
@@ -58,6 +59,7 @@ pub(super) fn read(path: &Path) -> Result<Files> {
         None => truncation,
     };
     tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
+    // `batch` pads, and `encode` cuts.
     tokenizer.with_padding(None);
     let added_ids = added_ids(&tokenizer).map_err(|source| corrupt(&path, source))?;
     Ok(Files { tokenizer, special, model_max_length, added_ids })

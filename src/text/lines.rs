@@ -94,6 +94,7 @@ impl Lines {
 
     /// The next line, or as much of it as fits `max_bytes`, trimmed; `None` at the end of the file.
     fn read_piece(&mut self) -> Result<Option<String>> {
+        // What is left of a cut line counts for the next piece.
         let room = self.max_bytes - self.pending.len();
         let mut reader = (&mut self.reader).take(room as u64);
         reader.read_until(b'\n', &mut self.pending).map_err(|source| Error::reading(&self.path, source))?;
@@ -105,6 +106,7 @@ impl Lines {
 
         let text = match str::from_utf8(&self.pending) {
             Ok(text) => text,
+            // Only the last character was cut, and its rest is still in the file.
             Err(error) if is_cut && error.error_len().is_none() => {
                 let valid = &self.pending[..error.valid_up_to()];
                 str::from_utf8(valid).expect("bytes up to valid_up_to are UTF-8")

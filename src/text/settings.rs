@@ -24,6 +24,7 @@ impl Settings {
         let special_tokens = Fields::beside(path, "special_tokens_map.json")?;
         let added = Fields::beside(path, "added_tokens.json")?;
         let mut added_tokens: BTreeMap<u32, Token> = config.get("added_tokens_decoder")?.unwrap_or_default();
+        // Older tokenizers have a file of their own.
         if added_tokens.is_empty() {
             for content in added.fields.keys() {
                 added_tokens.extend(added.get(content)?.map(|id| (id, Token::Content(content.clone()))));
@@ -169,6 +170,7 @@ impl SpecialTokens {
             cls: find("cls_token", ["[CLS]", "<s>"])?,
             sep: find("sep_token", ["[SEP]", "</s>"])?,
             mask: find("mask_token", ["[MASK]", "<mask>"])?,
+            // Optional, as Unigram vocabularies may have none; `require_unk` has checked the other models.
             unk: find("unk_token", ["[UNK]", "<unk>"]).ok(),
             others: settings.other_tokens()?.iter().filter_map(|token| look_up(token)).collect(),
         };

@@ -20,21 +20,8 @@ use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
 /// from a `tokenizer.json`, `AlbertTokenizer`.
 ///
 /// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
-/// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut.
-///
-/// ```
-/// use burn_bert::text::BertTokenizer;
-///
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path();
-/// std::fs::write(path.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwhere\nare\nthe\ncat\n##s\n?\n")?;
-/// let tokenizer = BertTokenizer::from_pretrained(path)?.with_model_max_length(7);
-///
-/// let pair = tokenizer.encode_pair("Where are the cats?", "There.")?;
-/// assert_eq!(pair.input_ids(), [2, 5, 6, 3, 1, 1, 3]); // [CLS] where are [SEP] [UNK] [UNK] [SEP]
-/// assert_eq!(pair.token_type_ids(), [0, 0, 0, 0, 1, 1, 1]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut. The
+/// [module](super) has an example.
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
     /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
@@ -73,6 +60,7 @@ impl BertTokenizer {
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         let Files { mut tokenizer, special, model_max_length, added_ids } = read(path.as_ref())?;
         let post_processor = tokenizer.get_post_processor().cloned();
+        // Applied by hand in `finish`: see the field `tokenizer`.
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         // The post-processor has ids of its own, which need not be those of the vocabulary.
         let largest = tokenizer.get_vocab(true).into_values().chain(added_ids).max();
@@ -135,6 +123,7 @@ impl BertTokenizer {
     /// Converts texts to lower case, but for special tokens, before anything else: `do_lower_case` of
     /// sentence-transformers.
     pub(crate) fn with_lower_case(self) -> Self {
+        // `encode` limits a tokenizer that its caller may have limited already.
         if self.lowers_case {
             return self;
         }
@@ -231,8 +220,8 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room for the special
-    /// tokens, [`Error::Tokenize`] if the tokenizer fails on the text.
+    /// [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room for the special tokens,
+    /// [`Error::Tokenize`] if the tokenizer fails on the text.
     pub fn encode(&self, text: &str) -> Result<Encoding> {
         self.encode_truncated(text, None)
     }
@@ -259,7 +248,7 @@ impl BertTokenizer {
         let mut pieces = self.tokenize(&words[..count])?;
         // A word has the same pieces whatever follows; some have none.
         while count < words.len() && max_length.is_some_and(|room| pieces.len() < room) {
-            count = words.len().min(4 * count);
+            count = words.len().min(4 * count); // so that long texts take few rounds
             pieces = self.tokenize(&words[..count])?;
         }
         if let Some(max_length) = max_length {
@@ -272,6 +261,7 @@ impl BertTokenizer {
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
     /// Errors are those of [`encode`](Self::encode).
     pub fn encode_batch<T: AsRef<str> + Sync>(&self, texts: &[T]) -> Result<Vec<Encoding>> {
+        // One by one: `encode` cuts and finishes each text itself.
         let encodings = texts.maybe_par_iter().map(|text| self.encode(text.as_ref()));
         encodings.collect::<Vec<_>>().into_iter().collect()
     }

@@ -10,7 +10,7 @@ mod state_dict;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use ::safetensors::Dtype;
-use burn::tensor::{DType, TensorData, bf16, f16};
+use burn::tensor::{TensorData, bf16, f16};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -45,14 +45,9 @@ impl StoredTensor {
     }
 }
 
-pub(super) fn float_dtype(dtype: Dtype) -> Option<DType> {
-    match dtype {
-        Dtype::F64 => Some(DType::F64),
-        Dtype::F32 => Some(DType::F32),
-        Dtype::F16 => Some(DType::F16),
-        Dtype::BF16 => Some(DType::BF16),
-        _ => None,
-    }
+/// Whether weights can have this dtype.
+pub(super) fn is_float(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
 }
 
 fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -125,6 +120,7 @@ impl WeightFile {
         file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
         let mut bytes = vec![0; tensor.length as usize]; // within the file, as its header was checked
         file.read_exact(&mut bytes).map_err(failed)?;
+        // Only PyTorch's zip has checksums, and only of whole storages.
         if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&bytes)) {
             return Err(corrupt(
                 &self.path,
@@ -182,6 +178,7 @@ pub(super) fn transposed(data: TensorData) -> TensorData {
             (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
         }};
     }
+    // By size and not by dtype: values are moved, not computed with.
     let turned = match dtype.size() {
         2 => turned!(2),
         4 => turned!(4),

@@ -177,6 +177,7 @@ impl<'a> Machine<'a> {
                 None => return Err(format!("reads {number} of its memo, which is not there")),
             },
             b'q' | b'r' => _ = self.memo.insert(number as u32, self.top()?),
+            // MEMOIZE takes the next free number, as pickle's own memo does.
             0x94 => _ = self.memo.insert(self.memo.len() as u32, self.top()?),
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
@@ -201,6 +202,7 @@ impl<'a> Machine<'a> {
                 let (_keywords, args, callable) = (self.pop()?, self.pop()?, self.pop()?);
                 self.call(callable, args)?;
             }
+            // BUILD: `__setstate__` is recorded, not called.
             b'b' => {
                 let (new, object) = (self.pop()?, self.top()?);
                 // The state of a dictionary is not its items: a state dict's holds versions of modules.
@@ -228,6 +230,7 @@ impl<'a> Machine<'a> {
     }
 
     fn top(&self) -> Result<Id> {
+        // Values below a mark belong to the list that it starts.
         let floor = self.marks.last().copied().unwrap_or(0);
         self.stack[floor.min(self.stack.len())..]
             .last()
@@ -314,6 +317,7 @@ fn pairs(items: &[Id]) -> Result<Vec<(Id, Id)>> {
 
 /// A little-endian integer in two's complement.
 fn long(bytes: &[u8]) -> Value<'static> {
+    // Sign extension.
     let fill = if bytes.last().is_some_and(|&byte| byte >= 0x80) { 0xff } else { 0 };
     let mut number = [fill; 8];
     match number.get_mut(..bytes.len()) {

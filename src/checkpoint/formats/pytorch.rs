@@ -67,6 +67,7 @@ fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashM
     for index in 0..archive.len() {
         let entry = archive.by_index_raw(index).map_err(|error| corrupt(path, error))?;
         let name = entry.name().map_err(|error| corrupt(path, error))?.into_owned();
+        // Saturating: the sizes are the file's word.
         total = total.saturating_add(entry.size());
         if name.ends_with("data.pkl") && entry.size() > MAX_PICKLE_BYTES as u64 {
             let size = entry.size();
@@ -140,6 +141,7 @@ fn read_legacy(
         pickles.push(pickle);
     }
     let [_, version, system, object, keys] = &pickles[..] else { unreachable!("five were read") };
+    // The only version that torch.save has written.
     if !matches!(version.get(version.root), Value::Int(1001)) {
         return Err(corrupt(path, "its version is not 1001"));
     }

@@ -132,6 +132,7 @@ impl Tensors {
         }
         let tensors = Metadata::new(None, infos).map_err(io::Error::other)?;
         let mut header = serde_json::to_vec(&WrittenHeader { metadata: &self.metadata, tensors })?;
+        // So that the values start aligned.
         header.resize(header.len().next_multiple_of(8), b' ');
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
@@ -147,6 +148,7 @@ impl Payload {
             Self::Copy(file, position, length) => {
                 let mut file = &*file;
                 file.seek(SeekFrom::Start(position))?;
+                // The old file could have been truncated since its header was read.
                 if io::copy(&mut file.take(length), out)? < length {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
@@ -159,6 +161,7 @@ impl Payload {
 fn write_values(data: TensorData, out: &mut impl Write) -> io::Result<()> {
     let size = data.dtype().size();
     let mut bytes = data.into_bytes();
+    // safetensors is little-endian on every machine.
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
     }

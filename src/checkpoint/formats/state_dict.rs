@@ -132,6 +132,7 @@ impl Collector<'_> {
         match pickle.get(id) {
             Value::Dict(items) => items.iter().try_for_each(|&(key, value)| match pickle.get(key) {
                 Value::Text(key) => self.enter(key, value, depth),
+                // Optimizers number their parameters.
                 Value::Int(key) => self.enter(&key.to_string(), value, depth),
                 _ => Ok(()),
             }),
@@ -241,6 +242,7 @@ impl Collector<'_> {
 
         let size = dtype.bitsize() as u64 / 8;
         let seen = extent(&shape, &strides).and_then(|seen| seen.checked_mul(size)).ok_or_else(invalid)?;
+        // Every sum is checked: the numbers are the file's word, and a read beyond the storage would be another tensor.
         let first = offset.checked_mul(size).ok_or_else(invalid)?;
         if first.checked_add(seen).is_none_or(|end| end > held.length) {
             return Err(self.corrupt("it reaches beyond the end of its storage"));
@@ -261,6 +263,7 @@ impl Collector<'_> {
 
 /// How many values lie between the first and the end of the last; `None` if more than can be counted.
 fn extent(shape: &[usize], strides: &[usize]) -> Option<u64> {
+    // The product must not overflow either: it becomes an allocation.
     let elements = shape.iter().try_fold(1usize, |product, &axis| product.checked_mul(axis))?;
     if elements == 0 {
         return Some(0);

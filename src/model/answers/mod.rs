@@ -167,6 +167,7 @@ impl BertForQuestionAnswering {
     pub fn config(&self) -> BertForQuestionAnsweringConfig {
         let bert = self.bert.config();
         let prob = self.dropout.prob;
+        // Stated only if it differs: most families' configs have no field for it.
         let is_default = prob == bert.classifier_dropout(Classified::Answers);
         BertForQuestionAnsweringConfig { bert, qa_dropout: (!is_default).then_some(prob) }
     }

@@ -128,6 +128,7 @@ impl BertForSequenceClassification {
             &model.classifier.out_proj.weight.lazy_device(),
             |batch| {
                 let logits = model.logits(&batch.input, batch.padding.as_ref())?;
+                // The operator that has all activations also adds a bias.
                 let no_bias = Tensor::zeros([1], (&logits.device(), logits.dtype()));
                 Ok(bias_activation(logits, no_bias, activation).unsqueeze_dim(1))
             },

@@ -147,6 +147,7 @@ impl SequenceClassificationHead {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
                 let (activation, drops_input) = match self.family.architecture().sequence_head {
                     SequenceHead::Dense { activation, drops_input, .. } => (activation, drops_input),
+                    // A module whose `dense` was set by hand.
                     SequenceHead::Pooled => (Activation::Tanh, true),
                 };
                 let first = if drops_input { drop_out(&self.dropout, &dense.weight, first) } else { first };
@@ -232,6 +233,7 @@ impl BertForSequenceClassification {
     /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit; [`Error::Data`] if a
     /// sequence is padded at its start, [`Error::Config`] if the pooler was removed.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        // The head reads position 0, where a sequence padded on the left has no token.
         padding.map_or(Ok(()), PaddingMask::check_first)?;
         let embeddings = &self.bert.embeddings;
         self.classifier.check(

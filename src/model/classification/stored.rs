@@ -81,6 +81,7 @@ impl Stored for BertForSequenceClassification {
         let heads = match (dense, keys.family.sequence_head) {
             (Some(dense), Some([dense_name, out_name])) => {
                 let linears = [(dense_name, dense), (out_name, out_proj)];
+                // DistilBERT's two layers share no prefix, so they are two parts.
                 if out_name == CLASSIFIER {
                     linears.map(|(name, linear)| Part::linear(name, linear)).into()
                 } else {
@@ -102,6 +103,7 @@ impl Stored for BertForSequenceClassification {
         fields.extend(dropout_field(&config.bert, Classified::Sequences, config.classifier_dropout));
         fields.push(("problem_type", json!(config.problem_type)));
         if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+            // Both, as each version of sentence-transformers reads one of them.
             fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
             fields.push((OLD_CROSS_ENCODER, json!(class)));
         }
@@ -110,6 +112,7 @@ impl Stored for BertForSequenceClassification {
 
     fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
         let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
+        // Without prompts, `config.json` says everything.
         if own.fields.is_empty() && config.prompts == Prompts::new() {
             return Ok(Vec::new());
         }

@@ -50,21 +50,7 @@ impl BertForMaskedLmConfig {
 
 head!(BertForMaskedLmConfig, BertForMaskedLm, MaskedLmBatch, MaskedLmOutput);
 
-/// A batch for [`BertForMaskedLm`].
-///
-/// [`MaskedLmCollator`](crate::data::MaskedLmCollator) masks tokens at random; to choose them yourself:
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::BertEmbeddingsInput;
-/// use burn_bert::model::MaskedLmBatch;
-///
-/// let device = Device::default();
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 4, 9, 3], [2, 8, 4, 3]], &device)?; // 4 is [MASK]
-/// let batch = MaskedLmBatch::new(input, None, &[[0, 1], [1, 2]], &[7, 5])?;
-/// assert_eq!(batch.num_masked(), 2);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
+/// A batch for [`BertForMaskedLm`]. [`MaskedLmCollator`](crate::data::MaskedLmCollator) masks tokens at random.
 #[derive(Clone, Debug)]
 pub struct MaskedLmBatch {
     /// The tokens, some of them masked, padded to one length.

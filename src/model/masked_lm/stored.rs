@@ -33,10 +33,12 @@ impl MaskedLmHead {
         } else {
             let mean = match resize.new_rows() {
                 NewRows::MeanCovariance => old.clone().mean(),
+                // As a new head's.
                 NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
             };
             Tensor::cat(vec![old, mean.expand([words - rows])], 0)
         };
+        // A new id: the optimizer's state has the old shape.
         self.bias = self.bias.clone().transform_for_load(new.detach(), ParamId::new());
         Ok(())
     }

@@ -155,6 +155,7 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
         }
     }
     let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
+    // Newer files have `pooling_mode`, older ones a flag for each mode.
     let names: Vec<&str> = match config.fields.get("pooling_mode") {
         Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
         Some(mode) => vec![mode.as_str().unwrap_or("?")],
@@ -251,6 +252,7 @@ impl Stored for BertForSentenceEmbedding {
             return Ok(Vec::new());
         }
         let folders = Modules::read(dir)?.dense;
+        // None at all is a checkpoint without these layers, which are then reported as missing.
         if ![0, self.dense.len()].contains(&folders.len()) {
             let problem = format!("have {} Dense, but the config has {}", folders.len(), self.dense.len());
             return Err(Error::ConfigFile { path: dir.join(MODULES), field: "modules", problem });
@@ -302,6 +304,7 @@ impl Stored for BertForSentenceEmbedding {
         if config.do_lower_case || fields.contains_key("do_lower_case") {
             fields.insert("do_lower_case".into(), json!(config.do_lower_case));
         }
+        // An empty file would be read in place of one under an older name.
         if is_there || !fields.is_empty() {
             files.push(file(TRANSFORMER.into(), fields.into()));
         }
@@ -324,6 +327,7 @@ impl BertForSentenceEmbedding {
         own.fields.entry("model_type").or_insert_with(|| "SentenceTransformer".into());
         own.set_prompts(&config.prompts);
         own.fields.insert("similarity_fn_name".into(), json!(config.similarity));
+        // Absent rather than null where nothing is cut.
         own.fields.remove("truncate_dim");
         own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
         Ok(Some(JsonFile { path: own.path, value: own.fields.into() }))

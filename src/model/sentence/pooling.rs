@@ -97,6 +97,7 @@ impl Pooling {
                 if mask.is_full() { hidden.max_dim(1).squeeze_dim(1) } else { largest(hidden, &mask) }
             }
             (_, true) => weighted_sum(hidden, weights),
+            // Zeroed and not only weighted with 0: padding may hold NaN.
             (_, false) => weighted_sum(without(hidden, mask, 0.0), weights),
         })
     }
@@ -145,6 +146,7 @@ fn largest(hidden: Tensor<3>, mask: &PaddingMask) -> Tensor<2> {
     let lowest = hidden.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
     let largest: Tensor<2> = without(hidden, mask, lowest).max_dim(1).squeeze_dim(1);
     let is_empty: Vec<bool> = mask.rows().map(|row| row.iter().all(|&is_padding| is_padding)).collect();
+    // Rarely needed, and it costs an upload.
     if !is_empty.contains(&true) {
         return largest;
     }

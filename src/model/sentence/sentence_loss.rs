@@ -90,6 +90,7 @@ impl MultipleNegativesRankingLoss {
         if !self.symmetric {
             return to_candidates;
         }
+        // Hard negatives, the columns from B on, have no anchor.
         let to_anchors = cross_entropy(scores.narrow(1, 0, batch).transpose(), own, None);
         (to_candidates + to_anchors).div_scalar(2.0)
     }

@@ -129,6 +129,7 @@ impl ElectraForPreTraining {
         let labels = batch.labels.as_ref();
         labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, 2))?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
+        // [B, S, 1], as one class per token.
         let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
             Some((scores, labels)) => {
                 let targets = labels.float().cast(scores.dtype()).unsqueeze_dim(1);
@@ -158,6 +159,7 @@ mod stored {
         fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
             let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
             let mut head = Part::linear("discriminator_predictions.dense", dense);
+            // Both layers are in a checkpoint or neither is.
             head.namespace = "discriminator_predictions.".into();
             head.params
                 .extend(Part::linear("discriminator_predictions.dense_prediction", dense_prediction).params);
