@@ -1,8 +1,8 @@
 //! The embedding layer, from a Hugging Face checkpoint and back.
 
 use super::directory::Directory;
-use super::families::{FamilySpec, MODEL_PREFIX};
-use super::files::Checkpoint;
+use super::families::FamilySpec;
+use super::files::{Checkpoint, MODEL_PREFIX};
 use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
 use super::params::{StoredParam, check_stored, filled, tensors};

@@ -5,18 +5,6 @@ use Field::{Also, Always, Named};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
 
-pub(super) const WORD: &str = "word_embeddings.weight";
-pub(super) const POSITION: &str = "position_embeddings.weight";
-pub(super) const TOKEN_TYPE: &str = "token_type_embeddings.weight";
-/// γ and β, as PyTorch has named them since 2019 and as files converted from TensorFlow name them.
-pub(super) const LAYER_NORM: [[&str; 2]; 2] =
-    [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]];
-/// A buffer of older files: 0, 1, 2, ….
-pub(super) const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
-
-/// The prefix of the layer's keys in a file without a head.
-pub(super) const MODEL_PREFIX: &str = "embeddings.";
-
 /// How a family's models are stored. Defaults are those of its config class in transformers 5.23.0.
 #[derive(Debug)]
 pub(crate) struct FamilySpec {
@@ -405,13 +393,4 @@ impl FamilySpec {
             Some((_, Always)) => None,
         }
     }
-}
-
-/// Whether a supported family's keys have this prefix: none, the layer's name, or the model's and the layer's.
-pub(super) fn is_known(prefix: &str) -> bool {
-    prefix.is_empty()
-        || prefix == MODEL_PREFIX
-        || prefix
-            .strip_suffix(&format!(".{MODEL_PREFIX}"))
-            .is_some_and(|base| FamilySpec::of_base(base).is_some())
 }

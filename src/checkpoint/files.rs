@@ -1,6 +1,6 @@
 //! The files that a checkpoint consists of.
 
-use super::families::{WORD, is_known};
+use super::families::FamilySpec;
 use super::formats::{StoredTensor, WeightFile, is_float};
 use crate::error::{Error, Result, shown};
 use crate::files::{MODEL_NAME, read_json, regular_file};
@@ -12,6 +12,18 @@ use std::path::{Component, Path, PathBuf};
 /// The names of a directory's weights, in the order in which transformers looks for them.
 pub(super) const WEIGHT_NAMES: [&str; 4] =
     [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+
+pub(super) const WORD: &str = "word_embeddings.weight";
+pub(super) const POSITION: &str = "position_embeddings.weight";
+pub(super) const TOKEN_TYPE: &str = "token_type_embeddings.weight";
+/// γ and β, as PyTorch has named them since 2019 and as files converted from TensorFlow name them.
+pub(super) const LAYER_NORM: [[&str; 2]; 2] =
+    [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]];
+/// A buffer of older files: 0, 1, 2, ….
+pub(super) const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
+
+/// The prefix of the layer's keys in a file without a head.
+pub(super) const MODEL_PREFIX: &str = "embeddings.";
 
 /// A checkpoint in one file or several, without the prefix that a wrapper such as DataParallel gave to all keys. Only headers
 /// are read until [`read`](Self::read).
@@ -184,6 +196,15 @@ pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
     let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
     let problem = "which stand for the same parameter; remove or rename one";
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
+}
+
+/// Whether a supported family's keys have this prefix: none, the layer's name, or the model's and the layer's.
+pub(super) fn is_known(prefix: &str) -> bool {
+    prefix.is_empty()
+        || prefix == MODEL_PREFIX
+        || prefix
+            .strip_suffix(&format!(".{MODEL_PREFIX}"))
+            .is_some_and(|base| FamilySpec::of_base(base).is_some())
 }
 
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.

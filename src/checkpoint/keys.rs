@@ -1,9 +1,9 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::families::{
-    BUFFERS, FamilyKeys, FamilySpec, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, is_known,
+use super::families::{FamilyKeys, FamilySpec};
+use super::files::{
+    BUFFERS, Checkpoint, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, ambiguous, is_known,
 };
-use super::files::{Checkpoint, ambiguous};
 use crate::error::{Error, Result, shown};
 use crate::family::Family;
 use std::collections::BTreeSet;

@@ -142,7 +142,7 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
-        // One read of the device's random generator for all dropouts of the pass.
+        // One draw of all seeds: a fused queue can run separate draws in another order.
         with_one_draw(self.draws(), || {
             self.encoder.try_forward_packed(self.embeddings.try_forward(input)?, padding)
         })
