@@ -112,7 +112,6 @@ pub use masked_lm::head::MaskedLmHead;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmOutput};
 #[cfg(feature = "checkpoint")]
 pub use pretrained::{LoadReport, PretrainedModel};
-pub use sentence::dense::{SentenceDense, SentenceDenseConfig};
 #[cfg(feature = "tokenizers")]
 pub use sentence::encode::EncodeConfig;
 pub use sentence::pooling::Pooling;
@@ -121,7 +120,8 @@ pub use sentence::sentence_loss::{
 };
 pub use sentence::similarity::Similarity;
 pub use sentence::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput, SentencePairBatch,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
+    SentenceEmbeddingOutput, SentencePairBatch,
 };
 pub use sentence_transformers::Prompts;
 #[cfg(feature = "checkpoint")]

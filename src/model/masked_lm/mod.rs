@@ -1,8 +1,6 @@
 //! `BertForMaskedLm`: the model.
 
 pub(super) mod head;
-#[cfg(feature = "checkpoint")]
-mod stored;
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
@@ -185,5 +183,65 @@ impl BertForMaskedLm {
         let logits = self.scores(hidden.select(&masked.rows()))?; // [N, V]
         let loss = cross_entropy(logits.clone(), masked.tensor(), None);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })
+    }
+}
+
+#[cfg(feature = "checkpoint")]
+mod stored {
+    use super::*;
+    use crate::checkpoint::{Fields, ModelKeys, StoredParam};
+    use crate::layers::VocabularyResize;
+    use crate::model::stored::{Part, Stored, stored_head};
+    use serde_json::{Value, json};
+
+    impl Stored for BertForMaskedLm {
+        stored_head!(BertForMaskedLmConfig);
+
+        const CLASS: Option<&'static str> = Some("ForMaskedLM");
+
+        fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
+            let bert = BertModelConfig::from_fields(fields)?;
+            let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+            Ok(BertForMaskedLmConfig::new(bert).with_tie_word_embeddings(tie_word_embeddings))
+        }
+
+        fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+            let names = &keys.family.masked_lm;
+            let mut params = Vec::from(StoredParam::linear(names.transform, &self.head.transform));
+            params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
+            let decoder = self.head.decoder.as_ref();
+            params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
+            // transformers has two biases, which are one where the head is tied.
+            let (bias, decoder_bias) = (names.bias[0], names.bias[names.bias.len() - 1]);
+            let biases = match &keys.stored {
+                Some(stored)
+                    if stored.contains(decoder_bias) && (decoder.is_some() || !stored.contains(bias)) =>
+                {
+                    vec![decoder_bias]
+                }
+                None if decoder.is_some() => names.bias.to_vec(),
+                _ => vec![bias],
+            };
+            params.extend(biases.into_iter().map(|name| StoredParam::vector(name, &self.head.bias)));
+            // A tied head has one table and one bias, so what a file has under two names must be the same twice.
+            let equal = match decoder {
+                None => {
+                    let words = [keys.embeddings.word(), names.decoder];
+                    [words, [bias, decoder_bias]].map(|names| names.map(String::from)).into()
+                }
+                Some(_) => Vec::new(),
+            };
+            let copies = [names.decoder, bias, decoder_bias].map(String::from).into();
+            vec![Part { equal, copies, ..Part::new(names.prefix, params) }]
+        }
+
+        fn head_fields(&self) -> Vec<(&'static str, Value)> {
+            vec![("tie_word_embeddings", json!(self.head.decoder.is_none()))]
+        }
+
+        fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {
+            let initializer = self.bert.embeddings.config().initializer;
+            self.head.resize(resize, &initializer, self.bert.embeddings.word_embeddings.num_embeddings())
+        }
     }
 }
