@@ -99,10 +99,10 @@ impl<'a> Classes<'a> {
         self.id(&id.to_string(), true)
     }
 
-    /// The names, and what becomes of the ids that labels were given while the file was read.
+    /// The names, and the final id of each id that labels were given while the file was read.
     ///
-    /// Found names are sorted, as in transformers' example scripts. If a label is a number, all must be ids, and the names
-    /// are transformers' default ones: `LABEL_0`, `LABEL_1`, …
+    /// Found names are sorted, as in transformers' example scripts. If a label is a number, all must be ids, and the names are
+    /// transformers' default ones: `LABEL_0`, `LABEL_1`, …
     pub(super) fn finish(self, path: &Path) -> Result<(LabelNames, Vec<usize>)> {
         if let Some(names) = self.given {
             return Ok((names.clone(), (0..names.len()).collect()));

@@ -1,6 +1,6 @@
 //! SQuAD's questions: files, windows of their texts, and batches.
 
-use super::try_batcher::{TryBatcher, batcher, in_memory};
+use super::epoch_loader::TryBatcher;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use crate::model::QuestionAnsweringBatch;
@@ -17,9 +17,9 @@ pub struct SquadExample {
     pub id: String,
     /// The question.
     pub question: String,
-    /// The text.
+    /// The text that is searched.
     pub context: String,
-    /// The answers, each with the character of the text at which it starts; none if the text contains no answer.
+    /// The answers, each with the character of the context that it starts at; empty if the question has none.
     pub answers: Vec<(String, usize)>,
 }
 
@@ -56,7 +56,7 @@ struct Answer {
 }
 
 impl SquadExample {
-    /// Reads a file of SQuAD, version 1.1 or 2.0, into memory.
+    /// Reads a SQuAD file, version 1.1 or 2.0, into memory.
     ///
     /// ```
     /// use burn_bert::data::SquadExample;
@@ -76,8 +76,8 @@ impl SquadExample {
     ///
     /// # Errors
     ///
-    /// [`Error::Json`] if the file is not of that form; [`Error::Data`], with the question, if an answer is empty or not
-    /// at its place in the text; [`Error::File`] if it is a FIFO or a device, has no question or more than 4 GiB;
+    /// [`Error::Json`] if the file has another structure; [`Error::Data`], with the question, if an answer is empty or not
+    /// at its place in the context; [`Error::File`] if it is no regular file, has no question or more than 4 GiB;
     /// [`Error::Io`], [`Error::NotUtf8`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>> {
         let path = path.as_ref();
@@ -98,14 +98,14 @@ impl SquadExample {
                 examples.push(example);
             }
         }
-        match examples.is_empty() {
-            true => Err(Error::file(path, "has no question")),
-            false => Ok(examples),
+        if examples.is_empty() {
+            return Err(Error::file(path, "has no question"));
         }
+        Ok(examples)
     }
 
     /// Whether each answer is at its place.
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         for (answer, start) in &self.answers {
             if answer.is_empty() {
                 return Err(
@@ -113,6 +113,7 @@ impl SquadExample {
                 );
             }
             let mut rest = self.context.chars();
+            // `nth` consumes the characters before the answer, so that `rest` begins at it.
             let is_there = *start == 0 || rest.nth(start - 1).is_some();
             if !is_there || !rest.as_str().starts_with(answer.as_str()) {
                 return Err(format!(
@@ -125,19 +126,19 @@ impl SquadExample {
     }
 }
 
-/// A question and a part of its text: an item of [`QuestionWindows`].
+/// A question and a window of its context: an item of [`QuestionWindows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionWindow {
-    /// The tokens of the question and of the part.
+    /// The tokens of the question and of the window.
     pub encoding: Encoding,
-    /// The first and the last token of the answer; twice that of `[CLS]` if it is not completely in this part.
+    /// The first and the last token of the answer; `[0, 0]`, the `[CLS]` token, if the window does not hold all of it.
     pub answer: [usize; 2],
 }
 
-/// Examples as windows, for training: in memory, about 50 bytes a token.
+/// Examples as windows for training, in memory: about 50 bytes a token.
 ///
-/// A text that is longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
-/// which share `doc_stride` tokens. The first answer of each example is learned.
+/// A context longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
+/// which overlap by `doc_stride` tokens. The first answer of each example is the target.
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
@@ -179,11 +180,15 @@ impl QuestionWindows {
         for example in examples {
             let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
             example.check().map_err(misplaced)?;
-            let chars = Chars::of(&example.context);
-            let span = example.answers.first().map(|(text, start)| (*start, start + text.chars().count()));
+            let span = example.answers.first().map(|(text, start)| {
+                // SQuAD counts characters, the tokenizer bytes.
+                let start = example.context.char_indices().nth(*start).map_or(0, |(byte, _)| byte);
+                (start, start + text.len())
+            });
             let question = example.question.trim_start();
             for encoding in tokenizer.encode_pair_windows(question, &example.context, doc_stride)? {
-                let answer = span.and_then(|span| tokens(&encoding, &chars, span)).unwrap_or([0, 0]);
+                let answer =
+                    span.and_then(|span| tokens(&encoding, &example.context, span)).unwrap_or([0, 0]);
                 windows.push(QuestionWindow { encoding, answer });
             }
         }
@@ -197,16 +202,17 @@ impl QuestionWindows {
     }
 }
 
-/// The first and the last token of some characters of the second text; `None` if they are not all in the window.
-fn tokens(window: &Encoding, text: &Chars, (start, end): (usize, usize)) -> Option<[usize; 2]> {
+/// The first and the last token of some bytes of the context; `None` if they are not all in the window.
+fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Option<[usize; 2]> {
     let of_text: Vec<usize> = (0..window.len()).filter(|&i| window.sequence_ids()[i] == Some(1)).collect();
-    let offsets = |i: usize| {
-        let (start, end) = window.offsets()[i];
-        (text.index(start), text.index(end))
-    };
-    // There are none before the answer if it begins before the window, and none after it if it ends after it.
-    let begins = of_text.iter().take_while(|&&i| offsets(i).0 <= start).last()?;
-    let ends = of_text.iter().rev().take_while(|&&i| offsets(i).1 >= end).last()?;
+    // Byte fallback gives each byte of a character a token; an answer begins and ends at whole characters.
+    let (starts_at, ends_at) = (
+        |i: usize| context.floor_char_boundary(window.offsets()[i].0),
+        |i: usize| context.floor_char_boundary(window.offsets()[i].1),
+    );
+    // `None` where the answer begins before the window or ends after it.
+    let begins = of_text.iter().take_while(|&&i| starts_at(i) <= start).last()?;
+    let ends = of_text.iter().rev().take_while(|&&i| ends_at(i) >= end).last()?;
     Some([*begins, *ends])
 }
 
@@ -240,24 +246,4 @@ impl TryBatcher for QuestionWindowBatcher {
     }
 }
 
-batcher!(QuestionWindowBatcher);
-
-/// A text, and where each of its characters starts: SQuAD counts in characters.
-struct Chars<'a> {
-    text: &'a str,
-    starts: Vec<usize>,
-}
-
-impl<'a> Chars<'a> {
-    fn of(text: &'a str) -> Self {
-        Self { text, starts: text.char_indices().map(|(start, _)| start).collect() }
-    }
-
-    /// The character that a byte belongs to; at the end of the text, the number of characters.
-    fn index(&self, byte: usize) -> usize {
-        match byte < self.text.len() {
-            true => self.starts.partition_point(|&start| start <= byte) - 1,
-            false => self.starts.len(),
-        }
-    }
-}
+batcher!(QuestionWindowBatcher: QuestionWindow => QuestionAnsweringBatch);

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// The input of [`BertEmbeddings`](crate::BertEmbeddings): a batch of B sequences of S tokens.
 ///
-/// A batch holds either token ids or vectors that replace the rows of the word table. Token types and positions are
+/// A batch holds either token ids or vectors in their place (Hugging Face's `inputs_embeds`). Token types and positions are
 /// optional, in any order:
 ///
 /// ```
@@ -23,21 +23,20 @@ use std::ops::Range;
 ///
 /// # Checks
 ///
-/// Shapes and devices are checked here. [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward) checks that
-/// its tables have a row for every id: ids from the host by the copy that was kept, without touching the device; ids
-/// from tensors by reading them back, once for all clones of this input.
-/// [`unchecked_ids`](Self::unchecked_ids) skips the check.
+/// Shapes and devices are checked here, the range of ids by
+/// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward): ids from the host without touching the device, ids
+/// from tensors by reading them back, once for all clones of this input. [`unchecked_ids`](Self::unchecked_ids) skips that.
 #[derive(Clone, Debug)]
 pub struct BertEmbeddingsInput {
-    words: Words,
-    token_type_ids: Option<Ids>,
-    position_ids: Option<Ids>,
-    past_key_values_length: usize,
+    pub(super) words: Words,
+    pub(super) token_type_ids: Option<Ids>,
+    pub(super) position_ids: Option<Ids>,
+    pub(super) past_key_values_length: usize,
 }
 
 /// Where the first of the three summands comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum Words {
+pub(super) enum Words {
     /// Rows of the word table.
     Ids(Ids),
     /// Vectors of the caller, [B, S, H].
@@ -68,9 +67,7 @@ impl BertEmbeddingsInput {
         Ok(Self::new(Words::Ids(Ids::from_tensor("input_ids", input_ids))))
     }
 
-    /// Vectors instead of rows of the word table, [B, S, H]: Hugging Face's `inputs_embeds`.
-    ///
-    /// Every vector gets its gradient, including those at padding.
+    /// Vectors in the place of word embeddings, [B, S, H]; each gets its gradient, also at padding.
     ///
     /// # Errors
     ///
@@ -102,8 +99,7 @@ impl BertEmbeddingsInput {
     ///
     /// # Errors
     ///
-    /// Those of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is neither;
-    /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
+    /// As [`with_token_type_ids`](Self::with_token_type_ids).
     pub fn with_position_ids<I>(self, position_ids: impl IntoIds<I>) -> Result<Self> {
         let [batch, seq] = self.dims();
         let expected = format!("[{batch}, {seq}] or [1, {seq}]");
@@ -130,18 +126,15 @@ impl BertEmbeddingsInput {
         Ok(ids)
     }
 
-    /// K, the number of tokens that were fed before this batch: default positions start there instead of at 0.
-    ///
-    /// Has no effect with explicit positions.
+    /// K, the number of tokens before this batch: default positions start there instead of at 0.
     pub fn with_past_key_values_length(self, past_key_values_length: usize) -> Self {
         Self { past_key_values_length, ..self }
     }
 
-    /// Skips the check of all ids given so far: the caller guarantees that they are in range.
+    /// Skips the check of all ids given so far, so that ids in tensors are not read back, which waits for the device.
     ///
-    /// Ids that came as tensors are then not read back, which waits for the device. For an id out of range,
-    /// and for an `AfterPadding` position past its table, Flex's kernel panics and names the id; everything else takes
-    /// the nearest row that exists. No memory outside a table is ever read or written.
+    /// The caller guarantees their range. For an id out of range, and for an `AfterPadding` position past its table, Flex's
+    /// kernel panics and names the id; other devices take the nearest row. No memory outside a table is read or written.
     pub fn unchecked_ids(self) -> Self {
         self.map_ids(Ids::unchecked)
     }
@@ -206,22 +199,6 @@ impl BertEmbeddingsInput {
             position_ids: of(&self.position_ids)?,
             past_key_values_length: self.past_key_values_length,
         })
-    }
-
-    pub(crate) fn words(&self) -> &Words {
-        &self.words
-    }
-
-    pub(crate) fn token_type_ids(&self) -> Option<&Ids> {
-        self.token_type_ids.as_ref()
-    }
-
-    pub(crate) fn position_ids(&self) -> Option<&Ids> {
-        self.position_ids.as_ref()
-    }
-
-    pub(crate) fn past_key_values_length(&self) -> usize {
-        self.past_key_values_length
     }
 }
 

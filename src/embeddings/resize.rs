@@ -9,24 +9,19 @@ use burn::tensor::{DType, FloatDType};
 /// How [`BertEmbeddings::extend_positions`] fills a longer position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionFill {
-    /// The learned rows over and over: row i is the old row i mod P, and the first P rows stay bit for bit.
-    ///
-    /// The start of Longformer (Beltagy et al. 2020, section 5): local order is right everywhere from the start.
+    /// The learned rows over and over: row i is the old row i mod P, so that local order is right everywhere. The start of
+    /// Longformer (Beltagy et al. 2020, section 5).
     Tile,
-    /// The learned rows stretched over the new length, linearly interpolated: new row i is the old table read at
-    /// i·(P − 1)/(P′ − 1). The first and last rows stay bit for bit.
+    /// The learned rows, linearly interpolated: new row i is the old table read at i·(P − 1)/(P′ − 1). The first and last
+    /// rows stay bit for bit.
     Interpolate,
 }
 
 impl BertEmbeddings {
-    /// Grows or shrinks the word table.
+    /// Grows or shrinks the word embeddings at the end; rows that are kept are bit-equal.
     ///
-    /// Rows that are kept, the padding row among them, are bit-equal; rows are added and removed at the end.
-    /// The padding index, the device, the dtype and whether the table is trained stay.
-    ///
-    /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so its
-    /// state for this table starts from zero, and that of all others is kept. A table that has the size already is not
-    /// changed. A tied output head reads the table at forward time and uses the new one.
+    /// A resized table has a new parameter id, so an optimizer starts its state for it from zero and keeps all others; a table
+    /// of that size already is not changed. A tied output head reads the table at forward time and uses the new one.
     ///
     /// ```
     /// use burn::prelude::*;
@@ -41,33 +36,25 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// [`Error::Resize`] if no row would be left, the padding row would be cut off (transformers drops the
-    /// padding index there, and trains the row from then on), a LoRA adapter of the old size is attached, the
-    /// table is quantised, or there is not enough memory; [`Error::Config`] if the initialiser is not a
-    /// distribution. The module is unchanged then.
+    /// [`Error::Resize`] if no row would be left, the padding row would be cut off (transformers then trains it), a LoRA
+    /// adapter of the old size is attached, the table is quantised, or there is not enough memory; [`Error::Config`] if the
+    /// initialiser is not a distribution. The module is unchanged then.
     pub fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
         let rows = resize.rows()?;
         if let Some(pad) = self.word_embeddings.padding_idx.filter(|&pad| pad >= rows) {
-            return Err(Error::Resize {
-                table: EmbeddingTable::Word,
-                problem: format!(
-                    "{rows} rows would cut off the padding row {pad}; keep at least {}",
-                    pad + 1
-                ),
-            });
+            let problem =
+                format!("{rows} rows would cut off the padding row {pad}; keep at least {}", pad + 1);
+            return Err(Error::Resize { table: EmbeddingTable::Word, problem });
         }
         let initializer = self.config().initializer;
         self.word_embeddings.resize(EmbeddingTable::Word, resize, &initializer)
     }
 
-    /// Lengthens the position table to `max_position_embeddings` rows, for longer sequences.
+    /// Lengthens the position embeddings to `max_position_embeddings` rows, for longer sequences.
     ///
-    /// The number is that of `config.json` and counts every row. With
-    /// [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding) rows 0 to `pad_token_id` are not positions of
-    /// tokens: they stay where they are, bit for bit, and `fill` works on the rows after them. RoBERTa's 514 rows serve
-    /// 512 tokens, 1026 rows serve 1024.
-    ///
-    /// As with [`resize_vocabulary`](Self::resize_vocabulary) a longer table has a new parameter id.
+    /// The number counts every row, as in `config.json`. With [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding)
+    /// rows 0 to `pad_token_id` are not positions of tokens: they stay bit for bit, and `fill` works on the rows after them
+    /// (RoBERTa's 514 rows serve 512 tokens). A longer table has a new parameter id.
     ///
     /// ```
     /// use burn::prelude::*;
@@ -82,9 +69,8 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// [`Error::Resize`] if there is no position table, it has more rows already, no row of it is a position, a LoRA
-    /// adapter of the old size is attached, it is quantised, or there is not enough memory. The module is unchanged
-    /// then.
+    /// [`Error::Resize`] if there is no such table, it has more rows already, no row of it is a position, a LoRA adapter of the
+    /// old size is attached, it is quantised, or there is not enough memory. The module is unchanged then.
     pub fn extend_positions(&mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<()> {
         let failed = |problem: String| Err(Error::Resize { table: EmbeddingTable::Position, problem });
         let scheme = self.position_embedding_type();
