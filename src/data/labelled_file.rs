@@ -1,7 +1,6 @@
 //! The rows of labelled files: tables, JSON lines and plain lines.
 
-use super::classes::Classes;
-use super::label::{Label, LabelKind};
+use super::label::{Classes, Label, LabelKind};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};

@@ -1,8 +1,7 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
-use super::classes::{Classes, class_id, write_counts};
 use super::epoch_loader::TryBatcher;
-use super::label::LabelNames;
+use super::label::{Classes, LabelNames, class_id, write_counts};
 use super::labelled_file::{LabelledFile, Object, counted, extension, is_json};
 use crate::error::{Error, Result};
 use crate::model::TokenClassificationBatch;

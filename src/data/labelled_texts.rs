@@ -1,8 +1,7 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
-use super::classes::{Classes, class_id, write_counts};
 use super::epoch_loader::TryBatcher;
-use super::label::{Label, LabelKind, LabelNames};
+use super::label::{Classes, Label, LabelKind, LabelNames, class_id, write_counts};
 use super::labelled_file::{Column, Header, LabelledFile, counted};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;

@@ -39,14 +39,13 @@ macro_rules! in_memory {
 }
 
 #[cfg(all(feature = "tokenizers", feature = "train"))]
-mod classes;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod corpus;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epoch_loader;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epoch_order;
 #[cfg(feature = "train")]
+#[cfg_attr(not(feature = "tokenizers"), allow(dead_code))] // the readers of files need both
 mod label;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod labelled_file;

@@ -1,8 +1,7 @@
 //! Pairs and triplets of sentences: files and batches.
 
-use super::classes::Classes;
 use super::epoch_loader::TryBatcher;
-use super::label::{Label, LabelKind};
+use super::label::{Classes, Label, LabelKind};
 use super::labelled_file::{Column, Header, LabelledFile, Row, counted, described};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;

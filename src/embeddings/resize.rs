@@ -4,7 +4,8 @@ use super::bert_embeddings::BertEmbeddings;
 use crate::error::{EmbeddingTable, Error, Result};
 use crate::layers::{VocabularyResize, check_memory, replace, resizable};
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
+use burn::tensor::FloatDType;
+use burn_fused::computed_in;
 
 /// How [`BertEmbeddings::extend_positions`] fills a longer position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,10 +118,7 @@ fn interpolate(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let [old_rows, _] = positions.dims();
     let device = positions.device();
     let narrow = FloatDType::from(positions.dtype());
-    let wide = match positions.dtype() {
-        DType::F64 => FloatDType::F64,
-        _ => FloatDType::F32,
-    };
+    let wide = FloatDType::from(computed_in(positions.dtype()));
     // In whole numbers, so that the place of each row is exact: i·(P − 1) = below·(rows − 1) + rest.
     let (span, steps) = (old_rows - 1, rows - 1);
     let below: Vec<i64> = (0..rows).map(|i| (i * span / steps) as i64).collect();

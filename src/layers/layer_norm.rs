@@ -7,8 +7,8 @@ use burn_fused::{Norm, Rows, embed_layer_norm};
 
 /// `(x − mean) / √(variance + ε) · γ + β` over the last axis.
 ///
-/// Parameter paths are those of Burn's `LayerNorm`. ε comes from the config of the model and cannot be changed, so
-/// that a saved model computes with the ε in its config.
+/// Parameter paths are those of Burn's `LayerNorm`. ε is that of the model's config and cannot be changed, so that a
+/// saved model computes with the ε in its config.
 ///
 /// ```
 /// use burn::prelude::*;

@@ -7,8 +7,7 @@ use crate::error::{EmbeddingTable, Error, Result};
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::prelude::*;
-use burn_fused::read_at_once;
-use burn_fused::{Rows, lookup};
+use burn_fused::{Rows, lookup, read_at_once};
 
 /// Configuration of a [`TokenEmbedding`], which has an example.
 #[derive(Config, Debug, PartialEq)]
@@ -25,19 +24,12 @@ pub struct TokenEmbeddingConfig {
 }
 
 impl TokenEmbeddingConfig {
-    /// Builds the table on `device`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    /// Builds the table on `device`; panics where [`try_init`](Self::try_init) returns an error.
     pub fn init(&self, device: &Device) -> TokenEmbedding {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`init`](Self::init).
-    ///
-    /// With a CubeCL device compiled in, this sets Burn's runtime kind to asynchronous for the whole process: records
-    /// and `into_data` are then copied at the call, and not when the data is first read, which training may have changed.
     ///
     /// # Errors
     ///
@@ -54,6 +46,8 @@ impl TokenEmbeddingConfig {
             return Err(Error::Config { field: "padding_idx", problem });
         }
         self.initializer.validate()?;
+        // Sets CubeCL's runtime kind to asynchronous for the whole process: `into_data` then copies at the call, not when the
+        // data is first read, which training may have changed by then.
         read_at_once();
         let shape = [self.num_embeddings, self.embedding_dim];
         Ok(TokenEmbedding {
@@ -65,9 +59,9 @@ impl TokenEmbeddingConfig {
 
 /// A lookup table whose padding row gets no gradient: `torch.nn.Embedding(V, H, padding_idx)`.
 ///
-/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after [`init`](TokenEmbeddingConfig::init). A
-/// lookup returns the row as it is, also a non-zero one, and the gradient through the lookup is exactly 0.0 in that
-/// row. An output head that reads the same table does send a gradient to the row, as in PyTorch.
+/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after [`init`](TokenEmbeddingConfig::init); a lookup
+/// returns it as it is, and its gradient through the lookup is exactly 0.0. An output head that reads the same table does
+/// send a gradient to the row, as in PyTorch.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -120,24 +114,19 @@ impl TokenEmbedding {
         self.padding_idx
     }
 
-    /// Looks up ids of any rank D; `E` must be D + 1, which the compiler checks.
+    /// Looks up ids of any rank D; `E` must be D + 1, which the compiler checks. Panics where
+    /// [`try_forward`](Self::try_forward) returns an error.
     ///
     /// # Shapes
     ///
     /// - `ids`: `[..]`, of rank D
     /// - output: `[.., H]`, of rank E
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
     pub fn forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         self.try_forward(ids).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward); bad ids are an error.
-    ///
-    /// The ids are read back once to be checked, which waits for the device. If that is too slow and the
-    /// ids are known to be in range, use [`forward_unchecked`](Self::forward_unchecked).
+    /// As [`forward`](Self::forward). The ids are read back once to be checked, which waits for the device;
+    /// [`forward_unchecked`](Self::forward_unchecked) does not.
     ///
     /// # Errors
     ///
@@ -157,6 +146,7 @@ impl TokenEmbedding {
         let ids = ids.reshape([1, -1]);
         Ids::from_tensor("ids", ids.clone())
             .check(EmbeddingTable::Embedding, self.num_embeddings())
+            // The ids were checked as one row: errors name their index in the caller's shape.
             .map_err(|error| match error {
                 Error::IdOutOfRange { input, index, id, table, rows } => {
                     Error::IdOutOfRange { input, index: unravel(index[1], &shape), id, table, rows }
@@ -169,10 +159,8 @@ impl TokenEmbedding {
         Ok(self.restore_rank(self.lookup(ids), shape))
     }
 
-    /// As [`forward`](Self::forward), without a check.
-    ///
-    /// The caller guarantees the range: an id outside 0..V takes the nearest row that exists. Memory outside the
-    /// table is never read.
+    /// As [`forward`](Self::forward), without a check: an id outside 0..V takes the nearest row that exists. Memory outside
+    /// the table is never read.
     pub fn forward_unchecked<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         let shape = ids.dims();
         self.restore_rank(self.lookup(ids.reshape([1, -1])), shape)
