@@ -179,7 +179,7 @@ impl BertEncoder {
             return Ok(PackedHidden { rows, packing });
         }
         let bias = self.bias(&packing);
-        // One seed for all layers: a device is asked for random numbers once a step.
+        // One draw for all layers: a queue such as fusion's may run independent draws in another order.
         let rows = with_one_draw(self.draws(), || {
             self.in_order().fold(rows, |rows, layer| layer.forward(rows, &packing, bias.as_ref()))
         });

@@ -105,7 +105,7 @@ impl Packing {
             self.tokens.as_ref().map_or(place, |tokens| tokens.rows[place])
         };
         let from: Vec<usize> = places.iter().map(row).collect();
-        // Moves give each row to one place at most; repeated places and padding take the longer way.
+        // A move takes each row once; a place that is named twice takes the longer way.
         match Moves::new(&from, self.num_tokens(), &device) {
             Some(moves) => moves.apply(rows),
             None => self.unpack(rows).flatten::<2>(0, 1).select(0, indices(places, &device)),

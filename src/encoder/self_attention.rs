@@ -65,7 +65,6 @@ impl BertSelfAttention {
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
         let [batch, seq] = packing.dims();
         let bias = bias.map(|bias| bias.clone().expand([batch as i64, -1, -1, -1]));
-        // Without a bias the operator reads 16 bits in autocast; a bias is added in f32.
         if self.relative_positions.is_none() && bias.is_none() {
             let all = all.map(|layer| linear_narrow(layer, rows.clone()));
             return attention(all, &packing.sequences, heads, None, dropout);

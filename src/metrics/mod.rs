@@ -3,7 +3,7 @@
 use burn::tensor::TensorReadError;
 use burn::train::metric::{MetricName, NumericEntry, SerializedEntry};
 
-/// What a metric made by `numeric` counts.
+/// The part of a metric that differs: `numeric!` makes one of Burn's of it.
 trait Score {
     type Input;
 
@@ -18,7 +18,7 @@ trait Score {
     /// The score of all batches so far.
     fn score(&self) -> Result<f64, TensorReadError>;
 
-    /// Of how much it is the score; `None` if that of a part of an epoch means nothing.
+    /// The number of items in the score; `None` if the score of a part of an epoch means nothing.
     fn count(&self) -> Option<usize>;
 
     fn forget(&mut self);

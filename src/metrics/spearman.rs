@@ -43,12 +43,11 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// The rank correlation of predicted and true numbers, [`spearman`], over the whole epoch. It is computed at the end of
-/// the epoch; ranks of a part of it mean nothing.
+/// [`spearman`] of the predicted and true numbers of a whole epoch, computed at its end.
 ///
-/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and for
-/// Burn's `RegressionOutput`. With the [similarity](crate::model::Similarity) of pairs of sentences as what is predicted it
-/// is the score of sentence-transformers' `EmbeddingSimilarityEvaluator`.
+/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and Burn's
+/// `RegressionOutput`. With the [similarity](crate::model::Similarity) of sentence pairs as the prediction it is the score of
+/// sentence-transformers' `EmbeddingSimilarityEvaluator`.
 #[derive(Clone, Debug, Default)]
 pub struct SpearmanMetric {
     predicted: Vec<f64>,

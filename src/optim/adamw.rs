@@ -19,8 +19,7 @@ use burn_fused::host;
 /// w ← (1 − η·λ)·w − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 /// ```
 ///
-/// The defaults are PyTorch's. Burn's `AdamWConfig` computes the same with other ones (ε 1e-5, λ 1e-4), and keeps its
-/// settings in f32.
+/// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32.
 ///
 /// ```
 /// use burn::optim::ModuleOptimizer;
@@ -47,25 +46,18 @@ pub struct AdamWConfig {
 }
 
 impl AdamWConfig {
-    /// The optimiser of a module, with one group that holds all parameters. [`adamw`] decays some of them only.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_build`](Self::try_build) returns an error, with the same message.
+    /// The optimizer of a module, with one group that holds all parameters; [`adamw`] decays some of them only. Panics where
+    /// [`try_build`](Self::try_build) returns an error.
     pub fn init(&self) -> ModuleOptimizer {
         ModuleOptimizer::from(self.build())
     }
 
-    /// The optimiser of one group of parameters, for `ModuleOptimizer::with_group`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_build`](Self::try_build) returns an error, with the same message.
+    /// As [`try_build`](Self::try_build), which panics in place of an error.
     pub fn build(&self) -> AdamW {
         self.try_build().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The optimiser of one group of parameters.
+    /// The optimizer of one group of parameters, for `ModuleOptimizer::with_group`.
     ///
     /// # Errors
     ///
@@ -93,9 +85,7 @@ impl AdamWConfig {
     }
 }
 
-/// AdamW that decays no bias and no LayerNorm, as BERT is trained, for Burn's `Learner` and training loops.
-///
-/// `config` applies to all parameters, except that those whose path ends in `bias`, `gamma` or `beta`, in any module,
+/// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or `beta`
 /// are not decayed.
 ///
 /// ```
@@ -104,12 +94,8 @@ impl AdamWConfig {
 /// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1));
 /// ```
 ///
-/// Use Burn's schedulers (`ModuleLrScheduler::with_group`) to give a group of parameters its own learning rate, and
-/// `ModuleOptimizer::with_group` for other settings. [`clip_by_global_norm`](super::clip_by_global_norm) clips gradients.
-///
-/// # Panics
-///
-/// Where [`AdamWConfig::try_build`] returns an error, with the same message.
+/// `ModuleLrScheduler::with_group` gives a group of parameters its own learning rate, `ModuleOptimizer::with_group` other
+/// settings. Panics where [`AdamWConfig::try_build`] returns an error.
 ///
 /// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of
 /// transformers 5.23.
@@ -119,26 +105,20 @@ pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
     config.init().with_group(biases_and_norms, undecayed, None)
 }
 
-/// The optimiser of one group of parameters, made by [`AdamWConfig`].
-///
-/// # State
-///
-/// Records are those of Burn's `AdamW`, so one takes the other's.
+/// The optimizer of one group of parameters, made by [`AdamWConfig`]. Its records are those of Burn's `AdamW`.
 ///
 /// # Numerics
 ///
-/// Settings are f64. f16 and bf16 parameters are updated in f32 and rounded once; their moments are f32.
+/// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32.
 ///
-/// # Devices
-///
-/// On Flex a step is one pass over a parameter, its moments and its gradient, on all threads. The new values take the
-/// gradient's memory, so that a parameter that a clone of the module shares, as in Burn's `Learner`, is not copied; the
-/// clone keeps the old values. Other devices run the same arithmetic as tensor operations.
+/// On Flex a step is one pass over a parameter, its state and its gradient, on all threads. The new values take the
+/// gradient's memory, so that a parameter that a clone of the module shares, as in Burn's `Learner`, is not copied.
+/// Other devices run the same arithmetic as tensor operations.
 ///
 /// # Panics
 ///
-/// A step panics if the learning rate is negative or not finite, or if a loaded state has another shape than its
-/// parameter. Loading a record panics if it has the state of an AMSGrad, which this optimiser does not implement.
+/// A step panics if the learning rate is negative or not finite, or a loaded state has another shape than its parameter.
+/// Loading a record panics if it has the state of an AMSGrad, which is not implemented.
 #[derive(Clone, Debug)]
 pub struct AdamW {
     config: AdamWConfig,
@@ -173,9 +153,7 @@ impl AdamW {
     }
 }
 
-/// The state of one parameter, in the same form as Burn's in a record; see [`AdamWConfig`].
-///
-/// Burn's own state reads the moments as f32, in any stored dtype.
+/// The optimizer state of one parameter; in a record it has the form of Burn's, which reads it as f32.
 #[derive(Clone, Debug)]
 pub struct AdamWState<const D: usize> {
     time: usize,

@@ -25,10 +25,8 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::prelude::*;
 use std::collections::HashSet;
 
-/// The number of values that an optimiser changes: those of all parameters that are not frozen.
-///
-/// A parameter that several fields share counts once. [`Module::num_params`] counts the frozen ones too. Lazy parameters are
-/// initialised.
+/// The number of values that an optimizer changes: those of all parameters that are not frozen. A parameter that several
+/// fields share counts once, and lazy ones are initialised.
 ///
 /// ```
 /// use burn::module::{Lora, Module, ParamGroup};

@@ -10,9 +10,8 @@ use burn::optim::lr_scheduler::{LrScheduler, LrSchedulerRecord};
 
 /// A learning rate that grows linearly to `peak` over `warmup` steps and falls linearly to 0 at step `total`.
 ///
-/// At step t = 0, 1, … it is `peak` · (t + 1) / (`warmup` + 1) for t ≤ `warmup`, and from there `peak` · (`total` − t)
-/// / (`total` − `warmup`). transformers' `get_linear_schedule_with_warmup` differs in the warm-up only: its first step
-/// has a rate of 0 and changes nothing.
+/// At step t = 0, 1, … it is `peak` · (t + 1) / (`warmup` + 1) for t ≤ `warmup`, and then `peak` · (`total` − t) /
+/// (`total` − `warmup`). transformers' `get_linear_schedule_with_warmup` has a rate of 0 in the first step.
 ///
 /// ```
 /// use burn_bert::optim::linear_warmup_decay;
@@ -36,6 +35,7 @@ pub fn linear_warmup_decay(peak: f64, warmup: usize, total: usize) -> Result<Mod
         return Err(Error::data("peak", problem));
     }
     let fall = LinearLrSchedulerConfig::new(peak, 0.0, total - warmup);
+    // Burn's schedules refuse 0 steps.
     let schedule = match warmup {
         0 => fall.init(),
         _ => {
@@ -66,8 +66,7 @@ pub struct ScaledLr {
 }
 
 impl ScaledLr {
-    /// The base rates of `schedule`, those of parameters without a group, times `factor`, starting at the step that
-    /// `schedule` is at.
+    /// The base rates of `schedule`, those of parameters without a group, times `factor`, from its current step on.
     ///
     /// # Errors
     ///
@@ -95,9 +94,8 @@ impl LrScheduler for ScaledLr {
     }
 }
 
-/// A schedule with layer-wise decay: the further a layer is from the head, the lower its learning rate.
-///
-/// With η the rate of `schedule` and L = `num_hidden_layers`:
+/// A schedule with layer-wise decay: the further a layer is from the head, the lower its learning rate. With η the rate
+/// of `schedule` and L = `num_hidden_layers`:
 ///
 /// ```text
 /// pooler and head      η
@@ -105,24 +103,19 @@ impl LrScheduler for ScaledLr {
 /// embeddings           η · decay^(L + 1)
 /// ```
 ///
-/// The embeddings' projection and MPNet's table of relative positions count as embeddings. ALBERT has one layer: L = 1.
-///
-/// Parameters are recognised by their paths, in every model of this crate, also in a `Training` or
-/// with LoRA's adapters. A tied masked-language-model head reads the word embeddings. Groups that are added later with
-/// `with_group` take precedence.
+/// The embeddings' projection and MPNet's table of relative positions count as embeddings, ALBERT's one layer as L = 1.
+/// Parameters are recognised by their paths, in every model of this crate, also in a `Training` or with LoRA adapters.
+/// Groups that are added later with `with_group` take precedence.
 ///
 /// ```
-/// use burn::optim::ModuleOptimizer;
-/// use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
+/// use burn_bert::optim::{layer_wise_decay, linear_warmup_decay};
 ///
-/// let optimizer: ModuleOptimizer = adamw(&AdamWConfig::new());
 /// let mut schedule = layer_wise_decay(linear_warmup_decay(1e-4, 0, 10)?, 12, 0.5)?;
 /// let rates = schedule.step(); // what `optimizer.step` takes
 /// let rate = |path| rates.lr_from_param(0.into(), Some(path));
 /// assert_eq!(rate("classifier.out_proj.weight"), 1e-4);
 /// assert_eq!(rate("bert.encoder.layers.11.output.weight"), 0.5e-4);
 /// assert_eq!(rate("bert.encoder.layers.10.output.weight"), 0.25e-4);
-/// # let _ = optimizer;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
@@ -144,6 +137,7 @@ pub fn layer_wise_decay(
     let layers = (0..num_hidden_layers).map(|layer| (format!(r"encoder\.layers\.{layer}"), layer + 1));
     let below = "(((word|position|token_type)_)?embeddings|embeddings_projection|relative_attention_bias)";
     let groups = layers.chain([(below.to_string(), 0)]);
+    // Every group scales the rates without groups, not those of the group before it.
     let all = schedule.clone();
     groups.into_iter().try_fold(schedule, |schedule, (path, depth)| {
         let group = ParamGroup::from_regex(format!(r"(^|\.){path}\.")).expect("the pattern is valid");
