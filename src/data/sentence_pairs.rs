@@ -202,20 +202,6 @@ impl SentencePair {
 /// The candidates of a batch are its positives, then the first negative of each pair, then the second, and so on. With
 /// [`MultipleNegativesRankingLoss`](crate::model::MultipleNegativesRankingLoss) the positive of one pair is a negative of
 /// all others, so the positives of a batch should differ.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::text::BertTokenizer;
-/// use burn_bert::data::{SentencePair, SentencePairBatcher, TryBatcher};
-///
-/// # let dir = tempfile::tempdir()?;
-/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\n")?;
-/// let batcher = SentencePairBatcher::new(BertTokenizer::from_pretrained(dir.path())?);
-/// let pairs = vec![SentencePair::new("sun", "sun sun"), SentencePair::new("rain", "rain rain")];
-/// let batch = batcher.try_batch(pairs, &Device::default())?;
-/// assert_eq!(batch.candidates.dims(), [2, 4]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct SentencePairBatcher {
     tokenizer: Arc<BertTokenizer>,

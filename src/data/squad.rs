@@ -140,28 +140,6 @@ pub struct QuestionWindow {
 /// A context longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
 /// which overlap by `doc_stride` tokens. The first answer of each example is the target.
 ///
-/// ```
-/// use burn::data::dataset::Dataset;
-/// use burn::prelude::*;
-/// use burn_bert::text::BertTokenizer;
-/// use burn_bert::data::{QuestionWindowBatcher, QuestionWindows, SquadExample, TryBatcher};
-///
-/// # let dir = tempfile::tempdir()?;
-/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwho\nada\nwrote\nit\n")?;
-/// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
-/// let example = SquadExample {
-///     question: "Who".into(),
-///     context: "Ada wrote it".into(),
-///     answers: vec![("Ada".into(), 0)],
-///     ..SquadExample::default()
-/// };
-/// let windows = QuestionWindows::new(&[example], &tokenizer, 128)?;
-/// assert_eq!(windows.get(0)?.answer, [3, 3]); // [CLS] who [SEP] ada
-/// let batch = QuestionWindowBatcher::new(tokenizer).try_batch(vec![windows.get(0)?], &Device::default())?;
-/// assert_eq!(batch.input.dims(), [1, 7]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
 /// Source: `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
 #[derive(Debug)]
 pub struct QuestionWindows {
@@ -218,7 +196,7 @@ fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Opt
 
 in_memory!(QuestionWindows.windows: QuestionWindow);
 
-/// Pads windows to the longest of the batch. [`QuestionWindows`] has an example.
+/// Pads windows to the longest of the batch.
 #[derive(Clone, Debug)]
 pub struct QuestionWindowBatcher {
     tokenizer: Arc<BertTokenizer>,

@@ -148,14 +148,6 @@ impl BertEmbeddings {
     }
 
     /// The config that builds a module of this shape, with the sizes, ε and dropout that the module has now.
-    ///
-    /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    ///
-    /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
-    /// assert_eq!(config.init(&Device::default()).config(), config);
-    /// ```
     pub fn config(&self) -> BertEmbeddingsConfig {
         // Relative positions have no table here to read the number from.
         let positions = self.position_embeddings.as_ref().map(TokenEmbedding::num_embeddings);

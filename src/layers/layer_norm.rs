@@ -9,16 +9,6 @@ use burn_fused::{Norm, Rows, embed_layer_norm};
 ///
 /// Parameter paths are those of Burn's `LayerNorm`. ε is that of the model's config and cannot be changed, so that a
 /// saved model computes with the ε in its config.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::BertEmbeddingsConfig;
-///
-/// let config = BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4).with_layer_norm_eps(1e-5);
-/// let norm = config.init(&Device::default()).layer_norm;
-/// assert_eq!(norm.epsilon(), 1e-5);
-/// assert_eq!(norm.forward(Tensor::<2>::ones([3, 4], &Device::default())).dims(), [3, 4]);
-/// ```
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// γ, `[H]`.

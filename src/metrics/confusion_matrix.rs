@@ -139,14 +139,6 @@ impl ConfusionMatrix {
 /// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with one class per sequence, and
 /// Burn's `ClassificationOutput`. It follows scikit-learn, where Burn's `FBetaScoreMetric` is NaN as soon as a class is
 /// neither present nor predicted. It is NaN for an epoch with a logit that is NaN, which predicts no class.
-///
-/// ```
-/// use burn::train::metric::LossMetric;
-/// use burn_bert::metrics::ConfusionMetric;
-///
-/// let metrics = (LossMetric::new(), ConfusionMetric::macro_f1(), ConfusionMetric::f1(1, "positive"));
-/// # let _ = metrics;
-/// ```
 #[derive(Clone)]
 pub struct ConfusionMetric {
     name: MetricName,

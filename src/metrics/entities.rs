@@ -136,16 +136,6 @@ fn parts(tag: &str) -> (char, &str) {
 ///
 /// For [`TokenClassificationItem`](crate::training::TokenClassificationItem); it is NaN for an epoch with a logit that is
 /// NaN.
-///
-/// ```
-/// use burn::train::metric::LossMetric;
-/// use burn_bert::data::LabelNames;
-/// use burn_bert::metrics::EntityMetric;
-///
-/// let names = LabelNames::new(["O", "B-PER", "I-PER"])?; // of the model: id2label
-/// let metrics = (LossMetric::new(), EntityMetric::f1(&names), EntityMetric::recall(&names));
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
 #[derive(Clone)]
 pub struct EntityMetric {
     name: MetricName,

@@ -93,14 +93,6 @@ fn hits(places: &[usize], k: usize) -> &[usize] {
 
 /// A score of retrieval among all documents of an epoch, [`RetrievalScores`], in Burn's trainer, computed at the end of
 /// the epoch. A text that occurs twice is two documents. On the training split it is NaN.
-///
-/// ```
-/// use burn::train::metric::LossMetric;
-/// use burn_bert::metrics::RetrievalMetric;
-///
-/// let metrics = (LossMetric::new(), RetrievalMetric::recall(10), RetrievalMetric::mrr(10));
-/// # let _ = metrics;
-/// ```
 #[derive(Clone)]
 pub struct RetrievalMetric {
     name: MetricName,
@@ -229,14 +221,6 @@ numeric!(RetrievalMetric: RetrievalInput);
 
 /// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; with NaN it
 /// is not more similar.
-///
-/// ```
-/// use burn::train::metric::LossMetric;
-/// use burn_bert::metrics::TripletMetric;
-///
-/// let metrics = (LossMetric::new(), TripletMetric::new().with_margin(0.1));
-/// # let _ = metrics;
-/// ```
 ///
 /// Source: `TripletEvaluator` of sentence-transformers 6.2.
 #[derive(Clone, Debug, Default)]

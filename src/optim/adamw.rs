@@ -21,13 +21,6 @@ use burn_fused::host;
 ///
 /// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32.
 ///
-/// ```
-/// use burn::optim::ModuleOptimizer;
-/// use burn_bert::optim::AdamWConfig;
-///
-/// let optimizer: ModuleOptimizer = AdamWConfig::new().with_weight_decay(0.1).init();
-/// ```
-///
 /// Source: `torch.optim.AdamW` of PyTorch 2.15.
 #[derive(Config, Debug, PartialEq)]
 pub struct AdamWConfig {

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What the name of a file ends with, or continues with, until it is whole.
+/// In the name of a file that is not yet complete.
 pub(super) const UNFINISHED: &str = ".unfinished";
 
 /// Burnpack files of models, optimisers or schedules, one per epoch, each followed by four bytes: its [`checksum`].
@@ -58,11 +58,7 @@ impl Checkpoints {
         Ok(epochs)
     }
 
-    /// The checkpoint of an epoch, without its checksum. It is in memory, so the file may go.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the checksum is another; [`Error::Io`], [`Error::File`].
+    /// The checkpoint of an epoch without its checksum, in memory: Burn's records are windows on a file that may be deleted.
     pub(super) fn read(&self, epoch: usize) -> Result<Vec<u8>> {
         let path = self.path(epoch);
         let mut bytes = regular_file::read(&path, u64::MAX)?;
@@ -107,8 +103,8 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     }
 }
 
-/// Keeps the last two checkpoints and the one with the lowest validation loss. What is there is looked up on disk, so that the
-/// checkpoints from before a resume are deleted as well.
+/// Keeps the last two checkpoints and the one with the lowest validation loss, of those on disk: the checkpoints from before
+/// a resume are deleted as well.
 pub(super) struct LastAndBest {
     pub(super) folder: PathBuf,
 }

@@ -1,6 +1,6 @@
 //! The logs of Burn's trainer, the losses in them, and stopping by them.
 
-use crate::error::Result;
+use crate::error::Error;
 use crate::files::regular_file;
 use burn::train::EarlyStoppingStrategy;
 use burn::train::logger::{FileMetricLogger, MetricLogger};
@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The losses of a run: of all training batches, and of the validation after each epoch. Returned by
+/// The losses of a run, of all training batches and of the validation after each epoch; see
 /// [`Run::losses`](super::Run::losses).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Losses {
@@ -27,7 +27,7 @@ impl Losses {
     /// # Errors
     ///
     /// [`Error::Io`](crate::Error::Io) or [`Error::File`](crate::Error::File) if one that is there cannot be read.
-    pub fn read(folder: impl AsRef<Path>) -> Result<Self> {
+    pub fn read(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let mut losses = Self::default();
         for epoch in 1.. {
             let log =
@@ -39,12 +39,13 @@ impl Losses {
             let mean = if log("valid").exists() { read_log(&log("valid"))?.mean } else { None };
             losses.valid.push(mean);
         }
+        // Epochs at the end without one are still to be validated.
         let validated = losses.valid.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         losses.valid.truncate(validated);
         Ok(losses)
     }
 
-    /// The validation losses that the trainer knows of, those from before a resume included.
+    /// The validation losses in the trainer's store, those from before a resume included.
     pub(super) fn validated(store: &EventStoreClient, epoch: usize) -> Self {
         let name = LossMetric::new().name();
         let loss = |epoch| store.find_metric(&name, epoch, Aggregate::Mean, &Split::Valid);
@@ -60,9 +61,9 @@ impl Losses {
     }
 }
 
-/// Early stopping when the validation loss has not fallen for a number of epochs. Epochs before a resume count too,
-/// unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that is not finite counts as no better than one that was, and
-/// a run that never had a finite one goes on. Given to `SupervisedTraining::early_stopping`; see [`Run`](super::Run).
+/// Early stopping when the validation loss has not fallen for a number of epochs, for `SupervisedTraining::early_stopping`.
+/// Epochs before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that is not finite is no
+/// improvement, and a run that never had a finite one goes on.
 #[derive(Clone, Debug)]
 pub struct Patience {
     /// Epochs without a lower loss.
@@ -90,7 +91,8 @@ struct Log {
 }
 
 /// One number a line, followed by its count; the last is the mean, marked `final`.
-fn read_log(path: &Path) -> Result<Log> {
+fn read_log(path: &Path) -> Result<Log, Error> {
+    // A line of a crashed run may be anything.
     let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
     let values = text.lines().filter_map(|line| line.split_once(','));
     let values = values.filter_map(|(value, count)| Some((value.parse().ok()?, count)));
@@ -101,13 +103,12 @@ fn read_log(path: &Path) -> Result<Log> {
     Ok(Log { batches: numbers(batches), mean: means.last().map(|&(value, _)| value) })
 }
 
-/// Writes the logs that Burn's own logger writes. On a full disk that one aborts the process; here lines are lost, and
-/// training goes on.
+/// Writes the logs of Burn's own logger, which aborts the process on a full disk; here lines are lost, and training goes on.
 pub(super) struct Logs {
     folder: PathBuf,
     reader: FileMetricLogger,
     names: HashMap<MetricId, String>,
-    /// Of the current epoch, with the size of each; `None` if it could not be created.
+    /// Those of the current epoch with their sizes; `None` if one could not be created.
     files: HashMap<PathBuf, Option<(File, u64)>>,
 }
 
@@ -142,12 +143,7 @@ impl MetricLogger for Logs {
         }
     }
 
-    fn read_numeric(
-        &mut self,
-        name: &str,
-        epoch: usize,
-        split: &Split,
-    ) -> std::result::Result<Vec<NumericEntry>, String> {
+    fn read_numeric(&mut self, name: &str, epoch: usize, split: &Split) -> Result<Vec<NumericEntry>, String> {
         self.reader.read_numeric(name, epoch, split)
     }
 

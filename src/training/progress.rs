@@ -1,4 +1,4 @@
-//! Progress of a training: Burn's dashboard in a terminal, plain lines elsewhere.
+//! Progress of a training run: Burn's dashboard in a terminal, plain lines elsewhere.
 
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
 use burn::train::metric::{MetricDefinition, MetricEntry, MetricId};
@@ -13,8 +13,8 @@ use std::io::{self, IsTerminal, Write};
 
 /// The renderer for the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
 ///
-/// Pass the `interrupter` to the training too: the dashboard's keys `q`, then `s`, stop it, and it records that.
-/// `finished_epochs` is the number of epochs that a resumed run has finished.
+/// Pass the `interrupter` to the trainer too: the dashboard's keys `q`, then `s`, stop it. `finished_epochs` is the number
+/// of epochs that a resumed run has finished.
 ///
 /// ```no_run
 /// # use burn::train::{Interrupter, SupervisedTraining};
@@ -36,10 +36,8 @@ pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn Me
     }
 }
 
-/// A renderer with keys that stop the training.
-///
-/// Burn's dashboard resets its interrupter when training ends. The trainer's must still know then what stopped it, so
-/// the dashboard has its own.
+/// A renderer whose keys stop the trainer. Burn's dashboard resets its interrupter when training ends, but the trainer's
+/// must still know then what stopped it, so they are two.
 struct Stopping<R> {
     renderer: R,
     keys: Interrupter,
@@ -103,10 +101,8 @@ pass_on! {
 /// Lines that a split prints, the last included.
 const LINES: usize = 5;
 
-/// Prints the metrics five times per epoch, one line each time; see [`progress()`]: `2/3 train 160/800 | Loss: epoch
-/// 0.41 - batch 0.38 | …`.
-///
-/// Without a terminal, Burn's renderer prints a `ProgressSnapshot { … }` for each batch.
+/// Prints the metrics five times per epoch, one line each time (`2/3 train 160/800 | Loss: epoch 0.41 - batch 0.38 | …`),
+/// where Burn's renderer without a terminal prints one for each batch; see [`progress()`].
 #[derive(Debug, Default)]
 pub struct ProgressLines {
     names: BTreeMap<String, String>,
@@ -188,7 +184,7 @@ impl TrainingProgressLogger for ProgressLines {
 
     fn end(&mut self) {}
 
-    /// The trainer tells of every iteration here.
+    /// Ignored: the trainer logs every iteration here.
     fn log_event_training(&mut self, _event: String) {}
 }
 

@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// The files beside the weights that are needed to use a Hugging Face model.
+/// The files of a Hugging Face model beside its weights.
 const COMPANIONS: [&str; 10] = [
     "config.json",
     "tokenizer.json",
@@ -45,7 +45,7 @@ const MAX_BEGINNING: u64 = 16 << 20;
 struct Beginning {
     /// As `{:#?}` writes them, which unlike JSON has infinity and every bit of a number.
     settings: String,
-    /// What tells another checkpoint from that of the run.
+    /// Before training, which reveals another checkpoint.
     loss: f64,
     /// The checksums of the files that it reads.
     data: Vec<u32>,
@@ -54,9 +54,8 @@ struct Beginning {
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
 /// trainer, from which the run is resumed.
 ///
-/// A run is resumed only with the settings that it began with: `Debug` must write them in the same way, so a map among
-/// them must be ordered. What may change, such as the number of epochs where no schedule depends on it, is not given among
-/// them.
+/// A run is resumed only with the settings that it began with, as `{:#?}` prints them (so a map among them must be
+/// ordered). Leave out of the settings what may change, such as the number of epochs without a schedule.
 ///
 /// ```
 /// use burn_bert::training::Run;
@@ -105,8 +104,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if there is no run, it began with other settings, or its checkpoints are damaged;
-    /// [`Error::Json`] if its `run.json` is; [`Error::Io`].
+    /// [`Error::File`] if there is no run, it began with other settings, or its checkpoints are damaged; [`Error::Json`] if its
+    /// `run.json` is; [`Error::Io`].
     pub fn resume(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         let Some(begun) = run.read_beginning()? else {
@@ -151,27 +150,26 @@ impl Run {
         self.finished_epochs
     }
 
-    /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin
-    /// a run in this directory, until this one ends or drops the run and its clones.
+    /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin a run in
+    /// this directory, until this one ends or drops the run and its clones.
     ///
-    /// `loss` is the loss of the model before training, which reveals another checkpoint; `data` are the files that the
-    /// run reads, which are compared by a checksum.
+    /// `loss` is the loss before training, which reveals another checkpoint; the files `data` are compared by a checksum.
     ///
     /// # Errors
     ///
-    /// - [`Error::File`] if the loss is not finite, loss or data differ from those of the first start, or another process
-    ///   holds the run or has changed it since it was opened;
-    /// - [`Error::Io`].
+    /// [`Error::File`] if the loss is not finite, loss or data differ from those of the first start, or another process holds
+    /// the run or has changed it since it was opened; [`Error::Io`].
     pub fn begin(&self, loss: f64, data: &[&Path]) -> Result<()> {
-        let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if !loss.is_finite() {
-            return refused(format!(
+            let problem = format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
-            ));
+            );
+            return Err(Error::file(&self.folder, problem));
         }
         let sum =
             |path: &Path| checksum(regular_file::open(path)?).map_err(|source| Error::reading(path, source));
         let sums = data.iter().map(|path| sum(path)).collect::<Result<Vec<_>>>()?;
+        // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
         match &self.begun {
@@ -203,9 +201,9 @@ impl Run {
         }
         if let Some(other) = (0..sums.len()).find(|&file| sums[file] != begun.data[file]) {
             let path = data[other].display();
-            return refused(format!(
-                "holds a run that began with other data than {path}; resume with the original file"
-            ));
+            let problem =
+                format!("holds a run that began with other data than {path}; resume with the original file");
+            return refused(problem);
         }
         if (loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
             return refused(format!(
@@ -217,11 +215,11 @@ impl Run {
         Ok(())
     }
 
-    /// Makes the checkpoints and logs of a training this run's, and lets it go on after the last checkpoint.
+    /// Stores the checkpoints and logs of a trainer in this run, and lets it continue after the last checkpoint.
     ///
-    /// In the place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a checksum
-    /// and is written whole, and what is loaded is not tied to its file. The last two are kept, and that with the lowest
-    /// validation loss. A log that cannot be written, on a full disk, does not end the training.
+    /// Use it in place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a checksum and
+    /// replaces a file only when complete. The last two are kept, and the one with the lowest validation loss. A log that
+    /// cannot be written, on a full disk, does not end the training.
     ///
     /// # Errors
     ///
@@ -239,12 +237,12 @@ impl Run {
         if self.finished_epochs == 0 {
             return Ok(training);
         }
+        // Burn's trainer would panic on a checkpoint of another model.
         self.model_of(self.finished_epochs, model.clone())?;
         Ok(training.checkpoint(self.finished_epochs))
     }
 
-    /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist
-    /// there.
+    /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist there.
     ///
     /// # Errors
     ///
@@ -293,8 +291,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if its checkpoint is damaged, of another model or no regular file; [`Error::Io`] if it cannot
-    /// be read.
+    /// [`Error::File`] if its checkpoint is damaged, of another model or no regular file; [`Error::Io`].
     pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let [models, ..] = Checkpoints::all(&self.folder);
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
@@ -303,13 +300,11 @@ impl Run {
     }
 
     fn refuse_begun(&self) -> Result<()> {
-        match self.read_beginning()? {
-            Some(_) => Err(Error::file(
-                &self.folder,
-                "holds a run already; resume it, or choose another output directory",
-            )),
-            None => Ok(()),
+        if self.read_beginning()?.is_none() {
+            return Ok(());
         }
+        let problem = "holds a run already; resume it, or choose another output directory";
+        Err(Error::file(&self.folder, problem))
     }
 
     fn read_beginning(&self) -> Result<Option<Beginning>> {
@@ -344,16 +339,17 @@ impl Run {
     }
 }
 
-/// Which fields differ in two settings, as `{:#?}` writes them.
+/// The fields that differ between two settings, as `{:#?}` writes them.
 fn differences(begun: &str, now: &str) -> String {
     let (begun, now) = (fields(begun), fields(now));
     let mut found = Vec::new();
     for (name, value) in &begun {
-        let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
-        match now.get(name.trim_end_matches(": ")) {
+        // Settings that are a single value have no name.
+        let label = if name.is_empty() { String::new() } else { format!("{name}: ") };
+        match now.get(name) {
             Some(other) if other == value => {}
-            Some(other) => found.push(format!("{name}{value}, now {other}")),
-            None => found.push(format!("{name}{value}, now missing")),
+            Some(other) => found.push(format!("{label}{value}, now {other}")),
+            None => found.push(format!("{label}{value}, now missing")),
         }
     }
     let new = now.iter().filter(|(name, _)| !begun.contains_key(*name));
@@ -361,7 +357,7 @@ fn differences(begun: &str, now: &str) -> String {
     found.join("; ")
 }
 
-/// The fields of a value that `{:#?}` wrote, by their paths: one a line, and of a struct or a list its name.
+/// The fields of a value that `{:#?}` wrote, one a line, by their paths; a struct or a list has its name as its value.
 fn fields(settings: &str) -> BTreeMap<String, String> {
     let (mut found, mut path) = (BTreeMap::new(), Vec::<(String, usize)>::new());
     for line in settings.lines().map(|line| line.trim().trim_end_matches(',')) {
