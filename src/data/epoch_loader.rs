@@ -21,19 +21,11 @@ pub trait TryBatcher: Send + Sync + 'static {
     /// A batch of the model.
     type Batch: Send + 'static;
 
-    /// Makes a batch of items on a device.
-    ///
-    /// # Errors
-    ///
-    /// The error of an item.
+    /// Makes a batch of items on a device, or returns the error of an item.
     fn try_batch(&self, items: Vec<Self::Item>, device: &Device) -> Result<Self::Batch>;
 
     /// As [`try_batch`](Self::try_batch), with everything random, such as the masked tokens, drawn from `seed`. By default
     /// nothing is random.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_batch`](Self::try_batch).
     fn try_batch_seeded(&self, items: Vec<Self::Item>, seed: u64, device: &Device) -> Result<Self::Batch> {
         let _ = seed;
         self.try_batch(items, device)
@@ -96,11 +88,8 @@ struct State<T> {
 type Batches<T> = Prefetch<(usize, Result<T, DatasetError>)>;
 
 impl<B: TryBatcher> EpochLoader<B> {
-    /// Batches of `batch_size` items in the order of the dataset, for validation.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
+    /// Batches of `batch_size` items in the order of the dataset, for validation. Returns [`Error::Config`] if
+    /// `batch_size` is 0, [`Error::Empty`] if there is no item.
     pub fn new(
         dataset: impl Dataset<B::Item> + 'static,
         batcher: B,
@@ -139,21 +128,15 @@ impl<B: TryBatcher> EpochLoader<B> {
         Self::at(Source { order, ..self.source }, self.first_epoch)
     }
 
-    /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch goes on
-    /// where one ended, with all its batches full.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if it is 0, or an epoch has more than 2²⁸ items.
+    /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
+    /// goes on where one ended, with all its batches full. Returns [`Error::Config`] if it is 0, or an epoch has more
+    /// than 2²⁸ items.
     pub fn with_batches_per_epoch(self, batches: usize) -> Result<Self> {
         self.checked(|order| EpochOrder { batches_per_epoch: Some(batches), ..order })
     }
 
     /// Groups items of similar lengths into batches, to reduce padding. `lengths` has one for each item, in any unit.
-    /// Items are grouped within fifty batches, and only if they are shuffled, so the order stays random.
-    ///
-    /// # Errors
-    ///
+    /// Items are grouped within fifty batches, and only if they are shuffled, so the order stays random. Returns
     /// [`Error::Data`] if there is not one length per item.
     pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
         let items = self.source.order.num_items;
@@ -164,13 +147,10 @@ impl<B: TryBatcher> EpochLoader<B> {
         self.checked(|order| EpochOrder { lengths: Some(Arc::new(lengths)), ..order })
     }
 
-    /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank takes
-    /// `batch_size`, in turn, so all have as many batches and, with [length bucketing](Self::with_length_bucketing), about as
-    /// many tokens in each. Ranks must agree on everything but `rank`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if `rank` is not below `ranks`, or an epoch has fewer items than `ranks`.
+    /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank
+    /// takes `batch_size`, in turn, so all have as many batches and, with [length
+    /// bucketing](Self::with_length_bucketing), about as many tokens in each. Ranks must agree on everything but
+    /// `rank`. Returns [`Error::Config`] if `rank` is not below `ranks`, or an epoch has fewer items than `ranks`.
     pub fn shard(self, rank: usize, ranks: usize) -> Result<Self> {
         self.checked(|order| EpochOrder { rank, ranks, ..order })
     }

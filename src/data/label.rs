@@ -31,25 +31,13 @@ pub enum LabelKind {
 }
 
 /// The names of the classes, by id (transformers' `id2label`).
-///
-/// ```
-/// use burn_bert::data::LabelNames;
-///
-/// let names = LabelNames::new(["negative", "positive"])?;
-/// assert_eq!(names.name(1), Some("positive"));
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelNames {
     names: Vec<String>,
 }
 
 impl LabelNames {
-    /// Names in the order of their ids.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if a name occurs twice.
+    /// Names in the order of their ids. Returns [`Error::Data`] if a name occurs twice.
     pub fn new<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Result<Self> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
         let mut seen = BTreeSet::new();

@@ -54,22 +54,16 @@ pub struct LabelledSentences {
 
 impl LabelledSentences {
     /// Reads a file and the names of its tags, which get their ids as in
-    /// [`LabelledTexts::open`](super::LabelledTexts::open).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Row`], with the file and the line, if the numbers of words and tags differ or a line is malformed;
-    /// [`Error::File`] if it is no regular file, has no sentence or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
+    /// [`LabelledTexts::open`](super::LabelledTexts::open). Returns [`Error::Row`], with the file and the line, if the
+    /// numbers of words and tags differ or a line is malformed; [`Error::File`] if it is no regular file, has no
+    /// sentence or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)
     }
 
     /// Reads a file with the tags of another file, or of a model, as
-    /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names) does.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
+    /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names) does. Returns the errors of
+    /// [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
     pub fn open_with_names(path: impl AsRef<Path>, names: &LabelNames) -> Result<Self> {
         Self::read(path.as_ref(), Some(names))
     }
@@ -218,9 +212,7 @@ impl TryBatcher for TokenBatcher {
     type Item = LabelledTokens;
     type Batch = TokenClassificationBatch;
 
-    /// # Errors
-    ///
-    /// Those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if the numbers of words and tags
+    /// Errors: those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if the numbers of words and tags
     /// differ. The model compares tags with its number of labels.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
         if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {

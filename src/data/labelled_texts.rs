@@ -116,12 +116,9 @@ impl LabelledTexts {
         Self::read(path.as_ref(), columns, None)
     }
 
-    /// Reads a file with the classes of another file, or of a model. A label is one of `names`, or an id where these are
-    /// `LABEL_0`, `LABEL_1`, …. A JSON integer is an id, and refused if one of `names` is a number.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
+    /// Reads a file with the classes of another file, or of a model. A label is one of `names`, or an id where these
+    /// are `LABEL_0`, `LABEL_1`, …. A JSON integer is an id, and refused if one of `names` is a number. Returns the
+    /// errors of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
     pub fn open_with_names(
         path: impl AsRef<Path>,
         columns: &TextColumns,
@@ -247,9 +244,7 @@ impl TryBatcher for SequenceBatcher {
     type Item = LabelledText;
     type Batch = SequenceClassificationBatch;
 
-    /// # Errors
-    ///
-    /// Those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
+    /// Errors: those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
     /// the number of labels, the labels are of several kinds, or only some texts have a second one; for ranking, if a
     /// label is no number in [0, 1], or a text has no second one. The model checks the range of single classes.
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {

@@ -125,12 +125,9 @@ impl MaskedLmCollatorConfig {
         self.try_init().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Builds the collator.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`], naming the field, if a probability is not in [0, 1], the two replacement probabilities exceed 1
-    /// together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or `pad_to_multiple_of` is not in 1..=65536.
+    /// Builds the collator. Returns [`Error::Config`], naming the field, if a probability is not in [0, 1], the two
+    /// replacement probabilities exceed 1 together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or
+    /// `pad_to_multiple_of` is not in 1..=65536.
     pub fn try_init(&self) -> Result<MaskedLmCollator> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         for (field, probability) in [
@@ -191,11 +188,8 @@ impl MaskedLmCollator {
         self.mask_with(input_ids, None, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// As [`mask`](Self::mask), all tokens of a word or none; a token without a word is a word of its own.
-    ///
-    /// # Panics
-    ///
-    /// If `word_ids` and `input_ids` differ in length.
+    /// As [`mask`](Self::mask), all tokens of a word or none; a token without a word is a word of its own. Panics if
+    /// `word_ids` and `input_ids` differ in length.
     pub fn mask_words(
         &self,
         input_ids: &mut [u32],
@@ -247,10 +241,9 @@ impl MaskedLmCollator {
     ///
     /// # Errors
     ///
-    /// - [`Error::Empty`] if there is no sequence or none has a token;
-    /// - [`Error::ShapeMismatch`] if token types, positions or the word ids of whole-word masking differ in length from
-    ///   the tokens, or only some of the sequences have token types or positions;
-    /// - [`Error::Data`] if whole words are to be masked and a sequence has no word ids.
+    /// [`Error::Empty`] without tokens; [`Error::ShapeMismatch`] if token types, positions or the word ids of whole-word masking
+    /// differ in length from the tokens, or only some sequences have types or positions; [`Error::Data`] if whole words are to
+    /// be masked and a sequence has no word ids.
     pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
         let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
         let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);

@@ -219,9 +219,7 @@ impl TryBatcher for SentencePairBatcher {
     type Item = SentencePair;
     type Batch = SentencePairBatch;
 
-    /// # Errors
-    ///
-    /// Those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
+    /// Errors: those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
     /// negatives, only some have a label, or one is not finite.
     fn try_batch(&self, items: Vec<SentencePair>, device: &Device) -> Result<SentencePairBatch> {
         if items.is_empty() {

@@ -147,12 +147,8 @@ pub struct QuestionWindows {
 }
 
 impl QuestionWindows {
-    /// Tokenises examples.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty or not at
-    /// its place in the text.
+    /// Tokenises examples. Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the
+    /// question, if an answer is empty or not at its place in the text.
     pub fn new(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Self> {
         let mut windows = Vec::new();
         for example in examples {
@@ -213,9 +209,7 @@ impl TryBatcher for QuestionWindowBatcher {
     type Item = QuestionWindow;
     type Batch = QuestionAnsweringBatch;
 
-    /// # Errors
-    ///
-    /// [`Error::Empty`] without a window.
+    /// Returns [`Error::Empty`] without a window.
     fn try_batch(&self, items: Vec<QuestionWindow>, device: &Device) -> Result<QuestionAnsweringBatch> {
         let (encodings, answers): (Vec<_>, Vec<_>) =
             items.into_iter().map(|window| (window.encoding, window.answer)).unzip();

@@ -53,18 +53,8 @@ impl BertEmbeddingsConfig {
 /// BERT's embedding layer: `y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))`.
 ///
 /// Equal to Hugging Face's `BertEmbeddings`, to `RobertaEmbeddings` with [`PositionEmbeddingType::AfterPadding`], and to
-/// the embeddings of the other [families](crate::Family). Made by [`BertEmbeddingsConfig::init`].
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-///
-/// let device = Device::default();
-/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8).init(&device);
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 0]], &device)?;
-/// assert_eq!(embeddings.forward(&input).dims(), [1, 4, 8]);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
+/// the embeddings of the other [families](crate::Family). Made by [`BertEmbeddingsConfig::init`]; the crate's
+/// documentation has an example.
 ///
 /// # Parameters
 ///
@@ -76,6 +66,7 @@ impl BertEmbeddingsConfig {
 ///
 /// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays zero. Weight decay is not a
 /// gradient: with AdamW a row that a checkpoint filled shrinks by (1 − lr·weight_decay) a step, as in PyTorch. A
+/// `ParamGroup` of `word_embeddings.weight` without decay prevents that.
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct BertEmbeddings {
@@ -131,11 +122,7 @@ impl BertEmbeddings {
         self.config.family
     }
 
-    /// Sets the probability that dropout zeroes an element in training.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if it is not in [0, 1).
+    /// Sets the probability of dropout in training. Returns [`Error::Config`] if it is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64) -> Result<()> {
         check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
         self.dropout.prob = hidden_dropout_prob;
@@ -181,17 +168,13 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// - [`Error::IdOutOfRange`] if a token, token type or explicit position has no row in its table;
-    /// - [`Error::SequenceTooLong`] if default positions run past the position table;
-    /// - [`Error::IdOverflow`] if an unsigned id is past 63 bits, [`Error::UnreadableIds`] if ids are in a tensor whose device
-    ///   cannot be read;
+    /// - [`Error::IdOutOfRange`] if an id has no row in its table, [`Error::SequenceTooLong`] if a default position has none,
+    ///   and [`Error::IdOverflow`] if an unsigned id is past 63 bits, except after [`BertEmbeddingsInput::unchecked_ids`];
+    /// - [`Error::UnreadableIds`] if ids are in a tensor whose device cannot be read;
     /// - [`Error::Data`] if there are explicit positions, but positions are relative;
     /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the input does not fit the word
-    ///   embeddings; autodiff makes no difference;
-    /// - [`Error::Parameter`] if another parameter does not (γ and β may be f32 over 16 bits);
-    /// - [`Error::Config`] if a table that the config asks for was removed, or another added.
-    ///
-    /// Ids are not checked after [`BertEmbeddingsInput::unchecked_ids`].
+    ///   embeddings (autodiff makes no difference), [`Error::Parameter`] if another parameter does not (γ and β may be f32
+    ///   over 16 bits), and [`Error::Config`] if a table that the config asks for was removed, or another added.
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
         let rows = self.rows(input)?;
         let dropout = active_prob(&self.dropout, &self.word_embeddings.weight);

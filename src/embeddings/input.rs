@@ -21,8 +21,6 @@ use std::ops::Range;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
-/// # Checks
-///
 /// Shapes and devices are checked here, the range of ids by
 /// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward): ids from the host without touching the device, ids
 /// from tensors by reading them back, once for all clones of this input. [`unchecked_ids`](Self::unchecked_ids) skips that.
@@ -44,10 +42,7 @@ pub(super) enum Words {
 }
 
 impl BertEmbeddingsInput {
-    /// Token ids from the host: one row per sequence, all of the same length, of any integer type.
-    ///
-    /// # Errors
-    ///
+    /// Token ids from the host: one row per sequence, all of the same length, of any integer type. Returns
     /// [`Error::Empty`] without rows or with empty ones, [`Error::RaggedRows`] if they differ in length,
     /// [`Error::IdOverflow`] if an id does not fit an `i32`, which is what devices count in.
     pub fn from_rows<I>(input_ids: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
@@ -57,20 +52,13 @@ impl BertEmbeddingsInput {
         Ids::from_rows("input_ids", input_ids, device).map(|ids| Self::new(Words::Ids(ids)))
     }
 
-    /// Token ids in a tensor, [B, S].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Empty`] if B or S is 0.
+    /// Token ids in a tensor, [B, S]. Returns [`Error::Empty`] if B or S is 0.
     pub fn from_ids(input_ids: Tensor<2, Int>) -> Result<Self> {
         not_empty("input_ids", &input_ids.dims())?;
         Ok(Self::new(Words::Ids(Ids::from_tensor("input_ids", input_ids))))
     }
 
-    /// Vectors in the place of word embeddings, [B, S, H]; each gets its gradient, also at padding.
-    ///
-    /// # Errors
-    ///
+    /// Vectors in the place of word embeddings, [B, S, H]; each gets its gradient, also at padding. Returns
     /// [`Error::Empty`] if an axis is 0.
     pub fn from_embeds(inputs_embeds: Tensor<3>) -> Result<Self> {
         not_empty("inputs_embeds", &inputs_embeds.dims())?;
@@ -81,11 +69,8 @@ impl BertEmbeddingsInput {
         Self { words, token_type_ids: None, position_ids: None, past_key_values_length: 0 }
     }
 
-    /// Segment ids, [B, S]: rows from the host, or a tensor. Without them every token is of type 0.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is not [B, S];
+    /// Segment ids, [B, S]: rows from the host, or a tensor. Without them every token is of type 0. Returns the errors
+    /// of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is not [B, S];
     /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
     pub fn with_token_type_ids<I>(self, token_type_ids: impl IntoIds<I>) -> Result<Self> {
         let [batch, seq] = self.dims();
@@ -95,11 +80,8 @@ impl BertEmbeddingsInput {
     }
 
     /// Positions, [B, S], or [1, S] for all sequences alike: rows from the host, or a tensor. Without them positions
-    /// follow the module's [`PositionEmbeddingType`](crate::PositionEmbeddingType).
-    ///
-    /// # Errors
-    ///
-    /// As [`with_token_type_ids`](Self::with_token_type_ids).
+    /// follow the module's [`PositionEmbeddingType`](crate::PositionEmbeddingType). Errors are those of
+    /// [`with_token_type_ids`](Self::with_token_type_ids).
     pub fn with_position_ids<I>(self, position_ids: impl IntoIds<I>) -> Result<Self> {
         let [batch, seq] = self.dims();
         let expected = format!("[{batch}, {seq}] or [1, {seq}]");

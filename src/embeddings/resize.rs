@@ -57,17 +57,6 @@ impl BertEmbeddings {
     /// rows 0 to `pad_token_id` are not positions of tokens: they stay bit for bit, and `fill` works on the rows after them
     /// (RoBERTa's 514 rows serve 512 tokens). A longer table has a new parameter id.
     ///
-    /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::{BertEmbeddingsConfig, PositionFill};
-    ///
-    /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
-    /// let mut embeddings = config.init(&Device::default());
-    /// embeddings.extend_positions(1024, PositionFill::Tile)?;
-    /// assert_eq!(embeddings.config().max_position_embeddings, 1024);
-    /// # Ok::<(), burn_bert::Error>(())
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Resize`] if there is no such table, it has more rows already, no row of it is a position, a LoRA adapter of the

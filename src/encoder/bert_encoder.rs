@@ -123,10 +123,7 @@ impl BertEncoder {
         self.hidden_act_name.as_ref()
     }
 
-    /// Sets the probabilities that dropout zeroes an element of a layer's outputs, and an attention weight, in training.
-    ///
-    /// # Errors
-    ///
+    /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training. Returns
     /// [`Error::Config`] if one is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
         check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
@@ -158,8 +155,7 @@ impl BertEncoder {
     ///
     /// # Errors
     ///
-    /// - [`Error::Empty`] if B or S is 0;
-    /// - [`Error::ShapeMismatch`] if `hidden` is not [B, S, H] or `padding` not [B, S];
+    /// - [`Error::Empty`] if B or S is 0, [`Error::ShapeMismatch`] if `hidden` is not [B, S, H] or `padding` not [B, S];
     /// - [`Error::Parameter`] if a parameter is not of its layer's shape, or not of the dtype of `hidden` and on its device;
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.

@@ -27,10 +27,7 @@ struct Tokens {
 }
 
 impl Packing {
-    /// The packing of a batch of [B, S] places, for tensors on `device`.
-    ///
-    /// # Errors
-    ///
+    /// The packing of a batch of [B, S] places, for tensors on `device`. Returns
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the mask is not [B, S].
     pub fn new(dims: [usize; 2], padding: Option<&PaddingMask>, device: &Device) -> Result<Self> {
         if let Some(mask) = padding {

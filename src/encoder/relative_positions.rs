@@ -59,12 +59,7 @@ impl RelativePositions {
         Err(Error::SequenceTooLong { needed: seq - 1, reason, rows })
     }
 
-    /// What is added to the scaled logits.
-    ///
-    /// # Shapes
-    ///
-    /// - `query`, `key`: [B, S, H]
-    /// - output: [B, A, S, S] for A `heads`
+    /// What is added to the scaled logits of `query` and `key`, [B, S, H]: [B, A, S, S] for A `heads`.
     pub(super) fn bias(&self, query: &Tensor<3>, key: &Tensor<3>, heads: usize) -> Tensor<4> {
         let [batch, length, hidden_size] = query.dims();
         let head_dim = hidden_size / heads;
@@ -93,19 +88,14 @@ impl RelativePositions {
     }
 }
 
-/// From matmuls with every distance to those of each pair: `out[i][j] = products[i][j − i + L − 1]`.
-///
-/// Row by row the wanted values start one place earlier, so rows that are one shorter bring them into columns.
-///
-/// # Shapes
-///
-/// - `products`: [G, A, L, 2L − 1]
-/// - output: [G, A, L, L]
+/// From matmuls with every distance, [G, A, L, 2L − 1], to those of each pair, [G, A, L, L]:
+/// `out[i][j] = products[i][j − i + L − 1]`.
 fn by_key(products: Tensor<4>) -> Tensor<4> {
     let [groups, heads, length, distances] = products.dims();
     if length == 1 {
         return products;
     }
+    // Row by row the wanted values start one place earlier, so rows that are one shorter bring them into columns.
     products
         .reshape([groups, heads, length * distances])
         .narrow(2, length - 1, length * (distances - 1))

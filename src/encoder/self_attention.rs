@@ -53,8 +53,8 @@ impl BertSelfAttention {
     /// # Shapes
     ///
     /// - `rows`: [N, H], packed
-    /// - `bias`: of the positions that all layers share; [1, A, L, L] for places that lie side by side, L the tokens of
-    ///   the longest sequence, and [1, A, S, S] otherwise
+    /// - `bias`: of the positions that all layers share; [1, A, S, S], or [1, A, L, L] with L the tokens of the longest
+    ///   sequence if no padding is between tokens
     /// - output: [N, H]
     ///
     /// # Panics

@@ -33,11 +33,8 @@ impl EmbeddingInitializer {
     /// the distribution function loses its tails: use [`Normal`](Self::Normal).
     pub const MAX_BOUND: f64 = 5.0;
 
-    /// Checks the numbers of the distribution.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if `std` is negative or not finite, or `bound` is not in (0, 5].
+    /// Checks the numbers of the distribution. Returns [`Error::Config`] if `std` is negative or not finite, or `bound`
+    /// is not in (0, 5].
     pub fn validate(&self) -> Result<()> {
         let invalid = |problem| Err(Error::Config { field: "initializer", problem });
         let (Self::Normal { std } | Self::TruncatedNormal { std, .. }) = self;

@@ -40,11 +40,7 @@ impl PaddingMask {
         Self::new(is_padding.collect(), [lengths.len(), seq])
     }
 
-    /// A mask from rows of one length, true at padding.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::RaggedRows`] if the rows differ in length.
+    /// A mask from rows of one length, true at padding. Returns [`Error::RaggedRows`] if the rows differ in length.
     pub fn from_rows<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self> {
         let seq = rows.first().map_or(0, |row| row.as_ref().len());
         for (row, values) in rows.iter().enumerate() {

@@ -29,12 +29,8 @@ impl TokenEmbeddingConfig {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`init`](Self::init).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if a size is 0 or too large (2³¹ − 1 rows, 2²⁰ columns, 2⁴⁰ values), `padding_idx` is not below
-    /// `num_embeddings`, or the initialiser is not a distribution.
+    /// As [`init`](Self::init). Returns [`Error::Config`] if a size is 0 or too large (2³¹ − 1 rows, 2²⁰ columns, 2⁴⁰
+    /// values), `padding_idx` is not below `num_embeddings`, or the initialiser is not a distribution.
     pub fn try_init(&self, device: &Device) -> Result<TokenEmbedding> {
         check_sizes([
             ("num_embeddings", self.num_embeddings, MAX_ROWS),
@@ -131,9 +127,8 @@ impl TokenEmbedding {
     /// # Errors
     ///
     /// - [`Error::IdOutOfRange`] if an id is negative or not below V, [`Error::IdOverflow`] if it is past 63 bits;
-    /// - [`Error::UnreadableIds`] if the device cannot be read;
-    /// - [`Error::Empty`] if there are no ids;
-    /// - [`Error::DeviceMismatch`] if they are on another device than the table.
+    /// - [`Error::Empty`] without ids, [`Error::UnreadableIds`] if the device cannot be read, [`Error::DeviceMismatch`] if
+    ///   they are on another device than the table.
     pub fn try_forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Result<Tensor<E>> {
         let shape = ids.dims();
         if shape.contains(&0) {

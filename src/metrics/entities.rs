@@ -60,11 +60,8 @@ pub struct EntityScores {
 }
 
 impl EntityScores {
-    /// Counts the entities of a sentence, given the true and the predicted tag of each word.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the tags differ in number.
+    /// Counts the entities of a sentence, given the true and the predicted tag of each word. Panics if the tags differ
+    /// in number.
     pub fn add(&mut self, truth: &[&str], predicted: &[&str]) {
         assert_eq!(truth.len(), predicted.len(), "each word must have a true and a predicted tag");
         let (truth, predicted) = (entities(truth), entities(predicted));

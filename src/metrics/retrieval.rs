@@ -32,11 +32,8 @@ pub struct RetrievalScores {
 }
 
 impl RetrievalScores {
-    /// Counts a query, given its score for each document and the documents that are relevant.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such document.
+    /// Counts a query, given its score for each document and the documents that are relevant. Panics if there is no
+    /// such document.
     pub fn add(&mut self, scores: &[f64], relevant: &[usize]) {
         let relevant: BTreeSet<usize> = relevant.iter().copied().collect();
         if relevant.is_empty() {

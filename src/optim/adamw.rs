@@ -50,10 +50,7 @@ impl AdamWConfig {
         self.try_build().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The optimizer of one group of parameters, for `ModuleOptimizer::with_group`.
-    ///
-    /// # Errors
-    ///
+    /// The optimizer of one group of parameters, for `ModuleOptimizer::with_group`. Returns
     /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its
     /// documentation gives.
     pub fn try_build(&self) -> Result<AdamW> {
@@ -80,13 +77,6 @@ impl AdamWConfig {
 
 /// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or `beta`
 /// are not decayed.
-///
-/// ```
-/// use burn_bert::optim::{AdamWConfig, adamw};
-///
-/// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1));
-/// ```
-///
 /// `ModuleLrScheduler::with_group` gives a group of parameters its own learning rate, `ModuleOptimizer::with_group` other
 /// settings. Panics where [`AdamWConfig::try_build`] returns an error.
 ///
@@ -100,10 +90,7 @@ pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
 
 /// The optimizer of one group of parameters, made by [`AdamWConfig`]. Its records are those of Burn's `AdamW`.
 ///
-/// # Numerics
-///
 /// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32.
-///
 /// On Flex a step is one pass over a parameter, its state and its gradient, on all threads. The new values take the
 /// gradient's memory, so that a parameter that a clone of the module shares, as in Burn's `Learner`, is not copied.
 /// Other devices run the same arithmetic as tensor operations.

@@ -15,17 +15,13 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 ///
 /// let device = Device::default().autodiff();
 /// let model = LinearConfig::new(2, 1).init(&device);
-/// let gradients = |batch: [[f32; 2]; 1]| {
-///     let loss = model.forward(Tensor::<2>::from_floats(batch, &device)).sum();
-///     GradientsParams::from_grads(loss.backward(), &model)
-/// };
 /// let mut mean = MeanGradients::new();
-/// mean.add(&model, gradients([[1.0, 2.0]]));
-/// mean.add(&model, gradients([[3.0, 6.0]]));
-/// assert_eq!(mean.batches(), 2);
+/// for batch in [[1.0, 2.0], [3.0, 6.0]] {
+///     let loss = model.forward(Tensor::<1>::from_floats(batch, &device)).sum();
+///     mean.add(&model, GradientsParams::from_grads(loss.backward(), &model));
+/// }
 /// let weight = mean.take(&model).get::<2>(model.weight.id).unwrap();
 /// assert_eq!(weight.into_data(), TensorData::from([[2.0f32], [4.0]]));
-/// assert_eq!(mean.batches(), 0);
 /// ```
 pub struct MeanGradients<M> {
     sum: GradientsAccumulator<M>,

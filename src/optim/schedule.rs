@@ -67,10 +67,7 @@ pub struct ScaledLr {
 
 impl ScaledLr {
     /// The base rates of `schedule`, those of parameters without a group, times `factor`, from its current step on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if the factor is not finite and at least 0.
+    /// Returns [`Error::Data`] if the factor is not finite and at least 0.
     pub fn new(schedule: &ModuleLrScheduler, factor: f64) -> Result<Self> {
         if factor.is_finite() && factor >= 0.0 {
             return Ok(Self { schedule: schedule.clone(), factor });

@@ -22,11 +22,8 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Reads the logs of Burn's trainer in its directory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`](crate::Error::Io) or [`Error::File`](crate::Error::File) if one that is there cannot be read.
+    /// Reads the logs of Burn's trainer in its directory. Returns [`Error::Io`](crate::Error::Io) or
+    /// [`Error::File`](crate::Error::File) if one that is there cannot be read.
     pub fn read(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let mut losses = Self::default();
         for epoch in 1.. {
@@ -35,9 +32,8 @@ impl Losses {
             if !log("train").exists() {
                 break;
             }
-            losses.train.extend(read_log(&log("train"))?.batches);
-            let mean = if log("valid").exists() { read_log(&log("valid"))?.mean } else { None };
-            losses.valid.push(mean);
+            losses.train.extend(read_log(&log("train"))?.0);
+            losses.valid.push(if log("valid").exists() { read_log(&log("valid"))?.1 } else { None });
         }
         // Epochs at the end without one are still to be validated.
         let validated = losses.valid.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
@@ -83,15 +79,9 @@ impl EarlyStoppingStrategy for Patience {
     }
 }
 
-/// A log of the trainer.
-struct Log {
-    batches: Vec<f64>,
-    /// Over the epoch; not there if the epoch was broken off.
-    mean: Option<f64>,
-}
-
-/// One number a line, followed by its count; the last is the mean, marked `final`.
-fn read_log(path: &Path) -> Result<Log, Error> {
+/// The values of the batches, and their mean over the epoch, if the epoch was not broken off: one number a line, followed
+/// by its count; the mean is marked `final`.
+fn read_log(path: &Path) -> Result<(Vec<f64>, Option<f64>), Error> {
     // A line of a crashed run may be anything.
     let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
     let values = text.lines().filter_map(|line| line.split_once(','));
@@ -99,8 +89,8 @@ fn read_log(path: &Path) -> Result<Log, Error> {
     // A batch without masked tokens has no loss.
     let values = values.filter(|(value, _): &(f64, _)| value.is_finite());
     let (means, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
-    let numbers = |lines: Vec<(f64, &str)>| lines.into_iter().map(|(value, _)| value).collect();
-    Ok(Log { batches: numbers(batches), mean: means.last().map(|&(value, _)| value) })
+    let batches = batches.into_iter().map(|(value, _)| value).collect();
+    Ok((batches, means.last().map(|&(value, _)| value)))
 }
 
 /// Writes the logs of Burn's own logger, which aborts the process on a full disk; here lines are lost, and training goes on.

@@ -84,11 +84,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A new run. Writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the directory is not empty; [`Error::Io`].
+    /// A new run. Writes nothing. Returns [`Error::File`] if the directory is not empty; [`Error::Io`].
     pub fn create(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         run.refuse_begun()?;
@@ -100,12 +96,9 @@ impl Run {
         Ok(run)
     }
 
-    /// The run in a directory, to go on after its last checkpoint. Writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if there is no run, it began with other settings, or its checkpoints are damaged; [`Error::Json`] if its
-    /// `run.json` is; [`Error::Io`].
+    /// The run in a directory, to go on after its last checkpoint. Writes nothing. Returns [`Error::File`] if there is
+    /// no run, it began with other settings, or its checkpoints are damaged; [`Error::Json`] if its `run.json` is;
+    /// [`Error::Io`].
     pub fn resume(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         let Some(begun) = run.read_beginning()? else {
@@ -153,12 +146,9 @@ impl Run {
     /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin a run in
     /// this directory, until this one ends or drops the run and its clones.
     ///
-    /// `loss` is the loss before training, which reveals another checkpoint; the files `data` are compared by a checksum.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the loss is not finite, loss or data differ from those of the first start, or another process holds
-    /// the run or has changed it since it was opened; [`Error::Io`].
+    /// `loss` is the loss before training, which reveals another checkpoint; the files `data` are compared by a
+    /// checksum. Returns [`Error::File`] if the loss is not finite, loss or data differ from those of the first start,
+    /// or another process holds the run or has changed it since it was opened; [`Error::Io`].
     pub fn begin(&self, loss: f64, data: &[&Path]) -> Result<()> {
         if !loss.is_finite() {
             let problem = format!(
@@ -217,13 +207,10 @@ impl Run {
 
     /// Stores the checkpoints and logs of a trainer in this run, and lets it continue after the last checkpoint.
     ///
-    /// Use it in place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a checksum and
-    /// replaces a file only when complete. The last two are kept, and the one with the lowest validation loss. A log that
-    /// cannot be written, on a full disk, does not end the training.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the last checkpoint is not of `model`.
+    /// Use it in place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a
+    /// checksum and replaces a file only when complete. The last two are kept, and the one with the lowest validation
+    /// loss. A log that cannot be written, on a full disk, does not end the training. Returns [`Error::File`] if the
+    /// last checkpoint is not of `model`.
     pub fn checkpointed<M: LearnerModel>(
         &self,
         training: SupervisedTraining<M>,
@@ -237,16 +224,13 @@ impl Run {
         if self.finished_epochs == 0 {
             return Ok(training);
         }
-        // Burn's trainer would panic on a checkpoint of another model.
+        // So that a checkpoint of another model is an error here, and not one inside the trainer.
         self.model_of(self.finished_epochs, model.clone())?;
         Ok(training.checkpoint(self.finished_epochs))
     }
 
-    /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist there.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`].
+    /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist
+    /// there. Returns [`Error::Io`].
     pub fn copy_companions(&self, checkpoint: impl AsRef<Path>) -> Result<()> {
         for name in COMPANIONS {
             let (from, to) = (checkpoint.as_ref().join(name), self.output.join(name));
@@ -259,20 +243,13 @@ impl Run {
         Ok(())
     }
 
-    /// The losses that the trainer logged.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`].
+    /// The losses that the trainer logged. Returns [`Error::Io`].
     pub fn losses(&self) -> Result<Losses> {
         Losses::read(&self.folder)
     }
 
-    /// The last epoch whose model, optimiser and schedule can all be read; 0 if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
+    /// The last epoch whose model, optimiser and schedule can all be read; 0 if there is none. Returns [`Error::File`]
+    /// if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
     pub fn last_checkpoint(&self) -> Result<usize> {
         let checkpoints = Checkpoints::all(&self.folder);
         let mut damaged = Ok(0);
@@ -287,11 +264,8 @@ impl Run {
         damaged
     }
 
-    /// The model after an epoch.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if its checkpoint is damaged, of another model or no regular file; [`Error::Io`].
+    /// The model after an epoch. Returns [`Error::File`] if its checkpoint is damaged, of another model or no regular
+    /// file; [`Error::Io`].
     pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let [models, ..] = Checkpoints::all(&self.folder);
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
