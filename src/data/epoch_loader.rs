@@ -112,9 +112,8 @@ impl<B: TryBatcher> EpochLoader<B> {
             range: None,
         };
         order.check()?;
-        let source =
-            Source { dataset: Arc::new(dataset), batcher: Arc::new(batcher), order, device: device.clone() };
-        Ok(Self::at(source, 0))
+        let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
+        Ok(Self::at(Source { dataset, batcher, order, device: device.clone() }, 0))
     }
 
     fn at(source: Source<B>, first_epoch: usize) -> Self {

@@ -44,9 +44,7 @@ pub(super) struct EpochOrder {
 }
 
 impl EpochOrder {
-    /// # Errors
-    ///
-    /// [`Error::Config`] with the field that is out of range.
+    /// Returns [`Error::Config`] with the field that is out of range.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |field, problem| Err(Error::Config { field, problem });
         if self.batch_size == 0 {
@@ -81,6 +79,7 @@ impl EpochOrder {
     /// Items of an epoch that are this rank's and device's.
     pub(super) fn len(&self) -> usize {
         let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
+        // The rest of an incomplete step is dealt out in turn, from rank 0 on.
         let of_rank = steps * self.batch_size + (rest + self.ranks - 1 - self.rank) / self.ranks;
         self.range.as_ref().map_or(of_rank, Range::len)
     }
@@ -100,6 +99,7 @@ impl EpochOrder {
         match &self.range {
             None => batches.map(Iterator::collect).collect(),
             Some(range) => {
+                // A device's share begins anywhere, so its batches are cut anew.
                 let items: Vec<usize> = batches.flatten().skip(range.start).take(range.len()).collect();
                 items.chunks(self.batch_size).map(<[usize]>::to_vec).collect()
             }

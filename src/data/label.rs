@@ -108,6 +108,7 @@ impl<'a> Classes<'a> {
         if let Some(&id) = self.ids.get(label) {
             return Ok(id);
         }
+        // "1" names class 1 only where it is `LABEL_1`, so that a wrong file of names is not taken for ids.
         let is_id = |&id: &usize| names.name(id).is_some_and(|name| is_json_integer || name == numbered(id));
         let id = plain_id(label).filter(is_id);
         id.ok_or_else(|| format!("has the label {label:?}, but the labels are {:?}", names.names()))
@@ -117,6 +118,7 @@ impl<'a> Classes<'a> {
     pub(super) fn in_field(&mut self, field: &str, kind: LabelKind) -> Result<Label, String> {
         let field = field.trim();
         let is_list = field.starts_with('[');
+        // A field of a table may hold a JSON list, of any kind that JSON lines hold.
         if is_list && let Ok(list) = serde_json::from_str(field) {
             return self.in_json(&list, kind);
         }
@@ -156,7 +158,7 @@ impl<'a> Classes<'a> {
     pub(super) fn class(&mut self, value: &Value) -> Result<usize, String> {
         let id = match value {
             Value::String(name) => return self.id(name, false),
-            Value::Bool(id) => Some(u64::from(*id)),
+            Value::Bool(id) => Some(u64::from(*id)), // as in Python, where false is 0
             other => other.as_u64(),
         };
         let id = id.ok_or_else(|| format!("has the label {value}, which is not a name or an id"))?;

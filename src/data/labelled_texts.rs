@@ -23,14 +23,6 @@ pub struct LabelledText {
 }
 
 /// The columns of a file of labelled texts.
-///
-/// ```
-/// use burn_bert::data::{LabelKind, TextColumns};
-///
-/// let pairs = TextColumns::default().with_text("premise").with_pair("hypothesis");
-/// let scores = TextColumns::default().with_text(1).with_label(0, LabelKind::Value).without_header();
-/// # let _ = (pairs, scores);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextColumns {
     text: Column,
@@ -82,12 +74,13 @@ impl TextColumns {
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
-/// use burn_bert::data::{Label, LabelledTexts, TextColumns};
+/// use burn_bert::data::{Label, LabelKind, LabelledTexts, TextColumns};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.csv");
-/// std::fs::write(&path, "text,label\n\"good, really\",positive\nno,negative\n")?;
-/// let texts = LabelledTexts::open(&path, &TextColumns::default())?;
+/// std::fs::write(&path, "review,stars\n\"good, really\",positive\nno,negative\n")?;
+/// let columns = TextColumns::default().with_text("review").with_label("stars", LabelKind::Class);
+/// let texts = LabelledTexts::open(&path, &columns)?;
 /// assert_eq!(texts.names().names(), ["negative", "positive"]);
 /// assert_eq!(texts.get(0)?.text, "good, really");
 /// assert_eq!(texts.get(0)?.label, Label::Class(1));
@@ -145,6 +138,7 @@ impl LabelledTexts {
                 Label::Class(id) => *id = ids[*id],
                 Label::Classes(classes) => {
                     classes.iter_mut().for_each(|id| *id = ids[*id]);
+                    // One order for each set of classes, whatever the file's.
                     classes.sort_unstable();
                     classes.dedup();
                 }
@@ -182,6 +176,7 @@ impl fmt::Display for LabelledTexts {
             }
         }
         if !values.is_empty() {
+            // A file has labels of one kind.
             let (least, most) = values.iter().fold((f32::MAX, f32::MIN), |(a, b), &v| (a.min(v), b.max(v)));
             return write!(f, " with numbers from {least} to {most}");
         }

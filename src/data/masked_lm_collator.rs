@@ -150,6 +150,7 @@ impl MaskedLmCollatorConfig {
                 return invalid(field, format!("has id {id}, but vocab_size is {}", self.vocab_size));
             }
         }
+        // Devices count ids in 32 bits with a sign.
         if self.vocab_size > i32::MAX as usize {
             return invalid("vocab_size", format!("is {}, but ids must fit into 31 bits", self.vocab_size));
         }
@@ -250,6 +251,7 @@ impl MaskedLmCollator {
         if seq == 0 {
             return Err(Error::Empty { input: "examples", shape: vec![examples.len(), 0] });
         }
+        // One generator for the batch, on the host: the same masks on every device.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut rows = Vec::with_capacity(examples.len());
         let mut positions = Vec::new();

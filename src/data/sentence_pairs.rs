@@ -18,14 +18,6 @@ const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 /// By default a column `label`, `labels`, `score` or `scores` holds the labels, and all others the sentences in order: anchor,
 /// positive and negatives, or the two sentences of a pair (sentence-transformers 6.2). If the sentences are chosen, so
 /// must be the label.
-///
-/// ```
-/// use burn_bert::data::SentenceColumns;
-///
-/// let triplets = SentenceColumns::default().with_sentences(["query", "answer", "wrong answer"]);
-/// let scored = SentenceColumns::default().with_sentences([1, 2]).with_label(0).without_header();
-/// # let _ = (triplets, scored);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentenceColumns {
     sentences: Option<Vec<Column>>,
@@ -66,7 +58,8 @@ impl SentenceColumns {
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.csv");
 /// std::fs::write(&path, "sentence1,sentence2,score\nA cat sleeps.,\"A cat, asleep.\",0.9\n")?;
-/// let pairs = SentencePairs::open(&path, &SentenceColumns::default())?;
+/// let columns = SentenceColumns::default().with_sentences(["sentence1", "sentence2"]).with_label("score");
+/// let pairs = SentencePairs::open(&path, &columns)?;
 /// let pair = pairs.get(0)?;
 /// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -130,6 +123,7 @@ impl SentenceColumns {
         let label = match (&self.label, &self.sentences) {
             (Some(label), _) => Some(header.column(label)?),
             (None, Some(_)) => None,
+            // Sentences that are chosen exclude a label that is not, since any other column is not read.
             (None, None) => match names.iter().filter(|name| LABELS.contains(name)).collect::<Vec<_>>()[..] {
                 [] => None,
                 [&name] => Some(header.column(&name.into())?),
@@ -156,6 +150,7 @@ impl SentenceColumns {
     }
 
     fn pair(&self, places: &Places, row: &Row) -> Result<SentencePair, String> {
+        // A JSON object may have other fields than the first one, which nobody chose.
         if self.sentences.is_none() && row.len() != places.width {
             let problem =
                 format!("has {}, but the first row has {}", counted(row.len(), "field"), places.width);

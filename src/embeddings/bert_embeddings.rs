@@ -209,6 +209,7 @@ impl BertEmbeddings {
                 ids.check(EmbeddingTable::TokenType, table.num_embeddings())?;
                 Ok(table.rows(ids.tensor()))
             }
+            // Type 0 for all: one row, without a tensor of zeros.
             None => Ok(Rows::Row { table: table.weight.val(), row: 0 }),
         }
     }
@@ -243,6 +244,7 @@ impl BertEmbeddings {
             let reason = format!("{seq} tokens from position {first} on");
             return Err(Error::SequenceTooLong { needed: end - 1, reason, rows });
         }
+        // Consecutive rows, which need no ids on the device.
         Ok(Rows::Range { table: table.weight.val(), first })
     }
 
@@ -267,6 +269,7 @@ impl BertEmbeddings {
                 return Err(Error::Config { field, problem });
             }
         }
+        // Everything is compared with the word embeddings, which a caller may have cast or moved.
         let words = &self.word_embeddings;
         let width = words.embedding_dim();
         let check = ParameterCheck::beside(words);

@@ -183,6 +183,7 @@ impl BertEmbeddingsConfig {
         if self.position_embedding_type.has_table() {
             check_sizes([("max_position_embeddings", self.max_position_embeddings, MAX_ROWS)])?;
         }
+        // Each size may be allowed and all of them together too much.
         check_num_params("vocab_size", self.count_params())?;
         if let Some(pad) = self.pad_token_id.filter(|&pad| pad >= self.vocab_size) {
             let problem =

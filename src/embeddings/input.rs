@@ -98,6 +98,7 @@ impl BertEmbeddingsInput {
         expected: String,
     ) -> Result<Ids> {
         let ids = ids.into_ids(input, &self.device())?;
+        // Moving them here would hide a copy in every step.
         let (found, device) = (ids.tensor().device(), self.device());
         if found != device {
             return Err(Error::device_mismatch(input, found, device));

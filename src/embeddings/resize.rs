@@ -74,6 +74,7 @@ impl BertEmbeddings {
         if max_position_embeddings == rows {
             return Ok(());
         }
+        // Only `AfterPadding` gives the position table a padding row.
         let reserved = table.padding_idx.map_or(0, |pad| pad.saturating_add(1));
         if reserved >= rows {
             return failed(format!("rows up to the padding row {} are not positions", reserved - 1));

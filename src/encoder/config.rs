@@ -144,6 +144,7 @@ impl BertModelConfig {
         let distances =
             if has_distances { 2 * positions * hidden / self.num_attention_heads as u128 } else { 0 };
         let layer = 4 * linear(hidden, hidden) + linear(hidden, inner) + linear(inner, hidden) + 4 * hidden;
+        // ALBERT runs one layer again and again.
         let layers = if architecture.shares_layers { 1 } else { self.num_hidden_layers as u128 };
         let projection = if embeddings.embedding_size.is_some() { linear(width, hidden) } else { 0 };
         embeddings.count_params() + projection + layers * (layer + distances)

@@ -66,7 +66,7 @@ impl BertLayer {
         self.hidden_act
     }
 
-    /// The layer's output.
+    /// The layer's output. Panics if the rows are not those of `packing`.
     ///
     /// With gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone and computes the
     /// layer again in the backward pass, with the same dropout, unless there is a `bias`.
@@ -76,10 +76,6 @@ impl BertLayer {
     /// - `rows`: [N, H], packed
     /// - `bias`: that of [`BertSelfAttention::forward`]
     /// - output: [N, H]
-    ///
-    /// # Panics
-    ///
-    /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
         if bias.is_some() {
             // Its gradient would be lost: only `rows` is tracked through the recomputation.
@@ -105,6 +101,7 @@ impl BertLayer {
         hidden: usize,
     ) -> Result<()> {
         let attention = &self.attention;
+        // The layer keeps no config: U states the intermediate size.
         let [_, inner] = self.intermediate.weight.lazy_shape().dims();
         for (part, linear, shape) in [
             ("attention.query", &attention.query, [hidden, hidden]),

@@ -9,11 +9,10 @@ use burn::prelude::*;
 use burn_fused::{Precision, autocast, linear};
 
 /// What the distance between two tokens adds to their attention logit: with a vector `e` for every distance,
-/// `RelativeKey` (Shaw et al. 2018) adds `qₗ·e(l − r)` for query l and key r, and `RelativeKeyQuery` (Huang et al. 2020,
-/// method 4) `qₗ·e(l − r) + kᵣ·e(l − r)`: divided by √d as the logit itself, but not in ALBERT.
-///
-/// Source: `BertSelfAttention` of transformers 4.49 (5.0 removed it), whose `distance_embedding` this is, and
-/// `AlbertAttention` there.
+/// `RelativeKey` (Shaw et al. 2018) adds `qₗ·e(l − r)` for query l and key r, and `RelativeKeyQuery` (Huang et al.
+/// 2020, method 4) `qₗ·e(l − r) + kᵣ·e(l − r)`: divided by √d as the logit itself, but not in ALBERT. Source:
+/// `BertSelfAttention` of transformers 4.49 (5.0 removed it), whose `distance_embedding` this is, and `AlbertAttention`
+/// there.
 #[derive(Module, Debug)]
 pub struct RelativePositions {
     /// e, [2M − 1, d]: row i is that of the distance i − (M − 1).
@@ -113,9 +112,8 @@ const FAR: f64 = 128.0;
 /// and bucket of distances, `table[bucket(r − l)]` for query l and key r.
 ///
 /// Of the 32 buckets half are for keys after the query, half for those up to it. Eight of each half hold one distance
-/// (0 to 7), the others grow logarithmically up to 128, from which on all share the last.
-///
-/// Source: `MPNetEncoder.compute_position_bias` of transformers 5.23, whose `relative_attention_bias` this is.
+/// (0 to 7), the others grow logarithmically up to 128, from which on all share the last. Source:
+/// `MPNetEncoder.compute_position_bias` of transformers 5.23, whose `relative_attention_bias` this is.
 #[derive(Module, Debug)]
 pub struct RelativeAttentionBias {
     /// [32, A].

@@ -11,10 +11,9 @@ use burn::prelude::*;
 use burn_fused::{attention, attention_weights};
 
 /// Multi-head self-attention: `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R
-/// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. Computed by
-/// the operator [`attention`](crate::functional::attention), with R as its bias.
-///
-/// Source: `BertSelfAttention` and `MPNetSelfAttention` of transformers 5.23; 4.49 for relative positions.
+/// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. Computed
+/// by the operator [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention` and
+/// `MPNetSelfAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
 pub struct BertSelfAttention {
     /// [H, H].
@@ -48,7 +47,7 @@ impl BertSelfAttention {
         self.num_attention_heads
     }
 
-    /// The attention of every token over the tokens of its sequence.
+    /// The attention of every token over the tokens of its sequence. Panics if the rows are not those of `packing`.
     ///
     /// # Shapes
     ///
@@ -56,10 +55,6 @@ impl BertSelfAttention {
     /// - `bias`: of the positions that all layers share; [1, A, S, S], or [1, A, L, L] with L the tokens of the longest
     ///   sequence if no padding is between tokens
     /// - output: [N, H]
-    ///
-    /// # Panics
-    ///
-    /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
         let all = [&self.query, &self.key, &self.value];
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));

@@ -93,7 +93,7 @@ impl Ids {
         dims: [usize; 2],
         device: &Device,
     ) -> Self {
-        let device = device.clone().without_autodiff();
+        let device = device.clone().without_autodiff(); // see `tensor`
         let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
         Self { name, tensor, host: Some(Arc::new(values.into())) }
     }
@@ -121,6 +121,7 @@ impl Ids {
         if rows == 1 {
             return Ok(self.clone());
         }
+        // The copy is cut as well, so that checks of the part read nothing back.
         let host = self.host()?.map(|host| host[range.start * columns..range.end * columns].to_vec());
         let tensor = self.tensor.clone().narrow(0, range.start, range.len());
         Ok(Self { name: self.name, tensor, host: host.map(|host| Arc::new(host.into())) })
@@ -222,11 +223,9 @@ mod tests {
         let failed = || ExecutionError::WithContext { reason: "the device is lost".into() };
         for (read, source) in [(None, None), (Some(Err(failed())), Some("the device is lost"))] {
             let error = host_values("input_ids", read).unwrap_err();
-            assert_eq!(
-                error.to_string(),
-                "input_ids cannot be read back from its device, so the ids cannot be checked; make the batch from \
-                 host data, or skip the check (unchecked_ids, forward_unchecked)"
-            );
+            let message = "input_ids cannot be read back from its device, so the ids cannot be checked; make the batch from \
+                           host data, or skip the check (unchecked_ids, forward_unchecked)";
+            assert_eq!(error.to_string(), message);
             let found = std::error::Error::source(&error).map(ToString::to_string);
             assert_eq!(found.is_some(), source.is_some());
             assert!(found.unwrap_or_default().contains(source.unwrap_or_default()));

@@ -39,15 +39,7 @@ impl LayerNorm {
         Norm { gamma: self.gamma.val(), beta, epsilon: self.epsilon }
     }
 
-    /// LayerNorm of `x`, computed in f32 for 16 bits.
-    ///
-    /// # Shapes
-    ///
-    /// - `x`, output: [.., H]
-    ///
-    /// # Panics
-    ///
-    /// If the last axis is not of length H.
+    /// LayerNorm of `x`, [.., H], computed in f32 for 16 bits. Panics if the last axis is not of length H.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dims = x.dims();
         let (rows, hidden) = (dims[..D - 1].iter().product(), dims[D - 1]);

@@ -44,6 +44,7 @@ pub(crate) fn linear_activation(layer: &Linear, x: Tensor<2>, activation: Activa
 
 /// [`linear_activation`] with an output in 16 bits in autocast.
 pub(crate) fn linear_activation_narrow(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+    // Only an f32 weight is narrowed by autocast; others stay in their own dtype.
     if Precision::current() == Precision::F32 || dtype(&layer.weight) != DType::F32 {
         return linear_activation(layer, x, activation);
     }

@@ -140,7 +140,7 @@ fn in_binary_units(bytes: u128) -> String {
 }
 
 fn draw(initializer: &EmbeddingInitializer, rows: usize, like: &Tensor<2>) -> Result<Tensor<2>> {
-    initializer.validate()?;
+    initializer.validate()?; // it may be the caller's
     let [_, columns] = like.dims();
     Ok(initializer.sample([rows, columns], &like.device()).cast(FloatDType::from(like.dtype())))
 }

@@ -110,13 +110,8 @@ impl TokenEmbedding {
         self.padding_idx
     }
 
-    /// Looks up ids of any rank D; `E` must be D + 1, which the compiler checks. Panics where
+    /// Looks up ids `[..]` of any rank D: `[.., H]` of rank E = D + 1, which the compiler checks. Panics where
     /// [`try_forward`](Self::try_forward) returns an error.
-    ///
-    /// # Shapes
-    ///
-    /// - `ids`: `[..]`, of rank D
-    /// - output: `[.., H]`, of rank E
     pub fn forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         self.try_forward(ids).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -134,7 +129,7 @@ impl TokenEmbedding {
         if shape.contains(&0) {
             return Err(Error::Empty { input: "ids", shape: shape.into() });
         }
-        let (found, expected) = (ids.device(), self.weight.lazy_device());
+        let (found, expected) = (ids.device(), self.weight.lazy_device()); // `device` would initialise the table
         if found != expected {
             return Err(Error::device_mismatch("ids", found, expected));
         }
@@ -162,6 +157,7 @@ impl TokenEmbedding {
     }
 
     fn restore_rank<const D: usize, const E: usize>(&self, rows: Tensor<3>, shape: [usize; D]) -> Tensor<E> {
+        // The compiler cannot state D + 1 in a type yet.
         const { assert!(E == D + 1, "the output of a lookup has one axis more than its ids") };
         let mut dims = [self.embedding_dim(); E];
         dims[..D].copy_from_slice(&shape);

@@ -103,6 +103,7 @@ impl ConfusionMatrix {
         let classes = self.classes();
         let sum = |f: fn(&Class) -> f64| classes.values().map(f).sum::<f64>();
         let total = self.total() as f64;
+        // In floats: products of counts overflow 64 bits.
         let covariance = sum(|class| class.correct as f64) * total
             - sum(|class| class.present as f64 * class.predicted as f64);
         let of_truths = total * total - sum(|class| (class.present as f64).powi(2));

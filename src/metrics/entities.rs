@@ -52,7 +52,6 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// ```
 ///
 /// Tags are those of IOB1, IOB2, IOE and IOBES: an entity also begins at an `I` that follows another type or none.
-///
 /// Source: `precision_score`, `recall_score` and `f1_score` of seqeval 1.2.2, default mode (that of `conlleval`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntityScores {

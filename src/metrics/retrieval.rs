@@ -21,9 +21,8 @@ use std::sync::{Arc, OnceLock};
 /// ```
 ///
 /// Of documents with equal scores the first comes first. A query without a relevant document does not count. All scores
-/// are NaN without a query, or if a document's score is NaN.
-///
-/// Source: `InformationRetrievalEvaluator` of sentence-transformers 6.2, where the documents' ids break ties.
+/// are NaN without a query, or if a document's score is NaN. Source: `InformationRetrievalEvaluator` of
+/// sentence-transformers 6.2, where the documents' ids break ties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetrievalScores {
     /// The places of the relevant documents from 0 on, ascending, of each query.
@@ -40,6 +39,7 @@ impl RetrievalScores {
             return;
         }
         self.has_nan |= scores.iter().any(|score| score.is_nan());
+        // Counted and not sorted: few documents are relevant, and ties keep the documents' order.
         let place = |&own: &usize| {
             let own_score = scores[own];
             let comes_before =
@@ -173,6 +173,7 @@ impl Score for RetrievalMetric {
         assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
         let is_there = input.relevant.iter().flatten().all(|&document| document < added);
         assert!(is_there, "relevant must name documents of this batch, which has {added}");
+        // Documents are numbered through the epoch, those of a batch from 0.
         let shifted = |relevant: &Vec<usize>| relevant.iter().map(|document| document + before).collect();
         self.relevant.extend(input.relevant.iter().map(shifted));
         self.num_documents += added;
@@ -216,10 +217,8 @@ impl Score for RetrievalMetric {
 }
 numeric!(RetrievalMetric: RetrievalInput);
 
-/// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; with NaN it
-/// is not more similar.
-///
-/// Source: `TripletEvaluator` of sentence-transformers 6.2.
+/// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; with NaN
+/// it is not more similar. Source: `TripletEvaluator` of sentence-transformers 6.2.
 #[derive(Clone, Debug, Default)]
 pub struct TripletMetric {
     margin: f64,

@@ -8,15 +8,11 @@ use burn::train::metric::{Adaptor, MetricName};
 use std::sync::Arc;
 
 /// Spearman's rank correlation of two lists of numbers, where equal numbers share the mean of their ranks; NaN if one
-/// of them is constant or has a NaN (SciPy's `spearmanr`, 1.17).
+/// of them is constant or has a NaN (SciPy's `spearmanr`, 1.17). Panics if the lists differ in length.
 ///
 /// ```
 /// assert_eq!(burn_bert::metrics::spearman(&[1.0, 2.0, 3.0], &[0.1, 0.2, 10.0]), 1.0);
 /// ```
-///
-/// # Panics
-///
-/// Panics if the lists differ in length.
 pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
     assert_eq!(first.len(), second.len(), "both lists must have the same length");
     if first.iter().chain(second).any(|value| value.is_nan()) {
@@ -26,6 +22,7 @@ pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
     let mean = (first.len() as f64 + 1.0) / 2.0;
     let products =
         |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum() };
+    // Ranks have one mean, so Pearson's formula needs no other sums; 0/0 is NaN where a list is constant.
     products(&first, &second) / (products(&first, &first) * products(&second, &second)).sqrt()
 }
 

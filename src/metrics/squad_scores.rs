@@ -14,7 +14,7 @@ pub struct SquadScores {
 
 impl SquadScores {
     /// The scores of one prediction for each example; an empty one says that there is no answer. NaN without examples. Case,
-    /// ASCII punctuation, articles and white space do not count.
+    /// ASCII punctuation, articles and white space do not count. Panics if there is not one prediction for each example.
     ///
     /// ```
     /// use burn_bert::data::SquadExample;
@@ -26,10 +26,6 @@ impl SquadScores {
     /// assert_eq!(scores.exact, 0.0);
     /// assert!((scores.f1 - 80.0).abs() < 1e-12); // precision 1, recall 2/3
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics if there is not one prediction for each example.
     ///
     /// Source: SQuAD's `evaluate-v2.0.py`, to which `evaluate-v1.1.py` is equal unless an answer has only articles and
     /// punctuation.

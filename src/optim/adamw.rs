@@ -19,9 +19,8 @@ use burn_fused::host;
 /// w ← (1 − η·λ)·w − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 /// ```
 ///
-/// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32.
-///
-/// Source: `torch.optim.AdamW` of PyTorch 2.15.
+/// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32. Source:
+/// `torch.optim.AdamW` of PyTorch 2.15.
 #[derive(Config, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// β₁, decay of the mean of gradients, in [0, 1).
@@ -75,15 +74,13 @@ impl AdamWConfig {
     }
 }
 
-/// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or `beta`
-/// are not decayed.
-/// `ModuleLrScheduler::with_group` gives a group of parameters its own learning rate, `ModuleOptimizer::with_group` other
-/// settings. Panics where [`AdamWConfig::try_build`] returns an error.
-///
-/// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of
-/// transformers 5.23.
+/// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or
+/// `beta` are not decayed. `ModuleLrScheduler::with_group` gives a group of parameters its own learning rate,
+/// `ModuleOptimizer::with_group` other settings. Panics where [`AdamWConfig::try_build`] returns an error. Source:
+/// `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of transformers 5.23.
 pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
     let undecayed = config.clone().with_weight_decay(0.0).build();
+    // By the end of the path, so that modules around the model have the same rule.
     let biases_and_norms = ParamGroup::from_regex(r"(^|\.)(bias|gamma|beta)$").expect("the pattern is valid");
     config.init().with_group(biases_and_norms, undecayed, None)
 }
@@ -123,6 +120,7 @@ impl AdamW {
         }
         let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
         let gradient = gradient.cast(wide);
+        // m + (1 − β)(g − m), torch's `lerp`: β·m + (1 − β)·g rounds otherwise.
         let toward =
             |old: Tensor<D>, new: Tensor<D>, beta: f64| (new - old.clone()).mul_scalar(1.0 - beta) + old;
         let mean = toward(mean, gradient.clone(), beta_1);

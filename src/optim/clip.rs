@@ -77,7 +77,7 @@ pub(crate) fn average_and_clip<M: Module>(
 
 /// The squares of gradients: on the host added up at once, elsewhere of all gradients together.
 #[derive(Default)]
-pub(crate) struct SumOfSquares {
+struct SumOfSquares {
     host: Option<HostSum>,
     /// Gradients on other devices.
     gradients: Vec<DispatchTensor>,
@@ -231,7 +231,7 @@ impl Change for &Factor {
 struct ForEach<'a, C> {
     gradients: &'a mut GradientsParams,
     change: &'a mut C,
-    /// The parameters that were visited: one that fields share is visited in each of them.
+    /// A parameter that fields share is visited in each of them.
     seen: HashSet<ParamId>,
 }
 

@@ -43,6 +43,7 @@ impl<M: Module> MeanGradients<M> {
     /// Adds the gradients of a batch whose loss is a mean over `count` tokens or texts, weighted by it: the mean is then that
     /// of one large batch.
     pub fn add_counted(&mut self, model: &M, mut gradients: GradientsParams, count: f64) {
+        // A gradient is that of a mean; times its count it is that of a sum, which adds up.
         Factor::Host(count).apply_to_all(model, &mut gradients);
         self.sum.accumulate(model, gradients);
         self.batches += 1;

@@ -86,6 +86,7 @@ of_classification_output!(
 impl Adaptor<HammingScoreInput> for SequenceClassificationItem {
     fn adapt(&self) -> HammingScoreInput {
         let (logits, targets) = self.with_targets();
+        // Targets may be probabilities; Burn's metric takes classes.
         HammingScoreInput::new(logits, targets.greater_equal_elem(0.5).int())
     }
 }
@@ -160,6 +161,7 @@ impl ElectraForPreTraining {
         let output = self.forward(batch);
         let rows = batch
             .labelled(output.logits.unsqueeze_dim(2))
+            // ELECTRA has one logit, a softmax over [0, logit] is its sigmoid.
             .map(|(scores, labels)| (Tensor::cat(vec![scores.zeros_like(), scores], 1), labels));
         (output.loss.clone(), classified(&output.loss, rows, 2))
     }

@@ -15,17 +15,6 @@ use std::io::{self, IsTerminal, Write};
 ///
 /// Pass the `interrupter` to the trainer too: the dashboard's keys `q`, then `s`, stop it. `finished_epochs` is the number
 /// of epochs that a resumed run has finished.
-///
-/// ```no_run
-/// # use burn::train::{Interrupter, SupervisedTraining};
-/// # use burn_bert::model::BertForMaskedLm;
-/// # use burn_bert::training::{Training, progress};
-/// # fn f(training: SupervisedTraining<Training<BertForMaskedLm>>) {
-/// let interrupter = Interrupter::new();
-/// let training = training.renderer(progress(&interrupter, 0)).with_interrupter(interrupter);
-/// # let _ = training;
-/// # }
-/// ```
 pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
     if io::stdout().is_terminal() {
         let (keys, trainer) = (Interrupter::new(), interrupter.clone());
@@ -127,6 +116,7 @@ impl ProgressLines {
 
     /// The line for so many items done; `None` if it is not yet time for one.
     fn line(&mut self, done: usize) -> Option<String> {
+        // A split may be empty.
         let due = done * LINES / self.total.max(1);
         if due <= self.printed || self.latest.is_empty() {
             return None;

@@ -30,7 +30,7 @@ const COMPANIONS: [&str; 10] = [
     "spiece.model",
 ];
 
-/// How far the loss before training may differ, relatively, between devices.
+/// How far the loss before training may differ, relatively: devices add up in different orders.
 const SAME_LOSS: f64 = 1e-3;
 
 const TRAINING: &str = "training";
@@ -177,6 +177,7 @@ impl Run {
         let beginning = Beginning { settings: self.settings.clone(), loss, data };
         let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
         let path = self.folder.join(BEGINNING);
+        // Written whole, since `resume` takes a directory with this file for a run.
         whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
     }
 
@@ -253,6 +254,7 @@ impl Run {
     pub fn last_checkpoint(&self) -> Result<usize> {
         let checkpoints = Checkpoints::all(&self.folder);
         let mut damaged = Ok(0);
+        // From the latest on: a damaged checkpoint costs an epoch, not the run.
         for epoch in checkpoints[0].epochs()?.into_iter().rev() {
             match checkpoints.iter().try_for_each(|files| files.read(epoch).map(drop)) {
                 Ok(()) => return Ok(epoch),

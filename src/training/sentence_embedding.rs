@@ -65,6 +65,7 @@ impl Adaptor<AccuracyInput> for SentenceEmbeddingItem {
     fn adapt(&self) -> AccuracyInput {
         let ([batch, _], [count, _], device) =
             (self.anchors.dims(), self.candidates.dims(), self.anchors.device());
+        // With labels a candidate may be a mismatch: its own is not to be the nearest.
         if self.labels.is_some() {
             return AccuracyInput::new(Tensor::zeros([0, count], &device), Tensor::zeros([0], &device));
         }
