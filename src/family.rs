@@ -1,14 +1,11 @@
-//! What a model family is: the architecture that each stands for. How it is stored is the business of `checkpoint`.
+//! Model families: the architecture of each. How it is stored is up to `checkpoint`.
 
 use HeadDropout::{Never, OfLayers, Stated};
 use burn::config::Config;
 use burn_fused::Activation;
 
-/// The family of a model: Hugging Face's `model_type`.
-///
-/// It determines what of the model is not BERT's (no token types, tables of another width, one layer for all, relative
-/// positions beside the absolute ones, the layout of the heads), what absolute positions are (see
-/// [`PositionEmbeddingType`]), and under which keys, fields and class the model is stored.
+/// The family of a model, Hugging Face's `model_type`. It determines how the architecture differs from BERT's, how absolute
+/// positions count (see [`PositionEmbeddingType`]), and under which keys, fields and class the model is stored.
 ///
 /// ```
 /// use burn_bert::{BertEmbeddingsConfig, Family, PositionEmbeddingType};
@@ -60,17 +57,14 @@ impl Family {
     }
 }
 
-/// How positions enter the sum; a field of
-/// [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig).
+/// How positions enter the sum.
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 pub enum PositionEmbeddingType {
     /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
     Absolute,
-    /// Relative positions in the attention (Shaw et al. 2018); the embedding layer adds nothing and has no position
-    /// table.
+    /// Relative positions in the attention (Shaw et al. 2018); the embedding layer has no position table.
     RelativeKey,
-    /// Relative positions in the attention (Huang et al. 2020, method 4); the embedding layer adds nothing and has no
-    /// position table.
+    /// Relative positions in the attention (Huang et al. 2020, method 4); the embedding layer has no position table.
     RelativeKeyQuery,
     /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding has position
     /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
@@ -84,28 +78,23 @@ impl PositionEmbeddingType {
     }
 }
 
-/// What the models of a family are made of, where they differ.
+/// Where the architectures of families differ.
 ///
-/// A family is listed if transformers' class, given the same weights, returns what BERT's returns with these
-/// differences. Others look alike and are not: MegatronBERT has no LayerNorm in its embeddings, BigBird drops out before
-/// it.
+/// A family is supported if these are all its differences from transformers' BERT. Some only look alike: MegatronBERT has
+/// no LayerNorm in its embeddings, BigBird drops out before it.
 #[derive(Debug)]
 pub(crate) struct Architecture {
-    /// The positions of a model whose positions are not relative. Only a file leaves them to the family.
+    /// Absolute positions. Only a file leaves them to the family.
     #[cfg_attr(not(feature = "checkpoint"), expect(dead_code))]
     pub(crate) positions: PositionEmbeddingType,
     pub(crate) has_token_types: bool,
     /// LayerNorm's ε, if no config can state another.
     pub(crate) layer_norm_eps: Option<f64>,
-    /// Whether tables may be of another width than the model, whose vectors a linear layer then projects.
     pub(crate) projection: Projection,
-    /// Whether all layers are one.
     pub(crate) shares_layers: bool,
-    /// Whether attention and feed-forward network drop out what they add, each.
+    /// Whether the outputs of attention and of the feed-forward network have dropout.
     pub(crate) output_dropout: [bool; 2],
-    /// Relative positions by query and key; `None` in a family without.
     pub(crate) relative_scores: Option<RelativeScores>,
-    /// Whether all layers share a table of relative positions.
     pub(crate) has_relative_attention_bias: bool,
     pub(crate) has_pooler: bool,
     /// Whether the activation of the masked-language-model head is that of the layers, and not always the exact GELU.
@@ -114,7 +103,7 @@ pub(crate) struct Architecture {
     head_dropout: [HeadDropout; 3],
 }
 
-/// Whether the embeddings are projected to the width of the model.
+/// Whether a linear layer projects the embeddings to the width of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Projection {
     Never,
@@ -123,7 +112,7 @@ pub(crate) enum Projection {
     Always,
 }
 
-/// What relative positions by query and key add, beside `Q·Kᵀ / √d`.
+/// What relative positions R add to `Q·Kᵀ / √d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelativeScores {
     /// `R / √d`.
@@ -132,7 +121,6 @@ pub(crate) enum RelativeScores {
     Unscaled,
 }
 
-/// How sequences are classified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SequenceHead {
     /// By a linear layer that reads the pooler's output.
@@ -141,7 +129,6 @@ pub(crate) enum SequenceHead {
     Dense { activation: Activation, drops_input: bool },
 }
 
-/// What a head classifies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Classified {
     Sequences,
@@ -149,12 +136,10 @@ pub(crate) enum Classified {
     Answers,
 }
 
-/// The dropout of a head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum HeadDropout {
     /// What a config states, and this otherwise; `None` is the dropout of the layers.
     Stated(Option<f64>),
-    /// That of the layers.
     OfLayers,
     Never,
 }
@@ -218,7 +203,6 @@ const ALBERT: Architecture = Architecture {
 };
 
 impl Family {
-    /// What the family's models are made of.
     pub(crate) const fn architecture(self) -> &'static Architecture {
         match self {
             Self::Bert | Self::Ernie => &BERT,

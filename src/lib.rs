@@ -1,7 +1,7 @@
-//! BERT for [Burn](https://burn.dev): trainable embeddings, encoder and heads with the values and gradients of Hugging
+//! BERT for [Burn](https://burn.dev): trainable embeddings, encoder and heads whose outputs and gradients match Hugging
 //! Face transformers, loaded from and saved as Hugging Face checkpoints.
 //!
-//! [`BertEmbeddings`] is the input layer:
+//! [`BertEmbeddings`] is the embedding layer:
 //!
 //! ```text
 //! y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))
@@ -28,10 +28,8 @@
 //!
 //! # Generic over backend
 //!
-//! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter, so the
-//! types of this crate name none. One compiled model runs on every device that a cargo feature compiles in (`flex`,
-//! `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu`), chosen at run time, including several at
-//! once in one process.
+//! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter. One
+//! compiled model runs on every device that a cargo feature compiles in, chosen at run time, also on several at once.
 //!
 //! # From a checkpoint to vectors
 //!
@@ -57,17 +55,17 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | the crate itself | the input layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
-//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, sentence embeddings |
+//! | the crate itself | the embedding layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
+//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, question answering, sentence embeddings |
 //! | [`encoder`] | the transformer layers |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
 //! | [`data`] | labelled files, datasets, collators and loaders |
 //! | `training` | models in Burn's `Learner`; stopping, resuming and showing a run |
-//! | `metrics` | scores of predictions, and metrics of them for Burn's trainer |
+//! | `metrics` | metrics of predictions, for Burn's trainer too |
 //! | [`optim`] | AdamW, clipping by the global norm, warm-up, a learning rate per layer |
-//! | [`distributed`] | data-parallel training in many processes, by MPI |
+//! | [`distributed`] | distributed (data-parallel) training by MPI |
 //! | [`functional`] | the fused operators on tensors |
-//! | `gradcheck` | the gradient of any Burn module against central differences |
+//! | `gradcheck` | gradients of any Burn module against central differences |
 //!
 //! # Features
 //!
@@ -75,19 +73,15 @@
 //! |---|---|
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
 //! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
-//! | `gradcheck` (default) | the checker of gradients, [burn-gradcheck](https://docs.rs/burn-gradcheck) |
+//! | `gradcheck` (default) | [burn-gradcheck](https://docs.rs/burn-gradcheck) |
 //! | `tokenizers` | text to batches, as transformers' tokenizers |
 //! | `train` | Burn's trainer |
-//! | `mpi` | data-parallel training: `mpirun` and [`distributed`] |
-//! | `x86-v4` (default) | matrix products of Flex with AVX-512 on CPUs that have it |
+//! | `mpi` | distributed training: `mpirun` and [`distributed`] |
+//! | `x86-v4` (default) | matmuls of Flex with AVX-512 on CPUs that have it |
 //!
 //! # Errors
 //!
-//! A function `try_x` returns an [`Error`]; `x` panics with the same message, which says what was found and where, what
-//! is allowed, and how to fix it.
-//!
-//! The repository's `docs` folder has guides: training, checkpoints and parity, positions and padding, devices,
-//! performance, and coming from transformers, candle or Burn's `Embedding`.
+//! A function `try_x` returns an [`Error`]; `x` panics with the same message. The repository's `docs` folder has guides.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
@@ -111,8 +105,6 @@ pub mod text;
 #[cfg(feature = "train")]
 pub mod training;
 
-#[cfg(feature = "flex")]
-pub use burn_fused::matrix_kernel;
 #[cfg(feature = "gradcheck")]
 pub use burn_gradcheck as gradcheck;
 pub use embeddings::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionFill};

@@ -205,8 +205,11 @@ fn a_model_in_bf16_takes_half_the_memory() {
     assert!(used.kept as usize <= bytes / 2 + bytes / 100, "{} B", used.kept);
 
     // Nor are weights widened on the way, where the CPU multiplies in bf16. Elsewhere one layer's operands are, at a time.
-    let share =
-        if burn_bert::matrix_kernel(Precision::Bf16) == "f32 on rounded operands" { 2.5 } else { 1.0 };
+    let share = if burn_bert::functional::matrix_kernel(Precision::Bf16) == "f32 on rounded operands" {
+        2.5
+    } else {
+        1.0
+    };
     let forward = |model: &BertModel| {
         drop(model.forward(&input, None)); // warm caches
         let (output, used) = count(|| model.forward(&input, None));

@@ -85,7 +85,7 @@ fn device() -> String {
     }
     format!(
         "{device:?}, matrix products on {}",
-        burn_bert::matrix_kernel(burn_bert::functional::Precision::F32)
+        burn_bert::functional::matrix_kernel(burn_bert::functional::Precision::F32)
     )
 }
 

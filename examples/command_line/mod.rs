@@ -3,6 +3,7 @@
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A number of things. The product of two fits into 64 bits.
 pub fn count() -> impl TypedValueParser<Value = usize> {
@@ -25,7 +26,16 @@ pub fn factor(text: &str) -> Result<f64, String> {
     })
 }
 
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`print_line`] prints: of several ranks, only the first does.
+pub fn print_lines(is_first: bool) {
+    IS_SILENT.store(!is_first, Ordering::Relaxed);
+}
+
 /// Prints a line, if anybody reads it: a training does not end because its output was closed.
 pub fn print_line(line: impl Display) {
-    let _ = writeln!(io::stdout(), "{line}");
+    if !IS_SILENT.load(Ordering::Relaxed) {
+        let _ = writeln!(io::stdout(), "{line}");
+    }
 }

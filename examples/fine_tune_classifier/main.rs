@@ -5,6 +5,8 @@
 //! `classify` and transformers' `AutoModelForSequenceClassification` read. `OUTPUT/training` holds the trainer's
 //! checkpoints and logs and two pictures: the loss and the confusion matrix. The model with the best validation is
 //! saved. Ctrl-C stops after the current batch; `--resume` continues from the last validation.
+//!
+//! `mpirun -n 4 fine_tune_classifier …`, built with the feature `mpi`, trains on four processes; see docs/distributed.md.
 
 #[path = "../command_line/mod.rs"]
 mod command_line;
@@ -17,22 +19,22 @@ use anyhow::{Context, Result, bail, ensure};
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::Dataset;
 use burn::module::{Lora, Module, ParamGroup};
-use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::{
     ExecutionStrategy, Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy,
 };
 use burn_bert::data::{Column, EpochLoader, LabelKind, LabelNames, LabelledTexts};
 use burn_bert::data::{SequenceBatcher, TextColumns};
+use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::functional::Precision;
 use burn_bert::metrics::{ConfusionMatrix, ConfusionMetric};
 use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, BertModelConfig};
 use burn_bert::model::{PretrainedModel, SequenceClassificationBatch};
 use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Patience, Run, Training, progress};
+use burn_bert::training::{Patience, Run, Training};
 use clap::{Parser, builder::RangedU64ValueParser};
-use command_line::{count, factor, not_negative, print_line};
+use command_line::{count, factor, not_negative, print_line, print_lines};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -125,11 +127,16 @@ fn column(name: &str) -> Result<Column, std::convert::Infallible> {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let (settings, device) = (&args.settings, &Device::default());
+    Ranks::run(Wire::Full, |ranks| fine_tune(&args, ranks))
+}
+
+fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
+    print_lines(ranks.is_first());
+    let (settings, device) = (&args.settings, &ranks.device());
     settings.precision.check(device)?;
     let open = if args.resume { Run::resume } else { Run::create };
-    let run = open(&args.output, settings)?;
-    let patience = settings.patience.map(|epochs| Patience { epochs });
+    let run = open(&args.output, settings)?.shared(ranks)?;
+    let patience = settings.patience.map(|epochs| Patience::new(epochs).shared(ranks));
     let (losses, finished) = (run.losses()?, run.finished_epochs());
     if patience.as_ref().is_some_and(|patience| patience.is_over(&losses, finished)) {
         print_line("the run stopped early and is done; its best model is saved");
@@ -171,6 +178,7 @@ fn main() -> Result<()> {
     let train = EpochLoader::new(train, batcher.clone(), settings.batch_size, device)?
         .with_shuffling(settings.seed)
         .with_length_bucketing(lengths)?
+        .shard(ranks.rank(), ranks.size())?
         .starting_after(run.finished_epochs());
     let valid = EpochLoader::new(valid, batcher, settings.batch_size, device)?;
     let (before, _) = validate(&model, &valid)?;
@@ -178,7 +186,7 @@ fn main() -> Result<()> {
     run.copy_companions(&args.checkpoint)?; // the tokenizer
 
     // The training.
-    let batches = texts.div_ceil(settings.batch_size);
+    let batches = texts.div_ceil(settings.batch_size * ranks.size());
     let steps = batches.div_ceil(settings.accumulation).saturating_mul(settings.epochs);
     let schedule = linear_warmup_decay(settings.learning_rate, steps / 10, steps)?;
     let schedule = match settings.layer_decay {
@@ -186,8 +194,11 @@ fn main() -> Result<()> {
         None => schedule,
     };
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
-    let model = Training::new(model).with_max_grad_norm(1.0).with_precision(settings.precision);
     let interrupter = Interrupter::new();
+    let model = Training::new(model)
+        .with_max_grad_norm(1.0)
+        .with_precision(settings.precision)
+        .with_ranks(ranks, &interrupter)?;
     let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((
             LossMetric::new(),
@@ -198,8 +209,8 @@ fn main() -> Result<()> {
         .grads_accumulation(settings.accumulation)
         .num_epochs(settings.epochs)
         .with_training_strategy(TrainingStrategy::Default(ExecutionStrategy::single(autodiff.clone())))
-        .renderer(progress(&interrupter, run.finished_epochs()))
-        .with_interrupter(interrupter.clone());
+        .renderer(run.progress(&interrupter))
+        .with_interrupter(model.interrupter());
     let training = run.checkpointed(training, &model)?; // the last two, and the best
     let training = patience.into_iter().fold(training, SupervisedTraining::early_stopping);
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
@@ -208,6 +219,10 @@ fn main() -> Result<()> {
         training.launch(Learner::new(model, optimizer, schedule));
     drop(renderer); // gives the terminal back
     let seconds = start.elapsed().as_secs_f64();
+
+    if !ranks.is_first() {
+        return error.map_or(Ok(()), |error| bail!("training stopped: {error}"));
+    }
 
     // The best model is saved, or what there is if the training was broken off.
     let losses = run.losses()?;

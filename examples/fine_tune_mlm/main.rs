@@ -21,12 +21,13 @@ use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining, TrainingStrategy};
 use burn_bert::data::{Corpus, EpochLoader, MaskedLmCollator, MaskedLmCollatorConfig};
+use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::model::{BertForMaskedLm, PretrainedModel};
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Patience, Run, Training, progress};
+use burn_bert::training::{Patience, Run, Training};
 use clap::Parser;
-use command_line::print_line;
+use command_line::{print_line, print_lines};
 use mimalloc::MiMalloc;
 use settings::Settings;
 use std::io::{Write, stderr};
@@ -63,14 +64,23 @@ struct Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    args.settings.validate()?;
+    Ranks::run(Wire::Full, |ranks| fine_tune(&args, ranks))
+}
+
+fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
+    print_lines(ranks.is_first());
     let settings = &args.settings;
-    settings.validate()?;
-    let devices = devices::devices(settings.devices)?;
+    ensure!(
+        ranks.size() == 1 || settings.devices == 1,
+        "--devices is for one process; start a rank for each"
+    );
+    let devices = if ranks.size() == 1 { devices::devices(settings.devices)? } else { vec![ranks.device()] };
     let device = devices[0].clone();
     settings.precision.check(&device)?;
-    let run =
-        if args.resume { Run::resume(&args.output, settings) } else { Run::create(&args.output, settings) }?;
-    let patience = settings.patience.map(|epochs| Patience { epochs });
+    let open = if args.resume { Run::resume } else { Run::create };
+    let run = open(&args.output, settings)?.shared(ranks)?;
+    let patience = settings.patience.map(|epochs| Patience::new(epochs).shared(ranks));
     if let Some(patience) = &patience
         && patience.is_over(&run.losses()?, run.finished_epochs())
     {
@@ -80,7 +90,9 @@ fn main() -> Result<()> {
     let schedule = linear_warmup_decay(settings.learning_rate, settings.warmup(), settings.steps)?;
     device.seed(settings.seed); // for a head that the checkpoint lacks
     let (model, report) = BertForMaskedLm::from_pretrained(&args.checkpoint, &device.clone().autodiff())?;
-    let _ = write!(stderr(), "{report}");
+    if ranks.is_first() {
+        let _ = write!(stderr(), "{report}");
+    }
     let tokenizer =
         BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.embeddings.config())?;
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer)
@@ -100,6 +112,7 @@ fn main() -> Result<()> {
     let train = EpochLoader::new(corpus, collator.clone(), settings.batch_size, &device)?
         .with_shuffling(settings.seed)
         .with_batches_per_epoch(batches)?
+        .shard(ranks.rank(), ranks.size())?
         .starting_after(run.finished_epochs());
     let valid = EpochLoader::new(InMemDataset::new(held_out), collator, settings.batch_size, &device)?;
     let before = held_out_loss(&model, &valid)?;
@@ -108,8 +121,11 @@ fn main() -> Result<()> {
     run.copy_companions(&args.checkpoint)?;
 
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
-    let model =
-        Training::new(model).with_max_grad_norm(settings.max_grad_norm()).with_precision(settings.precision);
+    let interrupter = Interrupter::new();
+    let model = Training::new(model)
+        .with_max_grad_norm(settings.max_grad_norm())
+        .with_precision(settings.precision)
+        .with_ranks(ranks, &interrupter)?;
     let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .grads_accumulation(settings.accumulation)
@@ -119,10 +135,7 @@ fn main() -> Result<()> {
     if let Some(patience) = patience.clone() {
         training = training.early_stopping(patience);
     }
-    let interrupter = Interrupter::new();
-    let training = training
-        .with_interrupter(interrupter.clone())
-        .renderer(progress(&interrupter, run.finished_epochs()));
+    let training = training.with_interrupter(model.interrupter()).renderer(run.progress(&interrupter));
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
 
     let start = Instant::now();
@@ -130,6 +143,9 @@ fn main() -> Result<()> {
         training.launch(Learner::new(model, optimizer, schedule));
     drop(renderer); // gives the terminal back
     let seconds = start.elapsed().as_secs_f64();
+    if !ranks.is_first() {
+        return error.map_or(Ok(()), |error| bail!("training stopped: {error}"));
+    }
     // Whatever ended the run, what was learned is saved first.
     model.model.save_pretrained(&args.output)?;
     let losses = run.losses()?;
@@ -158,7 +174,8 @@ fn main() -> Result<()> {
     ));
     let tokens = losses.train.len().saturating_sub(run.finished_epochs().saturating_mul(batches))
         * settings.batch_size
-        * settings.seq_len;
+        * settings.seq_len
+        * ranks.size();
     print_line(format_args!(
         "{tokens} tokens in {seconds:.0} s, validation included: {:.0} tokens/s",
         tokens as f64 / seconds

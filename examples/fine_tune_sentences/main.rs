@@ -13,10 +13,10 @@ use anyhow::{Context, Result, bail};
 use burn::data::dataloader::{DataLoader, Progress};
 use burn::data::dataset::Dataset;
 use burn::module::Module;
-use burn::prelude::*;
 use burn::train::metric::{Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{Interrupter, Learner, LearningResult, SupervisedTraining};
 use burn_bert::data::{EpochLoader, SentenceColumns, SentencePairBatcher, SentencePairs};
+use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::functional::Precision;
 use burn_bert::metrics::{RetrievalMetric, SpearmanMetric, TripletMetric};
 use burn_bert::model::{
@@ -25,9 +25,9 @@ use burn_bert::model::{
 };
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Run, SentenceEmbeddingItem, Training, progress};
+use burn_bert::training::{Run, SentenceEmbeddingItem, Training};
 use clap::{Parser, ValueEnum};
-use command_line::{count, factor, print_line};
+use command_line::{count, factor, print_line, print_lines};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -119,21 +119,28 @@ fn main() -> Result<()> {
     let columns = SentenceColumns::default();
     let [train, valid] = [&args.train, &args.valid].map(|path| SentencePairs::open(path, &columns));
     let (train, valid) = (train?, valid?);
-    match (valid.has_labels(), valid.num_negatives()) {
-        (true, _) => fine_tune(&args, train, valid, SpearmanMetric::new()),
-        (false, 0) => fine_tune(&args, train, valid, RetrievalMetric::accuracy(1)),
-        (false, _) => fine_tune(&args, train, valid, TripletMetric::new()),
-    }
+    Ranks::run(Wire::Full, |ranks| match (valid.has_labels(), valid.num_negatives()) {
+        (true, _) => fine_tune(&args, ranks, train, valid, SpearmanMetric::new()),
+        (false, 0) => fine_tune(&args, ranks, train, valid, RetrievalMetric::accuracy(1)),
+        (false, _) => fine_tune(&args, ranks, train, valid, TripletMetric::new()),
+    })
 }
 
-fn fine_tune<M>(args: &Args, train: SentencePairs, valid: SentencePairs, metric: M) -> Result<()>
+fn fine_tune<M>(
+    args: &Args,
+    ranks: &Ranks,
+    train: SentencePairs,
+    valid: SentencePairs,
+    metric: M,
+) -> Result<()>
 where
     M: Metric + Numeric + 'static,
     SentenceEmbeddingItem: Adaptor<M::Input>,
 {
-    let (settings, device) = (&args.settings, Device::default());
+    print_lines(ranks.is_first());
+    let (settings, device) = (&args.settings, ranks.device());
     settings.precision.check(&device)?;
-    let run = if args.resume { Run::resume } else { Run::create }(&args.output, settings)?;
+    let run = if args.resume { Run::resume } else { Run::create }(&args.output, settings)?.shared(ranks)?;
 
     // The model, and the batches.
     device.seed(settings.seed);
@@ -150,9 +157,10 @@ where
     print_line(format_args!("{} rows to train on, {} to validate on", train.len(), valid.len()));
     let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;
     let batcher = SentencePairBatcher::new(tokenizer);
-    let steps = train.len().div_ceil(settings.batch_size).saturating_mul(settings.epochs);
+    let steps = train.len().div_ceil(settings.batch_size * ranks.size()).saturating_mul(settings.epochs);
     let train = EpochLoader::new(train, batcher.clone(), settings.batch_size, &device)?
         .with_shuffling(settings.seed)
+        .shard(ranks.rank(), ranks.size())?
         .starting_after(run.finished_epochs());
     let valid = EpochLoader::new(valid, batcher, settings.batch_size, &device)?;
     if let Some(batch) = train.clone().iter().next() {
@@ -166,18 +174,22 @@ where
     // The training.
     let schedule = linear_warmup_decay(settings.learning_rate, steps / 10, steps)?;
     let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01));
-    let model = Training::new(model).with_precision(settings.precision);
     let interrupter = Interrupter::new();
+    let model = Training::new(model).with_precision(settings.precision).with_ranks(ranks, &interrupter)?;
     let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))
         .metrics((LossMetric::new(), metric.clone()))
         .num_epochs(settings.epochs)
-        .renderer(progress(&interrupter, run.finished_epochs()))
-        .with_interrupter(interrupter.clone());
+        .renderer(run.progress(&interrupter))
+        .with_interrupter(model.interrupter());
     let training = run.checkpointed(training, &model)?; // the last two, and the best
     ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
     let LearningResult { model, renderer, interrupted, error } =
         training.launch(Learner::new(model, optimizer, schedule));
     drop(renderer); // gives the terminal back
+
+    if !ranks.is_first() {
+        return error.map_or(Ok(()), |error| bail!("training stopped: {error}"));
+    }
 
     // The best model is saved, or what there is if the training was broken off.
     let best = run.losses()?.best_epoch().filter(|_| error.is_none() && interrupted.is_none());

@@ -1,19 +1,19 @@
-//! The directory that a model is saved into.
+//! The directory that a model is saved into: what is there, and replacing it.
 
 use super::families::FamilySpec;
 use super::files::{Checkpoint, WEIGHT_NAMES};
+use super::formats::safetensors::Tensors;
 use super::hf_config::{CONFIG_NAME, Fields};
 use super::keys::Keys;
-use super::write::{JsonFile, Tensors, replace_files};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::files::regular_file;
-use crate::files::{MODEL_NAME, finish};
+use crate::files::{MODEL_NAME, Replacement, directory_of, finish};
 use serde_json::{Map, Value};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A directory to save into, and the model in it.
 pub(crate) struct Directory {
     config_path: PathBuf,
     model_path: PathBuf,
@@ -21,14 +21,13 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Creates the directory if it does not exist, and opens the model in it.
-    ///
-    /// Refuses a directory whose weights a new `model.safetensors` would hide.
+    /// Creates the directory if it does not exist, and opens the model in it. Refuses weights in another form.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         if dir.as_os_str().is_empty() {
             return Err(regular_file::empty_path("saved into"));
         }
         fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        // A complete save that was interrupted counts as the old model.
         finish(dir)?;
         let model_path = dir.join(MODEL_NAME);
         let model = if exists(&model_path)? {
@@ -40,27 +39,20 @@ impl Directory {
         Ok(Self { config_path: dir.join(CONFIG_NAME), model_path, model })
     }
 
-    /// The `config.json` there.
     pub(crate) fn fields(&self) -> Result<Option<Fields>> {
         let is_there = exists(&self.config_path)?;
         is_there.then(|| Fields::read(self.config_path.clone())).transpose()
     }
 
-    /// The layer's keys in the model there.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotACheckpoint`] if its keys have a wrapper's prefix, and those of [`Keys::locate`].
+    /// The layer's keys in the model there, which must not have a wrapper's prefix.
     pub(crate) fn keys(&self) -> Result<Option<Keys>> {
         let Some(checkpoint) = &self.model else { return Ok(None) };
         if !checkpoint.wrapper().is_empty() {
-            return Err(Error::NotACheckpoint {
-                path: self.model_path.clone(),
-                problem: format!(
-                    "its keys start with {}, which no model's own keys do; save into another directory",
-                    checkpoint.wrapper()
-                ),
-            });
+            let wrapper = checkpoint.wrapper();
+            let problem = format!(
+                "its keys start with {wrapper}, which no model's own keys do; save into another directory"
+            );
+            return Err(Error::not_a_checkpoint(&self.model_path, problem));
         }
         Keys::locate(checkpoint).map(Some)
     }
@@ -94,17 +86,14 @@ impl Directory {
     }
 }
 
-/// Refuses a directory whose weights a new `model.safetensors` would hide.
 fn refuse_other_forms(dir: &Path) -> Result<()> {
     for name in &WEIGHT_NAMES[1..] {
         if exists(&dir.join(name))? {
-            return Err(Error::NotACheckpoint {
-                path: dir.to_path_buf(),
-                problem: format!(
-                    "it holds its weights as {name}, which a new {MODEL_NAME} would hide; save into another \
-                     directory, or convert the weights to one {MODEL_NAME} first"
-                ),
-            });
+            let problem = format!(
+                "it holds its weights as {name}, which a new {MODEL_NAME} would hide; save into another directory, or \
+                 convert the weights to one {MODEL_NAME} first"
+            );
+            return Err(Error::not_a_checkpoint(dir, problem));
         }
     }
     Ok(())
@@ -112,4 +101,69 @@ fn refuse_other_forms(dir: &Path) -> Result<()> {
 
 fn exists(path: &Path) -> Result<bool> {
     path.try_exists().map_err(|source| Error::reading(path, source))
+}
+
+/// A JSON file to be written.
+pub struct JsonFile {
+    pub(crate) path: PathBuf,
+    pub(crate) value: Value,
+}
+
+/// Replaces files of weights, of which the last is in the directory itself, their config and what else describes the model, or
+/// nothing. A JSON file that would be the same stays, so that a save with the same config replaces the weights alone.
+fn replace_files(weights: Vec<(PathBuf, Tensors)>, jsons: &[JsonFile]) -> Result<()> {
+    let model_path = weights.last().map_or(Path::new(""), |(path, _)| path);
+    // The main file comes last in the list, so its directory is that of all.
+    let mut files = Replacement::begin(directory_of(model_path))?;
+    for (path, tensors) in weights {
+        files.write(&path, |out| tensors.write(out))?;
+    }
+    for JsonFile { path, value } in jsons {
+        let json = serde_json::to_string_pretty(value)
+            .map_err(|source| Error::Json { path: path.clone(), source })?;
+        let json = format!("{json}\n");
+        if !(path.is_file() && fs::read(path).is_ok_and(|old| old == json.as_bytes())) {
+            files.write(path, |out| out.write_all(json.as_bytes()))?;
+        }
+    }
+    files.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::formats::safetensors::Payload;
+    use safetensors::Dtype;
+    use serde_json::json;
+    use std::fs::File;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_copy_of_fewer_bytes_than_announced_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        fs::write(&source, [0; 7]).unwrap();
+        let source = Arc::new(File::open(source).unwrap());
+        let mut tensors = Tensors::default();
+        tensors.push("b", Dtype::F32, vec![2], Payload::Copy(source, 0, 8));
+        let target = dir.path().join("model");
+        let config = JsonFile { path: dir.path().join("config"), value: json!("new") };
+        replace_files(vec![(target.clone(), tensors)], &[config]).unwrap_err();
+        assert!(!target.exists());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_config_that_would_be_the_same_is_not_written() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let save = |value| {
+            let config = JsonFile { path: dir.path().join("config"), value };
+            replace_files(vec![(dir.path().join("model"), Tensors::default())], &[config]).unwrap();
+            fs::metadata(dir.path().join("config")).unwrap().ino()
+        };
+        let first = save(json!("a"));
+        assert_eq!(save(json!("a")), first);
+        assert_ne!(save(json!("b")), first);
+    }
 }

@@ -1,6 +1,6 @@
 //! How each family is stored: the class and keys of its weights, and the fields of its `config.json`.
 
-use crate::family::{Architecture, Family};
+use crate::family::Family;
 use Field::{Also, Always, Named};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
@@ -14,14 +14,13 @@ pub(crate) struct FamilySpec {
     /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
     pub(crate) base: &'static str,
     pub(crate) defaults: Defaults,
-    /// Fields of BERT's `config.json` that this family's has under another name or not at all.
+    /// BERT's fields that this family's `config.json` has under another name or not at all.
     pub(crate) fields: &'static [(&'static str, Field)],
-    /// What some of its configs say and this crate does not compute.
     pub(crate) unsupported: &'static [Unsupported],
     pub(crate) keys: FamilyKeys,
 }
 
-/// What a `config.json` of the family means where it lacks a field.
+/// The values of fields that a `config.json` lacks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
     pub(crate) vocab_size: usize,
@@ -32,7 +31,6 @@ pub(crate) struct Defaults {
     pub(crate) num_hidden_layers: usize,
     pub(crate) num_attention_heads: usize,
     pub(crate) intermediate_size: usize,
-    /// Of hidden vectors and of attention weights.
     pub(crate) dropout: f64,
     pub(crate) hidden_act: Activation,
 }
@@ -61,11 +59,8 @@ pub(crate) enum Unsupported {
 #[derive(Debug)]
 pub(crate) struct FamilyKeys {
     pub(crate) layer: LayerKeys,
-    /// The linear layer that projects the embeddings.
     pub(crate) projection: Option<&'static str>,
-    /// A table of relative positions that all layers share.
     pub(crate) relative_attention_bias: Option<&'static str>,
-    /// The pooler's linear layer.
     pub(crate) pooler: Option<&'static str>,
     pub(crate) masked_lm: HeadKeys,
     /// The two linear layers of a classifier of sequences that does not read the pooler.
@@ -74,7 +69,6 @@ pub(crate) struct FamilyKeys {
     pub(crate) head_dropout: [Option<&'static str>; 3],
 }
 
-/// The keys of an encoder's layers.
 #[derive(Debug)]
 pub(crate) struct LayerKeys {
     /// What comes before a layer's number.
@@ -91,16 +85,14 @@ pub(crate) struct LayerKeys {
     pub(crate) output_layer_norm: &'static str,
 }
 
-/// The keys of a masked-language-model head.
 #[derive(Debug)]
 pub(crate) struct HeadKeys {
-    /// The prefix of them all.
     pub(crate) prefix: &'static str,
     pub(crate) transform: &'static str,
     pub(crate) layer_norm: &'static str,
-    /// The bias of each word's score, under the first of these names that a file has.
+    /// The first of these names that a file has.
     pub(crate) bias: &'static [&'static str],
-    /// The decoder's weight. A tied head's is the word table again, in files whose format does not share tensors.
+    /// A copy of the word embeddings if the head is tied and the file's format does not share tensors.
     pub(crate) decoder: &'static str,
 }
 
@@ -374,19 +366,13 @@ impl FamilySpec {
         FAMILIES.iter().find(is_of)
     }
 
-    /// The first family whose keys start with `base`.
     pub(crate) fn of_base(base: &str) -> Option<&'static Self> {
         FAMILIES.iter().find(|spec| spec.base == base)
     }
 
-    /// What a message says of the families that can be read.
     pub(crate) fn supported() -> String {
         let names: Vec<_> = FAMILIES.iter().map(|spec| spec.family.model_type()).collect();
         format!("model types that can be read are {}", names.join(", "))
-    }
-
-    pub(crate) fn architecture(&self) -> &'static Architecture {
-        self.family.architecture()
     }
 
     /// Fields with BERT's names under those of this family, without those that it does not have.

@@ -1,8 +1,7 @@
 //! The files that a checkpoint consists of.
 
-use super::formats::header::{StoredTensor, float_dtype};
-use super::formats::weight_file::WeightFile;
-use super::names::{WORD, wrappers};
+use super::families::FamilySpec;
+use super::formats::{StoredTensor, WeightFile, is_float};
 use crate::error::{Error, Result, shown};
 use crate::files::{MODEL_NAME, read_json, regular_file};
 use burn::tensor::TensorData;
@@ -14,20 +13,28 @@ use std::path::{Component, Path, PathBuf};
 pub(super) const WEIGHT_NAMES: [&str; 4] =
     [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// A checkpoint in one file or several. Only headers are read until [`read`](Self::read).
-///
-/// A prefix that a wrapper such as DataParallel gave to all keys of the model is removed.
+pub(super) const WORD: &str = "word_embeddings.weight";
+pub(super) const POSITION: &str = "position_embeddings.weight";
+pub(super) const TOKEN_TYPE: &str = "token_type_embeddings.weight";
+/// γ and β, as PyTorch has named them since 2019 and as files converted from TensorFlow name them.
+pub(super) const LAYER_NORM: [[&str; 2]; 2] =
+    [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]];
+/// A buffer of older files: 0, 1, 2, ….
+pub(super) const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
+
+/// The prefix of the layer's keys in a file without a head.
+pub(super) const MODEL_PREFIX: &str = "embeddings.";
+
+/// A checkpoint in one file or several, without the prefix that a wrapper such as DataParallel gave to all keys. Only headers
+/// are read until [`read`](Self::read).
 pub struct Checkpoint {
-    /// The path that the user gave, or the weights file in that directory.
+    /// The weights file or shard index.
     path: PathBuf,
-    /// The prefix that a wrapper gave to the keys of the model; mostly empty.
     wrapper: String,
-    /// Where each tensor is.
     places: BTreeMap<String, Place>,
     open: BTreeMap<PathBuf, WeightFile>,
 }
 
-/// The file that holds a tensor, and the tensor's key there.
 struct Place {
     path: PathBuf,
     key: String,
@@ -80,49 +87,39 @@ impl Checkpoint {
         &self.wrapper
     }
 
-    /// The one file that it is, whose tensors can be copied as they lie there.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotACheckpoint`] if it is no safetensors file.
+    /// The one safetensors file that it is, whose tensors can be copied byte by byte; an error for another format.
     pub(super) fn into_safetensors(self) -> Result<WeightFile> {
         let file = self.open.into_values().next().filter(|file| file.metadata().is_some());
-        file.ok_or_else(|| Error::NotACheckpoint {
-            path: self.path,
-            problem: "it has the name of a safetensors file and is none; save into another directory".into(),
+        file.ok_or_else(|| {
+            let problem = "it has the name of a safetensors file and is none; save into another directory";
+            Error::not_a_checkpoint(&self.path, problem)
         })
     }
 
     /// What a file says of a tensor, and that file.
     pub(super) fn tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
-        let missing = |path: &Path, key: &str, hint: &str| Error::MissingKey {
-            path: path.to_path_buf(),
-            key: key.to_string(),
-            hint: hint.to_string(),
-        };
         let Some(Place { path, key }) = self.places.get(key) else {
             let key = format!("{}{key}", self.wrapper);
-            return Err(missing(&self.path, &key, "the layer cannot be loaded in part"));
+            return Err(Error::missing_key(&self.path, key, "the layer cannot be loaded in part"));
         };
+        // Shards are opened when one of their tensors is asked for: a model may need only some.
         if !self.open.contains_key(path) {
             self.open.insert(path.clone(), WeightFile::open(path)?);
         }
         match self.open.get(path).and_then(|file| file.tensors().get(key)) {
             Some(tensor) => Ok((tensor, path)),
-            None => Err(missing(path, key, "the index of shards says that it is there")),
+            None => Err(Error::missing_key(path, key, "the index of shards says that it is there")),
         }
     }
 
     /// [`tensor`](Self::tensor), if it holds floats.
     pub(super) fn float_tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
         let (tensor, path) = self.tensor(key)?;
-        match float_dtype(tensor.dtype) {
-            Some(_) => Ok((tensor, path)),
-            None => {
-                let (path, found) = (path.to_path_buf(), tensor.dtype.to_string());
-                Err(Error::CheckpointDType { path, key: key.to_string(), found })
-            }
+        if is_float(tensor.dtype) {
+            return Ok((tensor, path));
         }
+        let (path, found) = (path.to_path_buf(), tensor.dtype.to_string());
+        Err(Error::CheckpointDType { path, key: key.to_string(), found })
     }
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
@@ -132,11 +129,13 @@ impl Checkpoint {
         }
         let values = self.read(keys)?;
         let (left, right) = (&values[0], &values[1]);
+        // As f64, which holds every value of the others.
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
     /// The values of tensors that were checked to be [floats](Self::float_tensor), in the order of `keys`.
     pub(super) fn read(&self, keys: &[String]) -> Result<Vec<TensorData>> {
+        // Before anything is allocated: views in PyTorch's files can repeat what they see.
         for (path, file) in &self.open {
             let here = keys.iter().filter_map(|key| self.places.get(key)).filter(|place| place.path == *path);
             file.check_total(here.map(|place| place.key.as_str()))?;
@@ -147,11 +146,7 @@ impl Checkpoint {
                 Some((file, key)) => file.read(key)?,
                 None => None,
             };
-            data.ok_or_else(|| Error::MissingKey {
-                path: self.path.clone(),
-                key: key.clone(),
-                hint: "the file changed while it was read".into(),
-            })
+            data.ok_or_else(|| Error::missing_key(&self.path, key, "the file changed while it was read"))
         };
         keys.iter().map(read).collect()
     }
@@ -164,18 +159,15 @@ fn weights_path(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     let found = WEIGHT_NAMES.iter().map(|name| path.join(name)).find(|path| regular_file::exists(path));
-    found.ok_or_else(|| Error::NotACheckpoint {
-        path: path.to_path_buf(),
-        problem: format!("the directory has none of {}", WEIGHT_NAMES.join(", ")),
-    })
+    let problem = || format!("the directory has none of {}", WEIGHT_NAMES.join(", "));
+    found.ok_or_else(|| Error::not_a_checkpoint(path, problem()))
 }
 
 /// The `weight_map` of an index: for each key the shard beside the index that holds it.
 fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let invalid = |problem: String| Error::NotACheckpoint { path: path.to_path_buf(), problem };
     let mut index: Map<String, Value> = read_json(path)?;
     let Some(Value::Object(weight_map)) = index.remove("weight_map") else {
-        return Err(invalid("it has no weight_map, so it is not a shard index".into()));
+        return Err(Error::not_a_checkpoint(path, "it has no weight_map, so it is not a shard index"));
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let shard = |(key, name): (String, Value)| {
@@ -184,23 +176,55 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
             Some(name) => Ok((key, directory.join(name))),
             None => {
                 let (key, name) = (shown(&key), shown(&name.to_string()));
-                Err(invalid(format!("{key} is in {name}, which is not the name of a file beside the index")))
+                let problem = format!("{key} is in {name}, which is not the name of a file beside the index");
+                Err(Error::not_a_checkpoint(path, problem))
             }
         }
     };
     weight_map.into_iter().map(shard).collect()
 }
 
-/// Whether `name` is the name of a file in the same directory, on every system.
+/// Whether `name` names a file in the same directory, on every system.
 pub(crate) fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
+    // Windows' separators and drives are checked everywhere: a checkpoint is moved between systems.
     let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     plain && !name.contains(['/', '\\', ':'])
 }
 
-/// Several tensors for one parameter.
 pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
     let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
     let problem = "which stand for the same parameter; remove or rename one";
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
+}
+
+/// Whether a supported family's keys have this prefix: none, the layer's name, or the model's and the layer's.
+pub(super) fn is_known(prefix: &str) -> bool {
+    prefix.is_empty()
+        || prefix == MODEL_PREFIX
+        || prefix
+            .strip_suffix(&format!(".{MODEL_PREFIX}"))
+            .is_some_and(|base| FamilySpec::of_base(base).is_some())
+}
+
+/// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
+const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
+
+/// The prefixes before the keys of the models that these keys belong to, each once; an empty one stands for a model
+/// without a wrapper.
+fn wrappers<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut found: Vec<String> = keys.filter_map(wrapper).map(String::from).collect();
+    found.dedup(); // the keys are sorted
+    found
+}
+
+/// The prefix before the model's own key, if the key is that of a word table.
+fn wrapper(key: &str) -> Option<&str> {
+    let prefix = key.strip_suffix(WORD)?;
+    // Wrappers nest, as `module._orig_mod.`.
+    let mut rest = prefix;
+    while !is_known(rest) {
+        rest = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper))?;
+    }
+    Some(&prefix[..prefix.len() - rest.len()])
 }

@@ -12,43 +12,22 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
 
-/// Of every family's config class.
 const DEFAULT_LAYER_NORM_EPS: f64 = 1e-12;
 
 impl BertEmbeddingsConfig {
     /// Reads a Hugging Face `config.json`.
     ///
-    /// `path` is the file, or the directory that holds it. Fields that the input layer does not use are ignored;
-    /// missing fields take the default of Hugging Face's config class for that `model_type`. Without `model_type`,
-    /// `architectures` determines the family. `initializer_range` becomes [`Normal`](EmbeddingInitializer::Normal).
-    ///
-    /// | `model_type` | positions |
-    /// |---|---|
-    /// | bert, distilbert, electra, albert, ernie | [`Absolute`](PositionEmbeddingType::Absolute), or what `position_embedding_type` says |
-    /// | mpnet, roberta, xlm-roberta, camembert, data2vec-text | [`AfterPadding`](PositionEmbeddingType::AfterPadding), unless `position_embedding_type` is a relative one |
-    ///
-    /// transformers 5 no longer reads `position_embedding_type` and adds absolute positions to every model; this crate
-    /// honours the field, as transformers 4 did, because the model was trained that way.
-    ///
-    /// ```
-    /// use burn_bert::{BertEmbeddingsConfig, PositionEmbeddingType};
-    ///
-    /// let dir = tempfile::tempdir()?;
-    /// std::fs::write(
-    ///     dir.path().join("config.json"),
-    ///     r#"{"model_type": "roberta", "max_position_embeddings": 514, "num_labels": 3}"#,
-    /// )?;
-    /// let config = BertEmbeddingsConfig::from_pretrained(dir.path())?;
-    /// assert_eq!(config.vocab_size, 50265);
-    /// assert_eq!(config.position_embedding_type, PositionEmbeddingType::AfterPadding);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// `path` is the file, or the directory that holds it. Missing fields take the default of Hugging Face's config class for
+    /// that `model_type`, others are ignored. Without `model_type`, `architectures` determines the family. Positions are
+    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) in RoBERTa's family and MPNet and
+    /// [`Absolute`](PositionEmbeddingType::Absolute) in others, unless `position_embedding_type` is a relative one:
+    /// transformers 5 no longer reads that field, but the model was trained that way.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] if the
-    /// family is none of these, and [`Error::ConfigFile`], naming the field, if it has neither `model_type` nor
-    /// `architectures`, a field has the wrong type or no module can be built from its value.
+    /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] for another
+    /// family, and [`Error::ConfigFile`], naming the field, if it has neither `model_type` nor `architectures`, a field has
+    /// the wrong type or no module can be built from its value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Fields::at(path.as_ref())?.config()
     }
@@ -60,8 +39,7 @@ pub(super) fn config_path(path: &Path) -> PathBuf {
     directory.join(CONFIG_NAME)
 }
 
-/// The fields of one `config.json`, under BERT's names whatever the family calls them. [`Stored`](crate::model::Stored)
-/// has an example.
+/// The fields of one `config.json`, under BERT's names. [`Stored`](crate::model::Stored) has an example.
 pub struct Fields {
     path: PathBuf,
     fields: Map<String, Value>,
@@ -77,6 +55,7 @@ impl Fields {
                 Field::Always => None,
                 Field::Named(name) | Field::Also(name) => read.fields.remove(*name),
             };
+            // Removed even where it is not read: a stray field of BERT's means nothing in this family.
             let of_bert = read.fields.remove(*field).filter(|_| matches!(name, Field::Also(_)));
             if let Some(value) = of_bert.or(own) {
                 read.fields.insert(field.to_string(), value);
@@ -85,7 +64,6 @@ impl Fields {
         Ok(read)
     }
 
-    /// Reads a `config.json`, or the one in a directory.
     pub(crate) fn at(path: &Path) -> Result<Self> {
         Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path.to_path_buf() })
     }
@@ -102,15 +80,14 @@ impl Fields {
         Self::read(config_path(path))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    pub(crate) fn dir(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
     }
 
     pub(crate) fn into_map(self) -> Map<String, Value> {
         self.fields
     }
 
-    /// How the family is stored, whose defaults replace missing fields.
     pub(crate) fn spec(&self) -> &'static FamilySpec {
         self.spec
     }
@@ -125,37 +102,33 @@ impl Fields {
         }
         match self.fields.get("architectures").and_then(|names| names.get(0)).and_then(Value::as_str) {
             // Every JSON object would be a BERT otherwise, as all fields have defaults.
-            None => Err(self.invalid(
-                "model_type",
-                format!(
-                    "is missing, and so is architectures, so this may be no model's config; {}",
-                    FamilySpec::supported()
-                ),
-            )),
-            Some(class) => FamilySpec::of_class(class).map_or_else(
-                || {
-                    let problem =
-                        "the file has no model_type, and its architecture matches no family; add one";
-                    unsupported(&shown(class), format!("{problem}: {}", FamilySpec::supported()))
-                },
-                Ok,
-            ),
+            None => {
+                let problem = "is missing, and so is architectures, so this may be no model's config";
+                Err(self.invalid("model_type", format!("{problem}; {}", FamilySpec::supported())))
+            }
+            Some(class) => {
+                let problem = "the file has no model_type, and its architecture matches no family; add one";
+                let problem = format!("{problem}: {}", FamilySpec::supported());
+                FamilySpec::of_class(class).map_or_else(|| unsupported(&shown(class), problem), Ok)
+            }
         }
     }
 
     /// The first of the file's classes, if there are some and `class` is none of them.
     pub(crate) fn class_beside(&self, class: Option<&str>) -> Option<String> {
         let classes = self.fields.get("architectures")?.as_array()?;
+        // A bare model is part of every class.
         let is_other = class.is_some_and(|class| classes.iter().all(|found| found != class));
         classes.first()?.as_str().filter(|_| is_other).map(String::from)
     }
 
     pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
         let spec = self.spec;
+        // First: fields of a variant may mean something else.
         self.refuse_variants(spec)?;
         let defaults = &spec.defaults;
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
-        let embedding_size = match spec.architecture().projection {
+        let embedding_size = match spec.family.architecture().projection {
             Projection::Never => None,
             Projection::IfOther => Some(self.size("embedding_size", defaults.embedding_size)?)
                 .filter(|&size| size != hidden_size),
@@ -166,6 +139,7 @@ impl Fields {
             vocab_size: self.size("vocab_size", defaults.vocab_size)?,
             hidden_size,
             embedding_size,
+            // 512 in every family's config class; published configs of RoBERTa's family state 514.
             max_position_embeddings: self.size("max_position_embeddings", 512)?,
             type_vocab_size: self.size("type_vocab_size", defaults.type_vocab_size)?,
             pad_token_id: self.pad_token_id(defaults.pad_token_id)?,
@@ -204,13 +178,11 @@ impl Fields {
             None | Some("absolute") => Ok(family.architecture().positions),
             Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
             Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
-            Some(other) => Err(self.invalid(
-                "position_embedding_type",
-                format!(
-                    "is {:?}, but must be \"absolute\", \"relative_key\" or \"relative_key_query\"",
-                    shown(other)
-                ),
-            )),
+            Some(other) => {
+                let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
+                let problem = format!("is {:?}, but must be {allowed}", shown(other));
+                Err(self.invalid("position_embedding_type", problem))
+            }
         }
     }
 
@@ -227,24 +199,16 @@ impl Fields {
         parse: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>> {
         let Some(found) = self.fields.get(field) else { return Ok(None) };
-        let problem = || format!("is {}, but must be {wanted}", brief(found));
-        parse(found).map(Some).ok_or_else(|| self.invalid(field, problem()))
+        let error = || self.invalid(field, format!("is {}, but must be {wanted}", brief(found)));
+        parse(found).map(Some).ok_or_else(error)
     }
 
-    /// A whole number, or `default` if the field is missing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ConfigFile`] if it is none.
+    /// A whole number, or `default` if the field is missing; [`Error::ConfigFile`] if it is not one.
     pub fn size(&self, field: &'static str, default: usize) -> Result<usize> {
         Ok(self.value(field, "a whole number", whole)?.unwrap_or(default))
     }
 
-    /// A number, or `default` if the field is missing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ConfigFile`] if it is none.
+    /// A number, or `default` if the field is missing; [`Error::ConfigFile`] if it is not one.
     pub fn number(&self, field: &'static str, default: f64) -> Result<f64> {
         Ok(self.value(field, "a number", Value::as_f64)?.unwrap_or(default))
     }
@@ -263,16 +227,12 @@ impl Fields {
         self.fields.get(field).is_none_or(Value::is_null)
     }
 
-    /// A text; `None` if the field is missing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ConfigFile`] if it is none.
+    /// A text, or `None` if the field is missing; [`Error::ConfigFile`] if it is not one.
     pub fn text(&self, field: &'static str) -> Result<Option<&str>> {
         self.value(field, "text", Value::as_str)
     }
 
-    /// What is wrong with a field of this file, which BERT calls `field`.
+    /// What is wrong with a field, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
         Error::ConfigFile {
             path: self.path.clone(),
@@ -285,6 +245,7 @@ impl Fields {
     pub(crate) fn in_file<T>(&self, built: Result<T>) -> Result<T> {
         built.map_err(|error| match error {
             Error::Config { field, problem } => {
+                // The file has another name for this field than the config struct.
                 let field = if field == "initializer" { "initializer_range" } else { field };
                 self.invalid(field, problem.replace("use None", "use null").replace("is None", "is null"))
             }
@@ -302,6 +263,7 @@ fn brief(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),
+        // A message is one line, and the file's text may be any.
         Value::String(text) if text.chars().count() > 40 => "a long text".into(),
         short => short.to_string(),
     }

@@ -1,12 +1,13 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::families::FamilySpec;
-use super::files::Checkpoint;
-use super::names::{BUFFERS, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, is_known};
+use super::families::{FamilyKeys, FamilySpec};
+use super::files::{
+    BUFFERS, Checkpoint, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, ambiguous, is_known,
+};
 use crate::error::{Error, Result, shown};
 use crate::family::Family;
+use std::collections::BTreeSet;
 
-/// The keys of the layer's parameters in one checkpoint.
 pub(crate) struct Keys {
     pub(super) prefix: String,
     pub(super) word: String,
@@ -29,18 +30,21 @@ impl Keys {
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
-                let path = checkpoint.path().to_path_buf();
-                return Err(Error::MissingKey { path, key: format!("{MODEL_PREFIX}{WORD}"), hint });
+                return Err(Error::missing_key(checkpoint.path(), format!("{MODEL_PREFIX}{WORD}"), hint));
             }
-            _ => return Err(ambiguous(checkpoint, known.iter().map(|prefix| format!("{prefix}{WORD}")))),
+            _ => {
+                let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{WORD}")).collect();
+                return Err(ambiguous(checkpoint.path(), &keys));
+            }
         };
         let named = |name: &str| format!("{prefix}{name}");
         let has = |name: &&[&str; 2]| checkpoint.keys().any(|key| key == named(name[0]));
         let styles: Vec<&[&str; 2]> = LAYER_NORM.iter().filter(has).collect();
         match styles[..] {
             [style] => Ok(Self::named(&prefix, style)),
+            // Missing: the error of the load names today's keys.
             [] => Ok(Self::under(&prefix)),
-            _ => Err(ambiguous(checkpoint, LAYER_NORM.iter().map(|style| named(style[0])))),
+            _ => Err(ambiguous(checkpoint.path(), &LAYER_NORM.map(|style| named(style[0])))),
         }
     }
 
@@ -67,11 +71,10 @@ impl Keys {
         match name {
             POSITION => has_positions,
             WORD | TOKEN_TYPE => true,
-            name => is_buffer(name) || LAYER_NORM.as_flattened().contains(&name),
+            name => BUFFERS.contains(&name) || LAYER_NORM.as_flattened().contains(&name),
         }
     }
 
-    /// The key of the word table.
     pub(crate) fn word(&self) -> &str {
         &self.word
     }
@@ -81,7 +84,6 @@ impl Keys {
         self.prefix.strip_suffix(MODEL_PREFIX)
     }
 
-    /// The names of γ and β in this file: PyTorch's, or those of files converted from TensorFlow.
     pub(crate) fn layer_norm(&self) -> [&'static str; 2] {
         if self.gamma.ends_with(".gamma") { ["gamma", "beta"] } else { ["weight", "bias"] }
     }
@@ -92,11 +94,65 @@ impl Keys {
     }
 }
 
-/// Whether a tensor of the layer is a buffer and not a parameter.
-fn is_buffer(name: &str) -> bool {
-    BUFFERS.contains(&name)
+/// The keys of a checkpoint that is read or written: its model's prefix and its family's names.
+/// [`Stored`](crate::model::Stored) has an example.
+pub struct ModelKeys {
+    pub(crate) embeddings: Keys,
+    /// What the keys of all but the head start with: `bert.`, or nothing.
+    pub(crate) prefix: String,
+    pub(crate) family: &'static FamilyKeys,
+    /// The keys of the checkpoint that is read; `None` of one that is written.
+    pub(crate) stored: Option<BTreeSet<String>>,
 }
 
-fn ambiguous(checkpoint: &Checkpoint, keys: impl Iterator<Item = String>) -> Error {
-    super::files::ambiguous(checkpoint.path(), &keys.collect::<Vec<_>>())
+impl ModelKeys {
+    pub(crate) fn locate(checkpoint: &Checkpoint, family: &'static FamilyKeys) -> Result<Self> {
+        let embeddings = Keys::locate(checkpoint)?;
+        let Some(prefix) = embeddings.model_prefix().map(String::from) else {
+            let key = format!("{}0.{}.weight", family.layer.prefix, family.layer.query);
+            let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
+            return Err(Error::missing_key(checkpoint.path(), key, hint));
+        };
+        // A copy, as the checkpoint is borrowed mutably while shards are opened.
+        let stored = Some(checkpoint.keys().map(String::from).collect());
+        Ok(Self { embeddings, prefix, family, stored })
+    }
+
+    /// The keys that transformers writes, with what the model's start with.
+    pub(crate) fn written(prefix: String, family: &'static FamilyKeys) -> Self {
+        Self { embeddings: Keys::under(&format!("{prefix}embeddings.")), prefix, family, stored: None }
+    }
+
+    /// Refuses a checkpoint with fewer layers than the config, before any layer is built.
+    pub(crate) fn check_depth(
+        &self,
+        checkpoint: &Checkpoint,
+        family: Family,
+        num_hidden_layers: usize,
+    ) -> Result<()> {
+        let last = if family.architecture().shares_layers { 0 } else { num_hidden_layers.saturating_sub(1) };
+        let key = self.layer(last, &format!("{}.weight", self.family.layer.query));
+        if checkpoint.keys().any(|stored| stored == key) {
+            return Ok(());
+        }
+        let hint = format!("num_hidden_layers is {num_hidden_layers}, so this layer should be there");
+        Err(Error::missing_key(checkpoint.path(), key, hint))
+    }
+
+    pub(crate) fn layer(&self, index: usize, part: &str) -> String {
+        format!("{}{index}.{part}", self.encoder())
+    }
+
+    pub(crate) fn encoder(&self) -> String {
+        format!("{}{}", self.prefix, self.family.layer.prefix)
+    }
+
+    pub(crate) fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// γ and β of a LayerNorm, as this checkpoint calls them.
+    pub(crate) fn norm(&self, name: &str) -> [String; 2] {
+        self.embeddings.layer_norm().map(|part| format!("{name}.{part}"))
+    }
 }

@@ -1,8 +1,8 @@
 //! Parameters and the keys that hold their values.
 
 use super::files::Checkpoint;
-use super::formats::weight_file::transposed;
-use super::write::{Payload, Tensors};
+use super::formats::safetensors::{Payload, Tensors};
+use super::formats::transposed;
 use crate::error::{Error, Result};
 use crate::layers::{LayerNorm, is_quantized};
 use burn::module::{Module, ModuleMapper, Param, ParamId};
@@ -12,7 +12,6 @@ use burn::tensor::{DType, TensorData};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// A parameter of a module and the key that it is stored under.
 pub(crate) struct StoredParam<'a> {
     pub(crate) key: String,
     /// `None` for a bias that the module does not have: stored as zeros and never read.
@@ -65,7 +64,6 @@ impl<'a> StoredParam<'a> {
         [gamma, Self::bias(beta, norm.beta.as_ref(), width, &norm.gamma)]
     }
 
-    /// Weight and bias of a linear layer called `name`.
     pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
         let [inputs, outputs] = linear.weight.lazy_shape().dims();
         let weight = Self::new(format!("{name}.weight"), &linear.weight, |weight| {
@@ -94,10 +92,8 @@ impl<'a> StoredParam<'a> {
     }
 }
 
-/// The module with the listed parameters' values replaced by those of a checkpoint.
-///
-/// Parameters keep their ids, device, dtype and whether they are trained. Keys, dtypes and shapes are checked
-/// before any value is read, and so is that no parameter is quantised.
+/// The module with the listed parameters' values replaced by those of a checkpoint, all of which are checked before any value
+/// is read.
 pub(crate) fn filled<M: Module>(
     module: &M,
     mut checkpoint: Checkpoint,
@@ -105,6 +101,7 @@ pub(crate) fn filled<M: Module>(
 ) -> Result<M> {
     let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
+        // A bias that the module lacks: transformers' layers have one, of zeros.
         let Some(id) = param.id else { continue };
         let (stored, path) = checkpoint.float_tensor(&param.key)?;
         let key = param.key.clone();
@@ -112,17 +109,15 @@ pub(crate) fn filled<M: Module>(
             let (path, found) = (path.to_path_buf(), stored.shape.clone());
             return Err(Error::CheckpointShape { path, key, found, expected: param.shape.clone() });
         }
+        // The quantised values' scale would not be that of the new ones.
         if param.is_quantized {
             let problem = "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards";
             return Err(Error::data(key, problem));
         }
         if param.has_adapter {
-            return Err(Error::Data {
-                what: key,
-                problem: "has a LoRA adapter, which would be added to the loaded values; load before it is added, or \
-                          into the materialised module"
-                    .into(),
-            });
+            let problem = "has a LoRA adapter, which would be added to the loaded values; load before it is added, or into \
+                           the materialised module";
+            return Err(Error::data(key, problem));
         }
         names.push(key);
         slots.push((id, param.is_transposed));
@@ -137,36 +132,28 @@ pub(crate) fn filled<M: Module>(
 
 /// Refuses to store parameters that a model built from the stored config would not read back as they are.
 pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result<()> {
-    let problem = |key: &str, problem: String| Err(Error::Data { what: key.into(), problem });
     for param in own {
+        let invalid = |problem: String| Err(Error::data(&param.key, problem));
         let Some(expected) = built.iter().find(|built| built.key == param.key) else {
-            return problem(
-                &param.key,
-                "is no parameter of the model that the module's config builds".into(),
-            );
+            return invalid("is no parameter of the model that the module's config builds".into());
         };
         if param.shape != expected.shape {
             let (found, expected) = (&param.shape, &expected.shape);
-            return problem(
-                &param.key,
-                format!(
-                    "has shape {found:?}, but the model that the module's config builds has {expected:?}"
-                ),
-            );
+            return invalid(format!(
+                "has shape {found:?}, but the model that the module's config builds has {expected:?}"
+            ));
         }
         if let (Some(own), Some(stored)) = (param.epsilon, expected.epsilon)
             && own != stored
         {
             let says = "a config.json states one ε of all, that of the embeddings";
-            return problem(
-                &param.key,
-                format!("belongs to a LayerNorm with ε {own:e} and not {stored:e}; {says}"),
-            );
+            return invalid(format!("belongs to a LayerNorm with ε {own:e} and not {stored:e}; {says}"));
         }
     }
     match built.iter().find(|built| own.iter().all(|param| param.key != built.key)) {
         Some(missing) => {
-            problem(&missing.key, "is missing, but the model that the module's config builds has it".into())
+            let problem = "is missing, but the model that the module's config builds has it";
+            Err(Error::data(&missing.key, problem))
         }
         None => Ok(()),
     }
@@ -196,6 +183,7 @@ impl ModuleMapper for Replace {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let Some(values) = self.values.remove(&param.id) else { return param };
         let device = param.lazy_device();
+        // A lazy parameter has no dtype yet, and asking for one would initialise it.
         let dtype =
             if param.is_initialized() { param.base().dtype() } else { device.settings().float_dtype.into() };
         let id = param.id;

@@ -31,6 +31,12 @@ pub enum LabelKind {
 }
 
 /// The names of the classes, by id (transformers' `id2label`).
+///
+/// ```
+/// let names = burn_bert::data::LabelNames::new(["negative", "positive"])?;
+/// assert_eq!(names.name(1), Some("positive"));
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelNames {
     names: Vec<String>,

@@ -116,8 +116,8 @@ pub(super) fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A column of a table, or a field of a JSON object, for [`TextColumns`](super::TextColumns) and
-/// [`SentenceColumns`](super::SentenceColumns).
+/// A column of a table, or a field of a JSON object, of [`LabelledTexts`](super::LabelledTexts) and
+/// [`SentencePairs`](super::SentencePairs).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
     /// By its name in the header.

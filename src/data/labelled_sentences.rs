@@ -182,8 +182,8 @@ fn columns(line: &str) -> Vec<&str> {
 /// The label of a token that the loss ignores, as in PyTorch and transformers; [`TokenBatcher`] sets it.
 pub const IGNORED_LABEL: i64 = -100;
 
-/// Tokenises words and aligns their tags: the first token of a word has its tag, all others have [`IGNORED_LABEL`]
-/// (transformers' `run_ner.py`, 5.23).
+/// Tokenises words and aligns their tags for an [`EpochLoader`](super::EpochLoader): the first token of a word has its
+/// tag, all others have [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23).
 #[derive(Clone, Debug)]
 pub struct TokenBatcher {
     tokenizer: Arc<BertTokenizer>,

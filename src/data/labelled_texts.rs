@@ -22,7 +22,7 @@ pub struct LabelledText {
     pub label: Label,
 }
 
-/// The columns of a file of labelled texts.
+/// The columns of a file of [`LabelledTexts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextColumns {
     text: Column,

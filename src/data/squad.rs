@@ -122,7 +122,7 @@ impl SquadExample {
     }
 }
 
-/// A question and a window of its context: an item of [`QuestionWindows`].
+/// A question and a window of its context, of a [`SquadExample`]: an item of [`QuestionWindows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionWindow {
     /// The tokens of the question and of the window.

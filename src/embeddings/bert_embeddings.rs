@@ -118,7 +118,7 @@ impl BertEmbeddings {
     }
 
     #[cfg(feature = "checkpoint")]
-    pub(crate) fn family(&self) -> crate::Family {
+    pub(crate) fn family(&self) -> crate::family::Family {
         self.config.family
     }
 

@@ -8,7 +8,8 @@ use burn::module::Module;
 use burn::prelude::*;
 use burn_fused::{Precision, autocast, linear};
 
-/// What the distance between two tokens adds to their attention logit: with a vector `e` for every distance,
+/// What the distance between two tokens adds to their attention logit in a
+/// [`BertEncoder`](super::BertEncoder): with a vector `e` for every distance,
 /// `RelativeKey` (Shaw et al. 2018) adds `qₗ·e(l − r)` for query l and key r, and `RelativeKeyQuery` (Huang et al.
 /// 2020, method 4) `qₗ·e(l − r) + kᵣ·e(l − r)`: divided by √d as the logit itself, but not in ALBERT. Source:
 /// `BertSelfAttention` of transformers 4.49 (5.0 removed it), whose `distance_embedding` this is, and `AlbertAttention`
@@ -108,8 +109,9 @@ const BUCKETS: usize = 32;
 /// The distance from which on all share a bucket.
 const FAR: f64 = 128.0;
 
-/// What the distance between two tokens adds to their scaled attention logit, in every layer: a number for each head
-/// and bucket of distances, `table[bucket(r − l)]` for query l and key r.
+/// What the distance between two tokens adds to their scaled attention logit in every layer of MPNet's
+/// [`BertEncoder`](super::BertEncoder): a number for each head and bucket of distances, `table[bucket(r − l)]` for query
+/// l and key r.
 ///
 /// Of the 32 buckets half are for keys after the query, half for those up to it. Eight of each half hold one distance
 /// (0 to 7), the others grow logarithmically up to 128, from which on all share the last. Source:

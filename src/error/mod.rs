@@ -1,16 +1,18 @@
 //! The crate's one error type.
 
-mod embedding_table;
+mod message;
 
 use burn::backend::ExecutionError;
-use burn::module::ParamGroupError;
 use burn::prelude::Device;
 use burn::tensor::DType;
-use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-pub use embedding_table::EmbeddingTable;
+use message::{Index, Shown};
+
+pub use message::EmbeddingTable;
+#[cfg(feature = "checkpoint")]
+pub(crate) use message::shown;
 
 /// The result of a function that can fail with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -38,7 +40,7 @@ pub enum Error {
     /// A config field has a value that no module can be built from.
     #[error("invalid config: {field} {}", Shown(problem))]
     Config {
-        /// The field's name, as in the config struct.
+        /// The field.
         field: &'static str,
         /// What is wrong with it, and what is allowed.
         problem: String,
@@ -63,11 +65,11 @@ pub enum Error {
         Index(index), rows.saturating_sub(1), table.remedy()
     )]
     IdOutOfRange {
-        /// The input that holds the id, such as `input_ids`.
+        /// The input, such as `input_ids`.
         input: &'static str,
         /// Where in that input, outermost axis first.
         index: Vec<usize>,
-        /// The id that was found.
+        /// The id.
         id: i64,
         /// The table it should index.
         table: EmbeddingTable,
@@ -361,96 +363,4 @@ pub enum Error {
         /// What is wrong with it, or what it says.
         problem: String,
     },
-}
-
-impl Error {
-    /// An input that is not on the device that it should be on.
-    pub(crate) fn device_mismatch(input: &'static str, found: Device, expected: Device) -> Self {
-        Self::DeviceMismatch { input, found: found.inner().into(), expected: expected.inner().into() }
-    }
-
-    /// A value of the caller's data, or an argument, that cannot be used.
-    pub(crate) fn data(what: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Data { what: what.into(), problem: problem.into() }
-    }
-
-    /// A file or directory that cannot be used.
-    pub(crate) fn file(path: &Path, problem: impl Into<String>) -> Self {
-        Self::File { path: path.to_path_buf(), problem: problem.into() }
-    }
-
-    /// A file without text.
-    pub(crate) fn no_text(path: &Path) -> Self {
-        Self::file(path, "has no text: it is empty, or has only blank lines or a header")
-    }
-
-    /// A file that could not be read.
-    pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
-        Self::Io { action: "read", path: path.to_path_buf(), source }
-    }
-
-    /// A file that could not be written.
-    #[cfg(any(feature = "checkpoint", feature = "train"))]
-    pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
-        Self::Io { action: "write", path: path.to_path_buf(), source }
-    }
-}
-
-/// Burn's own error does not implement [`std::error::Error`].
-///
-/// ```
-/// use burn::module::ParamGroup;
-///
-/// fn group(pattern: &str) -> burn_bert::Result<ParamGroup> {
-///     Ok(ParamGroup::from_regex(pattern)?)
-/// }
-/// assert!(group(r"^bert\.encoder\.").is_ok());
-/// assert!(group("(").unwrap_err().to_string().starts_with("a group of parameters has no valid pattern: "));
-/// ```
-impl From<ParamGroupError> for Error {
-    fn from(error: ParamGroupError) -> Self {
-        let ParamGroupError::InvalidPatternError(problem) = error;
-        Self::data("a group of parameters", format!("has no valid pattern: {problem}"))
-    }
-}
-
-/// Prints `[3, 17]` the way one writes it in code: `[3][17]`.
-struct Index<'a>(&'a [usize]);
-
-impl fmt::Display for Index<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|i| write!(f, "[{i}]"))
-    }
-}
-
-/// Text of a file or of the caller, for a message: without characters that a terminal obeys, and cut.
-pub(crate) struct Shown<'a>(pub(crate) &'a str);
-
-impl Shown<'_> {
-    /// Longer than any problem that has no text of a file in it.
-    const MAX: usize = 2000;
-}
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let max = f.precision().unwrap_or(Self::MAX);
-        for c in self.0.chars().take(max) {
-            // The ranges turn the direction of the text that follows.
-            match c {
-                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => write!(f, "{}", c.escape_unicode())?,
-                c if c.is_control() => write!(f, "{}", c.escape_default())?,
-                c => write!(f, "{c}")?,
-            }
-        }
-        match self.0.chars().count().saturating_sub(max) {
-            0 => Ok(()),
-            rest => write!(f, "… ({rest} more characters)"),
-        }
-    }
-}
-
-/// A name or a value in a file, as part of a message that goes on after it.
-#[cfg(feature = "checkpoint")]
-pub(crate) fn shown(text: &str) -> String {
-    format!("{:.100}", Shown(text))
 }

@@ -16,14 +16,7 @@ pub(super) const SAVED: &str = ".burn_bert_saved";
 #[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
-/// Opens a file for reading, with links followed.
-///
-/// # Errors
-///
-/// - [`Error::Data`] if the path is empty;
-/// - [`Error::File`] if it names a FIFO, a device, a socket or a directory: opening a FIFO waits for its
-///   other end for ever;
-/// - [`Error::Io`] if it cannot be opened.
+/// Opens a file for reading, with links followed; [`Error::File`] for a FIFO, a device, a socket or a directory.
 pub(crate) fn open(path: &Path) -> Result<File> {
     if path.as_os_str().is_empty() {
         return Err(empty_path("read"));
@@ -33,6 +26,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
         let at = current(path);
         // Another process may have moved it to its place meanwhile.
         let is_moved = |error: &io::Error| error.kind() == io::ErrorKind::NotFound && at != path;
+        // Before it is opened: opening a FIFO waits for its other end for ever.
         let metadata = match fs::metadata(&at) {
             Err(error) if is_moved(&error) => continue,
             metadata => metadata.map_err(failed)?,
@@ -48,9 +42,8 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     }
 }
 
-/// Where the file is that is read as `path`: there, or where a save left it that was interrupted when it was complete.
-///
-/// So what such a save wrote counts for a reader that may not move it.
+/// Where the file is that is read as `path`: there, or where a complete save that was interrupted left it. So what it wrote
+/// counts for a reader that may not move it.
 pub(super) fn current(path: &Path) -> PathBuf {
     // A save writes into its directory and into folders there.
     for dir in path.ancestors().skip(1).take(2) {
@@ -65,16 +58,11 @@ pub(super) fn current(path: &Path) -> PathBuf {
     path.to_path_buf()
 }
 
-/// Whether there is a folder, and no link to one, of this name.
 pub(super) fn is_folder(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
-/// The first `limit` bytes of a file, or all of them if it is shorter.
-///
-/// # Errors
-///
-/// Those of [`open`], and [`Error::File`] if the file is a git-LFS pointer.
+/// The first `limit` bytes of a file, or all of them if it is shorter; an error for a git-LFS pointer.
 #[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -83,11 +71,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file of a tokenizer or of labelled texts.
-///
-/// # Errors
-///
-/// Those of [`read`], and [`Error::File`] if it has more than 4 GiB.
+/// A file of a tokenizer or of labelled texts, of at most 4 GiB.
 #[cfg(feature = "tokenizers")]
 pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>> {
     const MAX: u64 = 4 << 30;
@@ -99,11 +83,7 @@ pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>> {
     read(path, MAX)
 }
 
-/// The text of a file, without a byte order mark.
-///
-/// # Errors
-///
-/// Those of [`read_whole`], and [`Error::NotUtf8`].
+/// The text of a UTF-8 file, without a byte order mark.
 #[cfg(feature = "tokenizers")]
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     let mut text = String::from_utf8(read_whole(path)?).map_err(|error| {
@@ -124,10 +104,8 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     const MAX_JSON_BYTES: u64 = 16 << 20;
     let text = read(path, MAX_JSON_BYTES + 1)?;
     if text.len() as u64 > MAX_JSON_BYTES {
-        return Err(Error::NotACheckpoint {
-            path: path.to_path_buf(),
-            problem: format!("it is larger than {} MiB, which no config or index is", MAX_JSON_BYTES >> 20),
-        });
+        let problem = format!("it is larger than {} MiB, which no config or index is", MAX_JSON_BYTES >> 20);
+        return Err(Error::not_a_checkpoint(path, problem));
     }
     serde_json::from_slice(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })
 }
@@ -143,11 +121,7 @@ pub(crate) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(current(path)).is_ok()
 }
 
-/// Refuses a file that starts as a pointer of git-LFS does.
-///
-/// # Errors
-///
-/// [`Error::File`].
+/// Refuses a file that starts as a git-LFS pointer does.
 #[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     if start.starts_with(LFS_POINTER) {
@@ -157,7 +131,6 @@ pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The kind of a file that is not a regular one.
 fn kind(metadata: &Metadata) -> &'static str {
     if metadata.is_dir() {
         return "a directory";

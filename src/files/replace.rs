@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-/// The file that every save replaces.
 pub(crate) const MODEL_NAME: &str = "model.safetensors";
 
 /// What the folder of an incomplete save starts with.
@@ -59,6 +58,7 @@ impl Replacement {
             fs::create_dir_all(directory_of(&new))?;
             let mut out = BufWriter::with_capacity(1 << 20, File::create(&new)?);
             write(&mut out)?;
+            // Before the rename: a crash must not leave the new name with old or no content.
             out.into_inner()?.sync_all()?;
             Ok(name.to_path_buf())
         };
@@ -83,11 +83,7 @@ impl Replacement {
     }
 }
 
-/// Moves the files of a complete save to their places in `dir`, if it has any.
-///
-/// # Errors
-///
-/// [`Error::Io`] if they cannot be moved; they stay where they are.
+/// Moves the files of a complete save to their places in `dir`, if it has any. Those that cannot be moved stay.
 pub(crate) fn finish(dir: &Path) -> Result<()> {
     let saved = dir.join(SAVED);
     if !is_folder(&saved) {
@@ -132,6 +128,7 @@ fn move_all(from: &Path, to: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?.collect::<io::Result<Vec<_>>>()?,
     };
+    // Sorted, so that every process moves them in the same order.
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (old, new) = (entry.path(), to.join(entry.file_name()));
@@ -196,7 +193,6 @@ fn is_without_sync(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
-/// The directory that a file is in.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -7,8 +7,8 @@ use burn_fused::{Norm, Rows, embed_layer_norm};
 
 /// `(x − mean) / √(variance + ε) · γ + β` over the last axis.
 ///
-/// Parameter paths are those of Burn's `LayerNorm`. ε is that of the model's config and cannot be changed, so that a
-/// saved model computes with the ε in its config.
+/// Of [`BertEmbeddings`](crate::BertEmbeddings) and every layer. Parameter paths are those of Burn's `LayerNorm`. ε is that
+/// of the model's config and cannot be changed, so that a saved model computes with the ε in its config.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// γ, `[H]`.

@@ -113,6 +113,15 @@ pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
 /// # Panics
 ///
 /// If a parameter's device does not compute in `dtype` ([`Device::supports_dtype`]), as WebGPU does not in bf16.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn::tensor::{DType, FloatDType};
+///
+/// let linear = burn::nn::LinearConfig::new(10, 4).init(&Device::default());
+/// let linear = burn_bert::cast_module(linear, FloatDType::F64);
+/// assert_eq!(linear.weight.val().dtype(), DType::F64);
+/// ```
 pub fn cast_module<M: Module>(module: M, dtype: FloatDType) -> M {
     module.map(&mut Cast { dtype })
 }

@@ -9,7 +9,7 @@ use burn::prelude::*;
 use burn::tensor::{Distribution, FloatDType};
 use burn_fused::computed_in;
 
-/// How [`VocabularyResize`] initialises new rows.
+/// How [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary) initialises new rows.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NewRows {

@@ -163,7 +163,7 @@ impl EntityMetric {
     }
 }
 
-/// The input of [`EntityMetric`]: N words that have a label.
+/// The input of [`EntityMetric`] for [`EntityScores`]: N words that have a label.
 #[derive(Clone, Debug)]
 pub struct EntityInput {
     /// Scores of each label, [N, C].

@@ -145,7 +145,8 @@ impl RetrievalMetric {
     }
 }
 
-/// The input of [`RetrievalMetric`], which panics if `relevant` does not have an entry for each query, all below D.
+/// The input of [`RetrievalMetric`] for [`RetrievalScores`]; panics if `relevant` does not have an entry for each query, all
+/// below D.
 #[derive(Clone, Debug)]
 pub struct RetrievalInput {
     /// The vectors of Q queries, [Q, H].
@@ -219,6 +220,11 @@ numeric!(RetrievalMetric: RetrievalInput);
 
 /// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; with NaN
 /// it is not more similar. Source: `TripletEvaluator` of sentence-transformers 6.2.
+///
+/// ```
+/// let metric = burn_bert::metrics::TripletMetric::new().with_margin(0.1);
+/// # let _ = metric;
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct TripletMetric {
     margin: f64,

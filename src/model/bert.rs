@@ -12,40 +12,33 @@ use burn_fused::with_one_draw;
 
 /// BERT without a head: [`BertEmbeddings`], [`BertEncoder`] and, where a head needs it, the pooler.
 ///
-/// Made by [`BertModelConfig::init`].
-///
 /// ```
 /// use burn::prelude::*;
 /// use burn_bert::model::BertModelConfig;
 /// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 ///
 /// let device = Device::default();
-/// let model = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-///     .with_num_hidden_layers(2)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16)
-///     .init(&device);
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
+/// let model = BertModelConfig::new(embeddings).with_num_hidden_layers(2).init(&device);
 /// let output = model.forward(&BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device)?, None);
-/// assert_eq!(output.last_hidden_state.dims(), [1, 4, 8]);
-/// assert_eq!(output.pooler_output.unwrap().dims(), [1, 8]);
+/// assert_eq!(output.last_hidden_state.dims(), [1, 4, 12]);
+/// assert_eq!(output.pooler_output.unwrap().dims(), [1, 12]);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
-/// Source: `BertModel`, `RobertaModel`, `DistilBertModel`, `ElectraModel`, `MPNetModel` and `AlbertModel` of transformers
-/// 5.23, by the config's [family](crate::Family).
+/// Source: `BertModel`, `RobertaModel` and so on of transformers 5.23, by the config's [family](crate::Family).
 #[derive(Module, Debug)]
 pub struct BertModel {
-    /// The input layer.
+    /// The embedding layer.
     pub embeddings: BertEmbeddings,
     /// The transformer layers.
     pub encoder: BertEncoder,
-    /// Computes [`pooler_output`](BertModelOutput::pooler_output); `None` in a model whose head does not read it, and in
-    /// DistilBERT and ELECTRA, which have none.
+    /// `None` where the head does not read its output, and in DistilBERT and ELECTRA.
     pub pooler: Option<BertPooler>,
 }
 
-/// The pooler of [`BertModel`]: one vector per sequence, from its first position: `tanh(x₀·P + p)`. If that position is
-/// padding (a sequence padded on the left), x₀ is zero, where transformers uses the meaningless vector of the padding.
+/// The pooler of [`BertModel`]: `tanh(x₀·P + p)` of each sequence's first position. If that is padding (on the left), x₀ is
+/// zero.
 #[derive(Module, Debug)]
 pub struct BertPooler {
     /// P and p, [H, H].
@@ -59,26 +52,19 @@ pub struct BertModelOutput {
     pub last_hidden_state: Tensor<3>,
     /// The output of the pooler, [B, H]; `None` if the model has none.
     pub pooler_output: Option<Tensor<2>>,
-    /// The output of the embeddings, then that of each layer, each [B, S, H];
-    /// of [`forward_all`](BertModel::forward_all) only.
+    /// The output of the embeddings and of each layer, each [B, S, H]; of [`forward_all`](BertModel::forward_all) only.
     pub hidden_states: Option<Vec<Tensor<3>>>,
-    /// The attention weights of each layer before dropout, each [B, A, S, S];
-    /// of [`forward_all`](BertModel::forward_all) only.
+    /// The attention weights of each layer before dropout, each [B, A, S, S]; of `forward_all` only.
     pub attentions: Option<Vec<Tensor<4>>>,
 }
 
 impl BertModelConfig {
-    /// Builds the model on `device`, with a pooler if the family has one; panics where [`try_init`](Self::try_init) returns
-    /// an error.
+    /// [`try_init`](Self::try_init), which panics with its error.
     pub fn init(&self, device: &Device) -> BertModel {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Builds the model on `device`, with a pooler if the family has one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
+    /// Builds the model on `device`, with a pooler if the family has one. Errors are those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
         let has_pooler = self.embeddings.family.architecture().has_pooler;
         let pooler = has_pooler.then(|| self.linear(self.embeddings.hidden_size, device));
@@ -100,6 +86,7 @@ impl BertModel {
     /// The config that builds a model of this shape.
     pub fn config(&self) -> BertModelConfig {
         let defaults = BertModelConfig::new(self.embeddings.config());
+        // All layers have the settings of the first; a save checks it.
         let Some(layer) = self.encoder.layers.first() else {
             return BertModelConfig { num_hidden_layers: 0, ..defaults };
         };
@@ -118,12 +105,12 @@ impl BertModel {
     ///
     /// # Shapes
     ///
-    /// - `input`: [B, S] ids or vectors of the embeddings' length, [B, S, H] or [B, S, E]
-    /// - `padding`: [B, S]; `None` if every place holds a token
+    /// - `input`: ids [B, S], or vectors [B, S, H] ([B, S, E] where they are projected)
+    /// - `padding`: [B, S]; `None` without padding
     ///
     /// # Panics
     ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    /// With the error of [`try_forward`](Self::try_forward).
     pub fn forward(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> BertModelOutput {
         self.try_forward(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -133,8 +120,7 @@ impl BertModel {
     /// # Errors
     ///
     /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::try_forward_packed`];
-    /// [`Error::Parameter`](crate::Error::Parameter) if the pooler is not [H, H], or not of the word embeddings' dtype and
-    /// on their device.
+    /// [`Error::Parameter`](crate::Error::Parameter) if the pooler does not fit.
     pub fn try_forward(
         &self,
         input: &BertEmbeddingsInput,
@@ -149,16 +135,14 @@ impl BertModel {
         })
     }
 
-    /// The vectors of the tokens alone, without padding and without the pooler, for a head that needs only some.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_forward`](Self::try_forward).
+    /// The last hidden state of the tokens only, without padding and pooler, for a head that reads some of them. Errors are
+    /// those of [`try_forward`](Self::try_forward).
     pub fn try_forward_packed(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
+        // One draw of all seeds: a fused queue can run separate draws in another order.
         with_one_draw(self.draws(), || {
             self.encoder.try_forward_packed(self.embeddings.try_forward(input)?, padding)
         })
@@ -170,11 +154,7 @@ impl BertModel {
         self.try_forward_all(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward_all`](Self::forward_all), with bad input as an error.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_forward`](Self::try_forward).
+    /// As [`forward_all`](Self::forward_all), with bad input as an error, that of [`try_forward`](Self::try_forward).
     pub fn try_forward_all(
         &self,
         input: &BertEmbeddingsInput,

@@ -1,7 +1,8 @@
-//! Labels: what classes are called, and which token or sequence has which.
+//! Labels: the names of classes, and which token or sequence has which.
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
+use crate::layers::PaddingMask;
 use burn::prelude::*;
 use burn_fused::Moves;
 use std::collections::BTreeSet;
@@ -11,9 +12,9 @@ pub(super) fn numbered(count: usize) -> Vec<String> {
     (0..count).map(|id| format!("LABEL_{id}")).collect()
 }
 
-/// Whether these are unique names of at least one class.
+/// Refuses no names, and two of one name.
 pub(super) fn check_names(id2label: &[String]) -> Result<()> {
-    let invalid = |problem| Err(Error::Config { field: "id2label", problem });
+    let invalid = |problem: String| Err(Error::config("id2label", problem));
     if id2label.is_empty() {
         return invalid("is empty, but a classifier needs at least one label".into());
     }
@@ -24,9 +25,9 @@ pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     }
 }
 
-/// Whether there is one weight a class, which is 0 or can be summed in f32.
+/// Refuses weights that are not one per class, or neither 0 nor summable in f32.
 pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) -> Result<()> {
-    let invalid = |problem| Err(Error::Config { field: "class_weights", problem });
+    let invalid = |problem: String| Err(Error::config("class_weights", problem));
     let Some(weights) = class_weights else { return Ok(()) };
     if weights.len() != num_labels {
         return invalid(format!("has {} weights, but there are {num_labels} labels", weights.len()));
@@ -45,7 +46,6 @@ pub(super) struct Labels {
     /// Where the labels are, row and column; the column of a sequence is 0.
     places: Vec<[usize; 2]>,
     values: Vec<i64>,
-    /// The values, `[N]`.
     tensor: Tensor<1, Int>,
 }
 
@@ -58,7 +58,7 @@ impl Labels {
     ) -> Result<Option<Self>> {
         if places.len() != labels.len() {
             let expected = format!("[{}], one per position", places.len());
-            return Err(mismatch(vec![labels.len()], expected));
+            return Err(Error::shape("labels", [labels.len()], expected));
         }
         let [batch, seq] = input.dims();
         let mut seen = BTreeSet::new();
@@ -85,7 +85,7 @@ impl Labels {
             (0..rows.len()).find(|&row| columns(row) != seq).or((rows.len() != batch).then_some(0))
         {
             let expected = format!("[{batch}, {seq}], one label per token");
-            return Err(mismatch(vec![rows.len(), columns(row)], expected));
+            return Err(Error::shape("labels", [rows.len(), columns(row)], expected));
         }
         let labels = rows.iter().enumerate().flat_map(|(row, labels)| {
             labels.as_ref().iter().enumerate().map(move |(column, &label)| ([row, column], label))
@@ -97,7 +97,8 @@ impl Labels {
     pub(super) fn of_sequences(input: &BertEmbeddingsInput, labels: &[i64]) -> Result<Option<Self>> {
         let [batch, _] = input.dims();
         if labels.len() != batch {
-            return Err(mismatch(vec![labels.len()], format!("[{batch}], one label per sequence")));
+            let expected = format!("[{batch}], one label per sequence");
+            return Err(Error::shape("labels", [labels.len()], expected));
         }
         let labels = labels.iter().enumerate().map(|(row, &label)| ([row, 0], label));
         Self::new(input, vec![batch], labels.filter(|&(_, label)| label != IGNORED))
@@ -140,14 +141,15 @@ impl Labels {
         self.tensor.clone()
     }
 
-    /// The scores of the places that have a label: [B, S, C] or [B, C] → [N, C].
+    /// The logits at the places that have a label: [B, S, C] or [B, C] → [N, C].
     pub(super) fn select<const D: usize>(&self, logits: Tensor<D>) -> Tensor<2> {
         let device = logits.device();
         let logits = logits.clone().reshape([-1, logits.dims()[D - 1] as i32]);
-        // Every place has a label: there is nothing to move.
+        // Every place has a label: nothing to gather.
         if logits.dims()[0] == self.places.len() {
             return logits;
         }
+        // Not `select`, whose gradient on GPUs is slow and serial over ids.
         let moves = Moves::new(&self.rows(), logits.dims()[0], &device).expect("one label each");
         moves.apply(logits)
     }
@@ -175,6 +177,11 @@ impl Labels {
     }
 }
 
+/// Whether `padding` is that of the batch `input`.
+pub(super) fn check_padding(input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<()> {
+    padding.map_or(Ok(()), |padding| padding.check(input.dims()))
+}
+
 /// Whether labels of the shape `found` on `device` are those of the batch `input`.
 pub(super) fn check_batch(
     input: &BertEmbeddingsInput,
@@ -184,17 +191,12 @@ pub(super) fn check_batch(
     device: Device,
 ) -> Result<()> {
     if found != expected {
-        return Err(mismatch(found.into(), format!("{expected:?}, {what}")));
+        return Err(Error::shape("labels", found, format!("{expected:?}, {what}")));
     }
     if device != input.device() {
         return Err(Error::device_mismatch("labels", device, input.device()));
     }
     Ok(())
-}
-
-/// Labels of another shape than the batch.
-pub(super) fn mismatch(found: Vec<usize>, expected: String) -> Error {
-    Error::ShapeMismatch { input: "labels", found, expected }
 }
 
 /// The label of a token or sequence that has none, as in PyTorch and transformers.

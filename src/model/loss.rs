@@ -12,7 +12,6 @@ pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     narrowed(tensor, dtype)
 }
 
-/// `tensor` in `dtype`.
 pub(super) fn narrowed<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
     if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
 }
@@ -30,13 +29,7 @@ pub(super) fn labelled_cross_entropy<const D: usize>(
 }
 
 /// Mean cross-entropy of the rows: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1; 0 if all
-/// weights are 0, where PyTorch gives NaN. As in all losses here, f16 and bf16 are computed in f32.
-///
-/// # Shapes
-///
-/// - `logits`: [N, C]
-/// - `labels`: `[N]`
-/// - output: `[1]`
+/// weights are 0, where PyTorch gives NaN: [N, C] and `[N]` → `[1]`. As in all losses here, f16 and bf16 are computed in f32.
 ///
 /// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
 pub(super) fn cross_entropy(
@@ -55,12 +48,7 @@ pub(super) fn cross_entropy(
     narrowed((costs * weights).sum() / total, dtype)
 }
 
-/// Mean binary cross-entropy of every entry: −(y·log σ(x) + (1 − y)·log σ(−x)), times its class's weight.
-///
-/// # Shapes
-///
-/// - `logits`, `targets`: [B, C]
-/// - output: `[1]`
+/// Mean binary cross-entropy of every entry, −(y·log σ(x) + (1 − y)·log σ(−x)), times its class's weight: [B, C] twice → `[1]`.
 ///
 /// Source: `torch.nn.functional.binary_cross_entropy_with_logits` of PyTorch 2.15.
 pub(super) fn binary_cross_entropy(

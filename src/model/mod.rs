@@ -1,23 +1,15 @@
 //! BERT and its heads, from Hugging Face checkpoints and back.
 
-/// The constructors of a model with a head and its `forward`, of the private `build` and `read` of its config.
+/// The constructors of a model with a head, from its config's private `build`, and its `forward`.
 macro_rules! head {
     ($config:ident, $model:ident, $batch:ident, $output:ident) => {
         impl $config {
-            /// Builds the model on `device`.
-            ///
-            /// # Panics
-            ///
-            /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+            /// [`try_init`](Self::try_init), which panics with its error.
             pub fn init(&self, device: &Device) -> $model {
                 self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
             }
 
-            /// Builds the model on `device`, or says what is wrong with the config.
-            ///
-            /// # Errors
-            ///
-            /// Those of [`validate`](Self::validate).
+            /// Builds the model on `device`. Errors are those of [`validate`](Self::validate).
             pub fn try_init(&self, device: &Device) -> $crate::error::Result<$model> {
                 self.validate()?;
                 self.build(device)
@@ -31,23 +23,15 @@ macro_rules! head {
             /// field, if one of the head cannot be read or [`validate`](Self::validate) refuses it.
             #[cfg(feature = "checkpoint")]
             pub fn from_pretrained(path: impl AsRef<std::path::Path>) -> $crate::error::Result<Self> {
-                Self::from_fields(&$crate::checkpoint::Fields::at(path.as_ref())?)
-            }
-
-            #[cfg(feature = "checkpoint")]
-            fn from_fields(fields: &$crate::checkpoint::Fields) -> $crate::error::Result<Self> {
-                let config = Self::read(fields)?;
+                let fields = $crate::checkpoint::Fields::at(path.as_ref())?;
+                let config = <$model as $crate::model::Stored>::config_of(&fields)?;
                 fields.in_file(config.validate())?;
                 Ok(config)
             }
         }
 
         impl $model {
-            /// The loss of a batch, and the logits that it is computed from.
-            ///
-            /// # Panics
-            ///
-            /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+            /// [`try_forward`](Self::try_forward), which panics with its error.
             pub fn forward(&self, batch: &$batch) -> $output {
                 self.try_forward(batch).unwrap_or_else(|error| panic!("{error}"))
             }
@@ -79,12 +63,12 @@ macro_rules! classifier {
         impl $model {
             /// The name of each label, by id.
             pub fn id2label(&self) -> &[String] {
-                &self.id2label
+                &self.stated.id2label
             }
 
             /// The id of a label.
             pub fn label2id(&self, label: &str) -> Option<usize> {
-                self.id2label.iter().position(|name| name == label)
+                self.stated.id2label.iter().position(|name| name == label)
             }
         }
     };
@@ -94,27 +78,22 @@ mod answers;
 mod bert;
 mod classification;
 #[cfg(feature = "checkpoint")]
-mod head_fields;
+mod config_fields;
 mod labels;
 mod loss;
 mod masked_lm;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
-mod prompts;
-#[cfg(feature = "tokenizers")]
-mod ranking;
 mod sentence;
-#[cfg(feature = "checkpoint")]
-mod side_config;
+mod sentence_transformers;
 #[cfg(feature = "checkpoint")]
 mod stored;
 mod tokens;
-mod torch_class;
 #[cfg(feature = "tokenizers")]
 mod windows;
 
 #[cfg(feature = "checkpoint")]
-pub use crate::checkpoint::{Fields, LoadReport, ModelKeys};
+pub use crate::checkpoint::{Fields, ModelKeys};
 pub use crate::encoder::config::BertModelConfig;
 #[cfg(feature = "tokenizers")]
 pub use answers::answer::{Answer, AnswersConfig};
@@ -124,7 +103,7 @@ pub use answers::{
 pub use bert::{BertModel, BertModelOutput, BertPooler};
 pub use classification::batch::SequenceClassificationBatch;
 #[cfg(feature = "tokenizers")]
-pub use classification::classify::ScoredLabel;
+pub use classification::classify::{Ranked, ScoredLabel};
 pub use classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
     SequenceClassificationHead, SequenceClassifierOutput,
@@ -132,20 +111,19 @@ pub use classification::{
 pub use masked_lm::head::MaskedLmHead;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmOutput};
 #[cfg(feature = "checkpoint")]
-pub use pretrained::PretrainedModel;
-pub use prompts::Prompts;
-#[cfg(feature = "tokenizers")]
-pub use ranking::Ranked;
+pub use pretrained::{LoadReport, PretrainedModel};
 pub use sentence::dense::{SentenceDense, SentenceDenseConfig};
 #[cfg(feature = "tokenizers")]
 pub use sentence::encode::EncodeConfig;
-pub use sentence::pair_batch::SentencePairBatch;
 pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
 pub use sentence::similarity::Similarity;
-pub use sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput};
+pub use sentence::{
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput, SentencePairBatch,
+};
+pub use sentence_transformers::Prompts;
 #[cfg(feature = "checkpoint")]
 pub use stored::{Part, Stored};
 #[cfg(feature = "tokenizers")]

@@ -3,17 +3,18 @@
 use super::bert::BertModel;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, LoadReport, ModelKeys, agree, check_stored, filled,
-    replace_changed, tensors, torch_name,
+    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, agree, check_stored, filled, replace_changed,
+    tensors, torch_name,
 };
 use crate::embeddings::PositionFill;
 use crate::encoder::config::BertModelConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::files::of_one_save;
 use crate::layers::VocabularyResize;
 use burn::prelude::*;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 
 /// Hugging Face checkpoints of every model of this crate, in and out.
@@ -24,11 +25,8 @@ use std::path::Path;
 /// use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModel, BertModelConfig, PretrainedModel};
 ///
 /// let device = Device::default();
-/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
-/// let config = BertModelConfig::new(embeddings)
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
+/// let config = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let dir = tempfile::tempdir()?;
 /// BertForMaskedLmConfig::new(config.clone()).init(&device).save_pretrained(dir.path())?;
 ///
@@ -45,27 +43,24 @@ use std::path::Path;
 pub trait PretrainedModel: Stored {
     /// Reads a model from a Hugging Face checkpoint onto `device`.
     ///
-    /// `path` is a directory as transformers writes it (safetensors or `.bin`, in one file or in shards), or a
-    /// weights file with a `config.json` beside it. Keys start with the model's name, as in `bert.encoder.…`,
-    /// or with nothing, as in a checkpoint of the encoder alone.
-    ///
-    /// Embeddings and encoder must be complete. The pooler and the head must each be complete or absent; absent ones
-    /// are newly initialised and reported. Unused tensors are reported too.
+    /// `path` is a directory as transformers writes it (safetensors or `.bin`, in one file or in shards), or a weights file
+    /// with a `config.json` beside it. Embeddings and encoder must be complete. The pooler and the head must each be
+    /// complete or absent; absent ones are newly initialised and [reported](LoadReport), as are unused tensors.
     ///
     /// # Errors
     ///
     /// Those of the config's `from_pretrained` and, for every tensor of the model,
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load).
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
-        opened(path.as_ref(), |fields, checkpoint| {
+        let path = path.as_ref();
+        of_one_save(path, || {
+            let fields = Fields::beside(path)?;
             let config = Self::config_of(&fields)?;
-            fields.in_file(build(&config, &fields, checkpoint?, device, &Misfit::Refused))
+            fields.in_file(built(&config, &fields, path, device, Misfit::Refused))
         })
     }
 
-    /// Reads a checkpoint with another config, for example with other dropout.
-    ///
-    /// The family is the config's too; `config.json` is only compared with it.
+    /// Reads a checkpoint with another config, for example with other dropout; `config.json` is only compared with it.
     ///
     /// # Errors
     ///
@@ -76,61 +71,49 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        opened(path.as_ref(), |fields, checkpoint| {
-            build(config, &fields, checkpoint?, device, &Misfit::Refused)
-        })
+        let path = path.as_ref();
+        of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::Refused))
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
-    /// initialised: to train a classifier on from one of other labels.
+    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels. (transformers'
+    /// `ignore_mismatched_sizes=True` also leaves out single tensors of embeddings and encoder.)
     ///
-    /// Its keys are in the report as missing and as unused. transformers: `ignore_mismatched_sizes=True`, which leaves out
-    /// single tensors of embeddings and encoder too.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained_with`](Self::from_pretrained_with), but for the shapes of the head.
+    /// Errors are those of [`from_pretrained_with`](Self::from_pretrained_with), but for the shapes of the head.
     fn from_pretrained_with_new_head(
         config: &Self::Config,
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        opened(path.as_ref(), |fields, checkpoint| {
-            build(config, &fields, checkpoint?, device, &Misfit::NewlyInitialised)
-        })
+        let path = path.as_ref();
+        of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::NewlyInitialised))
     }
 
-    /// Replaces the model's values by those of a checkpoint.
+    /// Replaces the model's values by those of a checkpoint. A head or pooler that the checkpoint lacks is unchanged and
+    /// reported as missing. Parameters keep their ids, device, dtype (values are cast) and whether they are trained.
     ///
-    /// Parameters keep their ids, device, dtype (values are cast) and whether they are trained. A head or pooler
-    /// that the checkpoint lacks stays as it is and is reported as missing.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
+    /// Errors are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let (model, report) = opened(path.as_ref(), |fields, checkpoint| {
-            let (checkpoint, family) = (checkpoint?, self.bert().embeddings.family());
+        let path = path.as_ref();
+        let (model, report) = of_one_save(path, || {
+            // The config is read too, because its positions must be the model's.
+            let (fields, checkpoint) = (Fields::beside(path)?, Checkpoint::open(path)?);
+            let family = self.bert().embeddings.family();
             let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
-            read(self, &fields, checkpoint, keys, &Misfit::Refused)
+            read(self, &fields, checkpoint, keys, Misfit::Refused)
         })?;
         *self = model;
         Ok(report)
     }
 
-    /// Grows or shrinks the vocabulary: the word table, and the parts of the head that have one row per word.
+    /// Grows or shrinks the vocabulary: the word embeddings as by
+    /// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary), an untied decoder alike, and the bias
+    /// of a masked-language-model head. New entries of the bias are the mean of the old ones with
+    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and zeros otherwise.
     ///
-    /// New entries of a masked-language-model head's bias are the mean of the old ones with
-    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and zeros otherwise; an untied
-    /// decoder grows as the word table does. Every resized parameter has a new id: the optimiser's state for it starts
-    /// from zero, and that of all others is kept, as after
-    /// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary). The model is
-    /// unchanged then.
+    /// Errors are those of `BertEmbeddings::resize_vocabulary`. The model is unchanged then.
     fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
+        // A copy, so that an error leaves the model unchanged. Its tensors are shared.
         let mut resized = self.clone();
         resized.bert_mut().embeddings.resize_vocabulary(resize)?;
         resized.resize_head(resize)?;
@@ -138,34 +121,25 @@ pub trait PretrainedModel: Stored {
         Ok(())
     }
 
-    /// Lengthens the position table, see
-    /// [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions). The model is unchanged
-    /// then.
+    /// Lengthens the position table as [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions) does,
+    /// with the same errors.
     fn extend_positions(&mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<()> {
         self.bert_mut().embeddings.extend_positions(max_position_embeddings, fill)
     }
 
-    /// Writes `config.json` and `model.safetensors` into `dir`; Python reads them with the `from_pretrained` of
-    /// transformers' class, such as `AutoModelForMaskedLM`.
+    /// Writes `config.json` and `model.safetensors` into `dir`, in the model's dtype; Python reads them with the
+    /// `from_pretrained` of transformers' class, such as `AutoModelForMaskedLM`.
     ///
     /// **In a directory that already holds a model**, the model's tensors and fields are replaced and everything else
-    /// is kept: other heads, `tokenizer.json`. Keys, class and `model_type` are those of the model's
-    /// [`family`](crate::BertEmbeddingsConfig::family). Tied tensors are stored once, as transformers does. Values are stored in the model's dtype, which the config names.
-    ///
-    /// The files are replaced as by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained):
-    /// a save that fails leaves the old ones.
+    /// is kept: other heads, `tokenizer.json`. Tied tensors are stored once, as transformers does. The files are replaced as
+    /// by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained): a save that fails leaves the old ones.
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained), and
-    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the family's encoder is not BERT's,
-    /// and [`Error::Config`](crate::Error::Config) or [`Error::Data`](crate::Error::Data) if the module's config does not
-    /// build the module, because its fields were changed: no layers, a head of another size, or a layer with ε, dropout
-    /// or attention heads of its own. Nothing is written then.
+    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained);
+    /// [`Error::Config`](crate::Error::Config) or [`Error::Data`](crate::Error::Data) if the module's config does not build
+    /// the module, because its fields were changed: no layers, a head of another size, or a layer with another ε, dropout or
+    /// number of attention heads than the others. Nothing is written then.
     fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         write(self, dir.as_ref())
     }
@@ -173,45 +147,65 @@ pub trait PretrainedModel: Stored {
 
 impl<M: Stored> PretrainedModel for M {}
 
-impl BertModelConfig {
-    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
-    ///
-    /// Fields that are missing take the values of the family's config class in transformers. `model_type` is one of bert,
-    /// distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert and data2vec-text.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
-    /// [`Error::UnsupportedModel`](crate::Error::UnsupportedModel) if the encoder of the family is not BERT's;
-    /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is none of [`Activation`](crate::encoder::Activation),
-    /// the model is a decoder, or [`validate`](Self::validate) refuses a value.
-    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        Self::from_fields(&Fields::at(path.as_ref())?)
+/// The differences between a checkpoint and the model that was read from it. An empty report prints nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a newly initialised head predicts nothing before it is trained"]
+pub struct LoadReport {
+    /// Keys that the model needs and the checkpoint does not have. These parameters are newly initialised or, after
+    /// [`load`](PretrainedModel::load), unchanged. A head or the pooler is only ever missing as a whole.
+    pub missing: Vec<String>,
+    /// Keys of the checkpoint that the model has no use for, such as those of other heads.
+    pub unused: Vec<String>,
+    /// The class that `architectures` of `config.json` names, if the model has a head and is of another class.
+    pub other_class: Option<String>,
+}
+
+impl LoadReport {
+    /// Whether every parameter of the model came from the checkpoint.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
     }
 }
 
-/// What `read` makes of the config and the weights at a path, all of one save.
-fn opened<T>(path: &Path, mut read: impl FnMut(Fields, Result<Checkpoint>) -> Result<T>) -> Result<T> {
-    of_one_save(path, || read(Fields::beside(path)?, Checkpoint::open(path)))
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(class) = &self.other_class {
+            writeln!(f, "config.json names another class: {}", shown(class))?;
+        }
+        if !self.missing.is_empty() {
+            writeln!(f, "not in the checkpoint, not loaded: {}", listed(&self.missing))?;
+        }
+        if !self.unused.is_empty() {
+            writeln!(f, "in the checkpoint, not used: {}", listed(&self.unused))?;
+        }
+        Ok(())
+    }
 }
 
-/// What becomes of a head that the checkpoint has in another size.
+/// Keys come from a file, which may hold what a terminal would obey.
+fn listed(keys: &[String]) -> String {
+    keys.iter().map(|key| shown(key)).collect::<Vec<_>>().join(", ")
+}
+
+#[derive(Clone, Copy, PartialEq)]
 enum Misfit {
     Refused,
     NewlyInitialised,
 }
 
-/// A new model with the values of a checkpoint.
-fn build<M: Stored>(
+/// A new model with the values of the checkpoint at `path`.
+fn built<M: Stored>(
     config: &M::Config,
     fields: &Fields,
-    checkpoint: Checkpoint,
+    path: &Path,
     device: &Device,
-    misfit: &Misfit,
+    misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
+    let checkpoint = Checkpoint::open(path)?;
     let bert = M::bert_config(config);
     let family = bert.embeddings.family;
     let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
+    // Before the model is built: a config can state more layers than fit into memory.
     keys.check_depth(&checkpoint, family, bert.num_hidden_layers)?;
     read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
 }
@@ -222,7 +216,7 @@ fn read<M: Stored>(
     fields: &Fields,
     mut checkpoint: Checkpoint,
     keys: ModelKeys,
-    misfit: &Misfit,
+    misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
     agree(&keys.embeddings, family, fields)?;
@@ -242,7 +236,7 @@ fn read<M: Stored>(
             }
         }
         copies.extend(part.copies);
-        let is_of_other_size = matches!(misfit, Misfit::NewlyInitialised)
+        let is_of_other_size = misfit == Misfit::NewlyInitialised
             && part.params.iter().any(|param| param.is_of_other_shape(&mut checkpoint));
         if !is_of_other_size && part.params.iter().any(|param| stored.contains(param.key.as_str())) {
             params.extend(part.params);
@@ -251,18 +245,20 @@ fn read<M: Stored>(
         }
     }
     let used: BTreeSet<&str> = params.iter().map(|param| param.key.as_str()).collect();
+    // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
     let is_unused = |key: &&&str| {
         !used.contains(**key)
             && !keys.embeddings.is_of_layer(key, true)
             && !copies.iter().any(|copy| copy == **key)
     };
     let unused = stored.iter().filter(is_unused).map(|key| key.to_string()).collect();
+    // Into copies: if a later file fails, nothing was loaded.
     let mut filled_model = filled(model, checkpoint, params)?;
-    let dir = fields.path().parent().unwrap_or(Path::new(""));
+    let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
         let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
-        let is_of_other_size = matches!(misfit, Misfit::NewlyInitialised)
+        let is_of_other_size = misfit == Misfit::NewlyInitialised
             && checkpoint.iter_mut().any(|own| params.iter().any(|param| param.is_of_other_shape(own)));
         match checkpoint.filter(|_| !is_of_other_size) {
             Some(checkpoint) => filled_model = filled(&filled_model, checkpoint, params)?,
@@ -274,30 +270,32 @@ fn read<M: Stored>(
     Ok((filled_model, LoadReport { missing, unused, other_class }))
 }
 
-/// Refuses layers with settings of their own, which a `config.json` cannot state.
+/// Refuses layers with different settings: a `config.json` states one value for all.
 fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
-    let hidden = config.embeddings.hidden_dropout_prob;
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
         let attention = &layer.attention;
-        if layer.hidden_act() != config.hidden_act {
-            let (found, stated) = (layer.hidden_act(), config.hidden_act);
-            let problem =
-                format!("is {found:?} in layer {i}, but a config.json states one of all, {stated:?} here");
-            return Err(Error::Config { field: "hidden_act", problem });
-        }
         for (field, found, stated) in [
-            ("hidden_dropout_prob", layer.dropout.prob, hidden),
-            ("attention_probs_dropout_prob", attention.dropout.prob, config.attention_probs_dropout_prob),
+            ("hidden_act", format!("{:?}", layer.hidden_act()), format!("{:?}", config.hidden_act)),
+            (
+                "hidden_dropout_prob",
+                layer.dropout.prob.to_string(),
+                config.embeddings.hidden_dropout_prob.to_string(),
+            ),
+            (
+                "attention_probs_dropout_prob",
+                attention.dropout.prob.to_string(),
+                config.attention_probs_dropout_prob.to_string(),
+            ),
             (
                 "num_attention_heads",
-                attention.num_attention_heads() as f64,
-                config.num_attention_heads as f64,
+                attention.num_attention_heads().to_string(),
+                config.num_attention_heads.to_string(),
             ),
         ] {
             if found != stated {
                 let problem =
                     format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
-                return Err(Error::Config { field, problem });
+                return Err(Error::config(field, problem));
             }
         }
     }
@@ -316,7 +314,6 @@ fn num_labels(fields: &Map<String, Value>) -> u64 {
     names.or_else(|| fields.get("num_labels")?.as_u64()).unwrap_or(2)
 }
 
-/// Saves a model into a directory.
 fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let directory = Directory::open(dir)?;
     let old_fields = directory.fields()?;
@@ -334,16 +331,13 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
 
     let device = bert.embeddings.word_embeddings.weight.lazy_device();
     let own = own_fields(model);
+    // Fields that still mean what the old file meant are written as they were.
     let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
     let mut fields = bert.embeddings.merged_fields(old_fields)?;
     // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
-    let of_labels = ["id2label", "label2id"].map(|field| own.get_key_value(field));
-    let replaced: Vec<_> = of_labels
-        .into_iter()
-        .flatten()
-        .filter(|_| num_labels(&fields) != num_labels(&own))
-        .map(|(field, value)| (field.clone(), value.clone()))
-        .collect();
+    let has_other_labels = num_labels(&fields) != num_labels(&own);
+    let mut replaced = own.clone();
+    replaced.retain(|field, _| has_other_labels && ["id2label", "label2id"].contains(&field.as_str()));
     replace_changed(&mut fields, own, &was.as_ref().map(own_fields).unwrap_or_default());
     fields.extend(replaced);
     if let Some(class) = M::CLASS {
@@ -355,23 +349,21 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
     }
 
+    // The config must build this very model, or the directory could not be read again.
     let config = model.stored_config();
     let built = M::build(&config, &device)?;
     check_layers(bert, M::bert_config(&config))?;
     check_stored(&bert.body_params(&keys), &built.bert().body_params(&keys))?;
-    let parts = model.parts(&keys);
-    for part in &parts {
-        // A part that a model lacks is missing when it is loaded.
-        let built: Vec<Part> = built.parts(&keys);
-        let expected = built.iter().find(|built| built.namespace == part.namespace);
-        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
-    }
+    let built_parts = built.parts(&keys);
     let mut params = bert.body_params(&keys);
     let (mut namespaces, mut copies) = (Vec::new(), Vec::new());
-    for Part { namespace, params: own, copies: of_own, .. } in parts {
-        namespaces.push(namespace);
-        params.extend(own);
-        copies.extend(of_own);
+    for part in model.parts(&keys) {
+        // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
+        let expected = built_parts.iter().find(|built| built.namespace == part.namespace);
+        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
+        namespaces.push(part.namespace);
+        params.extend(part.params);
+        copies.extend(part.copies);
     }
     let weights = tensors(params, directory.model_path())?;
     let mut folders = Vec::new();
@@ -380,6 +372,7 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         let path = dir.join(&name);
         folders.push((name, tensors(part.params, &path)?));
     }
+    // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
     let is_unprefixed = old_prefix == Some("");
     let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias];
     let beside_layers: Vec<_> = beside_layers.into_iter().flatten().map(|name| keys.named(name)).collect();

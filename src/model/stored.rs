@@ -1,20 +1,19 @@
-//! What a model says of itself to be stored: its config's fields, its parameters and their keys.
+//! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
 use super::bert::BertModel;
 use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
-use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
-use crate::error::{Result, shown};
+use crate::error::Result;
 use crate::layers::VocabularyResize;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::prelude::*;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
 ///
-/// A head of one's own, here two tasks on one [`BertModel`]:
+/// A custom head is any module that contains a [`BertModel`], here with a linear layer that reads the pooler's output:
 ///
 /// ```
 /// use burn::module::Module;
@@ -24,50 +23,37 @@ use std::path::{Path, PathBuf};
 /// use burn_bert::{BertEmbeddingsConfig, Result};
 ///
 /// #[derive(Module, Debug)]
-/// struct IntentAndSlots {
+/// struct BertForIntents {
 ///     bert: BertModel,
-///     intent: Linear, // of the pooler's output
-///     slots: Linear,  // of each token
+///     intents: Linear,
 /// }
 ///
-/// struct IntentAndSlotsConfig {
+/// struct IntentsConfig {
 ///     bert: BertModelConfig,
 ///     num_intents: usize,
-///     num_slots: usize,
 /// }
 ///
-/// impl Stored for IntentAndSlots {
-///     type Config = IntentAndSlotsConfig;
-///     const CLASS: Option<&'static str> = Some("ForIntentAndSlots");
+/// impl Stored for BertForIntents {
+///     type Config = IntentsConfig;
+///     const CLASS: Option<&'static str> = Some("ForIntents");
 ///
-///     fn config_of(fields: &Fields) -> Result<IntentAndSlotsConfig> {
-///         Ok(IntentAndSlotsConfig {
-///             bert: BertModelConfig::from_fields(fields)?,
-///             num_intents: fields.size("num_intents", 2)?,
-///             num_slots: fields.size("num_slots", 2)?,
-///         })
+///     fn config_of(fields: &Fields) -> Result<IntentsConfig> {
+///         let num_intents = fields.size("num_intents", 2)?;
+///         Ok(IntentsConfig { bert: BertModelConfig::from_fields(fields)?, num_intents })
 ///     }
 ///
-///     fn bert_config(config: &IntentAndSlotsConfig) -> &BertModelConfig {
+///     fn bert_config(config: &IntentsConfig) -> &BertModelConfig {
 ///         &config.bert
 ///     }
 ///
-///     fn build(config: &IntentAndSlotsConfig, device: &Device) -> Result<Self> {
-///         let linear = |outputs| LinearConfig::new(config.bert.embeddings.hidden_size, outputs).init(device);
-///         Ok(Self {
-///             bert: config.bert.try_init(device)?,
-///             intent: linear(config.num_intents),
-///             slots: linear(config.num_slots),
-///         })
+///     fn build(config: &IntentsConfig, device: &Device) -> Result<Self> {
+///         let hidden_size = config.bert.embeddings.hidden_size;
+///         let intents = LinearConfig::new(hidden_size, config.num_intents).init(device);
+///         Ok(Self { bert: config.bert.try_init(device)?, intents })
 ///     }
 ///
-///     fn stored_config(&self) -> IntentAndSlotsConfig {
-///         let outputs = |linear: &Linear| linear.weight.lazy_shape()[1];
-///         IntentAndSlotsConfig {
-///             bert: self.bert.config(),
-///             num_intents: outputs(&self.intent),
-///             num_slots: outputs(&self.slots),
-///         }
+///     fn stored_config(&self) -> IntentsConfig {
+///         IntentsConfig { bert: self.bert.config(), num_intents: self.intents.weight.lazy_shape()[1] }
 ///     }
 ///
 ///     fn bert(&self) -> &BertModel {
@@ -79,33 +65,27 @@ use std::path::{Path, PathBuf};
 ///     }
 ///
 ///     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-///         let heads = [Part::linear("intent", &self.intent), Part::linear("slots", &self.slots)];
-///         self.bert.pooler_part(keys).into_iter().chain(heads).collect()
+///         self.bert.pooler_part(keys).into_iter().chain([Part::linear("intents", &self.intents)]).collect()
 ///     }
 ///
 ///     fn head_fields(&self) -> Vec<(&'static str, serde_json::Value)> {
-///         let config = self.stored_config();
-///         vec![("num_intents", config.num_intents.into()), ("num_slots", config.num_slots.into())]
+///         vec![("num_intents", self.stored_config().num_intents.into())]
 ///     }
 /// }
 ///
 /// let device = Device::default();
-/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
+/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let dir = tempfile::tempdir()?;
 /// bert.init(&device).save_pretrained(dir.path())?;
 ///
-/// // The heads are new, and reported; what is saved then is complete.
-/// let config = IntentAndSlotsConfig { bert, num_intents: 3, num_slots: 5 };
-/// let (model, report) = IntentAndSlots::from_pretrained_with(&config, dir.path(), &device)?;
-/// assert_eq!(report.missing, ["intent.weight", "intent.bias", "slots.weight", "slots.bias"]);
+/// // The head is new, and reported; what is saved then is complete.
+/// let config = IntentsConfig { bert, num_intents: 3 };
+/// let (model, report) = BertForIntents::from_pretrained_with(&config, dir.path(), &device)?;
+/// assert_eq!(report.missing, ["intents.weight", "intents.bias"]);
 /// model.save_pretrained(dir.path())?;
-/// let (loaded, report) = IntentAndSlots::from_pretrained(dir.path(), &device)?;
+/// let (_, report) = BertForIntents::from_pretrained(dir.path(), &device)?;
 /// assert!(report.is_complete() && report.unused.is_empty());
-/// let values = |model: &IntentAndSlots| model.slots.weight.val().into_data();
-/// assert_eq!(values(&loaded), values(&model));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Stored: Module {
@@ -146,17 +126,17 @@ pub trait Stored: Module {
         Ok(Vec::new())
     }
 
-    /// The parts that have a folder and a weights file of their own, and that folder.
+    /// The parts that have their own folder and weights file, and the folder's name.
     fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
         Vec::new()
     }
 
-    /// The folders of [`parts_beside`](Self::parts_beside) in a directory that is read; none if it does not have these parts.
+    /// The folders of [`parts_beside`](Self::parts_beside) in a directory that is read; empty if it has none.
     fn folders_beside(&self, _dir: &Path) -> Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
 
-    /// Makes the head's parts that have a row a word fit the word table, which was resized.
+    /// Resizes the head's parts that have one row per word, after the word embeddings.
     fn resize_head(&mut self, _resize: &VocabularyResize) -> Result<()> {
         Ok(())
     }
@@ -166,10 +146,6 @@ pub trait Stored: Module {
 macro_rules! stored_head {
     ($config:ident) => {
         type Config = $config;
-
-        fn config_of(fields: &$crate::checkpoint::Fields) -> $crate::error::Result<$config> {
-            $config::from_fields(fields)
-        }
 
         fn bert_config(config: &$config) -> &$crate::model::BertModelConfig {
             &config.bert
@@ -221,63 +197,7 @@ impl<'a> Part<'a> {
     }
 }
 
-impl BertModelConfig {
-    /// The config in a `config.json`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained`](Self::from_pretrained).
-    pub fn from_fields(fields: &Fields) -> Result<Self> {
-        let defaults = &fields.spec().defaults;
-        let (hidden_act, hidden_act_name) = match fields.text("hidden_act")? {
-            None => (defaults.hidden_act, None),
-            Some(name) => {
-                let activation = Activation::of_name(name).ok_or_else(|| {
-                    let names = Activation::all_names();
-                    fields.invalid("hidden_act", format!("is {:?}, but must be one of {names}", shown(name)))
-                })?;
-                (activation, Some(name.to_string()).filter(|name| name != activation.names()[0]))
-            }
-        };
-        for (field, problem) in [
-            ("is_decoder", "is true, but only bidirectional encoders are supported"),
-            ("add_cross_attention", "is true, but cross-attention is not supported"),
-        ] {
-            if fields.flag(field)? == Some(true) {
-                return Err(fields.invalid(field, problem.into()));
-            }
-        }
-        let config = Self::new(fields.config()?);
-        let config = Self {
-            num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
-            num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
-            intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
-            hidden_act,
-            hidden_act_name,
-            attention_probs_dropout_prob: fields.number("attention_probs_dropout_prob", defaults.dropout)?,
-            ..config
-        };
-        fields.in_file(config.validate())?;
-        Ok(config)
-    }
-
-    /// The fields of `config.json` that the encoder decides, under BERT's names.
-    pub(super) fn encoder_fields(&self) -> [(&'static str, Value); 5] {
-        let stated = self.hidden_act_name.as_deref();
-        let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
-        let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
-        [
-            ("num_hidden_layers", json!(self.num_hidden_layers)),
-            ("num_attention_heads", json!(self.num_attention_heads)),
-            ("intermediate_size", json!(self.intermediate_size)),
-            ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
-            ("hidden_act", json!(hidden_act)),
-        ]
-    }
-}
-
 impl BertModel {
-    /// Embeddings and encoder.
     pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
         let mut params = self.embeddings.stored_params(&keys.embeddings);
         let encoder = &self.encoder;
@@ -317,7 +237,7 @@ impl BertModel {
     /// The pooler, if there is one, for the [parts](Stored::parts) of a head that reads its output.
     pub fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
         let pooler = self.pooler.as_ref()?;
-        let name = keys.family.pooler.unwrap_or("pooler.dense"); // found to be too much when it is saved
+        let name = keys.family.pooler.unwrap_or("pooler.dense"); // refused when it is saved
         Some(Part::linear(&keys.named(name), &pooler.dense))
     }
 }

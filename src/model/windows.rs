@@ -7,7 +7,6 @@ use burn::prelude::*;
 /// Windows that are read at once.
 const BATCH_SIZE: usize = 16;
 
-/// The windows of texts, in the order of the texts.
 pub(super) struct Windows {
     encodings: Vec<Encoding>,
     /// The text of each, counted from 0.
@@ -25,15 +24,8 @@ impl Windows {
         Ok(windows)
     }
 
-    /// Gives `found` each window: its text, its tokens, and what `logits` gives for it, N rows of C numbers.
-    ///
-    /// # Shapes
-    ///
-    /// - output of `logits`: [B, N, C]
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if a number is NaN or infinite.
+    /// Gives `found` each window: its text, its tokens, and its N·C logits, of which `logits` computes [B, N, C];
+    /// [`Error::Data`] if one is NaN or infinite.
     pub(super) fn for_each(
         &self,
         tokenizer: &BertTokenizer,
@@ -63,7 +55,6 @@ pub(super) fn place(text: &str, (start, end): (usize, usize)) -> (usize, usize) 
     (text.floor_char_boundary(start), text.floor_char_boundary(end))
 }
 
-/// What a model gave for a text is NaN or infinite.
 pub(super) fn not_finite(what: &str, text: usize) -> Error {
     let problem = "are not finite; is the model trained, and are its values finite?";
     Error::data(format!("the {what} of text {text}"), problem)
@@ -78,7 +69,6 @@ pub(super) fn softmax(logits: &[f64]) -> Vec<f64> {
     exponentials.into_iter().map(|exponential| exponential / sum).collect()
 }
 
-/// 1 / (1 + exp(−x)).
 pub(super) fn sigmoid(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }

@@ -75,9 +75,15 @@ impl AdamWConfig {
 }
 
 /// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or
-/// `beta` are not decayed. `ModuleLrScheduler::with_group` gives a group of parameters its own learning rate,
-/// `ModuleOptimizer::with_group` other settings. Panics where [`AdamWConfig::try_build`] returns an error. Source:
-/// `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of transformers 5.23.
+/// `beta` are not decayed. Panics where [`AdamWConfig::try_build`] returns an error.
+///
+/// ```
+/// use burn_bert::optim::{AdamWConfig, adamw};
+///
+/// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1));
+/// ```
+///
+/// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of transformers 5.23.
 pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
     let undecayed = config.clone().with_weight_decay(0.0).build();
     // By the end of the path, so that modules around the model have the same rule.
@@ -85,7 +91,7 @@ pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
     config.init().with_group(biases_and_norms, undecayed, None)
 }
 
-/// The optimizer of one group of parameters, made by [`AdamWConfig`]. Its records are those of Burn's `AdamW`.
+/// The optimizer of one group of parameters, made by [`AdamWConfig`] or [`adamw`]. Its records are those of Burn's `AdamW`.
 ///
 /// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32.
 /// On Flex a step is one pass over a parameter, its state and its gradient, on all threads. The new values take the
@@ -131,7 +137,7 @@ impl AdamW {
     }
 }
 
-/// The optimizer state of one parameter; in a record it has the form of Burn's, which reads it as f32.
+/// The optimizer state of one parameter in [`adamw`]; in a record it has the form of Burn's, which reads it as f32.
 #[derive(Clone, Debug)]
 pub struct AdamWState<const D: usize> {
     time: usize,

@@ -175,6 +175,7 @@ fn check_map(base64: &str) -> Result<f64, String> {
             for label in 1..=255 {
                 let child = node ^ label;
                 let unit = *units.get(child).ok_or_else(outside)?;
+                // Each once: a circle of nodes would not end.
                 if unit & (1 << 31 | 0xFF) != label as u32 || std::mem::replace(&mut is_seen[child], true) {
                     continue;
                 }
@@ -216,7 +217,6 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A template that puts special tokens around one text or a pair.
 fn check_template(
     named: &Value,
     tokens: &Map<String, Value>,

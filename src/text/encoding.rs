@@ -26,8 +26,7 @@ impl Encoding {
         &self.token_type_ids
     }
 
-    /// True at tokens that the tokenizer added. A special token in the text itself, such as `[MASK]`, is not one of
-    /// them.
+    /// True at tokens that the tokenizer added, unlike a `[MASK]` in the text itself.
     pub fn special_tokens_mask(&self) -> &[bool] {
         &self.special_tokens_mask
     }

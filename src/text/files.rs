@@ -1,8 +1,7 @@
 //! The files that a tokenizer is read from.
 
 use super::check::{check, guarded, refuse_large};
-use super::settings::{Settings, Token, check_token, corrupt};
-use super::special::{SpecialTokens, missing_token};
+use super::settings::{Settings, SpecialTokens, Token, check_token, corrupt, missing_token};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use serde::Deserialize;
@@ -25,7 +24,6 @@ const VOCAB_NAME: &str = "vocab.txt";
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
-/// What the files of a tokenizer say.
 pub(super) struct Files {
     /// It neither truncates nor pads.
     pub(super) tokenizer: Tokenizer,
@@ -39,6 +37,7 @@ pub(super) struct Files {
 pub(super) fn read(path: &Path) -> Result<Files> {
     let path = tokenizer_path(path)?;
     let settings = Settings::beside(&path)?;
+    // By extension and not by content: a vocabulary may begin with a brace.
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let mut tokenizer =
         if is_json { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
@@ -60,6 +59,7 @@ pub(super) fn read(path: &Path) -> Result<Files> {
         None => truncation,
     };
     tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
+    // `batch` pads, and `encode` cuts.
     tokenizer.with_padding(None);
     let added_ids = added_ids(&tokenizer).map_err(|source| corrupt(&path, source))?;
     Ok(Files { tokenizer, special, model_max_length, added_ids })
@@ -73,7 +73,6 @@ fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
     Ok([one.get_ids(), two.get_ids()].concat())
 }
 
-/// The file itself, or what a directory has in its place.
 fn tokenizer_path(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// The lines of a UTF-8 file that are not blank, without the white space around them.
 ///
-/// Lines end in `\n` or `\r\n`; a byte order mark is skipped. Memory does not grow with the file: a line of more
-/// than [`DEFAULT_MAX_BYTES`](Self::DEFAULT_MAX_BYTES) comes in pieces, cut after the last white space that fits,
-/// or between two characters if there is none.
+/// Lines end in `\n` or `\r\n`; a byte order mark is skipped. A line of more than
+/// [`DEFAULT_MAX_BYTES`](Self::DEFAULT_MAX_BYTES) comes in pieces, cut after the last white space that fits, or between two
+/// characters if there is none.
 ///
 /// ```
 /// use burn_bert::text::Lines;
@@ -61,7 +61,7 @@ impl Lines {
     pub fn open_with_max_bytes(path: impl AsRef<Path>, max_bytes: usize) -> Result<Self> {
         if max_bytes < 4 {
             let problem = format!("is {max_bytes}, but must be at least 4, the length of a character");
-            return Err(Error::Config { field: "max_bytes", problem });
+            return Err(Error::config("max_bytes", problem));
         }
         let path = path.as_ref().to_path_buf();
         let file = regular_file::open(&path)?;
@@ -94,6 +94,7 @@ impl Lines {
 
     /// The next line, or as much of it as fits `max_bytes`, trimmed; `None` at the end of the file.
     fn read_piece(&mut self) -> Result<Option<String>> {
+        // What is left of a cut line counts for the next piece.
         let room = self.max_bytes - self.pending.len();
         let mut reader = (&mut self.reader).take(room as u64);
         reader.read_until(b'\n', &mut self.pending).map_err(|source| Error::reading(&self.path, source))?;
@@ -105,6 +106,7 @@ impl Lines {
 
         let text = match str::from_utf8(&self.pending) {
             Ok(text) => text,
+            // Only the last character was cut, and its rest is still in the file.
             Err(error) if is_cut && error.error_len().is_none() => {
                 let valid = &self.pending[..error.valid_up_to()];
                 str::from_utf8(valid).expect("bytes up to valid_up_to are UTF-8")

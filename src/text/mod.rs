@@ -41,8 +41,6 @@ mod lines;
 #[cfg(feature = "tokenizers")]
 mod settings;
 #[cfg(feature = "tokenizers")]
-mod special;
-#[cfg(feature = "tokenizers")]
 mod tokenizer;
 #[cfg(feature = "tokenizers")]
 mod windows;

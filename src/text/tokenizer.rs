@@ -3,7 +3,7 @@
 use super::check::guarded;
 use super::encoding::{Encoding, TextBatch};
 use super::files::{Files, read};
-use super::special::SpecialTokens;
+use super::settings::SpecialTokens;
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
 use crate::family::PositionEmbeddingType;
@@ -16,25 +16,12 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
 use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
 
-/// The tokenizer of a model of this crate, equal to transformers' `BertTokenizer` (that of DistilBERT and ELECTRA too),
-/// `RobertaTokenizer`, `MPNetTokenizer` and, from a `tokenizer.json`, `AlbertTokenizer`.
+/// The tokenizer of a model of this crate; ids match transformers' `BertTokenizer`, `RobertaTokenizer`, `MPNetTokenizer` and,
+/// from a `tokenizer.json`, `AlbertTokenizer`.
 ///
 /// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
-/// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut.
-///
-/// ```
-/// use burn_bert::text::BertTokenizer;
-///
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path();
-/// std::fs::write(path.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwhere\nare\nthe\ncat\n##s\n?\n")?;
-/// let tokenizer = BertTokenizer::from_pretrained(path)?.with_model_max_length(7);
-///
-/// let pair = tokenizer.encode_pair("Where are the cats?", "There.")?;
-/// assert_eq!(pair.input_ids(), [2, 5, 6, 3, 1, 1, 3]); // [CLS] where are [SEP] [UNK] [UNK] [SEP]
-/// assert_eq!(pair.token_type_ids(), [0, 0, 0, 0, 1, 1, 1]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut. The
+/// [module](super) has an example.
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
     /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
@@ -59,21 +46,21 @@ impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
     /// MPNet's `vocab.txt`, or one of those files.
     ///
-    /// Of the files beside it, `tokenizer_config.json` overrides the case, accents, ideographs and leading space of a
-    /// `tokenizer.json`, as in transformers, and gives `model_max_length` and special tokens; so does
-    /// `special_tokens_map.json`. A special token that none names has BERT's name, such as `[MASK]`, or RoBERTa's,
-    /// `<mask>`; one that is named but not in the vocabulary is an error, as the model has no row for it. Texts are padded
-    /// and cut at the end, whatever `padding_side` and `truncation_side` say.
+    /// As in transformers, `tokenizer_config.json` beside it overrides the case, accents, ideographs and leading space of a
+    /// `tokenizer.json`, and gives `model_max_length` and special tokens; so does `special_tokens_map.json`. A special token
+    /// that none names has BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Texts are padded and cut at the end,
+    /// whatever `padding_side` and `truncation_side` say.
     ///
     /// # Errors
     ///
     /// - [`Error::File`] if the directory has neither file, one has more than 64 MiB, or the vocabulary lacks the padding,
     ///   `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`; [`Error::Io`] if a file cannot be read;
-    /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry of it would cost a panic, or memory or time out
-    ///   of proportion; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
+    /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
+    ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         let Files { mut tokenizer, special, model_max_length, added_ids } = read(path.as_ref())?;
         let post_processor = tokenizer.get_post_processor().cloned();
+        // Applied by hand in `finish`: see the field `tokenizer`.
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         // The post-processor has ids of its own, which need not be those of the vocabulary.
         let largest = tokenizer.get_vocab(true).into_values().chain(added_ids).max();
@@ -110,13 +97,12 @@ impl BertTokenizer {
                  is this the tokenizer that the model was made with?",
                 config.pad_token_id
             );
-            return Err(Error::Config { field: "pad_token_id", problem });
+            return Err(Error::config("pad_token_id", problem));
         }
         Ok(Self { readable_length: config.max_sequence_length(), ..self })
     }
 
-    /// Sets the number of tokens, special ones included, beyond which texts are cut or split, in the place of the limit
-    /// of the tokenizer's files. The limit of the [model](Self::for_model) remains.
+    /// Replaces the files' [`model_max_length`](Self::model_max_length). The limit of the [model](Self::for_model) remains.
     pub fn with_model_max_length(self, model_max_length: usize) -> Self {
         Self { stated_max_length: Some(model_max_length), is_limit_own: true, ..self }
     }
@@ -137,6 +123,7 @@ impl BertTokenizer {
     /// Converts texts to lower case, but for special tokens, before anything else: `do_lower_case` of
     /// sentence-transformers.
     pub(crate) fn with_lower_case(self) -> Self {
+        // `encode` limits a tokenizer that its caller may have limited already.
         if self.lowers_case {
             return self;
         }
@@ -178,9 +165,7 @@ impl BertTokenizer {
         self.vocab_size
     }
 
-    /// The number of tokens, special ones included, beyond which texts are cut or split; `None` for any length. It is that
-    /// of [`with_model_max_length`](Self::with_model_max_length), or else of the files, or what the
-    /// [model](Self::for_model) can read if that is less.
+    /// The number of tokens, special ones included, beyond which texts are cut or split; `None` for any length.
     pub fn model_max_length(&self) -> Option<usize> {
         self.stated_max_length.into_iter().chain(self.readable_length).min()
     }
@@ -235,8 +220,8 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room for the special
-    /// tokens, [`Error::Tokenize`] if the tokenizer fails on the text.
+    /// [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room for the special tokens,
+    /// [`Error::Tokenize`] if the tokenizer fails on the text.
     pub fn encode(&self, text: &str) -> Result<Encoding> {
         self.encode_truncated(text, None)
     }
@@ -248,10 +233,9 @@ impl BertTokenizer {
         self.encode_truncated(text, Some(pair))
     }
 
-    /// Encodes text that is split into words: `[CLS] pieces [SEP]` (transformers' `is_split_into_words=True`).
-    /// [`Encoding::word_ids`] gives the word of each piece. A byte-level tokenizer, as RoBERTa's, takes a space as a part of
-    /// the word after it; the first word has one with `add_prefix_space` only. Errors are those of
-    /// [`encode`](Self::encode).
+    /// Encodes text that is split into words (transformers' `is_split_into_words=True`); [`Encoding::word_ids`] gives the word
+    /// of each token. A byte-level tokenizer, as RoBERTa's, takes a space as a part of the word after it; the first word has
+    /// one with `add_prefix_space` only. Errors are those of [`encode`](Self::encode).
     pub fn encode_words<T: AsRef<str>>(&self, words: &[T]) -> Result<Encoding> {
         // Tokenizers that give spaces no piece ignore the one before a word.
         let spaced = |(index, word): (usize, &T)| match word.as_ref() {
@@ -264,7 +248,7 @@ impl BertTokenizer {
         let mut pieces = self.tokenize(&words[..count])?;
         // A word has the same pieces whatever follows; some have none.
         while count < words.len() && max_length.is_some_and(|room| pieces.len() < room) {
-            count = words.len().min(4 * count);
+            count = words.len().min(4 * count); // so that long texts take few rounds
             pieces = self.tokenize(&words[..count])?;
         }
         if let Some(max_length) = max_length {
@@ -277,6 +261,7 @@ impl BertTokenizer {
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
     /// Errors are those of [`encode`](Self::encode).
     pub fn encode_batch<T: AsRef<str> + Sync>(&self, texts: &[T]) -> Result<Vec<Encoding>> {
+        // One by one: `encode` cuts and finishes each text itself.
         let encodings = texts.maybe_par_iter().map(|text| self.encode(text.as_ref()));
         encodings.collect::<Vec<_>>().into_iter().collect()
     }
@@ -340,7 +325,6 @@ impl BertTokenizer {
         guarded(|| self.tokenizer.encode(text, false)).map_err(failed)
     }
 
-    /// Adds the special tokens.
     pub(super) fn finish(
         &self,
         text: tokenizers::Encoding,

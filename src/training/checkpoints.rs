@@ -18,14 +18,20 @@ pub(super) const UNFINISHED: &str = ".unfinished";
 
 /// Burnpack files of models, optimisers or schedules, one per epoch, each followed by four bytes: its [`checksum`].
 pub(super) struct Checkpoints {
-    folder: PathBuf,
-    name: &'static str,
+    pub(super) folder: PathBuf,
+    pub(super) name: &'static str,
+    /// Saves and deletes nothing: another rank does.
+    pub(super) is_read_only: bool,
 }
 
 impl Checkpoints {
     /// Those of models, optimisers and schedules.
     pub(super) fn all(training: &Path) -> [Self; 3] {
-        ["model", "optim", "scheduler"].map(|name| Self { folder: training.join("checkpoint"), name })
+        ["model", "optim", "scheduler"].map(|name| Self {
+            folder: training.join("checkpoint"),
+            name,
+            is_read_only: false,
+        })
     }
 
     /// Removes what a killed process left half written.
@@ -79,6 +85,9 @@ impl Checkpoints {
 
 impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     fn save(&self, epoch: usize, record: R) -> Result<(), CheckpointerError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         let path = self.path(epoch);
         let save = |path: &Path| {
             record.save(path.to_path_buf()).map_err(io::Error::other)?;
@@ -91,6 +100,9 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     }
 
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         match fs::remove_file(self.path(epoch)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(CheckpointerError::IOError(error)),
             _ => Ok(()),

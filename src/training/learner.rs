@@ -1,13 +1,18 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
+use super::steps::{count_id, weighing};
+use crate::distributed::Ranks;
+use crate::error::Result;
 use crate::optim::{add_up, assert_max_norm, average_and_clip};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::train::{InferenceStep, TrainOutput, TrainStep};
+use burn::train::train::WorkerFailure;
+use burn::train::{InferenceStep, Interrupter, TrainOutput, TrainStep, TrainingError};
 use burn_fused::{Precision, autocast};
+use std::fmt;
 
 /// A model for Burn's `Learner`, with the gradients of accumulated batches averaged and clipped.
 ///
@@ -50,8 +55,50 @@ pub struct Training<M: Module> {
     max_grad_norm: f64,
     #[module(skip)]
     precision: Precision,
-    /// No weight: each batch gives it a gradient of 1, so that its gradient is the number of batches added up.
+    /// No weight: each batch gives it a gradient of 1, or of its count, so that its gradient is what the gradients added
+    /// up are to be divided by.
     batches: Param<Tensor<1>>,
+    #[module(skip)]
+    ranks: Option<Exchange>,
+}
+
+/// What the ranks of a run exchange.
+#[derive(Clone)]
+struct Exchange {
+    ranks: Ranks,
+    /// Stopped on this rank.
+    asked: Interrupter,
+    /// Stopped on all ranks after the same step.
+    agreed: Interrupter,
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ranks.fmt(f)
+    }
+}
+
+impl Exchange {
+    /// The mean over all ranks of `gradients`, the mean over what this one counted; `None` if the ranks have parted.
+    fn mean<M: Module>(
+        &self,
+        model: &M,
+        gradients: GradientsParams,
+        count: Tensor<1>,
+    ) -> Option<GradientsParams> {
+        if self.asked.should_stop() {
+            self.ranks.stop();
+        }
+        let mean = self.ranks.mean_gradients(model, gradients, count.into_scalar::<f64>());
+        if self.ranks.is_stopped() {
+            self.agreed.stop(self.asked.get_message().as_deref().or(Some("another rank was stopped")));
+        }
+        mean.inspect_err(|error| {
+            let failure = WorkerFailure { device_id: self.ranks.rank(), message: error.to_string() };
+            self.agreed.fail(TrainingError::Workers(vec![failure]));
+        })
+        .ok()
+    }
 }
 
 impl<M: Module> Training<M> {
@@ -62,8 +109,36 @@ impl<M: Module> Training<M> {
             model,
             max_grad_norm: 1.0,
             precision: Precision::F32,
-            batches: Param::from_tensor(Tensor::zeros([1], &device)).no_grad(),
+            batches: Param::initialized(count_id(), Tensor::zeros([1], &device)).no_grad(),
+            ranks: None,
         }
+    }
+
+    /// Trains on all ranks of a data-parallel run: gives the model the parameters of rank 0, and each optimizer step the
+    /// mean of the gradients of all ranks.
+    ///
+    /// Batches then weigh as much as their losses count (masked tokens, labelled tokens or sequences, pairs of sentences;
+    /// a model of your own counts batches), within a rank and across ranks, so that N ranks take the steps of one process
+    /// with batches N times as large. Each rank's loader is a [shard](crate::data::EpochLoader::shard).
+    ///
+    /// `interrupter` is what stops this rank: Ctrl-C, [`progress`](super::progress()). Give the trainer
+    /// [`interrupter`](Self::interrupter), which stops all ranks after the same step.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rank`](crate::Error::Rank) if the ranks' models differ in shapes or dtypes, or a rank has left. In
+    /// training, such an error ends the trainer on every rank; it is in the `error` of its result.
+    pub fn with_ranks(self, ranks: &Ranks, interrupter: &Interrupter) -> Result<Self> {
+        let model = ranks.broadcast(self.model)?;
+        // One rank stops at once; among several it would leave the others waiting.
+        let agreed = if ranks.size() == 1 { interrupter.clone() } else { Interrupter::new() };
+        let ranks = Some(Exchange { ranks: ranks.clone(), asked: interrupter.clone(), agreed });
+        Ok(Self { model, ranks, ..self })
+    }
+
+    /// The interrupter for the trainer, that of [`with_ranks`](Self::with_ranks).
+    pub fn interrupter(&self) -> Interrupter {
+        self.ranks.as_ref().map_or_else(Interrupter::new, |exchange| exchange.agreed.clone())
     }
 
     /// Sets the largest norm of all gradients together; `f64::INFINITY` clips nothing.
@@ -101,8 +176,16 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> TrainOutput<M::Output> {
-        let mut output = autocast(self.precision, || TrainStep::step(&self.model, batch));
-        output.grads.register(self.batches.id, self.one());
+        let step = || autocast(self.precision, || TrainStep::step(&self.model, batch));
+        if self.ranks.is_none() {
+            let mut output = step();
+            output.grads.register(count_id(), self.one());
+            return output;
+        }
+        let mut output = weighing(step);
+        if output.grads.get::<1>(count_id()).is_none() {
+            output.grads.register(count_id(), self.one());
+        }
         output
     }
 
@@ -112,8 +195,15 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         rate: ModuleLearningRate,
         mut gradients: GradientsParams,
     ) -> Self {
-        let batches = gradients.remove::<1>(self.batches.id).unwrap_or_else(|| self.one());
-        average_and_clip(&self.model, &mut [&mut gradients], batches, self.max_grad_norm);
+        let count = gradients.remove::<1>(count_id()).unwrap_or_else(|| self.one());
+        let Some(exchange) = &self.ranks else {
+            average_and_clip(&self.model, &mut [&mut gradients], count, self.max_grad_norm);
+            return optimizer.step(rate, self, gradients);
+        };
+        // Batches that count nothing have gradients of 0.
+        average_and_clip(&self.model, &mut [&mut gradients], count.clone().clamp_min(1.0), f64::INFINITY);
+        let Some(mut gradients) = exchange.mean(&self.model, gradients, count) else { return self };
+        average_and_clip(&self.model, &mut [&mut gradients], self.one(), self.max_grad_norm);
         optimizer.step(rate, self, gradients)
     }
 
@@ -123,11 +213,12 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         rate: ModuleLearningRate,
         mut gradients: MultiGradientsParams,
     ) -> Self {
-        let batches =
-            gradients.remove::<1>(self.batches.id).map_or_else(|| self.one(), |(batches, _)| batches);
+        let is_alone = self.ranks.as_ref().is_none_or(|exchange| exchange.ranks.size() == 1);
+        assert!(is_alone, "a rank has one device; start a rank for each device");
+        let count = gradients.remove::<1>(count_id()).map_or_else(|| self.one(), |(count, _)| count);
         let mut gradients = add_up(&self.model, gradients);
         let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
-        average_and_clip(&self.model, &mut sets, batches, self.max_grad_norm);
+        average_and_clip(&self.model, &mut sets, count.clamp_min(1.0), self.max_grad_norm);
         optimizer.step_multi(rate, self, gradients)
     }
 }

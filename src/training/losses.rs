@@ -1,5 +1,6 @@
 //! The logs of Burn's trainer, the losses in them, and stopping by them.
 
+use crate::distributed::Ranks;
 use crate::error::Error;
 use crate::files::regular_file;
 use burn::train::EarlyStoppingStrategy;
@@ -58,15 +59,25 @@ impl Losses {
 }
 
 /// Early stopping when the validation loss has not fallen for a number of epochs, for `SupervisedTraining::early_stopping`.
-/// Epochs before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that is not finite is no
-/// improvement, and a run that never had a finite one goes on.
+/// Epochs before a resume of the [`Run`](super::Run) count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that
+/// is not finite is no improvement, and a run that never had a finite one goes on.
 #[derive(Clone, Debug)]
 pub struct Patience {
-    /// Epochs without a lower loss.
-    pub epochs: usize,
+    epochs: usize,
+    ranks: Ranks,
 }
 
 impl Patience {
+    /// Of so many epochs without a lower loss.
+    pub fn new(epochs: usize) -> Self {
+        Self { epochs, ranks: Ranks::single() }
+    }
+
+    /// Stops all ranks of a data-parallel training when the first would stop.
+    pub fn shared(self, ranks: &Ranks) -> Self {
+        Self { ranks: ranks.clone(), ..self }
+    }
+
     /// Whether a run of these losses is over after so many epochs.
     pub fn is_over(&self, losses: &Losses, epoch: usize) -> bool {
         losses.best_epoch().is_some_and(|best| epoch.saturating_sub(best) >= self.epochs)
@@ -75,7 +86,9 @@ impl Patience {
 
 impl EarlyStoppingStrategy for Patience {
     fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
-        self.is_over(&Losses::validated(store, epoch), epoch)
+        let is_over = self.ranks.is_first() && self.is_over(&Losses::validated(store, epoch), epoch);
+        // A rank that has left is known at the next step, or at the end.
+        self.ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
     }
 }
 

@@ -13,8 +13,8 @@ use std::io::{self, IsTerminal, Write};
 
 /// The renderer for the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
 ///
-/// Pass the `interrupter` to the trainer too: the dashboard's keys `q`, then `s`, stop it. `finished_epochs` is the number
-/// of epochs that a resumed run has finished.
+/// A [`Run`](super::Run) makes its own. Pass the `interrupter` to the trainer too: the dashboard's keys `q`, then `s`, stop
+/// it. `finished_epochs` is the number of epochs that a resumed run has finished.
 pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
     if io::stdout().is_terminal() {
         let (keys, trainer) = (Interrupter::new(), interrupter.clone());
@@ -102,9 +102,15 @@ pub struct ProgressLines {
     printed: usize,
     epochs: usize,
     epoch: usize,
+    is_silent: bool,
 }
 
 impl ProgressLines {
+    /// Prints nothing, for the ranks of a data-parallel training that are not the first.
+    pub(super) fn silent() -> Self {
+        Self { is_silent: true, ..Self::default() }
+    }
+
     fn update(&mut self, state: MetricState) {
         let (MetricState::Generic(entry) | MetricState::Numeric(entry, _)) = state;
         let MetricEntry { metric_id, serialized_entry } = entry;
@@ -118,7 +124,7 @@ impl ProgressLines {
     fn line(&mut self, done: usize) -> Option<String> {
         // A split may be empty.
         let due = done * LINES / self.total.max(1);
-        if due <= self.printed || self.latest.is_empty() {
+        if self.is_silent || due <= self.printed || self.latest.is_empty() {
             return None;
         }
         self.printed = due;

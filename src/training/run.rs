@@ -2,12 +2,15 @@
 
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, whole};
 use super::losses::{Logs, Losses};
+use super::progress::{ProgressLines, progress};
+use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
-use burn::train::{LearnerModel, SupervisedTraining};
+use burn::train::renderer::MetricsRenderer;
+use burn::train::{Interrupter, LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -75,10 +78,13 @@ struct Beginning {
 pub struct Run {
     output: PathBuf,
     folder: PathBuf,
+    /// Where this rank's logs are: `folder` on the first.
+    own_folder: PathBuf,
     settings: String,
     /// How the run that is resumed began.
     begun: Option<Beginning>,
     finished_epochs: usize,
+    ranks: Ranks,
     /// Locked from [`begin`](Self::begin) until the last clone is dropped, or the process ends in whatever way.
     lock: Arc<OnceLock<File>>,
 }
@@ -120,12 +126,30 @@ impl Run {
         let (output, folder) = (output.to_path_buf(), output.join(TRAINING));
         Self {
             output,
+            own_folder: folder.clone(),
             folder,
             settings: format!("{settings:#?}"),
             begun: None,
             finished_epochs: 0,
+            ranks: Ranks::single(),
             lock: Arc::default(),
         }
+    }
+
+    /// The run of all ranks of a data-parallel training. Rank 0 alone writes it; the others read it, so its directory must be on
+    /// a file system that all of them share, and each keeps the trainer's logs of itself in a folder of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rank`] if the settings of a rank differ, or it could not open the run.
+    pub fn shared(self, ranks: &Ranks) -> Result<Self> {
+        // Nobody writes before all have opened it.
+        ranks.same("setting or output directory", &(&self.output, &self.settings, self.finished_epochs))?;
+        let own_folder = match ranks.rank() {
+            0 => self.folder.clone(),
+            rank => self.folder.join(format!("rank-{rank}")),
+        };
+        Ok(Self { ranks: ranks.clone(), own_folder, ..self })
     }
 
     /// The directory that the model is saved to.
@@ -133,9 +157,9 @@ impl Run {
         &self.output
     }
 
-    /// The folder of checkpoints and logs, for `SupervisedTraining::new`.
+    /// The folder of checkpoints and logs, for `SupervisedTraining::new`; of a rank that is not the first, of its logs.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.own_folder
     }
 
     /// Epochs that were finished before the run was stopped, for a loader's `starting_after`.
@@ -159,6 +183,10 @@ impl Run {
         let sum =
             |path: &Path| checksum(regular_file::open(path)?).map_err(|source| Error::reading(path, source));
         let sums = data.iter().map(|path| sum(path)).collect::<Result<Vec<_>>>()?;
+        self.ranks.same("data", &sums)?;
+        if !self.ranks.is_first() {
+            return Ok(());
+        }
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
@@ -217,11 +245,12 @@ impl Run {
         training: SupervisedTraining<M>,
         model: &M,
     ) -> Result<SupervisedTraining<M>> {
-        let [models, optimizers, schedules] = Checkpoints::all(&self.folder);
+        let own = |files: Checkpoints| Checkpoints { is_read_only: !self.ranks.is_first(), ..files };
+        let [models, optimizers, schedules] = Checkpoints::all(&self.folder).map(own);
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
             .with_checkpointing_strategy(LastAndBest { folder: self.folder.clone() })
-            .with_metric_logger(Logs::new(&self.folder));
+            .with_metric_logger(Logs::new(&self.own_folder));
         if self.finished_epochs == 0 {
             return Ok(training);
         }
@@ -230,10 +259,18 @@ impl Run {
         Ok(training.checkpoint(self.finished_epochs))
     }
 
+    /// The renderer of the run, see [`progress()`]; of several ranks, the first shows it.
+    pub fn progress(&self, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
+        match self.ranks.is_first() {
+            true => progress(interrupter, self.finished_epochs),
+            false => Box::new(ProgressLines::silent()),
+        }
+    }
+
     /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist
-    /// there. Returns [`Error::Io`].
+    /// there. Of several ranks the first does it. Returns [`Error::Io`].
     pub fn copy_companions(&self, checkpoint: impl AsRef<Path>) -> Result<()> {
-        for name in COMPANIONS {
+        for name in COMPANIONS.into_iter().filter(|_| self.ranks.is_first()) {
             let (from, to) = (checkpoint.as_ref().join(name), self.output.join(name));
             if from.is_file() && !to.exists() {
                 let copied = fs::create_dir_all(&self.output)

@@ -1,8 +1,77 @@
 //! `TrainStep` and `InferenceStep` of the models, here of those whose output is Burn's `ClassificationOutput`.
 
-use crate::model::{BertForMaskedLm, BertForQuestionAnswering, MaskedLmBatch, QuestionAnsweringBatch};
+use crate::model::{
+    BertForMaskedLm, BertForQuestionAnswering, MaskedLmBatch, QuestionAnsweringBatch, SentencePairBatch,
+    SequenceClassificationBatch, TokenClassificationBatch,
+};
+use burn::module::{Module, ParamId};
 use burn::prelude::*;
-use burn::train::ClassificationOutput;
+use burn::tensor::DType;
+use burn::train::{ClassificationOutput, TrainOutput};
+use std::cell::Cell;
+
+thread_local! {
+    static IS_WEIGHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The parameter of every [`Training`](super::Training) whose gradient is the number of what its batches' losses are means over. A model's step
+/// gives it, so the id is known beforehand.
+pub(super) fn count_id() -> ParamId {
+    ParamId::from(0x6275_726e_6265_7274)
+}
+
+/// Runs the step of a model such that its gradients are those of its mean loss times what that is a mean over, which is
+/// the gradient of [`count_id`]: sums of such gradients are divided once, by the sum of the counts.
+pub(super) fn weighing<T>(step: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            IS_WEIGHED.set(self.0);
+        }
+    }
+    let _reset = Reset(IS_WEIGHED.replace(true));
+    step()
+}
+
+/// A batch whose loss is a mean.
+pub(super) trait Counted {
+    /// Over how many labels.
+    fn count(&self) -> usize;
+}
+
+macro_rules! counted {
+    ($($batch:ty: $count:expr),* $(,)?) => {$(
+        impl Counted for $batch {
+            fn count(&self) -> usize {
+                $count(self)
+            }
+        }
+    )*};
+}
+
+counted! {
+    MaskedLmBatch: MaskedLmBatch::num_masked,
+    SequenceClassificationBatch: SequenceClassificationBatch::num_labelled,
+    TokenClassificationBatch: TokenClassificationBatch::num_labelled,
+    QuestionAnsweringBatch: QuestionAnsweringBatch::num_labelled,
+    SentencePairBatch: |batch: &SentencePairBatch| batch.anchors.dims()[0],
+}
+
+/// The gradients of a loss for Burn's trainer, see [`weighing`].
+pub(super) fn trained_by<M: Module, T>(
+    model: &M,
+    loss: Tensor<1>,
+    count: usize,
+    output: T,
+) -> TrainOutput<T> {
+    if !IS_WEIGHED.get() {
+        return TrainOutput::new(model, loss.backward(), output);
+    }
+    let device = loss.device().inner();
+    let mut output = TrainOutput::new(model, loss.mul_scalar(count as f64).backward(), output);
+    output.grads.register(count_id(), Tensor::<1>::full([1], count as f64, (&device, DType::F32)));
+    output
+}
 
 /// `TrainStep` and `InferenceStep` of a model, from its method `outcome`, which gives the loss of a batch and what metrics
 /// are computed from.
@@ -16,7 +85,12 @@ macro_rules! trained {
 
             fn step(&self, batch: $batch) -> burn::train::TrainOutput<$output> {
                 let (loss, output) = self.outcome(&batch);
-                burn::train::TrainOutput::new(self, loss.backward(), output)
+                crate::training::steps::trained_by(
+                    self,
+                    loss,
+                    crate::training::steps::Counted::count(&batch),
+                    output,
+                )
             }
         }
 

@@ -46,7 +46,7 @@ fn share(count: usize, ranks: &Ranks) -> Range<usize> {
     rank * count / size..(rank + 1) * count / size
 }
 
-fn padded(texts: &[Vec<i64>], device: &Device) -> (BertEmbeddingsInput, Option<PaddingMask>) {
+pub fn padded(texts: &[Vec<i64>], device: &Device) -> (BertEmbeddingsInput, Option<PaddingMask>) {
     let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
     let longest = lengths.iter().copied().max().unwrap();
     let rows: Vec<Vec<i64>> =
@@ -65,7 +65,7 @@ fn token_labels(texts: &[Vec<i64>], classes: i64) -> Vec<Vec<i64>> {
     texts.iter().map(|text| (0..longest).map(|place| label(text, place)).collect()).collect()
 }
 
-fn bert() -> BertModelConfig {
+pub fn bert() -> BertModelConfig {
     let embeddings = BertEmbeddingsConfig::new()
         .with_vocab_size(VOCABULARY)
         .with_hidden_size(16)
@@ -106,7 +106,7 @@ fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) 
 }
 
 /// The values of all parameters.
-fn values(model: &impl Module) -> Vec<f64> {
+pub fn values(model: &impl Module) -> Vec<f64> {
     struct Values(Vec<f64>);
     impl ModuleVisitor for Values {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {

@@ -2,9 +2,11 @@
 
 mod faults;
 mod heads;
+mod learner;
 
 use burn_bert::Error;
 use burn_bert::distributed::{Ranks, Wire};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,13 +14,14 @@ use std::time::{Duration, Instant};
 const TASK: &str = "BURN_BERT_RANK_TASK";
 
 /// What the processes printed: `mpirun` starts as many of this program as `ranks`, for `task`.
-fn launch(task: &str, ranks: usize) -> Output {
+fn launch(task: &str, ranks: usize, variables: &[(&str, &Path)]) -> Output {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let start = Instant::now();
     let mut mpirun = Command::new("mpirun");
     mpirun.args(["--oversubscribe", "--allow-run-as-root", "-n"]).arg(ranks.to_string());
     mpirun.arg(std::env::current_exe().unwrap()).args(["--exact", "rank", "--ignored", "--nocapture"]);
+    mpirun.envs(variables.iter().copied());
     let output = mpirun.env(TASK, task).env("RAYON_NUM_THREADS", "1").env("BURN_DEVICE", "flex").output();
     let output = output.expect("mpirun of Open MPI");
     let seconds = start.elapsed();
@@ -39,6 +42,7 @@ fn rank() {
     let result = Ranks::run(wire, |ranks| {
         let result = match task.as_str() {
             "heads" => heads::equal_one_process(ranks),
+            "learner" | "killed" | "stop" | "disk" => learner::run(ranks, &task),
             "bf16" => heads::sixteen_bits_on_the_wire(ranks),
             fault => faults::run(ranks, fault),
         };
@@ -52,7 +56,7 @@ fn rank() {
 fn ranks_take_the_steps_of_one_process_with_the_batches_of_all() {
     let mut found = Vec::new();
     for ranks in [2, 3, 2] {
-        let output = launch("heads", ranks);
+        let output = launch("heads", ranks, &[]);
         assert!(output.status.success(), "{}", text(&output));
         let lines = text(&output);
         let bits: Vec<String> =
@@ -65,14 +69,14 @@ fn ranks_take_the_steps_of_one_process_with_the_batches_of_all() {
 
 #[test]
 fn gradients_in_bf16_train_too() {
-    let output = launch("bf16", 2);
+    let output = launch("bf16", 2, &[]);
     assert!(output.status.success(), "{}", text(&output));
 }
 
 #[test]
 fn a_fault_of_one_rank_ends_all_and_is_named() {
     for (fault, message) in faults::FAULTS {
-        let output = launch(fault, 3);
+        let output = launch(fault, 3, &[]);
         assert!(!output.status.success(), "{fault}");
         let said = text(&output).matches(&format!("the run ended with: rank 1 {message}")).count();
         // A rank that panics or leaves says nothing itself, and mpirun may end the last of the others first.
@@ -82,7 +86,7 @@ fn a_fault_of_one_rank_ends_all_and_is_named() {
 
 #[test]
 fn a_rank_that_dies_ends_all() {
-    let output = launch("dies", 3);
+    let output = launch("dies", 3, &[]);
     assert!(!output.status.success());
     assert!(text(&output).contains("rank 1"), "{}", text(&output));
 }

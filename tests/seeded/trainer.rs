@@ -254,7 +254,7 @@ fn a_run_without_a_finite_loss_does_not_run_out_of_patience() {
         .metrics((LossMetric::new(),))
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
-        .early_stopping(Patience { epochs: 2 })
+        .early_stopping(Patience::new(2))
         .num_epochs(5);
     let schedule = ModuleLrScheduler::from(ConstantLr::new(f64::NAN));
     training.launch(Learner::new(undropped(), SgdConfig::new().init(), schedule));

@@ -130,7 +130,7 @@ fn patience_waits_from_the_best_loss_on_and_for_ever_without_one() {
         (&[None, Some(1.0), Some(2.0), None], 4, true),
     ] {
         let losses = Losses { train: Vec::new(), valid: valid.to_vec() };
-        assert_eq!(Patience { epochs: 2 }.is_over(&losses, epoch), is_over, "{valid:?}, epoch {epoch}");
+        assert_eq!(Patience::new(2).is_over(&losses, epoch), is_over, "{valid:?}, epoch {epoch}");
     }
 }
 

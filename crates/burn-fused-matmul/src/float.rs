@@ -7,7 +7,6 @@ use half::bf16;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -38,81 +37,101 @@ const FEW: usize = 256;
 /// Below so many multiplications one thread is faster than several.
 const PARALLEL_FROM: usize = 192 * 192 * 192;
 
+/// Rows, columns and depth of what is widened at a time, about: in 16 bits a matmul needs no copy of a whole weight.
+const BLOCK: usize = 192;
+/// `gemm` never cuts so short a sum, so an entry of C is the same in whatever block it is.
+const DEPTH: usize = 512;
+
 /// Multiplies, operands rounded to bf16 if `rounded`.
 ///
 /// # Safety
 ///
 /// That of [`Kernel::run`](crate::Kernel::run).
 pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, rounded: bool) {
-    let [m, n] = [a.shape()[0], b.shape()[1]];
-    match output {
-        // SAFETY: the caller's promise.
-        Output::F32 { c, add } => unsafe { multiply_f32(a, b, c, add, rounded) },
-        Output::Bf16 { c, bias } => {
-            let mut sums = vec![0.0; m * n];
-            // SAFETY: there are M · N sums, and as many places in C.
-            let c = unsafe {
-                multiply_f32(a, b, sums.as_mut_ptr(), true, rounded);
-                std::slice::from_raw_parts_mut(c.cast::<MaybeUninit<bf16>>(), m * n)
-            };
-            for (c, sums) in c.chunks_exact_mut(n).zip(sums.chunks_exact(n)) {
-                for (j, (c, sum)) in c.iter_mut().zip(sums).enumerate() {
-                    c.write(bf16::from_f32(sum + bias.map_or(0.0, |bias| bias[j])));
-                }
-            }
+    match (a.values(), b.values(), output) {
+        (Values::F32(a_values), Values::F32(b_values), Output::F32 { c, add }) if !rounded => {
+            // SAFETY: the caller's promise.
+            unsafe { multiply_f32((a_values, a), (b_values, b), c, add) }
         }
+        // SAFETY: the caller's promise.
+        _ => unsafe { multiply_widened(a, b, output, rounded) },
     }
 }
 
-/// C = A · B, or C += A · B if `add`.
+/// Multiplies in blocks of C, each with its rows of A and columns of B in f32.
 ///
 /// # Safety
 ///
 /// That of [`multiply`].
-unsafe fn multiply_f32(a: Matrix, b: Matrix, c: *mut f32, add: bool, rounded: bool) {
-    let [m, k] = a.shape();
-    let [_, n] = b.shape();
-    let (a, [a_row, a_column]) = values(&a, rounded);
-    let (b, [b_row, b_column]) = values(&b, rounded);
-    if m == 1 || n == 1 || m * n <= FEW && a_column == 1 && b_row == 1 {
-        // `gemm` adds up a single row or column and few entries in orders of their own. With a row or column that is there
-        // twice, and B row by row, an entry of C is the same whatever is beside it.
-        let [rows, columns] = [m.max(2), n.max(2)];
-        let of_copy = [columns as isize, 1];
-        let (b, [b_row, b_column]): (Cow<[f32]>, _) = if n == 1 || rows * columns <= FEW {
-            let entry =
-                |i: usize| b[i / columns * b_row as usize + (i % columns).min(n - 1) * b_column as usize];
-            ((0..k * columns).map(entry).collect::<Vec<_>>().into(), of_copy)
-        } else {
-            (b, [b_row, b_column])
+unsafe fn multiply_widened(a: Matrix, b: Matrix, output: Output, rounded: bool) {
+    let ([m, k], [_, n]) = (a.shape(), b.shape());
+    let [block_rows, block_columns] = [m, n].map(|count| count.div_ceil(BLOCK));
+    // Of bf16 if nothing is said about adding.
+    let (c, add, bias) = match output {
+        Output::F32 { c, add } => (Entries(c), Some(add), None),
+        Output::Bf16 { c, bias } => (Entries(c.cast()), None, bias),
+    };
+    let block = |block: usize| {
+        let rows = range(m, ROWS, block / block_columns, block_rows);
+        let columns = range(n, COLUMNS, block % block_columns, block_columns);
+        let first = rows.start * n + columns.start;
+        // C += A · B of the block, whose rows are `row` apart.
+        let add_up = |to: *mut f32, row: usize, add: bool| {
+            for start in (0..k.max(1)).step_by(DEPTH) {
+                let depth = start..k.min(start + DEPTH);
+                let (a, a_strides) = values(&a.part(rows.clone(), depth.clone()), rounded);
+                let (b, b_strides) = values(&b.part(depth.clone(), columns.clone()), rounded);
+                let shape = [rows.len(), columns.len(), depth.len()];
+                // SAFETY: all entries of A and B are among their values; C is the caller's promise, or the sums below.
+                unsafe { in_one_order(shape, (&a, a_strides), (&b, b_strides), (to, row), add || start > 0) }
+            }
         };
-        let a_row = if m == 1 { 0 } else { a_row };
-        let mut sums = vec![0.0; rows * columns];
-        let (a, b) = (Entries(a.as_ptr().cast_mut()), Entries(b.as_ptr().cast_mut()));
-        // SAFETY: all entries of A and B are among their values, and the sums are `rows` by `columns`.
-        unsafe {
-            let c = sums.as_mut_ptr();
-            in_pieces(
-                [rows, columns, k],
-                (a, [a_row, a_column]),
-                (b, [b_row, b_column]),
-                (c, columns),
-                false,
-            );
+        if let Some(add) = add {
+            // SAFETY: the block is in C.
+            return add_up(unsafe { c.first().add(first) }, n, add);
         }
-        for (i, sums) in sums.chunks_exact(columns).take(m).enumerate() {
-            for (j, sum) in sums.iter().take(n).enumerate() {
-                // SAFETY: C has M · N entries, which are initialised if they are added to.
-                unsafe {
-                    let entry = c.add(i * n + j);
-                    entry.write(if add { *entry + sum } else { *sum });
-                }
+        let width = columns.len();
+        let mut sums = vec![0.0; rows.len() * width];
+        add_up(sums.as_mut_ptr(), width, true);
+        for (i, sums) in sums.chunks_exact(width).enumerate() {
+            for (j, sum) in sums.iter().enumerate() {
+                let sum = sum + bias.map_or(0.0, |bias| bias[columns.start + j]);
+                // SAFETY: as above.
+                unsafe { c.first().cast::<bf16>().add(first + i * n + j).write(bf16::from_f32(sum)) }
             }
         }
-        return;
+    };
+    let count = block_rows * block_columns;
+    if m.saturating_mul(n).saturating_mul(k) < PARALLEL_FROM {
+        (0..count).for_each(block);
+    } else {
+        (0..count).into_par_iter().with_max_len(1).for_each(block);
     }
-    let (a, b, c) = (Entries(a.as_ptr().cast_mut()), Entries(b.as_ptr().cast_mut()), Entries(c));
+}
+
+/// C = A · B, or C += A · B if `add`, of plain f32.
+///
+/// # Safety
+///
+/// That of [`multiply`].
+unsafe fn multiply_f32(
+    (a_values, a): (&[f32], Matrix),
+    (b_values, b): (&[f32], Matrix),
+    c: *mut f32,
+    add: bool,
+) {
+    // A slice of f32 has no more than `isize::MAX` bytes, so that strides fit.
+    let [a_strides, b_strides] = [a, b].map(|matrix| matrix.strides().map(|stride| stride as isize));
+    let ([m, k], [_, n]) = (a.shape(), b.shape());
     let [part_rows, part_columns] = parts([m, k, n]);
+    let count = part_rows * part_columns;
+    // What is added up in an order of its own is so on any number of threads.
+    if count == 1 || m.min(n) == 1 || m * n <= FEW {
+        // SAFETY: all entries of A and B are among their values, and C is the caller's promise.
+        return unsafe { in_one_order([m, n, k], (a_values, a_strides), (b_values, b_strides), (c, n), add) };
+    }
+    let [a, b, c] = [a_values.as_ptr().cast_mut(), b_values.as_ptr().cast_mut(), c].map(Entries);
+    let ([a_row, _], [_, b_column]) = (a_strides, b_strides);
     let part = |part: usize| {
         let rows = range(m, ROWS, part / part_columns, part_rows);
         let columns = range(n, COLUMNS, part % part_columns, part_columns);
@@ -121,17 +140,13 @@ unsafe fn multiply_f32(a: Matrix, b: Matrix, c: *mut f32, add: bool, rounded: bo
         unsafe {
             in_pieces(
                 [rows.len(), columns.len(), k],
-                (Entries(a.at(rows.start, a_row, 0, 0)), [a_row, a_column]),
-                (Entries(b.at(0, 0, columns.start, b_column)), [b_row, b_column]),
+                (Entries(a.at(rows.start, a_row, 0, 0)), a_strides),
+                (Entries(b.at(0, 0, columns.start, b_column)), b_strides),
                 (c.at(rows.start, n as isize, columns.start, 1), n),
                 add,
             );
         }
     };
-    let count = part_rows * part_columns;
-    if count == 1 {
-        return part(0);
-    }
     let next = AtomicUsize::new(0);
     let run = || {
         while let Some(i) = Some(next.fetch_add(1, Relaxed)).filter(|&i| i < count) {
@@ -144,7 +159,58 @@ unsafe fn multiply_f32(a: Matrix, b: Matrix, c: *mut f32, add: bool, rounded: bo
     });
 }
 
-/// C = A · B, or C += A · B if `add`: with the strides of rows and columns of A and B, and of the rows of C.
+/// C = A · B, or C += A · B if `add`, of any shape, whose entries are the same whatever is beside them: with the strides of
+/// rows and columns of A and B, and of the rows of C.
+///
+/// # Safety
+///
+/// All entries of C are valid for writes, and initialised if they are added to; those of A and B are among their values.
+unsafe fn in_one_order(
+    [m, n, k]: [usize; 3],
+    (a, [a_row, a_column]): (&[f32], [isize; 2]),
+    (b, [b_row, b_column]): (&[f32], [isize; 2]),
+    (c, c_row): (*mut f32, usize),
+    add: bool,
+) {
+    let a = Entries(a.as_ptr().cast_mut());
+    if !(m == 1 || n == 1 || m * n <= FEW && a_column == 1 && b_row == 1) {
+        let b = Entries(b.as_ptr().cast_mut());
+        // SAFETY: the caller's promise.
+        return unsafe {
+            in_pieces([m, n, k], (a, [a_row, a_column]), (b, [b_row, b_column]), (c, c_row), add)
+        };
+    }
+    // `gemm` adds up a single row or column and few entries in orders of their own. With a row or column that is there
+    // twice, and B row by row, an entry of C is the same whatever is beside it.
+    let [rows, columns] = [m.max(2), n.max(2)];
+    let copy: Vec<f32>;
+    let (b, b_strides) = if n == 1 || rows * columns <= FEW {
+        let entry = |i: usize| b[i / columns * b_row as usize + (i % columns).min(n - 1) * b_column as usize];
+        copy = (0..k * columns).map(entry).collect();
+        (&copy[..], [columns as isize, 1])
+    } else {
+        (b, [b_row, b_column])
+    };
+    let b = Entries(b.as_ptr().cast_mut());
+    let a_row = if m == 1 { 0 } else { a_row };
+    let mut sums = vec![0.0; rows * columns];
+    // SAFETY: all entries of A and B are among their values, and the sums are `rows` by `columns`.
+    unsafe {
+        let sums = (sums.as_mut_ptr(), columns);
+        in_pieces([rows, columns, k], (a, [a_row, a_column]), (b, b_strides), sums, false);
+    }
+    for (i, sums) in sums.chunks_exact(columns).take(m).enumerate() {
+        for (j, sum) in sums.iter().take(n).enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let entry = c.add(i * c_row + j);
+                entry.write(if add { *entry + sum } else { *sum });
+            }
+        }
+    }
+}
+
+/// [`in_one_order`], for more than a few entries of C.
 ///
 /// # Safety
 ///
@@ -201,6 +267,11 @@ unsafe impl Send for Entries {}
 unsafe impl Sync for Entries {}
 
 impl Entries {
+    /// A method, so that closures share the whole of it and not the pointer alone.
+    fn first(self) -> *mut f32 {
+        self.0
+    }
+
     fn at(self, i: usize, row: isize, j: usize, column: isize) -> *mut f32 {
         self.0.wrapping_offset(i as isize * row + j as isize * column)
     }
@@ -245,27 +316,15 @@ fn values<'a>(matrix: &Matrix<'a>, rounded: bool) -> (Cow<'a, [f32]>, [isize; 2]
 }
 
 /// All entries, row by row.
-fn copied<T: Copy + Sync>(matrix: &Matrix, values: &[T], to_f32: impl Fn(T) -> f32 + Sync) -> Vec<f32> {
-    /// Values of a task, about.
-    const TASK: usize = 32 * 1024;
+fn copied<T: Copy>(matrix: &Matrix, values: &[T], to_f32: impl Fn(T) -> f32) -> Vec<f32> {
     let ([rows, columns], [row, column]) = (matrix.shape(), matrix.strides());
-    let mut copy = vec![0.0; rows * columns];
-    let rows_per_task = (TASK / columns.max(1)).max(1);
-    let task = |(task, copy): (usize, &mut [f32])| {
-        for (i, copy) in copy.chunks_exact_mut(columns).enumerate() {
-            let values = &values[(task * rows_per_task + i) * row..];
-            if column == 1 {
-                copy.iter_mut().zip(values).for_each(|(copy, &value)| *copy = to_f32(value));
-            } else {
-                copy.iter_mut().enumerate().for_each(|(j, copy)| *copy = to_f32(values[j * column]));
-            }
+    let mut copy = Vec::with_capacity(rows * columns);
+    for i in 0..rows {
+        let values = &values[(i * row).min(values.len())..];
+        match column {
+            1 => copy.extend(values.iter().take(columns).map(|&value| to_f32(value))),
+            _ => copy.extend((0..columns).map(|j| to_f32(values[j * column]))),
         }
-    };
-    let size = (rows_per_task * columns).max(1);
-    if copy.len() <= 2 * TASK {
-        copy.chunks_mut(size).enumerate().for_each(task);
-    } else {
-        copy.par_chunks_mut(size).enumerate().for_each(task);
     }
     copy
 }

@@ -1,7 +1,188 @@
-//! The files that hold tensors: safetensors, and PyTorch's zip and legacy files.
+//! Files of tensors: safetensors, and PyTorch's zip and legacy files.
+//!
+//! A header says where each tensor is, whatever the format; the values of single tensors are read on demand.
 
-pub(super) mod header;
 mod pickle;
 mod pytorch;
-mod safetensors;
-pub(super) mod weight_file;
+pub(super) mod safetensors;
+mod state_dict;
+
+use crate::error::{Error, Result};
+use crate::files::regular_file;
+use ::safetensors::Dtype;
+use burn::tensor::{TensorData, bf16, f16};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+struct Header {
+    tensors: BTreeMap<String, StoredTensor>,
+    /// `None` in other formats than safetensors.
+    metadata: Option<BTreeMap<String, String>>,
+}
+
+/// Where in its file a tensor is.
+#[derive(Clone, Debug)]
+pub(super) struct StoredTensor {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) start: u64,
+    /// Bytes from its first value to the end of its last.
+    pub(super) length: u64,
+    /// How many values lie from one to the next along each axis; `None` if all lie row by row.
+    strides: Option<Vec<usize>>,
+    /// CRC-32 of the bytes, if the file has one of exactly these.
+    checksum: Option<u32>,
+}
+
+impl StoredTensor {
+    /// Bytes of all values, which a view may have more of than it sees.
+    fn size(&self) -> u64 {
+        let elements = self.shape.iter().fold(1, |product: u64, &axis| product.saturating_mul(axis as u64));
+        elements.saturating_mul(self.dtype.bitsize() as u64) / 8
+    }
+}
+
+/// Whether weights can have this dtype.
+pub(super) fn is_float(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
+}
+
+fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::CorruptCheckpoint { path: path.to_path_buf(), source: source.into() }
+}
+
+/// As many bytes as tell the format, or a pointer of git-LFS.
+const START_BYTES: u64 = 64;
+
+/// A file whose header was read.
+///
+/// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
+pub(super) struct WeightFile {
+    path: PathBuf,
+    file: Arc<File>,
+    length: u64,
+    header: Header,
+}
+
+impl WeightFile {
+    /// Opens a file. Its first bytes determine the format, not its extension.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let failed = |source| Error::reading(path, source);
+        let mut start = Vec::new();
+        let mut file = regular_file::open(path)?;
+        let length = file.metadata().map_err(failed)?.len();
+        (&mut file).take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
+        if start.is_empty() {
+            return Err(Error::not_a_checkpoint(path, "it is empty"));
+        }
+        regular_file::refuse_lfs_pointer(path, &start)?;
+        file.rewind().map_err(failed)?;
+        let header = match pytorch::Container::of(&start) {
+            Some(container) => {
+                let tensors = pytorch::tensors(path, &file, length, container)?;
+                Header { tensors, metadata: None }
+            }
+            None => safetensors::read_header(path, &file, length)?,
+        };
+        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), length, header })
+    }
+
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    pub(super) fn metadata(&self) -> Option<&BTreeMap<String, String>> {
+        self.header.metadata.as_ref()
+    }
+
+    pub(super) fn tensors(&self) -> &BTreeMap<String, StoredTensor> {
+        &self.header.tensors
+    }
+
+    /// Refuses to read tensors that would be larger in memory than the file is: views that repeat what they see.
+    pub(super) fn check_total<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<()> {
+        let sizes = keys.filter_map(|key| self.tensors().get(key)).map(StoredTensor::size);
+        let total = sizes.fold(0, u64::saturating_add);
+        if total > self.length {
+            let problem = format!("its tensors claim {total} bytes, but it has {}", self.length);
+            return Err(Error::not_a_checkpoint(&self.path, problem));
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
+        let Some(tensor) = self.tensors().get(key) else { return Ok(None) };
+        let failed = |source| Error::reading(&self.path, source);
+        let mut file = &*self.file;
+        file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
+        let mut bytes = vec![0; tensor.length as usize]; // within the file, as its header was checked
+        file.read_exact(&mut bytes).map_err(failed)?;
+        // Only PyTorch's zip has checksums, and only of whole storages.
+        if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&bytes)) {
+            return Err(corrupt(
+                &self.path,
+                format!("{key} does not have the checksum that the file states"),
+            ));
+        }
+        if let Some(strides) = &tensor.strides {
+            bytes = gathered(&bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
+        }
+        Ok(decode(&bytes, &tensor.shape, tensor.dtype))
+    }
+}
+
+/// The elements of a view, row by row.
+fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Vec<u8> {
+    let count: usize = shape.iter().product();
+    let mut gathered = Vec::with_capacity(count * size);
+    for index in 0..count {
+        let (mut rest, mut place) = (index, 0);
+        for (&axis, &stride) in shape.iter().zip(strides).rev() {
+            place += rest % axis * stride;
+            rest /= axis;
+        }
+        gathered.extend_from_slice(&bytes[place * size..][..size]);
+    }
+    gathered
+}
+
+/// The values of a tensor from its little-endian bytes; `None` if they are not as many as the shape says, or no floats.
+fn decode(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Option<TensorData> {
+    macro_rules! values {
+        ($type:ty, $size:literal) => {{
+            let (chunks, rest) = bytes.as_chunks::<$size>();
+            let values: Vec<$type> = chunks.iter().map(|&bytes| <$type>::from_le_bytes(bytes)).collect();
+            (rest.is_empty() && values.len() == shape.iter().product::<usize>())
+                .then(|| TensorData::new(values, shape.to_vec()))
+        }};
+    }
+    match dtype {
+        Dtype::F64 => values!(f64, 8),
+        Dtype::F32 => values!(f32, 4),
+        Dtype::F16 => values!(f16, 2),
+        Dtype::BF16 => values!(bf16, 2),
+        _ => None,
+    }
+}
+
+pub(super) fn transposed(data: TensorData) -> TensorData {
+    let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
+    let bytes = data.as_bytes();
+    macro_rules! turned {
+        ($size:literal) => {{
+            let (elements, _) = bytes.as_chunks::<$size>();
+            let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
+            (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
+        }};
+    }
+    // By size and not by dtype: values are moved, not computed with.
+    let turned = match dtype.size() {
+        2 => turned!(2),
+        4 => turned!(4),
+        _ => turned!(8),
+    };
+    TensorData::from_bytes_vec(turned, [columns, rows], dtype)
+}

@@ -10,7 +10,6 @@ pub(super) const MAX_PICKLE_BYTES: usize = 2 << 20;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The place of a value in its [`Pickle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Id(u32);
 
@@ -81,7 +80,6 @@ impl<'a> Pickle<'a> {
         self.values.iter()
     }
 
-    /// The value of a key.
     pub(super) fn item(&self, dict: &[(Id, Id)], name: &str) -> Option<Id> {
         let is_named = |(key, _): &&(Id, Id)| matches!(self.get(*key), Value::Text(key) if *key == name);
         dict.iter().rev().find(is_named).map(|(_, value)| *value)
@@ -99,7 +97,6 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Runs one opcode. Returns false at the end.
     fn step(&mut self) -> Result<bool> {
         let opcode = self.take(1)?[0];
         let number = self.number(match opcode {
@@ -109,49 +106,63 @@ impl<'a> Machine<'a> {
             b'G' | 0x8d | 0x8e | 0x95 | 0x96 => 8,
             _ => 0,
         })?;
-        match opcode {
+        let value = match opcode {
             b'.' => return Ok(false),
+            b'K' | b'M' => Value::Int(number as i64),
+            b'J' => Value::Int((number as u32).cast_signed().into()),
+            0x8a | 0x8b => long(self.take(length(number)?)?),
+            b'U' | b'X' | b'T' | 0x8c | 0x8d => {
+                // Python 2 wrote bytes that are no text under the same opcodes.
+                let bytes = self.take(length(number)?)?;
+                std::str::from_utf8(bytes).map_or(Value::Other, Value::Text)
+            }
+            b']' | 0x8f => Value::List(Vec::new()),
+            b'}' => Value::Dict(Vec::new()),
+            b't' => Value::Tuple(self.pop_to_mark()?),
+            0x85..=0x87 => {
+                let mut items = (0x84..opcode).map(|_| self.pop()).collect::<Result<Vec<_>>>()?;
+                items.reverse();
+                Value::Tuple(items)
+            }
+            b'l' | 0x91 => Value::List(self.pop_to_mark()?),
+            b'd' => Value::Dict(pairs(&self.pop_to_mark()?)?),
+            b'c' => Value::Class { module: self.line()?, name: self.line()? },
+            0x93 => {
+                let (name, module) = (self.pop()?, self.pop()?);
+                let (&Value::Text(module), &Value::Text(name)) = (self.get(module), self.get(name)) else {
+                    return Err("names a class by what is not text".into());
+                };
+                Value::Class { module, name }
+            }
+            b'Q' => Value::Persistent(self.pop()?),
+            b'R' | 0x81 => {
+                let (args, callable) = (self.pop()?, self.pop()?);
+                self.call(callable, args)?
+            }
+            0x92 => {
+                let (_keywords, args, callable) = (self.pop()?, self.pop()?, self.pop()?);
+                self.call(callable, args)?
+            }
+            _ => return self.rearrange(opcode, number).map(|()| true),
+        };
+        self.push(value)?;
+        Ok(true)
+    }
+
+    /// Runs an opcode that makes no value of its own.
+    fn rearrange(&mut self, opcode: u8, number: u64) -> Result<()> {
+        match opcode {
             0x80 | 0x95 => {} // protocol and frame
             b'N' => self.stack.push(NONE),
             0x88 => self.stack.push(TRUE),
             0x89 => self.stack.push(FALSE),
             b')' => self.stack.push(EMPTY_TUPLE),
             b'G' => self.stack.push(OTHER),
-            b'K' | b'M' => self.push(Value::Int(number as i64))?,
-            b'J' => self.push(Value::Int((number as u32).cast_signed().into()))?,
-            0x8a | 0x8b => {
-                let long = long(self.take(length(number)?)?);
-                self.push(long)?;
-            }
-            b'U' | b'X' | b'T' | 0x8c | 0x8d => {
-                // Python 2 wrote bytes that are no text under the same opcodes.
-                let bytes = self.take(length(number)?)?;
-                self.push(std::str::from_utf8(bytes).map_or(Value::Other, Value::Text))?;
-            }
             b'C' | b'B' | 0x8e | 0x96 => {
                 self.take(length(number)?)?;
                 self.stack.push(OTHER);
             }
             b'(' => self.marks.push(self.stack.len()),
-            b']' | 0x8f => self.push(Value::List(Vec::new()))?,
-            b'}' => self.push(Value::Dict(Vec::new()))?,
-            b't' => {
-                let items = self.pop_to_mark()?;
-                self.push(Value::Tuple(items))?;
-            }
-            0x85..=0x87 => {
-                let mut items = (0x84..opcode).map(|_| self.pop()).collect::<Result<Vec<_>>>()?;
-                items.reverse();
-                self.push(Value::Tuple(items))?;
-            }
-            b'l' | 0x91 => {
-                let items = self.pop_to_mark()?;
-                self.push(Value::List(items))?;
-            }
-            b'd' => {
-                let items = self.pop_to_mark()?;
-                self.push(Value::Dict(pairs(&items)?))?;
-            }
             b'a' => {
                 let item = self.pop()?;
                 self.append(&[item])?;
@@ -180,30 +191,9 @@ impl<'a> Machine<'a> {
                 None => return Err(format!("reads {number} of its memo, which is not there")),
             },
             b'q' | b'r' => _ = self.memo.insert(number as u32, self.top()?),
+            // MEMOIZE takes the next free number, as pickle's own memo does.
             0x94 => _ = self.memo.insert(self.memo.len() as u32, self.top()?),
-            b'c' => {
-                let (module, name) = (self.line()?, self.line()?);
-                self.push(Value::Class { module, name })?;
-            }
-            0x93 => {
-                let (name, module) = (self.pop()?, self.pop()?);
-                let (&Value::Text(module), &Value::Text(name)) = (self.get(module), self.get(name)) else {
-                    return Err("names a class by what is not text".into());
-                };
-                self.push(Value::Class { module, name })?;
-            }
-            b'Q' => {
-                let id = self.pop()?;
-                self.push(Value::Persistent(id))?;
-            }
-            b'R' | 0x81 => {
-                let (args, callable) = (self.pop()?, self.pop()?);
-                self.call(callable, args)?;
-            }
-            0x92 => {
-                let (_keywords, args, callable) = (self.pop()?, self.pop()?, self.pop()?);
-                self.call(callable, args)?;
-            }
+            // BUILD: `__setstate__` is recorded, not called.
             b'b' => {
                 let (new, object) = (self.pop()?, self.top()?);
                 // The state of a dictionary is not its items: a state dict's holds versions of modules.
@@ -213,7 +203,7 @@ impl<'a> Machine<'a> {
             }
             _ => return Err(format!("has the opcode {opcode:#04x}, which no state dict has")),
         }
-        Ok(true)
+        Ok(())
     }
 
     fn push(&mut self, value: Value<'a>) -> Result<()> {
@@ -231,6 +221,7 @@ impl<'a> Machine<'a> {
     }
 
     fn top(&self) -> Result<Id> {
+        // Values below a mark belong to the list that it starts.
         let floor = self.marks.last().copied().unwrap_or(0);
         self.stack[floor.min(self.stack.len())..]
             .last()
@@ -268,9 +259,9 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn call(&mut self, callable: Id, args: Id) -> Result<()> {
+    fn call(&mut self, callable: Id, args: Id) -> Result<Value<'a>> {
         if !matches!(self.get(callable), Value::Class { module: "collections", name: "OrderedDict" }) {
-            return self.push(Value::Call { callable, args, state: None });
+            return Ok(Value::Call { callable, args, state: None });
         }
         // Its items are mostly set later, so it must be a dictionary by then.
         let mut items = Vec::new();
@@ -284,7 +275,7 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        self.push(Value::Dict(items))
+        Ok(Value::Dict(items))
     }
 
     fn line(&mut self) -> Result<&'a str> {
@@ -317,6 +308,7 @@ fn pairs(items: &[Id]) -> Result<Vec<(Id, Id)>> {
 
 /// A little-endian integer in two's complement.
 fn long(bytes: &[u8]) -> Value<'static> {
+    // Sign extension.
     let fill = if bytes.last().is_some_and(|&byte| byte >= 0x80) { 0xff } else { 0 };
     let mut number = [fill; 8];
     match number.get_mut(..bytes.len()) {

@@ -1,11 +1,16 @@
-//! The header of a safetensors file.
+//! Safetensors files, read and written.
 
-use super::header::{Header, StoredTensor, corrupt};
+use super::{Header, StoredTensor, WeightFile, corrupt, transposed};
 use crate::error::{Error, Result, shown};
-use ::safetensors::tensor::Metadata;
+use ::safetensors::Dtype;
+use ::safetensors::tensor::{Metadata, TensorInfo};
+use burn::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A header of a hundred thousand tensors. The format allows more, but parsing takes many times its size.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
@@ -16,7 +21,7 @@ const PREFIX_BYTES: u64 = 8;
 /// Reads the header of a file of so many bytes, and checks that they agree.
 pub(super) fn read_header(path: &Path, mut file: &File, length: u64) -> Result<Header> {
     let failed = |source| Error::reading(path, source);
-    let invalid = |problem: String| Err(Error::NotACheckpoint { path: path.to_path_buf(), problem });
+    let invalid = |problem: String| Err(Error::not_a_checkpoint(path, problem));
     if length < PREFIX_BYTES {
         return invalid(format!("it has {length} bytes, and a safetensors file has at least 8"));
     }
@@ -64,4 +69,101 @@ pub(super) fn read_header(path: &Path, mut file: &File, length: u64) -> Result<H
         tensors: tensors.collect(),
         metadata: Some(strings.map(|(key, value)| (key.clone(), value.clone())).collect()),
     })
+}
+
+/// The source of a tensor's bytes.
+pub(in crate::checkpoint) enum Payload {
+    Values(Box<Tensor<1>>),
+    Transposed(Box<Tensor<2>>),
+    /// A position in an open file and a number of bytes.
+    Copy(Arc<File>, u64, u64),
+}
+
+/// The header of a file. `safetensors` would write the metadata in another order each time.
+#[derive(Serialize)]
+struct WrittenHeader<'a> {
+    #[serde(rename = "__metadata__")]
+    metadata: &'a BTreeMap<String, String>,
+    #[serde(flatten)]
+    tensors: Metadata,
+}
+
+#[derive(Default)]
+pub(crate) struct Tensors {
+    tensors: Vec<(String, Dtype, Vec<usize>, Payload)>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Tensors {
+    pub(in crate::checkpoint) fn push(
+        &mut self,
+        key: &str,
+        dtype: Dtype,
+        shape: Vec<usize>,
+        payload: Payload,
+    ) {
+        self.tensors.push((key.to_string(), dtype, shape, payload));
+    }
+
+    /// Adds another file's tensors under the names that `renamed` returns; those without a name are left out.
+    pub(in crate::checkpoint) fn keep(&mut self, file: WeightFile, renamed: impl Fn(&str) -> Option<String>) {
+        for (key, stored) in file.tensors() {
+            if let Some(name) = renamed(key) {
+                let payload = Payload::Copy(Arc::clone(file.file()), stored.start, stored.length);
+                self.tensors.push((name, stored.dtype, stored.shape.clone(), payload));
+            }
+        }
+        self.metadata = file.metadata().cloned().unwrap_or_default();
+    }
+
+    /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie
+    /// aligned, and by key among themselves, as the `safetensors` library orders them.
+    pub(in crate::checkpoint) fn write(mut self, out: &mut impl Write) -> io::Result<()> {
+        self.tensors.sort_by(|left, right| right.1.cmp(&left.1).then_with(|| left.0.cmp(&right.0)));
+        // transformers refuses a file that does not say which framework's tensors it holds.
+        self.metadata.entry("format".into()).or_insert_with(|| "pt".into());
+        let mut end = 0;
+        let mut infos = Vec::new();
+        for (key, dtype, shape, _) in &self.tensors {
+            let start = end;
+            end += shape.iter().product::<usize>() * dtype.bitsize() / 8;
+            let info = TensorInfo { dtype: *dtype, shape: shape.clone(), data_offsets: (start, end) };
+            infos.push((key.clone(), info));
+        }
+        let tensors = Metadata::new(None, infos).map_err(io::Error::other)?;
+        let mut header = serde_json::to_vec(&WrittenHeader { metadata: &self.metadata, tensors })?;
+        // So that the values start aligned.
+        header.resize(header.len().next_multiple_of(8), b' ');
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(&header)?;
+        self.tensors.into_iter().try_for_each(|(.., payload)| payload.write(out))
+    }
+}
+
+impl Payload {
+    fn write(self, out: &mut impl Write) -> io::Result<()> {
+        match self {
+            Self::Values(values) => write_values(values.into_data(), out),
+            Self::Transposed(matrix) => write_values(transposed(matrix.into_data()), out),
+            Self::Copy(file, position, length) => {
+                let mut file = &*file;
+                file.seek(SeekFrom::Start(position))?;
+                // The old file could have been truncated since its header was read.
+                if io::copy(&mut file.take(length), out)? < length {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn write_values(data: TensorData, out: &mut impl Write) -> io::Result<()> {
+    let size = data.dtype().size();
+    let mut bytes = data.into_bytes();
+    // safetensors is little-endian on every machine.
+    if cfg!(target_endian = "big") {
+        bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+    }
+    out.write_all(&bytes)
 }

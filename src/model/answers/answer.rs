@@ -1,6 +1,7 @@
-//! Answers in texts, from the scores of their first and last tokens.
+//! Answers in texts, from the logits of their first and last tokens.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::layers::check_sizes;
 use crate::model::answers::BertForQuestionAnswering;
 use crate::model::windows::{Windows, place, softmax};
 use crate::text::{BertTokenizer, Encoding};
@@ -11,20 +12,19 @@ use std::collections::BTreeSet;
 /// How [`BertForQuestionAnswering::answers`] finds answers. The defaults are those of transformers' `run_qa.py`.
 #[derive(Config, Debug, PartialEq)]
 pub struct AnswersConfig {
-    /// The number of answers to a question that are returned, no answer not counted, and of the first and last tokens that
-    /// are considered in each window.
+    /// The number of answers that are returned, and of first and last tokens that are considered in each window.
     #[config(default = 20)]
     pub n_best: usize,
     /// The maximum length of an answer, in tokens.
     #[config(default = 30)]
     pub max_answer_len: usize,
-    /// How many tokens neighbouring windows of a long text share. Where the tokenizer's
-    /// [`model_max_length`](BertTokenizer::model_max_length) has no room for so many beside the question: half of it, as in
-    /// transformers' pipeline, or half of the room.
+    /// How many tokens neighbouring windows of a long text share. Where
+    /// [`model_max_length`](BertTokenizer::model_max_length) has no room for as many: half of it, as in transformers'
+    /// pipeline, or half of the room.
     #[config(default = 128)]
     pub doc_stride: usize,
-    /// With a number, a text may contain no answer: the model says so if the score of no answer exceeds that of the best
-    /// answer by more than this (`null_score_diff_threshold`; SQuAD 2's default is 0).
+    /// With a number, the answer may be that there is none: if the logit of no answer exceeds that of the best answer by more
+    /// than this (`null_score_diff_threshold`; SQuAD 2's default is 0).
     pub no_answer_threshold: Option<f64>,
 }
 
@@ -33,14 +33,13 @@ pub struct AnswersConfig {
 pub struct Answer {
     /// The part of the text that answers; empty if the text contains no answer.
     pub text: String,
-    /// Where it starts in the text, in bytes as Rust's strings count: the part is `&text[start..end]`. (transformers counts
-    /// characters.)
+    /// Its first byte: the part is `&text[start..end]`. (transformers counts characters.)
     pub start: usize,
-    /// Where it ends, in bytes, exclusive.
+    /// The byte after it.
     pub end: usize,
     /// The probability among the answers that are returned.
     pub score: f64,
-    /// The sum of the scores of the first and of the last token.
+    /// The sum of the logits of the first and of the last token.
     pub logit: f64,
 }
 
@@ -51,7 +50,6 @@ impl Answer {
     }
 }
 
-/// A candidate: its place in the text and its score.
 struct Span {
     start: usize,
     end: usize,
@@ -59,53 +57,40 @@ struct Span {
 }
 
 impl BertForQuestionAnswering {
-    /// The answers to each question in the text beside it. The first one is the model's; the others follow in the order of
-    /// their scores. Without dropout and gradients, also of a model in training.
+    /// Extractive question answering: the answers to each question in the text beside it, the best first. Always as inference,
+    /// without dropout.
     ///
-    /// A text of more than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) is read in windows, each
-    /// with the question. The score of an answer is the sum of the scores of its first and last tokens. That of no answer
-    /// is the score of `[CLS]`, the lowest of all windows, as for SQuAD. A span that several windows contain is listed once,
-    /// with its best score. Without a valid span, and without `no_answer_threshold`, the list is empty.
+    /// A text longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) is read in windows, each with
+    /// the question. The logit of an answer is the sum of the logits of its first and last tokens; that of no answer is the
+    /// lowest of `[CLS]` in all windows, as for SQuAD. Without a valid span, and without `no_answer_threshold`, the list is
+    /// empty.
     ///
     /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    /// use burn_bert::model::{AnswersConfig, BertForQuestionAnsweringConfig, BertModelConfig};
-    /// use burn_bert::text::BertTokenizer;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwho\nada\nwrote\nit\n")?;
-    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
-    /// let device = Device::default();
-    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(8))
-    ///     .with_num_hidden_layers(1)
-    ///     .with_num_attention_heads(2)
-    ///     .with_intermediate_size(16);
-    /// let model = BertForQuestionAnsweringConfig::new(bert).init(&device); // not trained
-    /// let answers = model.answers(&tokenizer, &[("Who?", "Ada wrote it")], &AnswersConfig::new())?;
-    /// assert!(answers[0].iter().all(|answer| "Ada wrote it".contains(&answer.text)));
-    /// assert!((answers[0].iter().map(|answer| answer.score).sum::<f64>() - 1.0).abs() < 1e-6);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # use burn_bert::{model::{AnswersConfig, BertForQuestionAnswering}, text::BertTokenizer};
+    /// # fn example(model: BertForQuestionAnswering, tokenizer: BertTokenizer) -> burn_bert::Result<()> {
+    /// let pair = ("Who wrote the notes?", "Ada Lovelace translated the paper and wrote the notes.");
+    /// let answers = model.answers(&tokenizer, &[pair], &AnswersConfig::new())?;
+    /// println!("{} ({:.2})", answers[0][0].text, answers[0][0].score);
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`BertTokenizer::encode_pair_windows`] and [`logits`](Self::logits); [`Error::Config`] if `n_best` or
-    /// `max_answer_len` is 0; [`Error::Data`] if a score is NaN or infinite.
+    /// Those of [`BertTokenizer::encode_pair_windows`] and [`logits`](Self::logits);
+    /// [`Error::Config`](crate::Error::Config) if `n_best` or `max_answer_len` is 0; [`Error::Data`](crate::Error::Data) if
+    /// a logit is NaN or infinite.
     ///
-    /// Source: `postprocess_qa_predictions` of transformers' example `run_qa.py`, 4.57, which lists spans of several windows
-    /// several times, and spans without a character.
+    /// Source: `postprocess_qa_predictions` of transformers' example `run_qa.py`, 4.57, but a span of several windows is
+    /// listed once, and spans without a character are not.
     pub fn answers<Q: AsRef<str>, T: AsRef<str>>(
         &self,
         tokenizer: &BertTokenizer,
         questions: &[(Q, T)],
         config: &AnswersConfig,
     ) -> Result<Vec<Vec<Answer>>> {
-        for (field, value) in [("n_best", config.n_best), ("max_answer_len", config.max_answer_len)] {
-            if value == 0 {
-                return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
-            }
-        }
+        let AnswersConfig { n_best, max_answer_len, .. } = *config;
+        check_sizes([("n_best", n_best, usize::MAX), ("max_answer_len", max_answer_len, usize::MAX)])?;
         let model = self.valid();
         let windows = Windows::of(questions.iter().map(|(question, text)| {
             // As run_qa.py: some questions of SQuAD begin with many spaces, which would take room from the text.

@@ -5,11 +5,11 @@ pub(super) mod answer;
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::labels::{Labels, mismatch};
+use crate::model::labels::{Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use burn::config::Config;
 use burn::module::Module;
@@ -21,8 +21,7 @@ use burn::prelude::*;
 pub struct BertForQuestionAnsweringConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
-    /// Probability that dropout zeroes an input of the head, in [0, 1); by default 0.1 in DistilBERT. The other families have
-    /// none.
+    /// Dropout of the head's input, in [0, 1); by default 0.1 in DistilBERT. The other families have none.
     pub qa_dropout: Option<f64>,
 }
 
@@ -31,7 +30,7 @@ impl BertForQuestionAnsweringConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config) if the dropout is not in [0, 1), or the
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the dropout is not in [0, 1), or the
     /// family has none.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
@@ -70,14 +69,12 @@ pub struct QuestionAnsweringBatch {
 }
 
 impl QuestionAnsweringBatch {
-    /// One answer per sequence, the place of its first and of its last token.
-    ///
-    /// A place that holds no token, because it is outside the sequence, is not learned, as in transformers; places of
-    /// padding are outside too.
+    /// One answer per sequence, the place of its first and of its last token. A place outside the sequence, or in padding, is
+    /// ignored, as in transformers.
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one answer per sequence, or `padding` is not
+    /// [`Error::ShapeMismatch`] if there is not one answer per sequence, or `padding` is not
     /// [B, S].
     pub fn new(
         input: BertEmbeddingsInput,
@@ -85,11 +82,10 @@ impl QuestionAnsweringBatch {
         answers: &[[usize; 2]],
     ) -> Result<Self> {
         let [batch, seq] = input.dims();
-        if let Some(padding) = &padding {
-            padding.check([batch, seq])?;
-        }
+        check_padding(&input, padding.as_ref())?;
         if answers.len() != batch {
-            return Err(mismatch(vec![answers.len()], format!("[{batch}], one answer per sequence")));
+            let expected = format!("[{batch}], one answer per sequence");
+            return Err(Error::shape("labels", [answers.len()], expected));
         }
         let rows: Vec<&[bool]> = padding.iter().flat_map(PaddingMask::rows).collect();
         let is_token =
@@ -104,8 +100,8 @@ impl QuestionAnsweringBatch {
         Ok(Self { input, padding, answers })
     }
 
-    /// The scores of the N sequences that have an answer, [B, S] → [N, S], and its place, `[N]`: of the first and of the
-    /// last token. `None` if there are none.
+    /// The logits of the N sequences that have an answer, [B, S] → [N, S], and its place, `[N]`: of the first and of the last
+    /// token. `None` if there are none.
     pub fn labelled(&self, output: &QuestionAnsweringOutput) -> [Option<(Tensor<2>, Tensor<1, Int>)>; 2] {
         let [starts, ends] = &self.answers;
         let labelled = |labels: &Option<Labels>, logits: &Tensor<2>| {
@@ -113,40 +109,36 @@ impl QuestionAnsweringBatch {
         };
         [labelled(starts, &output.start_logits), labelled(ends, &output.end_logits)]
     }
+
+    /// The number of sequences that have an answer, whose first token is in the sequence.
+    pub fn num_labelled(&self) -> usize {
+        self.answers[0].as_ref().map_or(0, |starts| starts.places().len())
+    }
 }
 
 /// The place of an answer that is outside its sequence.
 const IGNORED: i64 = -100;
 
-/// The score of padding: its probability is 0 in every dtype.
+/// The logit of padding, f16's lowest number: its probability is 0 in every dtype.
 const OF_PADDING: f64 = -65504.0;
 
-/// A model with the scores of each token to be the first and the last of an answer:
+/// BERT for extractive question answering: the logits of each token to be the first and the last of the answer,
 /// `[start_logits, end_logits] = Dropout(last_hidden_state)·W + b`.
 ///
 /// ```
-/// use burn::prelude::*;
-/// use burn_bert::model::{BertForQuestionAnsweringConfig, BertModelConfig, QuestionAnsweringBatch};
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-///
-/// let device = Device::default().autodiff();
-/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
-/// let model = BertForQuestionAnsweringConfig::new(bert).init(&device);
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 9, 8, 3]], &device)?;
-/// let output = model.forward(&QuestionAnsweringBatch::new(input, None, &[[3, 4]])?);
-/// assert_eq!((output.start_logits.dims(), output.end_logits.dims()), ([1, 6], [1, 6]));
-/// let gradients = output.loss.backward();
-/// # let _ = gradients;
-/// # Ok::<(), burn_bert::Error>(())
+/// # use burn_bert::{BertEmbeddingsInput, Result};
+/// # use burn_bert::model::{BertForQuestionAnswering, QuestionAnsweringBatch};
+/// # fn example(model: BertForQuestionAnswering, input: BertEmbeddingsInput) -> Result<()> {
+/// let batch = QuestionAnsweringBatch::new(input, None, &[[3, 4]])?; // the answer's first and last token
+/// let _gradients = model.forward(&batch).loss.backward();
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// # Numerics
 ///
-/// Padding has the score −65504, so that neither loss nor answers depend on it. In transformers padding has scores of its
-/// own, which take part in the loss of a padded batch.
+/// Padding has the logit −65504, so that neither loss nor answers depend on it. In transformers the loss of a padded batch
+/// depends on the logits of padding.
 ///
 /// Source: `BertForQuestionAnswering` of transformers 5.23 and its like in the other [families](crate::Family).
 #[derive(Module, Debug)]
@@ -163,9 +155,9 @@ pub struct BertForQuestionAnswering {
 pub struct QuestionAnsweringOutput {
     /// The mean of the cross-entropies of the first and of the last token, `[1]`.
     pub loss: Tensor<1>,
-    /// The score of each token to be the first of the answer, [B, S].
+    /// The logit of each token to be the first of the answer, [B, S].
     pub start_logits: Tensor<2>,
-    /// The score of each token to be the last of the answer, [B, S].
+    /// The logit of each token to be the last of the answer, [B, S].
     pub end_logits: Tensor<2>,
 }
 
@@ -174,16 +166,16 @@ impl BertForQuestionAnswering {
     pub fn config(&self) -> BertForQuestionAnsweringConfig {
         let bert = self.bert.config();
         let prob = self.dropout.prob;
+        // Stated only if it differs: most families' configs have no field for it.
         let is_default = prob == bert.classifier_dropout(Classified::Answers);
         BertForQuestionAnsweringConfig { bert, qa_dropout: (!is_default).then_some(prob) }
     }
 
-    /// The score of each token to be the first of the answer, and to be the last: [B, S] twice.
+    /// The start and end logits, each [B, S].
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a parameter of the head does
-    /// not fit the model.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
     pub fn logits(
         &self,
         input: &BertEmbeddingsInput,
@@ -205,9 +197,7 @@ impl BertForQuestionAnswering {
         }))
     }
 
-    /// Scores the tokens of a batch and returns the loss.
-    ///
-    /// If no sequence has an answer inside it, the loss is 0, and its gradients are zeros; transformers' is NaN.
+    /// The loss of a batch, and its logits. If no sequence contains its answer, the loss is 0, where transformers' is NaN.
     ///
     /// # Errors
     ///
@@ -229,22 +219,21 @@ impl BertForQuestionAnswering {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields};
+    use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields};
     use crate::model::labels::numbered;
     use crate::model::stored::{Part, Stored, stored_head};
     use serde_json::Value;
-
-    impl BertForQuestionAnsweringConfig {
-        pub(super) fn read(fields: &Fields) -> Result<Self> {
-            let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
-            Ok(Self { bert: BertModelConfig::from_fields(fields)?, qa_dropout })
-        }
-    }
 
     impl Stored for BertForQuestionAnswering {
         stored_head!(BertForQuestionAnsweringConfig);
 
         const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
+
+        fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
+            let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
+            let bert = BertModelConfig::from_fields(fields)?;
+            Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
+        }
 
         fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
             vec![Part::linear("qa_outputs", &self.qa_outputs)]

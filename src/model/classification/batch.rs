@@ -1,9 +1,9 @@
-//! Batches with labels.
+//! Batches of sequences with labels.
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::layers::PaddingMask;
-use crate::model::labels::{Labels, mismatch};
+use crate::model::labels::{Labels, check_padding};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 
@@ -46,7 +46,7 @@ impl SequenceClassificationBatch {
     }
 
     /// Any number of classes per sequence, for [`ProblemType::MultiLabelClassification`](crate::model::ProblemType): one row
-    /// per sequence, with 1 for a class that it has, 0 for one that it does not have, or a probability.
+    /// per sequence with the probability of each class, mostly 0 or 1.
     ///
     /// # Errors
     ///
@@ -77,9 +77,7 @@ impl SequenceClassificationBatch {
     }
 
     fn new(input: BertEmbeddingsInput, padding: Option<PaddingMask>, labels: SequenceLabels) -> Result<Self> {
-        if let Some(padding) = &padding {
-            padding.check(input.dims())?;
-        }
+        check_padding(&input, padding.as_ref())?;
         Ok(Self { input, padding, labels })
     }
 
@@ -88,9 +86,17 @@ impl SequenceClassificationBatch {
         self.labels().map(Labels::tensor)
     }
 
-    /// The scores of the N sequences that have a class, [B, C] → [N, C], and their classes; `None` if there are none.
+    /// The logits of the N sequences that have a class, [B, C] → [N, C], and their classes; `None` if there are none.
     pub fn labelled(&self, logits: Tensor<2>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
         self.labels().map(|labels| (labels.select(logits), labels.tensor()))
+    }
+
+    /// The number of sequences that have labels, which the loss is a mean over.
+    pub fn num_labelled(&self) -> usize {
+        match &self.labels {
+            SequenceLabels::Classes(labels) => labels.as_ref().map_or(0, |labels| labels.places().len()),
+            SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => labels.dims()[0],
+        }
     }
 
     fn labels(&self) -> Option<&Labels> {
@@ -124,7 +130,7 @@ fn matrix(
     let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != columns);
     if rows.len() != batch || columns == 0 || other.is_some() {
         let expected = format!("[{batch}, C], one row per sequence, all of one length C > 0");
-        return Err(mismatch(vec![rows.len(), other.unwrap_or(columns)], expected));
+        return Err(Error::shape("labels", [rows.len(), other.unwrap_or(columns)], expected));
     }
     let mut values = Vec::with_capacity(batch * columns);
     for (row, labels) in rows.iter().enumerate() {

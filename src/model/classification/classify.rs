@@ -1,10 +1,13 @@
-//! The labels of texts, from a classifier of sequences.
+//! Texts to labels, and texts by their relevance for a query.
 
-use crate::error::Result;
+use crate::encoder::Activation;
+use crate::error::{Error, Result};
 use crate::model::classification::{BertForSequenceClassification, ProblemType};
 use crate::model::windows::{Windows, sigmoid, softmax};
 use crate::text::{BertTokenizer, Encoding};
 use burn::module::Module;
+use burn::prelude::*;
+use burn_fused::bias_activation;
 
 /// A label of a text and its score. Returned by [`BertForSequenceClassification::classify`].
 #[derive(Clone, Debug, PartialEq)]
@@ -15,38 +18,34 @@ pub struct ScoredLabel {
     pub score: f64,
 }
 
+/// A text and its relevance. Returned by [`BertForSequenceClassification::rank`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranked {
+    /// The index of the text in the list that was ranked.
+    pub index: usize,
+    /// Its relevance.
+    pub score: f64,
+}
+
 impl BertForSequenceClassification {
-    /// The labels of each text or pair, the one with the highest score first. Without dropout and gradients, also of a
-    /// model in training.
+    /// The labels of each text or pair, the one with the highest score first. Always as inference, without dropout.
     ///
     /// The score is the softmax over the labels, or, if the model has one label or its `problem_type` is
-    /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. If it is
-    /// [`Regression`](ProblemType::Regression), it is the number itself.
+    /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. For a
+    /// [`Regression`](ProblemType::Regression) it is the number itself.
     ///
     /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    /// use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig};
-    /// use burn_bert::text::BertTokenizer;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\n")?;
-    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
-    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(7).with_hidden_size(8))
-    ///     .with_num_hidden_layers(1)
-    ///     .with_num_attention_heads(2)
-    ///     .with_intermediate_size(16);
-    /// let labels = ["bad", "good"].map(String::from);
-    /// let config = BertForSequenceClassificationConfig::new(bert).with_id2label(labels.into());
-    /// let model = config.init(&Device::default()); // not trained
-    /// let found = model.classify(&tokenizer, &tokenizer.encode_batch(&["sun", "rain"])?)?;
-    /// assert!(found[0][0].score >= 0.5 && ["bad", "good"].contains(&found[0][0].label.as_str()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # use burn_bert::{model::BertForSequenceClassification, text::BertTokenizer};
+    /// # fn example(model: BertForSequenceClassification, tokenizer: BertTokenizer) -> burn_bert::Result<()> {
+    /// let found = model.classify(&tokenizer, &tokenizer.encode_batch(&["A film to remember.", "Dull."])?)?;
+    /// println!("{} ({:.2})", found[0][0].label, found[0][0].score);
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`logits`](Self::logits); [`Error::Data`](crate::Error::Data) if a score is NaN or infinite.
+    /// Those of [`logits`](Self::logits); [`Error::Data`] if a score is NaN or infinite.
     ///
     /// Source: `TextClassificationPipeline` of transformers 5.23 with `top_k=None`.
     pub fn classify(
@@ -79,5 +78,64 @@ impl BertForSequenceClassification {
             },
         )?;
         Ok(found)
+    }
+
+    /// Reranks texts by their relevance for a query (cross-encoder), the most relevant first; of equal ones, the first of the
+    /// list. Always as inference, without dropout.
+    ///
+    /// The model has one label and reads the query and a text as a pair, which is cut as by
+    /// [`encode_pair`](BertTokenizer::encode_pair). Before the query comes the default of the model's
+    /// [`Prompts`](crate::model::Prompts). The score is the model's [activation](Activation) of the logit, by default the
+    /// sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
+    /// [0, 1] for each pair.
+    ///
+    /// ```
+    /// # use burn_bert::{model::BertForSequenceClassification, text::BertTokenizer};
+    /// # fn example(model: BertForSequenceClassification, tokenizer: BertTokenizer) -> burn_bert::Result<()> {
+    /// let texts = ["Rain is expected in the evening.", "Bread needs flour, water and salt."];
+    /// let ranked = model.rank(&tokenizer, "What will the weather be like?", &texts)?;
+    /// println!("{}", texts[ranked[0].index]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the model has not one label; those of [`BertTokenizer::encode_pair`] and
+    /// [`logits`](Self::logits); [`Error::Data`] if a score is NaN or infinite.
+    ///
+    /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
+    pub fn rank<T: AsRef<str> + Sync>(
+        &self,
+        tokenizer: &BertTokenizer,
+        query: &str,
+        texts: &[T],
+    ) -> Result<Vec<Ranked>> {
+        let model = self.valid();
+        let config = model.config();
+        if config.num_labels() != 1 {
+            let problem = format!("has {} labels, but a model that ranks has one", config.num_labels());
+            return Err(Error::config("id2label", problem));
+        }
+        // Tokenised with the query, and not by itself: words may merge across the border.
+        let query = format!("{}{query}", config.prompts.text(None)?);
+        let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (query.as_str(), text.as_ref())).collect();
+        let windows = Windows::of(tokenizer.encode_pairs(&pairs)?.into_iter().map(|pair| Ok(vec![pair])))?;
+        let activation = config.activation.unwrap_or(Activation::Sigmoid);
+        let mut ranked = Vec::with_capacity(texts.len());
+        windows.for_each(
+            tokenizer,
+            &model.classifier.out_proj.weight.lazy_device(),
+            |batch| {
+                let logits = model.logits(&batch.input, batch.padding.as_ref())?;
+                // The operator that has all activations also adds a bias.
+                let no_bias = Tensor::zeros([1], (&logits.device(), logits.dtype()));
+                Ok(bias_activation(logits, no_bias, activation).unsqueeze_dim(1))
+            },
+            |index, _, scores| ranked.push(Ranked { index, score: scores[0] }),
+        )?;
+        // A stable sort: of equal scores, the first of the list.
+        ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
+        Ok(ranked)
     }
 }

@@ -16,8 +16,7 @@ use crate::model::bert::{BertModel, BertModelOutput};
 use crate::model::classification::batch::{SequenceClassificationBatch, SequenceLabels};
 use crate::model::labels::{check_batch, check_names, check_weights, numbered};
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
-use crate::model::prompts::Prompts;
-use crate::model::torch_class::torch_class;
+use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -46,14 +45,15 @@ pub struct BertForSequenceClassificationConfig {
     pub id2label: Vec<String>,
     /// The kind of labels; by default that of the batch. With a single label, a batch of classes is an error.
     pub problem_type: Option<ProblemType>,
-    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`, in
-    /// DistilBERT 0.2, in ALBERT 0.1. MPNet has none of its own to save.
+    /// Dropout of the classifier's input, in [0, 1); by default `hidden_dropout_prob`, in DistilBERT 0.2, in ALBERT 0.1. A
+    /// `config.json` of MPNet cannot state it.
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
-    /// What `rank` makes scores of logits with, `activation_fn` of sentence-transformers' `CrossEncoder`; by default the sigmoid.
+    /// The activation that `rank` applies to logits, `activation_fn` of sentence-transformers' `CrossEncoder`; by default the
+    /// sigmoid.
     pub activation: Option<Activation>,
-    /// What `rank` puts before queries, stored as by sentence-transformers: the default of these.
+    /// Prompts, whose default `rank` puts before queries; stored as by sentence-transformers.
     #[config(default = "Prompts::new()")]
     pub prompts: Prompts,
 }
@@ -64,18 +64,18 @@ impl BertForSequenceClassificationConfig {
     /// # Errors
     ///
     /// Those of [`BertModelConfig::validate`]; [`Error::Config`], naming the field, for no labels or two of one name,
-    /// `SingleLabelClassification` of one label, a default prompt that is not there, a dropout not in [0, 1), or weights in a
-    /// regression or that are not one per class, 0 or in [1e-30, 1e30].
+    /// `SingleLabelClassification` of one label, a missing default prompt, a dropout not in [0, 1), or weights of a regression
+    /// or that are not one per class, each 0 or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.prompts.validate()?;
         check_names(&self.id2label)?;
         if let Some(problem) = self.activation.and_then(|activation| torch_class(activation).err()) {
-            return Err(Error::Config { field: "activation", problem });
+            return Err(Error::config("activation", problem));
         }
         self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
-        let invalid = |field, problem: &str| Err(Error::Config { field, problem: problem.into() });
+        let invalid = |field, problem: &str| Err(Error::config(field, problem));
         match self.problem_type {
             Some(ProblemType::SingleLabelClassification) if self.num_labels() == 1 => invalid(
                 "problem_type",
@@ -107,17 +107,12 @@ impl BertForSequenceClassificationConfig {
                 out_proj: linear(self.num_labels()),
                 family,
             },
-            id2label: self.id2label.clone(),
-            problem_type: self.problem_type,
-            class_weights: self.class_weights.clone(),
-            activation: self.activation,
-            prompts: self.prompts.clone(),
-            states_dropout: self.classifier_dropout.is_some(),
+            stated: self.clone(),
         })
     }
 }
 
-/// The head of [`BertForSequenceClassification`]: class scores of sequences.
+/// The head of [`BertForSequenceClassification`]:
 ///
 /// ```text
 /// BERT, ALBERT:   logits = Dropout(pooler_output)·W + b
@@ -126,9 +121,7 @@ impl BertForSequenceClassificationConfig {
 /// DistilBERT:     logits = Dropout(ReLU(x₀·P + p))·W + b
 /// ```
 ///
-/// Source: `BertForSequenceClassification`, `AlbertForSequenceClassification`, `RobertaClassificationHead`,
-/// `MPNetClassificationHead`, `ElectraClassificationHead` and `DistilBertForSequenceClassification` of transformers
-/// 5.23.
+/// Source: `BertForSequenceClassification`, `RobertaClassificationHead` and so on of transformers 5.23.
 #[derive(Module, Debug)]
 pub struct SequenceClassificationHead {
     /// P and p, [H, H]; `None` where the pooler takes this part.
@@ -148,13 +141,13 @@ impl SequenceClassificationHead {
         self.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))
     }
 
-    /// Scores of each class: [B, C].
     fn logits(&self, output: BertModelOutput) -> Result<Tensor<2>> {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
                 let (activation, drops_input) = match self.family.architecture().sequence_head {
                     SequenceHead::Dense { activation, drops_input, .. } => (activation, drops_input),
+                    // A module whose `dense` was set by hand.
                     SequenceHead::Pooled => (Activation::Tanh, true),
                 };
                 let first = if drops_input { drop_out(&self.dropout, &dense.weight, first) } else { first };
@@ -162,8 +155,8 @@ impl SequenceClassificationHead {
             }
             (None, Some(pooled)) => pooled,
             (None, None) => {
-                let problem = "is missing, but the classifier reads its output; set bert.pooler".into();
-                return Err(Error::Config { field: "pooler", problem });
+                let problem = "is missing, but the classifier reads its output; set bert.pooler";
+                return Err(Error::config("pooler", problem));
             }
         };
         Ok(linear(&self.out_proj, drop_out(&self.dropout, &self.out_proj.weight, pooled)))
@@ -178,7 +171,7 @@ classifier!(
     SequenceClassifierOutput
 );
 
-/// A model with a classifier of sequences.
+/// BERT with a classifier of sequences.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -186,10 +179,8 @@ classifier!(
 /// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 ///
 /// let device = Device::default().autodiff();
-/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
+/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let model = BertForSequenceClassificationConfig::new(bert)
 ///     .with_id2label(["negative", "neutral", "positive"].map(String::from).into())
 ///     .init(&device);
@@ -197,28 +188,18 @@ classifier!(
 /// let batch = SequenceClassificationBatch::single_label(input, None, &[0, 2])?;
 /// let output = model.forward(&batch);
 /// assert_eq!(output.logits.dims(), [2, 3]);
-/// let gradients = output.loss.backward();
-/// # let _ = gradients;
+/// let _gradients = output.loss.backward();
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Module, Debug)]
 pub struct BertForSequenceClassification {
     /// The model below the head; with a pooler where the classifier reads it.
     pub bert: BertModel,
-    /// Scores classes.
+    /// The head.
     pub classifier: SequenceClassificationHead,
+    /// What the config says beside the shapes.
     #[module(skip)]
-    id2label: Vec<String>,
-    #[module(skip)]
-    problem_type: Option<ProblemType>,
-    #[module(skip)]
-    class_weights: Option<Vec<f64>>,
-    #[module(skip)]
-    activation: Option<Activation>,
-    #[module(skip)]
-    prompts: Prompts,
-    /// Whether the config had a `classifier_dropout`, and not that of the other layers.
-    states_dropout: bool,
+    stated: BertForSequenceClassificationConfig,
 }
 
 /// What [`BertForSequenceClassification::forward`] returns.
@@ -226,7 +207,7 @@ pub struct BertForSequenceClassification {
 pub struct SequenceClassifierOutput {
     /// The loss, `[1]`.
     pub loss: Tensor<1>,
-    /// Scores of each class, [B, C].
+    /// Logits of each class, [B, C].
     pub logits: Tensor<2>,
 }
 
@@ -235,43 +216,44 @@ impl BertForSequenceClassification {
     pub fn config(&self) -> BertForSequenceClassificationConfig {
         let bert = self.bert.config();
         let prob = self.classifier.dropout.prob;
-        let is_stated = self.states_dropout || prob != bert.classifier_dropout(Classified::Sequences);
+        // A dropout that the config left to the layers stays theirs, unless the module's field was changed.
+        let is_stated = self.stated.classifier_dropout.is_some()
+            || prob != bert.classifier_dropout(Classified::Sequences);
         BertForSequenceClassificationConfig {
-            classifier_dropout: is_stated.then_some(prob),
             bert,
-            id2label: self.id2label.clone(),
-            problem_type: self.problem_type,
-            class_weights: self.class_weights.clone(),
-            activation: self.activation,
-            prompts: self.prompts.clone(),
+            classifier_dropout: is_stated.then_some(prob),
+            ..self.stated.clone()
         }
     }
 
-    /// Scores of each class for every sequence, [B, C].
+    /// Logits of each class for every sequence, [B, C].
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`]; a shape, dtype or device that does not match if a parameter of the head does not
-    /// fit the model; [`Error::Data`] if a sequence is padded at its start, [`Error::Config`] if the pooler was removed.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit; [`Error::Data`] if a
+    /// sequence is padded at its start, [`Error::Config`] if the pooler was removed.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        // The head reads position 0, where a sequence padded on the left has no token.
         padding.map_or(Ok(()), PaddingMask::check_first)?;
         let embeddings = &self.bert.embeddings;
-        self.classifier.check(self.id2label.len(), embeddings.hidden_size(), &embeddings.word_embeddings)?;
+        self.classifier.check(
+            self.stated.num_labels(),
+            embeddings.hidden_size(),
+            &embeddings.word_embeddings,
+        )?;
         self.classifier.logits(self.bert.try_forward(input, padding)?)
     }
 
-    /// Classifies the sequences of a batch and returns the loss.
-    ///
-    /// The loss is that of the labels: cross-entropy for one class per sequence, binary cross-entropy for any number of
-    /// classes, mean squared error for numbers. If no sequence has a class, it is 0, and its gradients are zeros.
+    /// Classifies the sequences of a batch and returns the loss: cross-entropy for one class per sequence, binary
+    /// cross-entropy for any number of classes, mean squared error for numbers; 0 if no sequence has a class.
     ///
     /// # Errors
     ///
     /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a class is not in 0..C; [`Error::ShapeMismatch`] if a
     /// sequence does not have C numbers; [`Error::Config`] if the labels are not of the model's `problem_type`, or are classes
-    /// although there is one label; another shape or device if `batch.input` was replaced.
+    /// of a model with one label; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &SequenceClassificationBatch) -> Result<SequenceClassifierOutput> {
-        let (input, num_labels) = (&batch.input, self.id2label.len());
+        let (input, num_labels) = (&batch.input, self.stated.num_labels());
         self.check_problem_type(&batch.labels)?;
         match &batch.labels {
             SequenceLabels::Classes(Some(labels)) => labels.check_classes(input, num_labels)?,
@@ -282,7 +264,7 @@ impl BertForSequenceClassification {
             }
         }
         let logits = self.logits(input, batch.padding.as_ref())?;
-        let (scores, weights) = (logits.clone(), self.class_weights.as_deref());
+        let (scores, weights) = (logits.clone(), self.stated.class_weights.as_deref());
         // They are held in f64 where the device has it, so that a model in f64 reads them unrounded.
         let in_dtype = |labels: &Tensor<2>| labels.clone().cast(logits.dtype());
         let loss = match &batch.labels {
@@ -299,17 +281,19 @@ impl BertForSequenceClassification {
             SequenceLabels::Targets(_) => ProblemType::MultiLabelClassification,
             SequenceLabels::Values(_) => ProblemType::Regression,
         };
-        let invalid = |field, problem: String| Err(Error::Config { field, problem });
-        match self.problem_type {
+        let invalid = |field, problem: String| Err(Error::config(field, problem));
+        match self.stated.problem_type {
             Some(expected) if expected != found => {
                 invalid("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
             }
-            None if found == ProblemType::SingleLabelClassification && self.id2label.len() == 1 => invalid(
-                "id2label",
-                "has one label, but the batch has labels of SingleLabelClassification, which needs two"
-                    .into(),
-            ),
-            _ if found == ProblemType::Regression && self.class_weights.is_some() => {
+            None if found == ProblemType::SingleLabelClassification && self.stated.num_labels() == 1 => {
+                invalid(
+                    "id2label",
+                    "has one label, but the batch has labels of SingleLabelClassification, which needs two"
+                        .into(),
+                )
+            }
+            _ if found == ProblemType::Regression && self.stated.class_weights.is_some() => {
                 invalid("class_weights", "are given, but the batch has labels of Regression".into())
             }
             _ => Ok(()),

@@ -9,11 +9,9 @@ use crate::model::classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
     SequenceClassificationHead,
 };
-use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields, names_of};
-use crate::model::prompts::Prompts;
-use crate::model::side_config::SideConfig;
+use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
-use crate::model::torch_class::{of_torch_class, torch_class, torch_classes};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -25,23 +23,7 @@ const CLASSIFIER: &str = "classifier";
 const CROSS_ENCODER: &str = "sentence_transformers";
 const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
 
-/// The `model_type` in that file.
 const CROSS_ENCODER_KIND: &str = "CrossEncoder";
-
-impl BertForSequenceClassificationConfig {
-    pub(super) fn read(fields: &Fields) -> Result<Self> {
-        let own = SideConfig::of_kind(fields.path().parent().unwrap_or(Path::new("")), CROSS_ENCODER_KIND)?;
-        Ok(Self {
-            bert: BertModelConfig::from_fields(fields)?,
-            id2label: names_of(fields)?,
-            problem_type: problem_type(fields)?,
-            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
-            class_weights: None,
-            activation: activation_of(fields, &own)?,
-            prompts: own.prompts()?,
-        })
-    }
-}
 
 /// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
 fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>> {
@@ -64,24 +46,16 @@ fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>
     })
 }
 
-const PROBLEM_TYPES: [(ProblemType, &str); 3] = [
-    (ProblemType::Regression, "regression"),
-    (ProblemType::SingleLabelClassification, "single_label_classification"),
-    (ProblemType::MultiLabelClassification, "multi_label_classification"),
-];
-
 fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
     if fields.is_null("problem_type") {
         return Ok(None);
     }
     let Some(name) = fields.text("problem_type")? else { return Ok(None) };
-    match PROBLEM_TYPES.into_iter().find(|(_, known)| *known == name) {
-        Some((problem_type, _)) => Ok(Some(problem_type)),
-        None => {
-            let allowed = PROBLEM_TYPES.map(|(_, name)| name).join(", ");
-            Err(fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name))))
-        }
-    }
+    // serde's names of the variants are transformers'.
+    serde_json::from_value(name.into()).map(Some).map_err(|_| {
+        let allowed = "regression, single_label_classification, multi_label_classification";
+        fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name)))
+    })
 }
 
 impl Stored for BertForSequenceClassification {
@@ -89,11 +63,25 @@ impl Stored for BertForSequenceClassification {
 
     const CLASS: Option<&'static str> = Some("ForSequenceClassification");
 
+    fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
+        let own = SideConfig::of_kind(fields.dir(), CROSS_ENCODER_KIND)?;
+        Ok(BertForSequenceClassificationConfig {
+            bert: BertModelConfig::from_fields(fields)?,
+            id2label: names_of(fields)?,
+            problem_type: problem_type(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
+            class_weights: None,
+            activation: activation_of(fields, &own)?,
+            prompts: own.prompts()?,
+        })
+    }
+
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
         let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;
         let heads = match (dense, keys.family.sequence_head) {
             (Some(dense), Some([dense_name, out_name])) => {
                 let linears = [(dense_name, dense), (out_name, out_proj)];
+                // DistilBERT's two layers share no prefix, so they are two parts.
                 if out_name == CLASSIFIER {
                     linears.map(|(name, linear)| Part::linear(name, linear)).into()
                 } else {
@@ -113,9 +101,9 @@ impl Stored for BertForSequenceClassification {
         let config = self.config();
         let mut fields = name_fields(&config.id2label);
         fields.extend(dropout_field(&config.bert, Classified::Sequences, config.classifier_dropout));
-        let name = PROBLEM_TYPES.into_iter().find(|(known, _)| Some(*known) == config.problem_type);
-        fields.push(("problem_type", json!(name.map(|(_, name)| name))));
+        fields.push(("problem_type", json!(config.problem_type)));
         if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+            // Both, as each version of sentence-transformers reads one of them.
             fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
             fields.push((OLD_CROSS_ENCODER, json!(class)));
         }
@@ -124,6 +112,7 @@ impl Stored for BertForSequenceClassification {
 
     fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
         let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
+        // Without prompts, `config.json` says everything.
         if own.fields.is_empty() && config.prompts == Prompts::new() {
             return Ok(Vec::new());
         }

@@ -1,4 +1,4 @@
-//! The output head, tied to the word table.
+//! `MaskedLmHead`, tied to the word embeddings.
 
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::encoder::Activation;
@@ -10,23 +10,22 @@ use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::linear;
 
-/// BERT's masked-language-model head, part of [`BertForMaskedLm`](crate::model::BertForMaskedLm): `logits = LayerNorm(f(x·A + a))
-/// · Wᵀ + b`, with f the activation.
+/// The head of [`BertForMaskedLm`](crate::model::BertForMaskedLm): `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the
+/// activation.
 ///
-/// W is the word table of the embedding layer, or the head's own [`decoder`](Self::decoder). A tied head does not hold
-/// W: it is passed to [`forward`](Self::forward), so both ends of the model train one table. (A copy in a parameter of
-/// its own would differ after the first step.)
+/// A tied head does not hold W: the word embeddings are passed to [`forward`](Self::forward). A copy in a parameter would
+/// differ after the first step.
 #[derive(Module, Debug)]
 pub struct MaskedLmHead {
-    /// A and a, [H, E] for words of length E, which is H but in ELECTRA and ALBERT.
+    /// A and a, [H, E], with E the width of the word embeddings (H but in ELECTRA and ALBERT).
     pub transform: Linear,
-    /// Normalises what the transform gives.
+    /// Of E values.
     pub layer_norm: LayerNorm,
     /// b, one number per word, `[V]`.
     pub bias: Param<Tensor<1>>,
-    /// W of a head that is not tied to the word table, [V, E].
+    /// W of an untied head, [V, E].
     pub decoder: Option<TokenEmbedding>,
-    /// Whether the scores of the padding id send a gradient to its row of W, as they do in PyTorch.
+    /// Whether the logits of the padding id send gradient to its row of W, as in PyTorch.
     pub train_padding_row: bool,
     #[module(skip)]
     pub(in crate::model) activation: Activation,
@@ -56,8 +55,7 @@ impl MaskedLmHead {
         Ok(Self { decoder: Some(table.try_init(device)?), ..self })
     }
 
-    /// Whether the head scores as many words as the table has, and its parameters fit the table and vectors of length
-    /// `hidden`.
+    /// Whether the head's parameters fit the word embeddings and vectors of length `hidden`.
     pub(in crate::model) fn check(&self, hidden: usize, words: &TokenEmbedding) -> Result<()> {
         let rows = words.num_embeddings();
         let decoder = self.decoder.as_ref().map(|table| ("decoder", table.num_embeddings()));
@@ -79,12 +77,12 @@ impl MaskedLmHead {
         decoder.map_or(Ok(()), |table| check.param("head.decoder.weight", &table.weight, [rows, width]))
     }
 
-    /// Scores every word of the vocabulary for every vector.
+    /// The logits of every word for every vector.
     ///
     /// # Shapes
     ///
     /// - `hidden`: [N, H]
-    /// - `words`: the word table, [V, E], which a tied head reads
+    /// - `words`: the word embeddings, [V, E], which a tied head reads
     /// - output: [N, V]
     ///
     /// # Panics
@@ -95,15 +93,15 @@ impl MaskedLmHead {
         let hidden = self.layer_norm.forward(hidden); // [N, E]
         let words = self.decoder.as_ref().unwrap_or(words);
         let table = words.weight.val();
-        let scores = linear(hidden.clone(), table.clone().transpose(), None); // [N, V]
-        let scores = match words.padding_idx {
+        let logits = linear(hidden.clone(), table.clone().transpose(), None); // [N, V]
+        let logits = match words.padding_idx {
             // The padding id's column again, from a row that is cut off from the table.
             Some(row) if !self.train_padding_row => {
                 let column = linear(hidden, table.detach().narrow(0, row, 1).transpose(), None); // [N, 1]
-                scores.slice_assign([0..column.dims()[0], row..row + 1], column)
+                logits.slice_assign([0..column.dims()[0], row..row + 1], column)
             }
-            _ => scores,
+            _ => logits,
         };
-        scores + self.bias.val().unsqueeze()
+        logits + self.bias.val().unsqueeze()
     }
 }

@@ -11,13 +11,6 @@ use burn::module::ParamId;
 use burn::prelude::*;
 use serde_json::{Value, json};
 
-impl BertForMaskedLmConfig {
-    pub(super) fn read(fields: &Fields) -> Result<Self> {
-        let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
-        Ok(Self::new(BertModelConfig::from_fields(fields)?).with_tie_word_embeddings(tie_word_embeddings))
-    }
-}
-
 impl MaskedLmHead {
     /// Makes bias and decoder fit a vocabulary of `words` rows.
     fn resize(
@@ -40,10 +33,12 @@ impl MaskedLmHead {
         } else {
             let mean = match resize.new_rows() {
                 NewRows::MeanCovariance => old.clone().mean(),
+                // As a new head's.
                 NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
             };
             Tensor::cat(vec![old, mean.expand([words - rows])], 0)
         };
+        // A new id: the optimizer's state has the old shape.
         self.bias = self.bias.clone().transform_for_load(new.detach(), ParamId::new());
         Ok(())
     }
@@ -53,6 +48,12 @@ impl Stored for BertForMaskedLm {
     stored_head!(BertForMaskedLmConfig);
 
     const CLASS: Option<&'static str> = Some("ForMaskedLM");
+
+    fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
+        let bert = BertModelConfig::from_fields(fields)?;
+        let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+        Ok(BertForMaskedLmConfig::new(bert).with_tie_word_embeddings(tie_word_embeddings))
+    }
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
         let names = &keys.family.masked_lm;

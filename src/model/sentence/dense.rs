@@ -3,7 +3,7 @@
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::layers::{ParameterCheck, TokenEmbedding, linear_activation};
-use crate::model::torch_class::torch_class;
+use crate::model::sentence_transformers::torch_class;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -24,7 +24,7 @@ pub struct SentenceDenseConfig {
 
 impl SentenceDenseConfig {
     pub(in crate::model) fn validate(&self) -> Result<()> {
-        let invalid = |problem| Err(Error::Config { field: "dense", problem });
+        let invalid = |problem: String| Err(Error::config("dense", problem));
         if self.out_features == 0 {
             return invalid("has 0 out_features, but must have at least 1".into());
         }

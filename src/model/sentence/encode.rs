@@ -1,21 +1,22 @@
-//! Texts to vectors.
+//! Texts to sentence embeddings.
 
 use crate::error::{Error, Result};
+use crate::layers::check_sizes;
 use crate::model::sentence::BertForSentenceEmbedding;
 use crate::model::windows::not_finite;
 use crate::text::{BertTokenizer, TextBatch};
 use burn::config::Config;
 use burn::prelude::*;
 
-/// How [`BertForSentenceEmbedding::encode`] makes vectors.
+/// Configuration of [`BertForSentenceEmbedding::encode`].
 #[derive(Config, Debug, PartialEq)]
 pub struct EncodeConfig {
-    /// The name of the model's prompt that is put before each text; by default that of its
+    /// The model's prompt that is put before each text; by default that of its
     /// [`prompts`](crate::model::BertForSentenceEmbeddingConfig::prompts).
     pub prompt_name: Option<String>,
-    /// A prompt that is none of the model's; instead of a name.
+    /// Another prompt, instead of a name.
     pub prompt: Option<String>,
-    /// The number of values that are kept of each vector; by default the model's
+    /// How many values of each vector are kept; by default the model's
     /// [`truncate_dim`](crate::model::BertForSentenceEmbeddingConfig::truncate_dim).
     pub truncate_dim: Option<usize>,
     /// Texts that are read at once.
@@ -24,30 +25,19 @@ pub struct EncodeConfig {
 }
 
 impl BertForSentenceEmbedding {
-    /// One vector per text, [N, H]: the [embedding](Self::embed) of the prompt and the text, of which the first
-    /// `truncate_dim` values are kept. Without dropout and gradients, also of a model in training.
-    ///
-    /// Texts are cut, and their case is changed, as by [`limit_tokenizer`](Self::limit_tokenizer).
+    /// Sentence embeddings, [N, H]: the [embedding](Self::embed) of prompt and text, of which the first `truncate_dim` values
+    /// are kept. Texts are cut and lower-cased as by [`limit_tokenizer`](Self::limit_tokenizer). Always as inference,
+    /// without dropout and gradients.
     ///
     /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    /// use burn_bert::model::{BertForSentenceEmbeddingConfig, BertModelConfig, EncodeConfig, Prompts};
-    /// use burn_bert::text::BertTokenizer;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\nquery\n")?;
-    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
-    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(8).with_hidden_size(8))
-    ///     .with_num_hidden_layers(1)
-    ///     .with_num_attention_heads(2)
-    ///     .with_intermediate_size(16);
-    /// let config = BertForSentenceEmbeddingConfig::new(bert).with_prompts(Prompts::new().with("query", "query "));
-    /// let model = config.init(&Device::default());
-    /// let texts = model.encode(&tokenizer, &["sun", "rain"], &EncodeConfig::new())?;
-    /// let query = model.encode(&tokenizer, &["sun"], &EncodeConfig::new().with_prompt_name(Some("query".into())))?;
-    /// assert_eq!((texts.dims(), query.dims()), ([2, 8], [1, 8]));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # use burn_bert::{model::{BertForSentenceEmbedding, EncodeConfig}, text::BertTokenizer};
+    /// # fn example(model: BertForSentenceEmbedding, tokenizer: BertTokenizer) -> burn_bert::Result<()> {
+    /// let texts = model.encode(&tokenizer, &["It rains.", "The sun shines."], &EncodeConfig::new())?;
+    /// let as_query = EncodeConfig::new().with_prompt_name(Some("query".into()));
+    /// let query = model.encode(&tokenizer, &["What will the weather be like?"], &as_query)?;
+    /// println!("{}", model.config().similarity.between(query, texts));
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -67,15 +57,14 @@ impl BertForSentenceEmbedding {
         let model = self.valid();
         let own = model.config();
         let truncate_dim = config.truncate_dim.or(own.truncate_dim);
-        for (field, size) in [("truncate_dim", truncate_dim), ("batch_size", Some(config.batch_size))] {
-            if size == Some(0) {
-                return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
-            }
-        }
+        check_sizes([
+            ("truncate_dim", truncate_dim.unwrap_or(1), usize::MAX),
+            ("batch_size", config.batch_size, usize::MAX),
+        ])?;
         let prompt = match (&config.prompt, &config.prompt_name) {
             (Some(prompt), Some(name)) => {
                 let problem = format!("is {name:?}, but the prompt {prompt:?} is given too; set one of them");
-                return Err(Error::Config { field: "prompt_name", problem });
+                return Err(Error::config("prompt_name", problem));
             }
             (Some(prompt), None) => prompt,
             (None, name) => own.prompts.text(name.as_deref())?,

@@ -1,11 +1,10 @@
-//! `BertForSentenceEmbedding`: one vector a sentence.
+//! `BertForSentenceEmbedding`: one vector per sentence.
 
 pub(super) mod dense;
 #[cfg(feature = "tokenizers")]
 pub(super) mod encode;
 #[cfg(feature = "checkpoint")]
 mod modules;
-pub(super) mod pair_batch;
 pub(super) mod pooling;
 pub(super) mod sentence_loss;
 pub(super) mod similarity;
@@ -13,14 +12,14 @@ pub(super) mod similarity;
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::layers::PaddingMask;
+use crate::layers::{PaddingMask, check_sizes};
 use crate::model::bert::BertModel;
-use crate::model::prompts::Prompts;
+use crate::model::labels::check_padding;
 use crate::model::sentence::dense::{SentenceDense, SentenceDenseConfig};
-use crate::model::sentence::pair_batch::SentencePairBatch;
 use crate::model::sentence::pooling::{Pooling, normalized};
-use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss};
+use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
 use crate::model::sentence::similarity::Similarity;
+use crate::model::sentence_transformers::Prompts;
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::config::Config;
@@ -45,18 +44,17 @@ pub struct BertForSentenceEmbeddingConfig {
     /// Whether the vectors are scaled to length 1.
     #[config(default = true)]
     pub normalize: bool,
-    /// The maximum length of a sentence in tokens, sentence-transformers' `max_seq_length`; the tokenizer truncates
-    /// longer ones. By default the tokenizer's own limit.
+    /// The maximum length of a sentence in tokens; by default the tokenizer's.
     pub max_seq_length: Option<usize>,
-    /// Whether sentences are converted to lower case before anything else, whatever the tokenizer does.
+    /// Whether sentences are converted to lower case first, whatever the tokenizer does.
     #[config(default = false)]
     pub do_lower_case: bool,
     /// What `encode` puts before texts.
     #[config(default = "Prompts::new()")]
     pub prompts: Prompts,
-    /// The number of values that `encode` keeps of each vector, at the end; by default all.
+    /// How many values of each vector `encode` keeps; by default all.
     pub truncate_dim: Option<usize>,
-    /// What the vectors are to be compared by.
+    /// What the vectors are compared by.
     #[config(default = "Similarity::Cosine")]
     pub similarity: Similarity,
     /// The loss in training. Not stored.
@@ -64,10 +62,9 @@ pub struct BertForSentenceEmbeddingConfig {
     pub loss: SentenceLoss,
     /// Sentences that training embeds at once; by default all of a batch. Not stored.
     ///
-    /// The vectors of a batch are first computed without what the backward needs. The backward computes each mini-batch
-    /// again, with the same dropout, so that only one is in memory. Losses and gradients are those of the whole batch, with as
-    /// many negatives; a step takes one forward more (`CachedMultipleNegativesRankingLoss` of sentence-transformers 6.2; Gao et
-    /// al. 2021). A model of more than 1023 parameters keeps all.
+    /// The backward pass computes each mini-batch again, with the same dropout, so that only one is in memory. Loss and
+    /// gradients are those of the whole batch; a step costs one extra forward pass. A model of more than 1023 parameters
+    /// saves all for backward. (`CachedMultipleNegativesRankingLoss` of sentence-transformers 6.2; Gao et al. 2021.)
     pub mini_batch_size: Option<usize>,
 }
 
@@ -77,23 +74,21 @@ impl BertForSentenceEmbeddingConfig {
     /// # Errors
     ///
     /// Those of [`BertModelConfig::validate`] and [`SentenceLoss::validate`]; [`Error::Config`] if `max_seq_length`,
-    /// `truncate_dim`, `mini_batch_size` or a layer's `out_features` is 0, or the default of the prompts is none of them.
+    /// `truncate_dim`, `mini_batch_size` or a layer's `out_features` is 0, or the default prompt is missing.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.prompts.validate()?;
         self.dense.iter().try_for_each(SentenceDenseConfig::validate)?;
         let width = self.dense.last().map_or(self.bert.embeddings.hidden_size, |dense| dense.out_features);
         self.loss.validate(width)?;
-        for (field, size) in [
-            ("max_seq_length", self.max_seq_length),
-            ("truncate_dim", self.truncate_dim),
-            ("mini_batch_size", self.mini_batch_size),
-        ] {
-            if size == Some(0) {
-                return Err(Error::Config { field, problem: "is 0, but must be at least 1".into() });
-            }
-        }
-        Ok(())
+        check_sizes(
+            [
+                ("max_seq_length", self.max_seq_length),
+                ("truncate_dim", self.truncate_dim),
+                ("mini_batch_size", self.mini_batch_size),
+            ]
+            .map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)),
+        )
     }
 
     fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
@@ -114,12 +109,47 @@ impl BertForSentenceEmbeddingConfig {
 
 head!(BertForSentenceEmbeddingConfig, BertForSentenceEmbedding, SentencePairBatch, SentenceEmbeddingOutput);
 
-/// A model with one vector per sentence: the vectors of its tokens, pooled, and optionally passed through layers and
-/// normalised.
-///
-/// Made by [`BertForSentenceEmbeddingConfig::init`], or read by
-/// [`from_pretrained`](crate::model::PretrainedModel::from_pretrained) from a directory of sentence-transformers or of
-/// transformers.
+/// A training batch for [`BertForSentenceEmbedding`]; [`SentenceLoss`] says what candidates are.
+#[derive(Clone, Debug)]
+pub struct SentencePairBatch {
+    /// B sentences.
+    pub anchors: BertEmbeddingsInput,
+    /// Where an anchor is padded, [B, S]; `None` if none is.
+    pub anchor_padding: Option<PaddingMask>,
+    /// C ≥ B sentences.
+    pub candidates: BertEmbeddingsInput,
+    /// Where a candidate is padded, [C, S′]; `None` if none is.
+    pub candidate_padding: Option<PaddingMask>,
+    /// The similarity of each anchor and its candidate, B numbers.
+    pub labels: Option<Vec<f32>>,
+}
+
+impl SentencePairBatch {
+    /// A batch of anchors and candidates, each with its padding; [`Error::ShapeMismatch`] if there are fewer candidates than
+    /// anchors, or a padding is not that of its tokens.
+    pub fn new(
+        (anchors, anchor_padding): (BertEmbeddingsInput, Option<PaddingMask>),
+        (candidates, candidate_padding): (BertEmbeddingsInput, Option<PaddingMask>),
+    ) -> Result<Self> {
+        check_padding(&anchors, anchor_padding.as_ref())?;
+        check_padding(&candidates, candidate_padding.as_ref())?;
+        let ([batch, _], [count, seq]) = (anchors.dims(), candidates.dims());
+        if count < batch {
+            let expected = format!("[{batch} or more, {seq}], at least one per anchor");
+            return Err(Error::shape("candidates", [count, seq], expected));
+        }
+        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None })
+    }
+
+    /// Sets the similarity of each anchor and its candidate; [`Error::Data`] if there is not one for each, or one is not finite.
+    pub fn with_labels(self, labels: &[f32]) -> Result<Self> {
+        let [batch, _] = self.anchors.dims();
+        check_labels(labels, batch)?;
+        Ok(Self { labels: Some(labels.to_vec()), ..self })
+    }
+}
+
+/// Sentence embeddings: the vectors of the tokens, pooled, and optionally passed through layers and normalised.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -127,31 +157,27 @@ head!(BertForSentenceEmbeddingConfig, BertForSentenceEmbedding, SentencePairBatc
 /// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 ///
 /// let device = Device::default().autodiff();
-/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
+/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
+/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let model = BertForSentenceEmbeddingConfig::new(bert).init(&device);
 /// let sentences = |rows| BertEmbeddingsInput::from_rows(rows, &device);
 /// let vectors = model.embed(&sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?, None)?;
-/// assert_eq!(vectors.dims(), [2, 8]);
+/// assert_eq!(vectors.dims(), [2, 12]);
 ///
 /// let questions = sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?;
 /// let answers = sentences(&[[2, 9, 7, 3], [2, 5, 6, 3]])?;
 /// let output = model.forward(&SentencePairBatch::new((questions, None), (answers, None))?);
-/// assert_eq!(output.candidates.dims(), [2, 8]);
-/// let gradients = output.loss.backward();
-/// # let _ = gradients;
+/// assert_eq!(output.candidates.dims(), [2, 12]);
+/// let _gradients = output.loss.backward();
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
 /// # Checkpoints
 ///
-/// Pooling, layers, normalisation and `max_seq_length` are those of `modules.json`, the folders that it names and
-/// `sentence_bert_config.json`; prompts, `truncate_dim` and similarity those of `config_sentence_transformers.json`. All are
-/// saved there. Without `modules.json`, the vector is the mean without
-/// normalisation, as in sentence-transformers. The model has no pooler: a checkpoint's pooler is
-/// [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
+/// Directories of sentence-transformers and of transformers. Pooling, layers, normalisation and `max_seq_length` are in
+/// `modules.json`, the folders that it names and `sentence_bert_config.json`; prompts, `truncate_dim` and similarity in
+/// `config_sentence_transformers.json`. Without `modules.json` it is mean pooling without normalisation, as there. A
+/// checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
 ///
 /// Source: `SentenceTransformer` of sentence-transformers 6.2.
 #[derive(Module, Debug)]
@@ -191,13 +217,9 @@ impl BertForSentenceEmbedding {
         self.dense.last().map_or(self.bert.embeddings.hidden_size(), |dense| dense.config().out_features)
     }
 
-    /// Makes a tokenizer cut sentences to [`max_seq_length`](BertForSentenceEmbeddingConfig::max_seq_length) tokens, or to what the model can
-    /// read if that is shorter, and convert them to lower case if the config has
-    /// [`do_lower_case`](BertForSentenceEmbeddingConfig::do_lower_case).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertTokenizer::for_model`].
+    /// Makes a tokenizer cut sentences to [`max_seq_length`](BertForSentenceEmbeddingConfig::max_seq_length) tokens, or to what
+    /// the model can read if that is shorter, and lower-case them if the config says so. Errors are those of
+    /// [`BertTokenizer::for_model`].
     #[cfg(feature = "tokenizers")]
     pub fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
         let tokenizer = match self.stated.max_seq_length {
@@ -212,8 +234,7 @@ impl BertForSentenceEmbedding {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a layer does not fit what it
-    /// reads.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of a layer does not fit.
     pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         self.embed_after(input, padding, 0)
     }
@@ -237,9 +258,9 @@ impl BertForSentenceEmbedding {
     ///
     /// # Errors
     ///
-    /// Those of [`embed`](Self::embed) and [`SentenceLoss::try_forward`]; [`Error::Data`] if a batch of vectors is to be split into
-    /// [mini-batches](BertForSentenceEmbeddingConfig::mini_batch_size); [`Error::Fused`] if the model has too many parameters
-    /// for them (more than 4,095).
+    /// Those of [`embed`](Self::embed) and [`SentenceLoss::try_forward`]; with
+    /// [mini-batches](BertForSentenceEmbeddingConfig::mini_batch_size), [`Error::Data`] for a batch of vectors and
+    /// [`Error::Fused`] for a model of more than 4,095 parameters.
     pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
         let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref())?;
         let candidates = self.embed_all(&batch.candidates, batch.candidate_padding.as_ref())?;

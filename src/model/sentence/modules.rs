@@ -5,14 +5,12 @@ use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::{read_json, regular_file};
-use crate::model::prompts::Prompts;
 use crate::model::sentence::dense::SentenceDenseConfig;
 use crate::model::sentence::pooling::Pooling;
 use crate::model::sentence::similarity::Similarity;
 use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig};
-use crate::model::side_config::SideConfig;
+use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
-use crate::model::torch_class::{of_torch_class, torch_class, torch_classes};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -28,13 +26,6 @@ const OLD_TRANSFORMERS: [&str; 5] = [
     "sentence_xlm-roberta_config.json",
 ];
 
-const SIMILARITIES: [(Similarity, &str); 4] = [
-    (Similarity::Cosine, "cosine"),
-    (Similarity::Dot, "dot"),
-    (Similarity::Euclidean, "euclidean"),
-    (Similarity::Manhattan, "manhattan"),
-];
-
 /// The names of a pooling in `pooling_mode` and in the older flags.
 const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::Cls, "cls", "pooling_mode_cls_token"),
@@ -45,30 +36,6 @@ const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
 ];
 
-impl BertForSentenceEmbeddingConfig {
-    pub(super) fn read(fields: &Fields) -> Result<Self> {
-        let config = Self::new(BertModelConfig::from_fields(fields)?);
-        let dir = fields.path().parent().unwrap_or(Path::new(""));
-        let modules = dir.join(MODULES);
-        let config = match regular_file::exists(&modules) {
-            true => Modules::read(dir)?.applied(config)?,
-            false => config.with_normalize(false),
-        };
-        let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
-        let config = config
-            .with_prompts(own.prompts()?)
-            .with_truncate_dim(own.size("truncate_dim")?)
-            .with_similarity(similarity(&own)?);
-        let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
-        let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
-        let Some(path) = transformer else { return Ok(config) };
-        let stated = SideConfig::at(path)?;
-        Ok(config
-            .with_max_seq_length(stated.size("max_seq_length")?)
-            .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
-    }
-}
-
 /// The folders of the modules after the transformer.
 struct Modules {
     pooling: PathBuf,
@@ -77,7 +44,6 @@ struct Modules {
 }
 
 impl Modules {
-    /// Those of `modules.json`.
     fn read(dir: &Path) -> Result<Self> {
         let path = dir.join(MODULES);
         let invalid = |problem: String| Error::ConfigFile { path: path.clone(), field: "modules", problem };
@@ -100,9 +66,9 @@ impl Modules {
         }
         // Weights in a folder of their own would be missed by the loader, which reads the directory.
         if !text(&modules[0], "path").is_empty() {
+            let folder = text(&modules[0], "path");
             return Err(invalid(format!(
-                "have the Transformer in {:?}, but it must be beside {MODULES}",
-                text(&modules[0], "path")
+                "have the Transformer in {folder:?}, but it must be beside {MODULES}"
             )));
         }
         let folder = |module: &Value| dir.join(text(module, "path"));
@@ -117,7 +83,6 @@ impl Modules {
         })
     }
 
-    /// The config with what the modules say.
     fn applied(self, config: BertForSentenceEmbeddingConfig) -> Result<BertForSentenceEmbeddingConfig> {
         let hidden_size = config.bert.embeddings.hidden_size;
         let (pooling, include_prompt) =
@@ -146,9 +111,8 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
     let required = |field| config.size(field)?.ok_or_else(|| config.invalid(field, "is missing".into()));
     let in_features = required("in_features")?;
     if in_features != width {
-        return Err(
-            config.invalid("in_features", format!("is {in_features}, but what it reads has width {width}"))
-        );
+        let problem = format!("is {in_features}, but what it reads has width {width}");
+        return Err(config.invalid("in_features", problem));
     }
     if config.flag("use_residual")? == Some(true) {
         return Err(config.invalid("use_residual", "is true, but a residual is not supported".into()));
@@ -156,11 +120,8 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
     let activation = match config.fields.get("activation_function") {
         None => Activation::Tanh,
         Some(class) => class.as_str().and_then(of_torch_class).ok_or_else(|| {
-            let supported = torch_classes();
-            config.invalid(
-                "activation_function",
-                format!("is {}, but must be one of {supported}", shown(&class.to_string())),
-            )
+            let problem = format!("is {}, but must be one of {}", shown(&class.to_string()), torch_classes());
+            config.invalid("activation_function", problem)
         })?,
     };
     Ok(SentenceDenseConfig {
@@ -171,11 +132,10 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
 }
 
 fn similarity(own: &SideConfig) -> Result<Similarity> {
-    let known = |name: &Value| {
-        SIMILARITIES.iter().find(|(_, known)| name == known).map(|(similarity, _)| *similarity)
-    };
-    let supported = format!("one of {}", SIMILARITIES.map(|(_, name)| name).join(", "));
-    Ok(own.value("similarity_fn_name", &supported, known)?.unwrap_or_default())
+    // serde's names of the variants are sentence-transformers'.
+    let known = |name: &Value| serde_json::from_value(name.as_str()?.into()).ok();
+    let supported = "one of cosine, dot, euclidean, manhattan";
+    Ok(own.value("similarity_fn_name", supported, known)?.unwrap_or_default())
 }
 
 /// The last part of a class of sentence-transformers, or the whole name of another.
@@ -195,6 +155,7 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
         }
     }
     let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
+    // Newer files have `pooling_mode`, older ones a flag for each mode.
     let names: Vec<&str> = match config.fields.get("pooling_mode") {
         Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
         Some(mode) => vec![mode.as_str().unwrap_or("?")],
@@ -202,10 +163,8 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
             let flags: Vec<_> =
                 config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_")).collect();
             if let Some((name, value)) = flags.iter().find(|(_, value)| !value.is_boolean()) {
-                return Err(invalid(
-                    "pooling_mode",
-                    format!("has {name} {value}, but it must be true or false"),
-                ));
+                let problem = format!("has {name} {value}, but it must be true or false");
+                return Err(invalid("pooling_mode", problem));
             }
             let is_true = |(_, value): &&(&String, &Value)| **value == Value::Bool(true);
             let names: Vec<&str> = flags.iter().filter(is_true).map(|(name, _)| name.as_str()).collect();
@@ -241,7 +200,6 @@ fn check_names(config: &SideConfig) -> Result<()> {
     Ok(())
 }
 
-/// The folder that the layer `index` after the pooling is written into.
 fn dense_folder(index: usize) -> String {
     format!("{}_Dense", index + 2)
 }
@@ -250,6 +208,28 @@ impl Stored for BertForSentenceEmbedding {
     stored_head!(BertForSentenceEmbeddingConfig);
 
     const CLASS: Option<&'static str> = None;
+
+    fn config_of(fields: &Fields) -> Result<BertForSentenceEmbeddingConfig> {
+        let config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);
+        let dir = fields.dir();
+        let modules = dir.join(MODULES);
+        let config = match regular_file::exists(&modules) {
+            true => Modules::read(dir)?.applied(config)?,
+            false => config.with_normalize(false),
+        };
+        let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
+        let config = config
+            .with_prompts(own.prompts()?)
+            .with_truncate_dim(own.size("truncate_dim")?)
+            .with_similarity(similarity(&own)?);
+        let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
+        let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
+        let Some(path) = transformer else { return Ok(config) };
+        let stated = SideConfig::at(path)?;
+        Ok(config
+            .with_max_seq_length(stated.size("max_seq_length")?)
+            .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
+    }
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
         Vec::new()
@@ -272,6 +252,7 @@ impl Stored for BertForSentenceEmbedding {
             return Ok(Vec::new());
         }
         let folders = Modules::read(dir)?.dense;
+        // None at all is a checkpoint without these layers, which are then reported as missing.
         if ![0, self.dense.len()].contains(&folders.len()) {
             let problem = format!("have {} Dense, but the config has {}", folders.len(), self.dense.len());
             return Err(Error::ConfigFile { path: dir.join(MODULES), field: "modules", problem });
@@ -323,6 +304,7 @@ impl Stored for BertForSentenceEmbedding {
         if config.do_lower_case || fields.contains_key("do_lower_case") {
             fields.insert("do_lower_case".into(), json!(config.do_lower_case));
         }
+        // An empty file would be read in place of one under an older name.
         if is_there || !fields.is_empty() {
             files.push(file(TRANSFORMER.into(), fields.into()));
         }
@@ -344,8 +326,8 @@ impl BertForSentenceEmbedding {
         }
         own.fields.entry("model_type").or_insert_with(|| "SentenceTransformer".into());
         own.set_prompts(&config.prompts);
-        let similarity = SIMILARITIES.iter().find(|(known, _)| *known == config.similarity);
-        own.fields.insert("similarity_fn_name".into(), json!(similarity.map(|(_, name)| name)));
+        own.fields.insert("similarity_fn_name".into(), json!(config.similarity));
+        // Absent rather than null where nothing is cut.
         own.fields.remove("truncate_dim");
         own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
         Ok(Some(JsonFile { path: own.path, value: own.fields.into() }))

@@ -1,4 +1,4 @@
-//! One vector a sequence.
+//! One vector per sequence.
 
 use crate::error::{Error, Result};
 use crate::layers::PaddingMask;
@@ -18,10 +18,8 @@ use serde::{Deserialize, Serialize};
 /// let device = Device::default();
 /// let hidden = Tensor::<3>::from_data([[[1.0, 8.0], [3.0, 2.0], [9.0, 9.0]]], &device);
 /// let padding = PaddingMask::from_lengths(&[2], 3);
-/// let pooled = |pooling: Pooling| pooling.forward(hidden.clone(), Some(&padding)).to_data();
-/// assert_eq!(pooled(Pooling::Mean), TensorData::from([[2.0f32, 5.0]]));
-/// assert_eq!(pooled(Pooling::Max), TensorData::from([[3.0f32, 8.0]]));
-/// assert_eq!(pooled(Pooling::Cls), TensorData::from([[1.0f32, 8.0]]));
+/// let pooled = Pooling::Mean.forward(hidden, Some(&padding));
+/// assert_eq!(pooled.into_data(), TensorData::from([[2.0f32, 5.0]]));
 /// ```
 ///
 /// # Numerics
@@ -40,25 +38,24 @@ pub enum Pooling {
     Max,
     /// The sum of the n tokens divided by √n: Σ xᵢ / √n.
     MeanSqrtLen,
-    /// The mean with later tokens weighing more: Σ wᵢ·xᵢ / Σ wᵢ, with wᵢ = 1 for the first token, 2 for the next
-    /// position, and so on.
+    /// The mean weighted by position, Σ wᵢ·xᵢ / Σ wᵢ with wᵢ = 1, 2, … from the first token on.
     WeightedMean,
     /// The last token.
     LastToken,
 }
 
 impl Pooling {
-    /// One vector a sequence.
+    /// One vector per sequence.
     ///
     /// # Shapes
     ///
     /// - `hidden`: [B, S, H]
-    /// - `padding`: [B, S]; `None` if every place holds a token
+    /// - `padding`: [B, S]; `None` without padding
     /// - output: [B, H]
     ///
     /// # Panics
     ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    /// With the error of [`try_forward`](Self::try_forward).
     pub fn forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<2> {
         self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -100,11 +97,11 @@ impl Pooling {
                 if mask.is_full() { hidden.max_dim(1).squeeze_dim(1) } else { largest(hidden, &mask) }
             }
             (_, true) => weighted_sum(hidden, weights),
+            // Zeroed and not only weighted with 0: padding may hold NaN.
             (_, false) => weighted_sum(without(hidden, mask, 0.0), weights),
         })
     }
 
-    /// The weight of each position in the sum.
     fn weights(self, is_padding: &[bool], prompt_length: usize) -> Vec<f64> {
         let mut weights = vec![0.0; is_padding.len()];
         let start = is_padding.iter().position(|is_padding| !is_padding).unwrap_or(is_padding.len());
@@ -149,6 +146,7 @@ fn largest(hidden: Tensor<3>, mask: &PaddingMask) -> Tensor<2> {
     let lowest = hidden.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
     let largest: Tensor<2> = without(hidden, mask, lowest).max_dim(1).squeeze_dim(1);
     let is_empty: Vec<bool> = mask.rows().map(|row| row.iter().all(|&is_padding| is_padding)).collect();
+    // Rarely needed, and it costs an upload.
     if !is_empty.contains(&true) {
         return largest;
     }

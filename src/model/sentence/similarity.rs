@@ -14,15 +14,13 @@ use serde::{Deserialize, Serialize};
 /// let device = Device::default();
 /// let query = Tensor::<2>::from_data([[3.0, 4.0]], &device);
 /// let texts = Tensor::<2>::from_data([[6.0, 8.0], [3.0, 0.0]], &device);
-/// let of = |similarity: Similarity| similarity.between(query.clone(), texts.clone()).into_data();
-/// assert_eq!(of(Similarity::Dot), TensorData::from([[50.0f32, 9.0]]));
-/// assert_eq!(of(Similarity::Euclidean), TensorData::from([[-5.0f32, -4.0]]));
-/// assert_eq!(of(Similarity::Manhattan), TensorData::from([[-7.0f32, -4.0]]));
+/// let similarities = Similarity::Euclidean.between(query, texts);
+/// assert_eq!(similarities.into_data(), TensorData::from([[-5.0f32, -4.0]]));
 /// ```
 ///
 /// # Numerics
 ///
-/// f16 and bf16 are computed in f32, which the result has then.
+/// f16 and bf16 are computed in, and returned as, f32.
 ///
 /// Source: `SimilarityFunction` of sentence-transformers 6.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! Entities in texts, from a classifier of tokens.
+//! Named entities in texts, from a classifier of tokens.
 
 use crate::error::{Error, Result};
 use crate::model::tokens::BertForTokenClassification;
@@ -7,16 +7,15 @@ use crate::text::{BertTokenizer, Encoding};
 use burn::config::Config;
 use burn::module::Module;
 
-/// How the predictions for tokens become entities; the strategies of transformers'
-/// [pipeline](BertForTokenClassification::entities).
+/// How the predictions for tokens become entities: transformers' aggregation strategies.
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 pub enum Aggregation {
     /// Each token is an entity, whose label has its prefix, such as `B-PER`.
     None,
     /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
     Simple,
-    /// A word has the label and the score of its first token; adjacent words of one type are an entity. The strategy for
-    /// models that were trained with a `TokenBatcher`, which labels the first token of each word.
+    /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
+    /// training labelled the first token of each word, as a `TokenBatcher` does.
     First,
     /// A word has the label with the highest mean score over its tokens.
     Average,
@@ -43,10 +42,9 @@ pub struct EntitiesConfig {
 pub struct Entity {
     /// The part of the text.
     pub text: String,
-    /// Where it starts in the text, in bytes as Rust's strings count: the part is `&text[start..end]`. (transformers counts
-    /// characters.)
+    /// Its first byte: the part is `&text[start..end]`. (transformers counts characters.)
     pub start: usize,
-    /// Where it ends, in bytes, exclusive.
+    /// The byte after it.
     pub end: usize,
     /// The label: a type, such as `PER` of `B-PER` and `I-PER`, or with [`Aggregation::None`] the token's.
     pub label: String,
@@ -54,7 +52,6 @@ pub struct Entity {
     pub score: f64,
 }
 
-/// A token: its probabilities, and its place in the text.
 struct Scored {
     scores: Vec<f64>,
     start: usize,
@@ -62,7 +59,6 @@ struct Scored {
     continues_word: bool,
 }
 
-/// A token or a word with its label.
 struct Labelled<'a> {
     label: &'a str,
     score: f64,
@@ -71,42 +67,29 @@ struct Labelled<'a> {
 }
 
 impl BertForTokenClassification {
-    /// The entities of each text, in their order: spans, labels and scores equal to those of transformers'
-    /// `token-classification` pipeline. Without dropout and gradients, also of a model in training.
+    /// Named entities of each text (NER), in their order; spans, labels and scores match transformers' `token-classification`
+    /// pipeline. Always as inference, without dropout.
     ///
-    /// Labels are IOB1 or IOB2: `B-X` begins an entity of the type X, `I-X` continues one, and begins one after anything
-    /// else; a label without a prefix is like `I-`. Another prefix, such as `E-` and `S-` of BIOES, makes an entity of its
-    /// own, as there. A text of more than the tokenizer's
-    /// [`model_max_length`](BertTokenizer::model_max_length) is read in windows, as by the pipeline with `stride`; of
-    /// entities that overlap, the longest remains, and of those the one with the highest score.
+    /// Labels are IOB1 or IOB2: `B-X` begins an entity of the type X; `I-X`, or `X`, continues one and begins one after
+    /// anything else. Another prefix, such as `E-` and `S-` of BIOES, makes a separate entity, as there. A text longer than
+    /// the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) is read in windows; of entities that overlap,
+    /// the longest remains, and of those the one with the highest score.
     ///
     /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    /// use burn_bert::model::{BertForTokenClassificationConfig, BertModelConfig, EntitiesConfig};
-    /// use burn_bert::text::BertTokenizer;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nada\nlove\n##lace\n")?;
-    /// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
-    /// let device = Device::default();
-    /// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(8).with_hidden_size(8))
-    ///     .with_num_hidden_layers(1)
-    ///     .with_num_attention_heads(2)
-    ///     .with_intermediate_size(16);
-    /// let labels = ["B-PER", "I-PER"].map(String::from); // of a model that sees persons everywhere
-    /// let model = BertForTokenClassificationConfig::new(bert).with_id2label(labels.into()).init(&device);
-    /// let entities = model.entities(&tokenizer, &["Ada Lovelace"], &EntitiesConfig::new())?;
-    /// assert!(entities[0].iter().all(|entity| entity.label == "PER"));
-    /// assert_eq!(entities[0].last().map(|entity| entity.end), Some(12));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # use burn_bert::{model::{BertForTokenClassification, EntitiesConfig}, text::BertTokenizer};
+    /// # fn example(model: BertForTokenClassification, tokenizer: BertTokenizer) -> burn_bert::Result<()> {
+    /// let found = model.entities(&tokenizer, &["Ada Lovelace lived in London."], &EntitiesConfig::new())?;
+    /// for entity in &found[0] {
+    ///     println!("{}: {} ({:.2})", entity.label, entity.text, entity.score);
+    /// }
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// - [`Error::Config`] with a stride and [`Aggregation::None`], which would return tokens twice;
-    /// - those of [`BertTokenizer::encode_windows`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN or
-    ///   infinite.
+    /// [`Error::Config`] with a stride and [`Aggregation::None`], which would return tokens twice; those of
+    /// [`BertTokenizer::encode_windows`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN or infinite.
     ///
     /// Source: `TokenClassificationPipeline` of transformers 5.23.
     pub fn entities<T: AsRef<str>>(
@@ -118,7 +101,7 @@ impl BertForTokenClassification {
         if config.aggregation == Aggregation::None && config.stride > 0 {
             let problem =
                 "is not 0, but without aggregation the tokens of two windows would be returned twice";
-            return Err(Error::Config { field: "stride", problem: problem.into() });
+            return Err(Error::config("stride", problem));
         }
         let model = self.valid();
         let windows =
@@ -143,7 +126,6 @@ impl BertForTokenClassification {
         Ok(found.into_iter().map(of_text).collect())
     }
 
-    /// The entities of a window's tokens.
     fn of_window(&self, tokens: Vec<Scored>, text: &str, config: &EntitiesConfig) -> Vec<Entity> {
         // The other strategies predict tokens: a word may be cut.
         let is_word_wise = !matches!(config.aggregation, Aggregation::None | Aggregation::Simple);

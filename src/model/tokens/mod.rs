@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::labels::{Labels, check_names, check_weights, numbered};
+use crate::model::labels::{Labels, check_names, check_padding, check_weights, numbered};
 use crate::model::loss::labelled_cross_entropy;
 use burn::config::Config;
 use burn::module::Module;
@@ -25,8 +25,8 @@ pub struct BertForTokenClassificationConfig {
     /// The name of each label, by id; by default `LABEL_0` and `LABEL_1`.
     #[config(default = "numbered(2)")]
     pub id2label: Vec<String>,
-    /// Probability that dropout zeroes an input of the classifier, in [0, 1); by default `hidden_dropout_prob`, in
-    /// ALBERT 0.1. DistilBERT and MPNet have none of their own to save.
+    /// Dropout of the classifier's input, in [0, 1); by default `hidden_dropout_prob`, in ALBERT 0.1. A `config.json` of
+    /// DistilBERT or MPNet cannot state it.
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
@@ -38,7 +38,7 @@ impl BertForTokenClassificationConfig {
     /// # Errors
     ///
     /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config), naming the field, for no labels or two
-    /// of one name, a dropout not in [0, 1), or weights that are not one per class, 0 or in [1e-30, 1e30].
+    /// of one name, a dropout not in [0, 1), or weights that are not one per class, each 0 or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
@@ -51,9 +51,7 @@ impl BertForTokenClassificationConfig {
             bert: self.bert.try_init_without_pooler(device)?,
             dropout: DropoutConfig::new(self.dropout_prob()).init(),
             classifier: self.bert.linear(self.num_labels(), device),
-            id2label: self.id2label.clone(),
-            class_weights: self.class_weights.clone(),
-            states_dropout: self.classifier_dropout.is_some(),
+            stated: self.clone(),
         })
     }
 }
@@ -73,16 +71,14 @@ impl TokenClassificationBatch {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per token, or `padding` is not [B, S]; [`Error::Data`](crate::Error::Data) if a
-    /// label does not fit an `i32`.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per token, or `padding` is not [B, S];
+    /// [`Error::Data`](crate::Error::Data) if a label does not fit an `i32`.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
         labels: &[impl AsRef<[i64]>],
     ) -> Result<Self> {
-        if let Some(padding) = &padding {
-            padding.check(input.dims())?;
-        }
+        check_padding(&input, padding.as_ref())?;
         let labels = Labels::of_tokens(&input, labels)?;
         Ok(Self { input, padding, labels })
     }
@@ -102,7 +98,7 @@ impl TokenClassificationBatch {
         self.labels.as_ref().map(Labels::tensor)
     }
 
-    /// The scores of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
+    /// The logits of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
     pub fn labelled(&self, logits: Tensor<3>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
         self.labels.as_ref().map(|labels| (labels.select(logits), labels.tensor()))
     }
@@ -116,26 +112,16 @@ classifier!(
     TokenClassifierOutput
 );
 
-/// A model with a classifier of tokens: `logits = Dropout(last_hidden_state)·W + b`.
+/// BERT with a token classifier: `logits = Dropout(last_hidden_state)·W + b`.
 ///
 /// ```
-/// use burn::prelude::*;
-/// use burn_bert::model::{BertForTokenClassificationConfig, BertModelConfig, TokenClassificationBatch};
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-///
-/// let device = Device::default().autodiff();
-/// let bert = BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
-/// let model = BertForTokenClassificationConfig::new(bert).with_num_labels(3).init(&device);
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device)?;
-/// let batch = TokenClassificationBatch::new(input, None, &[[-100, 2, 0, -100]])?;
-/// let output = model.forward(&batch);
-/// assert_eq!(output.logits.dims(), [1, 4, 3]);
-/// let gradients = output.loss.backward();
-/// # let _ = gradients;
-/// # Ok::<(), burn_bert::Error>(())
+/// # use burn_bert::{BertEmbeddingsInput, Result};
+/// # use burn_bert::model::{BertForTokenClassification, TokenClassificationBatch};
+/// # fn example(model: BertForTokenClassification, input: BertEmbeddingsInput) -> Result<()> {
+/// let batch = TokenClassificationBatch::new(input, None, &[[-100, 2, 0, -100]])?; // −100: no label
+/// let _gradients = model.forward(&batch).loss.backward();
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// Source: `BertForTokenClassification` of transformers 5.23 and its like in the other [families](crate::Family).
@@ -146,12 +132,9 @@ pub struct BertForTokenClassification {
     pub(crate) dropout: Dropout,
     /// W and b, [H, C].
     pub classifier: Linear,
+    /// What the config says beside the shapes.
     #[module(skip)]
-    id2label: Vec<String>,
-    #[module(skip)]
-    class_weights: Option<Vec<f64>>,
-    /// Whether the config had a `classifier_dropout`, and not that of the other layers.
-    states_dropout: bool,
+    stated: BertForTokenClassificationConfig,
 }
 
 /// What [`BertForTokenClassification::forward`] returns.
@@ -159,7 +142,7 @@ pub struct BertForTokenClassification {
 pub struct TokenClassifierOutput {
     /// Mean cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
     pub loss: Tensor<1>,
-    /// Scores of each class for every token, [B, S, C].
+    /// Logits of each class for every token, [B, S, C].
     pub logits: Tensor<3>,
 }
 
@@ -168,32 +151,30 @@ impl BertForTokenClassification {
     pub fn config(&self) -> BertForTokenClassificationConfig {
         let bert = self.bert.config();
         let prob = self.dropout.prob;
-        let is_stated = self.states_dropout || prob != bert.classifier_dropout(Classified::Tokens);
+        // A dropout that the config left to the layers stays theirs, unless the module's field was changed.
+        let is_stated =
+            self.stated.classifier_dropout.is_some() || prob != bert.classifier_dropout(Classified::Tokens);
         BertForTokenClassificationConfig {
-            classifier_dropout: is_stated.then_some(prob),
             bert,
-            id2label: self.id2label.clone(),
-            class_weights: self.class_weights.clone(),
+            classifier_dropout: is_stated.then_some(prob),
+            ..self.stated.clone()
         }
     }
 
-    /// Scores of each class for every token, [B, S, C].
+    /// Logits of each class for every token, [B, S, C].
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a parameter of the head does
-    /// not fit the model.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
-        let shape = [self.bert.embeddings.hidden_size(), self.id2label.len()];
+        let shape = [self.bert.embeddings.hidden_size(), self.stated.num_labels()];
         ParameterCheck::beside(words).linear("classifier", &self.classifier, shape)?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }
 
-    /// Classifies the tokens of a batch and returns the loss.
-    ///
-    /// The loss of a batch without labels is 0, and its gradients are zeros.
+    /// Classifies the tokens of a batch and returns the loss. Without labels it is 0, and its gradients are zeros.
     ///
     /// # Errors
     ///
@@ -201,9 +182,9 @@ impl BertForTokenClassification {
     /// 0..C or −100; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
         let labels = batch.labels.as_ref();
-        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, self.id2label.len()))?;
+        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, self.stated.num_labels()))?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
-        let loss = labelled_cross_entropy(logits.clone(), labels, self.class_weights.as_deref());
+        let loss = labelled_cross_entropy(logits.clone(), labels, self.stated.class_weights.as_deref());
         Ok(TokenClassifierOutput { loss, logits })
     }
 }
@@ -212,25 +193,23 @@ impl BertForTokenClassification {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::head_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+    use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields, names_of};
     use crate::model::stored::{Part, Stored, stored_head};
     use serde_json::Value;
 
-    impl BertForTokenClassificationConfig {
-        pub(super) fn read(fields: &Fields) -> Result<Self> {
-            Ok(Self {
+    impl Stored for BertForTokenClassification {
+        stored_head!(BertForTokenClassificationConfig);
+
+        const CLASS: Option<&'static str> = Some("ForTokenClassification");
+
+        fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
+            Ok(BertForTokenClassificationConfig {
                 bert: BertModelConfig::from_fields(fields)?,
                 id2label: names_of(fields)?,
                 classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
                 class_weights: None,
             })
         }
-    }
-
-    impl Stored for BertForTokenClassification {
-        stored_head!(BertForTokenClassificationConfig);
-
-        const CLASS: Option<&'static str> = Some("ForTokenClassification");
 
         fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
             vec![Part::linear("classifier", &self.classifier)]

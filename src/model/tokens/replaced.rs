@@ -21,11 +21,8 @@ pub struct ElectraForPreTrainingConfig {
 }
 
 impl ElectraForPreTrainingConfig {
-    /// Checks that a model can be built from this config.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the family is not `electra`.
+    /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`], and
+    /// [`Error::Config`] if the family is not `electra`.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         match self.bert.embeddings.family {
@@ -33,7 +30,7 @@ impl ElectraForPreTrainingConfig {
             family => {
                 let problem =
                     format!("is {}, but only electra has a head for replaced tokens", family.model_type());
-                Err(Error::Config { field: "family", problem })
+                Err(Error::config("family", problem))
             }
         }
     }
@@ -51,30 +48,20 @@ impl ElectraForPreTrainingConfig {
 
 head!(ElectraForPreTrainingConfig, ElectraForPreTraining, TokenClassificationBatch, ReplacedTokenOutput);
 
-/// ELECTRA's discriminator: the score of each token to be one that replaced another,
-/// `logits = f(last_hidden_state·P + p)·W + b` with the activation f of the layers.
+/// ELECTRA's discriminator, which finds the tokens that were replaced: `logits = f(last_hidden_state·P + p)·W + b` with the
+/// activation f of the layers.
 ///
-/// The labels of a [`TokenClassificationBatch`] are 1 for a token that replaced another, 0 for one that is as it was and −100
-/// for one that does not count, such as padding.
+/// The labels of a [`TokenClassificationBatch`] are 1 for a replaced token, 0 for an original one and −100 for one that is
+/// ignored, such as padding.
 ///
 /// ```
-/// use burn::prelude::*;
-/// use burn_bert::model::{BertModelConfig, ElectraForPreTrainingConfig, TokenClassificationBatch};
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-///
-/// let device = Device::default().autodiff();
-/// let embeddings = BertEmbeddingsConfig::electra_small().with_vocab_size(20).with_hidden_size(8);
-/// let bert = BertModelConfig::new(embeddings)
-///     .with_num_hidden_layers(1)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16);
-/// let model = ElectraForPreTrainingConfig::new(bert).init(&device);
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device)?;
-/// let output = model.forward(&TokenClassificationBatch::new(input, None, &[[0, 1, 0, 0]])?);
-/// assert_eq!(output.logits.dims(), [1, 4]);
-/// let gradients = output.loss.backward();
-/// # let _ = gradients;
-/// # Ok::<(), burn_bert::Error>(())
+/// # use burn_bert::{BertEmbeddingsInput, Result};
+/// # use burn_bert::model::{ElectraForPreTraining, TokenClassificationBatch};
+/// # fn example(model: ElectraForPreTraining, input: BertEmbeddingsInput) -> Result<()> {
+/// let batch = TokenClassificationBatch::new(input, None, &[[0, 1, 0, 0]])?;
+/// let _gradients = model.forward(&batch).loss.backward();
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// Source: `ElectraForPreTraining` of transformers 5.23; Clark et al. 2020, section 2.
@@ -82,7 +69,7 @@ head!(ElectraForPreTrainingConfig, ElectraForPreTraining, TokenClassificationBat
 pub struct ElectraForPreTraining {
     /// The model below the head.
     pub bert: BertModel,
-    /// Scores tokens.
+    /// The head.
     pub discriminator_predictions: ReplacedTokenHead,
 }
 
@@ -100,7 +87,7 @@ pub struct ReplacedTokenHead {
 pub struct ReplacedTokenOutput {
     /// Mean binary cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
     pub loss: Tensor<1>,
-    /// The score of each token, above 0 where it probably replaced another, [B, S].
+    /// The logit of each token, above 0 where it was probably replaced, [B, S].
     pub logits: Tensor<2>,
 }
 
@@ -110,12 +97,11 @@ impl ElectraForPreTraining {
         ElectraForPreTrainingConfig::new(self.bert.config())
     }
 
-    /// The score of each token, [B, S].
+    /// The logit of each token, [B, S].
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`], and a shape, dtype or device that does not match if a parameter of the head does
-    /// not fit the model.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let (words, hidden) = (&self.bert.embeddings.word_embeddings, self.bert.embeddings.hidden_size());
         let head = &self.discriminator_predictions;
@@ -127,7 +113,7 @@ impl ElectraForPreTraining {
         Ok(linear(&head.dense_prediction, dense).reshape(input.dims()))
     }
 
-    /// Scores the tokens of a batch and returns the loss.
+    /// The loss of a batch, and its logits.
     ///
     /// # Errors
     ///
@@ -137,6 +123,7 @@ impl ElectraForPreTraining {
         let labels = batch.labels.as_ref();
         labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, 2))?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
+        // [B, S, 1], as one class per token.
         let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
             Some((scores, labels)) => {
                 let targets = labels.float().cast(scores.dtype()).unsqueeze_dim(1);
@@ -154,20 +141,19 @@ mod stored {
     use crate::checkpoint::{Fields, ModelKeys};
     use crate::model::stored::{Part, Stored, stored_head};
 
-    impl ElectraForPreTrainingConfig {
-        pub(super) fn read(fields: &Fields) -> Result<Self> {
-            Ok(Self::new(BertModelConfig::from_fields(fields)?))
-        }
-    }
-
     impl Stored for ElectraForPreTraining {
         stored_head!(ElectraForPreTrainingConfig);
 
         const CLASS: Option<&'static str> = Some("ForPreTraining");
 
+        fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
+            Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
+        }
+
         fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
             let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
             let mut head = Part::linear("discriminator_predictions.dense", dense);
+            // Both layers are in a checkpoint or neither is.
             head.namespace = "discriminator_predictions.".into();
             head.params
                 .extend(Part::linear("discriminator_predictions.dense_prediction", dense_prediction).params);

@@ -4,6 +4,7 @@
 use super::{Linear, LinearOp};
 use crate::engine::inputs::{Held, Spec, Specs};
 use crate::engine::operator::{Operator, Output};
+#[cfg(any(feature = "flex", feature = "_cubecl"))]
 use crate::engine::run::Path;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{self, narrow, wide};
@@ -52,6 +53,7 @@ pub(super) struct Reference;
 impl<B: Backend> Arithmetic<B> for Reference {}
 
 /// The arithmetic of `input`: a backend's own, or the reference's.
+#[cfg(any(feature = "flex", feature = "_cubecl"))]
 pub(super) fn arithmetic<B: Backend>(
     input: &Linear<B>,
     own: &'static dyn Arithmetic<B>,

@@ -1,0 +1,286 @@
+//! The tensors of a state dict: which of a file's storages each is in, by the pickle.
+
+use super::pickle::{Id, Pickle, Value};
+use super::{StoredTensor, corrupt};
+use crate::error::{Error, Result, shown};
+use ::safetensors::Dtype;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Deeper than the modules of any model, and shallow enough for every thread's stack.
+const MAX_DEPTH: usize = 200;
+
+/// PyTorch's own limit of a tensor's axes.
+const MAX_AXES: usize = 64;
+
+pub(super) struct Storage {
+    pub(super) start: u64,
+    pub(super) length: u64,
+    pub(super) checksum: Option<u32>,
+}
+
+/// The tensors in a pickle, by the path of keys that leads to each.
+pub(super) fn tensors(
+    path: &Path,
+    pickle: &Pickle,
+    storages: &HashMap<String, Storage>,
+) -> Result<BTreeMap<String, StoredTensor>> {
+    // The names of a state dict's tensors are part of its pickle; a trainer's file has them under short prefixes.
+    let budget = 8 * pickle.length + 1024;
+    let mut collector =
+        Collector { path, pickle, storages, tensors: BTreeMap::new(), name: String::new(), budget };
+    let is_dict = match pickle.get(pickle.root) {
+        Value::Dict(_) => true,
+        Value::Call { state: Some(state), .. } => collector.tables(*state).is_some(),
+        _ => false,
+    };
+    if !is_dict {
+        return Err(corrupt(path, "its pickle holds no dictionary of tensors"));
+    }
+    collector.visit(pickle.root, 0)?;
+    Ok(collector.tensors)
+}
+
+pub(super) struct StorageReference<'a> {
+    pub(super) key: &'a str,
+    pub(super) dtype: Dtype,
+    pub(super) elements: u64,
+    /// Early files have views of storages, which start at this value.
+    offset: u64,
+}
+
+impl<'a> StorageReference<'a> {
+    /// `("storage", class, key, location, elements)` and, in early files, `(key, offset, elements)` of a view.
+    pub(super) fn read(pickle: &Pickle<'a>, id: Id) -> Result<Self, String> {
+        let invalid = || "its pickle names a storage by what is none".to_string();
+        let Value::Tuple(fields) = pickle.get(id) else { return Err(invalid()) };
+        let &[_, class, key, _, elements, ref view @ ..] = &fields[..] else { return Err(invalid()) };
+        let (Value::Class { name, .. }, Value::Text(key)) = (pickle.get(class), pickle.get(key)) else {
+            return Err(invalid());
+        };
+        let offset = match view.first().map(|view| pickle.get(*view)) {
+            Some(Value::Tuple(view)) if view.len() == 3 => whole(pickle, view[1]).ok_or_else(invalid)?,
+            _ => 0,
+        };
+        let dtype = storage_dtype(name)
+            .ok_or_else(|| format!("it has a torch.{}, which is not read", shown(name)))?;
+        Ok(Self { key, dtype, elements: whole(pickle, elements).ok_or_else(invalid)?, offset })
+    }
+}
+
+fn whole(pickle: &Pickle, id: Id) -> Option<u64> {
+    match pickle.get(id) {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+/// The dtype of a class of storages. One without a type is of bytes.
+fn storage_dtype(class: &str) -> Option<Dtype> {
+    Some(match class {
+        "FloatStorage" => Dtype::F32,
+        "DoubleStorage" => Dtype::F64,
+        "HalfStorage" => Dtype::F16,
+        "BFloat16Storage" => Dtype::BF16,
+        "LongStorage" => Dtype::I64,
+        "IntStorage" => Dtype::I32,
+        "ShortStorage" => Dtype::I16,
+        "CharStorage" => Dtype::I8,
+        "ByteStorage" | "UntypedStorage" => Dtype::U8,
+        "BoolStorage" => Dtype::BOOL,
+        _ => return None,
+    })
+}
+
+fn tensor_dtype(name: &str) -> Option<Dtype> {
+    Some(match name {
+        "uint16" => Dtype::U16,
+        "uint32" => Dtype::U32,
+        "uint64" => Dtype::U64,
+        _ => return None,
+    })
+}
+
+/// Finds the tensors in a pickle, under the path of keys that leads to each.
+struct Collector<'a> {
+    path: &'a Path,
+    pickle: &'a Pickle<'a>,
+    storages: &'a HashMap<String, Storage>,
+    tensors: BTreeMap<String, StoredTensor>,
+    name: String,
+    /// How much more may be visited and named: what lies in the memo can be reached by exponentially many paths.
+    budget: usize,
+}
+
+impl Collector<'_> {
+    fn corrupt(&self, problem: &str) -> Error {
+        corrupt(self.path, format!("{}: {problem}", shown(&self.name)))
+    }
+
+    fn spend(&mut self, cost: usize) -> Result<()> {
+        self.budget =
+            self.budget.checked_sub(cost).ok_or_else(|| self.corrupt("its pickle has too many paths"))?;
+        Ok(())
+    }
+
+    fn visit(&mut self, id: Id, depth: usize) -> Result<()> {
+        if depth > MAX_DEPTH {
+            return Err(self.corrupt("its pickle is nested too deeply"));
+        }
+        self.spend(1)?;
+        let pickle = self.pickle;
+        match pickle.get(id) {
+            Value::Dict(items) => items.iter().try_for_each(|&(key, value)| match pickle.get(key) {
+                Value::Text(key) => self.enter(key, value, depth),
+                // Optimizers number their parameters.
+                Value::Int(key) => self.enter(&key.to_string(), value, depth),
+                _ => Ok(()),
+            }),
+            Value::List(items) | Value::Tuple(items) => {
+                let mut items = items.iter().enumerate();
+                items.try_for_each(|(index, item)| self.enter(&index.to_string(), *item, depth))
+            }
+            Value::Call { callable, args, state } => self.visit_object(*callable, *args, *state, depth),
+            _ => Ok(()),
+        }
+    }
+
+    fn enter(&mut self, key: &str, value: Id, depth: usize) -> Result<()> {
+        self.spend(key.len())?;
+        let length = self.name.len();
+        if length > 0 {
+            self.name.push('.');
+        }
+        self.name.push_str(key);
+        self.visit(value, depth + 1)?;
+        self.name.truncate(length);
+        Ok(())
+    }
+
+    fn visit_object(&mut self, callable: Id, args: Id, state: Option<Id>, depth: usize) -> Result<()> {
+        let pickle = self.pickle;
+        let fields = match pickle.get(args) {
+            Value::Tuple(fields) => &fields[..],
+            _ => &[],
+        };
+        match (pickle.get(callable), fields) {
+            (Value::Class { module: "torch._utils", name }, fields)
+                if name.starts_with("_rebuild_tensor") =>
+            {
+                self.tensor(name, fields)
+            }
+            (Value::Class { module: "torch._utils", name }, [data, ..])
+                if name.starts_with("_rebuild_parameter") =>
+            {
+                self.visit(*data, depth + 1)
+            }
+            // A subclass of tensors: a call, its class, the call's arguments, its state.
+            (
+                Value::Class { module: "torch._tensor", name: "_rebuild_from_type_v2" },
+                &[call, _, args, ..],
+            ) => self.visit_object(call, args, None, depth + 1),
+            (Value::Class { module: "torch._utils", name }, _) => {
+                Err(self.corrupt(&format!("it is made by {}, which is not read", shown(name))))
+            }
+            // A whole module in place of its state dict.
+            _ => match state.and_then(|state| self.tables(state)) {
+                Some(tables) => tables.into_iter().try_for_each(|table| self.visit(table, depth + 1)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// The tables that a `torch.nn.Module` keeps its state in.
+    fn tables(&self, state: Id) -> Option<[Id; 3]> {
+        let Value::Dict(items) = self.pickle.get(state) else { return None };
+        let table = |name| {
+            let table = self.pickle.item(items, name)?;
+            matches!(self.pickle.get(table), Value::Dict(_)).then_some(table)
+        };
+        Some([table("_parameters")?, table("_buffers")?, table("_modules")?])
+    }
+
+    /// `(storage, offset, shape, strides)` and, in newer versions, `requires_grad, hooks`, then in the third the dtype, then
+    /// what is to be done with the values when they are read.
+    fn tensor(&mut self, version: &str, fields: &[Id]) -> Result<()> {
+        let pickle = self.pickle;
+        let invalid = || self.corrupt("its pickle describes no tensor");
+        let &[storage, offset, shape, strides, ref rest @ ..] = fields else { return Err(invalid()) };
+        let Value::Persistent(storage) = pickle.get(storage) else { return Err(invalid()) };
+        let storage = StorageReference::read(pickle, *storage).map_err(|problem| self.corrupt(&problem))?;
+        let has_dtype = version.ends_with("_v3");
+        let dtype = match rest.get(2).map(|dtype| pickle.get(*dtype)) {
+            Some(Value::Class { name, .. }) if has_dtype => tensor_dtype(name)
+                .ok_or_else(|| self.corrupt(&format!("it is of torch.{}, which is not read", shown(name))))?,
+            _ => storage.dtype,
+        };
+        if let Some(Value::Dict(lazy)) = rest.get(if has_dtype { 3 } else { 2 }).map(|lazy| pickle.get(*lazy))
+        {
+            // torch._utils.get_tensor_metadata of 2.15: the stored values are to be negated, or conjugated.
+            let is_set = |name| {
+                pickle.item(lazy, name).is_some_and(|flag| matches!(pickle.get(flag), Value::Bool(true)))
+            };
+            if is_set("neg") || is_set("conj") {
+                let problem = "it holds a lazily negated or conjugated view; save tensor.resolve_neg().resolve_conj() instead";
+                return Err(Error::not_a_checkpoint(self.path, problem));
+            }
+        }
+        let axes = |id: Id| match pickle.get(id) {
+            Value::Tuple(axes) | Value::List(axes) if axes.len() <= MAX_AXES => {
+                axes.iter().map(|axis| whole(pickle, *axis).and_then(|axis| axis.try_into().ok())).collect()
+            }
+            _ => None,
+        };
+        let shape: Vec<usize> = axes(shape).ok_or_else(invalid)?;
+        let strides: Vec<usize> =
+            axes(strides).filter(|strides: &Vec<_>| strides.len() == shape.len()).ok_or_else(invalid)?;
+        let offset = whole(pickle, offset)
+            .and_then(|offset| offset.checked_add(storage.offset))
+            .ok_or_else(invalid)?;
+        let held =
+            self.storages.get(storage.key).ok_or_else(|| self.corrupt("its storage is not in the file"))?;
+
+        let size = dtype.bitsize() as u64 / 8;
+        let seen = extent(&shape, &strides).and_then(|seen| seen.checked_mul(size)).ok_or_else(invalid)?;
+        // Every sum is checked: the numbers are the file's word, and a read beyond the storage would be another tensor.
+        let first = offset.checked_mul(size).ok_or_else(invalid)?;
+        if first.checked_add(seen).is_none_or(|end| end > held.length) {
+            return Err(self.corrupt("it reaches beyond the end of its storage"));
+        }
+        let tensor = StoredTensor {
+            dtype,
+            start: held.start + first,
+            length: seen,
+            checksum: held.checksum.filter(|_| seen == held.length),
+            strides: (!is_row_by_row(&shape, &strides)).then_some(strides),
+            shape,
+        };
+        self.spend(self.name.len())?;
+        self.tensors.insert(self.name.clone(), tensor);
+        Ok(())
+    }
+}
+
+/// How many values lie between the first and the end of the last; `None` if more than can be counted.
+fn extent(shape: &[usize], strides: &[usize]) -> Option<u64> {
+    // The product must not overflow either: it becomes an allocation.
+    let elements = shape.iter().try_fold(1usize, |product, &axis| product.checked_mul(axis))?;
+    if elements == 0 {
+        return Some(0);
+    }
+    let last = shape
+        .iter()
+        .zip(strides)
+        .try_fold(0usize, |last, (&axis, &stride)| last.checked_add((axis - 1).checked_mul(stride)?))?;
+    Some(last.checked_add(1)? as u64)
+}
+
+/// Whether values lie in the order that they are read in. The stride of an axis of one value is never used.
+fn is_row_by_row(shape: &[usize], strides: &[usize]) -> bool {
+    let mut expected = 1;
+    shape.iter().zip(strides).rev().all(|(&axis, &stride)| {
+        let fits = axis == 1 || stride == expected;
+        expected = axis.wrapping_mul(expected); // counted by extent, but for tensors without values
+        fits
+    })
+}

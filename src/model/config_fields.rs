@@ -1,0 +1,133 @@
+//! The fields of a `config.json` that belong to the encoder and to the heads.
+
+use super::labels::numbered;
+use crate::checkpoint::{FamilySpec, Fields};
+use crate::encoder::Activation;
+use crate::encoder::config::BertModelConfig;
+use crate::error::{Result, shown};
+use crate::family::{Classified, HeadDropout};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+impl BertModelConfig {
+    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it. Fields that are missing take the values of
+    /// the family's config class in transformers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
+    /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is not an [`Activation`], the
+    /// model is a decoder, or [`validate`](Self::validate) refuses a value.
+    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
+        Self::from_fields(&Fields::at(path.as_ref())?)
+    }
+
+    /// The config in a `config.json`. Errors are those of [`from_pretrained`](Self::from_pretrained).
+    pub fn from_fields(fields: &Fields) -> Result<Self> {
+        let defaults = &fields.spec().defaults;
+        let (hidden_act, hidden_act_name) = match fields.text("hidden_act")? {
+            None => (defaults.hidden_act, None),
+            Some(name) => {
+                let activation = Activation::of_name(name).ok_or_else(|| {
+                    let names = Activation::all_names();
+                    fields.invalid("hidden_act", format!("is {:?}, but must be one of {names}", shown(name)))
+                })?;
+                (activation, Some(name.to_string()).filter(|name| name != activation.names()[0]))
+            }
+        };
+        for (field, problem) in [
+            ("is_decoder", "is true, but only bidirectional encoders are supported"),
+            ("add_cross_attention", "is true, but cross-attention is not supported"),
+        ] {
+            if fields.flag(field)? == Some(true) {
+                return Err(fields.invalid(field, problem.into()));
+            }
+        }
+        let config = Self::new(fields.config()?);
+        let config = Self {
+            num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
+            num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
+            intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
+            hidden_act,
+            hidden_act_name,
+            attention_probs_dropout_prob: fields.number("attention_probs_dropout_prob", defaults.dropout)?,
+            ..config
+        };
+        fields.in_file(config.validate())?;
+        Ok(config)
+    }
+
+    /// The fields of `config.json` that the encoder decides, under BERT's names.
+    pub(super) fn encoder_fields(&self) -> [(&'static str, Value); 5] {
+        let stated = self.hidden_act_name.as_deref();
+        // The name counts as long as the activation was not changed.
+        let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
+        let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
+        [
+            ("num_hidden_layers", json!(self.num_hidden_layers)),
+            ("num_attention_heads", json!(self.num_attention_heads)),
+            ("intermediate_size", json!(self.intermediate_size)),
+            ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
+            ("hidden_act", json!(hidden_act)),
+        ]
+    }
+}
+
+/// More labels than this would take gigabytes of names.
+const MAX_LABELS: usize = 1 << 20;
+
+/// The names of a `config.json`: of `id2label`, or `num_labels` names without one, or two.
+pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
+    let Some(names) = fields.object("id2label")? else {
+        let count = fields.size("num_labels", 2)?;
+        // A number costs a file a few bytes, and us a name each.
+        if count > MAX_LABELS {
+            let problem =
+                format!("is {count}, but at most {MAX_LABELS} labels can be without names in id2label");
+            return Err(fields.invalid("num_labels", problem));
+        }
+        return Ok(numbered(count));
+    };
+    let name = |id: usize| match names.get(&id.to_string()) {
+        Some(Value::String(name)) => Ok(name.clone()),
+        Some(_) => Err(fields.invalid("id2label", format!("has a name of {id} that is not text"))),
+        None => Err(fields.invalid("id2label", format!("has {} labels, but none of id {id}", names.len()))),
+    };
+    (0..names.len()).map(name).collect()
+}
+
+pub(super) fn name_fields(id2label: &[String]) -> Vec<(&'static str, Value)> {
+    let names = id2label.iter().enumerate();
+    let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
+    let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
+    vec![("id2label", by_id.into()), ("label2id", by_name.into())]
+}
+
+/// The dropout of a head that a `config.json` states; `None` where it is the family's default.
+pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
+    let spec = fields.spec();
+    match spec.keys.head_dropout[of as usize] {
+        Some(field) if !fields.is_null(field) => {
+            let prob = fields.number(field, 0.0)?;
+            // `None` means the family's default, as in a config built by hand.
+            let is_default = spec.family.architecture().head_dropout(of) == HeadDropout::Stated(Some(prob));
+            Ok((!is_default).then_some(prob))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The dropout of a head as a `config.json` states it, if the family's does.
+pub(super) fn dropout_field(
+    bert: &BertModelConfig,
+    of: Classified,
+    stated: Option<f64>,
+) -> Option<(&'static str, Value)> {
+    let spec = FamilySpec::of(bert.embeddings.family);
+    let field = spec.keys.head_dropout[of as usize]?;
+    let default = match spec.family.architecture().head_dropout(of) {
+        HeadDropout::Stated(default) => default,
+        HeadDropout::OfLayers | HeadDropout::Never => None,
+    };
+    Some((field, json!(stated.or(default))))
+}

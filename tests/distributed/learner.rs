@@ -1,0 +1,193 @@
+//! Burn's `Learner` on ranks: the same model as of one process, faults in its loop, and kills at any moment.
+
+use crate::heads::{bert, padded, values};
+use crate::{TASK, launch, text};
+use burn::data::dataset::InMemDataset;
+use burn::lr_scheduler::constant::ConstantLr;
+use burn::prelude::*;
+use burn::tensor::FloatDType;
+use burn::train::metric::LossMetric;
+use burn::train::{Interrupter, Learner, SupervisedTraining};
+use burn_bert::data::{EpochLoader, TryBatcher};
+use burn_bert::distributed::Ranks;
+use burn_bert::model::{
+    BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationBatch,
+};
+use burn_bert::optim::{AdamWConfig, adamw};
+use burn_bert::training::{Patience, Run, Training};
+use burn_bert::{Error, Result, cast_module};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+/// The folder of a test, for the processes that it starts.
+const FOLDER: &str = "BURN_BERT_RANK_FOLDER";
+const BATCH: usize = 4;
+/// The last step of an epoch has fewer texts on some ranks.
+const TEXTS: usize = 45;
+const KILLS: usize = 20;
+
+struct Batcher;
+
+impl TryBatcher for Batcher {
+    type Item = Vec<i64>;
+    type Batch = SequenceClassificationBatch;
+
+    fn try_batch(&self, texts: Vec<Vec<i64>>, device: &Device) -> Result<Self::Batch> {
+        let (input, padding) = padded(&texts, device);
+        // One in five has no label, so batches of one size count differently.
+        let label = |text: &Vec<i64>| if text[1] % 5 == 0 { -100 } else { text[0] % 3 };
+        let labels: Vec<i64> = texts.iter().map(label).collect();
+        SequenceClassificationBatch::single_label(input, padding, &labels)
+    }
+}
+
+fn items() -> Vec<Vec<i64>> {
+    let word = |text: usize, place: usize| (4 + (text * 37 + place * 11) % 26) as i64;
+    (0..TEXTS).map(|text| (0..3 + text * 3 % 7).map(|place| word(text, place)).collect()).collect()
+}
+
+/// A classifier after some epochs, on `ranks`, which all together take batches of `size` · [`BATCH`].
+fn train(
+    ranks: &Ranks,
+    size: usize,
+    output: &Path,
+    epochs: usize,
+    fault: &str,
+) -> Result<BertForSequenceClassification> {
+    let device = ranks.device();
+    device.seed(1 + ranks.rank() as u64);
+    let model =
+        BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device.clone().autodiff());
+    let model = cast_module(model, FloatDType::F64);
+    let is_begun = output.join("training/run.json").exists();
+    let run =
+        if is_begun { Run::resume(output, &size) } else { Run::create(output, &size) }?.shared(ranks)?;
+    let lengths = items().iter().map(Vec::len).collect();
+    let loader =
+        |texts| EpochLoader::new(InMemDataset::new(texts), Batcher, BATCH * size / ranks.size(), &device);
+    let train = loader(items())?
+        .with_shuffling(3)
+        .with_length_bucketing(lengths)?
+        .shard(ranks.rank(), ranks.size())?
+        .starting_after(run.finished_epochs());
+    let valid = loader(items()[..10].to_vec())?;
+    run.begin(1.0, &[])?;
+    let interrupter = Interrupter::new();
+    let is = |name: &str| name == fault;
+    if is("stop") && ranks.rank() == 1 {
+        interrupter.stop(Some("on purpose"));
+    }
+    if is("disk") && ranks.is_first() {
+        fs::write(run.folder().join("checkpoint"), "no folder").unwrap();
+    }
+    let model = Training::new(model).with_max_grad_norm(0.5).with_ranks(ranks, &interrupter)?;
+    let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid))
+        .metrics((LossMetric::new(),))
+        .grads_accumulation(2)
+        .num_epochs(epochs)
+        .with_interrupter(model.interrupter())
+        .early_stopping(Patience::new(epochs).shared(ranks))
+        .renderer(run.progress(&interrupter));
+    let training = run.checkpointed(training, &model)?;
+    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6));
+    let result = training.launch(Learner::new(model, optimizer, ConstantLr::new(1e-3)));
+    let failed = |problem| Error::Data { what: "the training".into(), problem };
+    match (result.error, result.interrupted) {
+        (Some(error), _) => Err(failed(error.to_string())),
+        (None, Some(stop)) => Err(failed(format!("was stopped: {}", stop.reason.unwrap_or_default()))),
+        (None, None) => Ok(result.model.model),
+    }
+}
+
+fn bits(model: &BertForSequenceClassification) -> Vec<u64> {
+    values(model).iter().map(|value| value.to_bits()).collect()
+}
+
+/// The task of a rank.
+pub fn run(ranks: &Ranks, task: &str) -> Result<()> {
+    let folder = env::var(FOLDER).unwrap();
+    let folder = Path::new(&folder);
+    fs::write(folder.join(format!("pid-{}", ranks.rank())), std::process::id().to_string()).unwrap();
+    let name = if task == "learner" { "shared" } else { task };
+    let epochs = if task == "killed" { 8 } else { 2 };
+    let model = train(ranks, ranks.size(), &folder.join(name), epochs, task)?;
+    ranks.same("model", &bits(&model))?;
+    if task == "learner" {
+        let alone = folder.join(format!("alone-{}", ranks.rank()));
+        let alone = train(&Ranks::single(), ranks.size(), &alone, epochs, task)?;
+        let (found, expected) = (values(&model), values(&alone));
+        let error = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(error <= 1e-12, "{error:e} from one process");
+        println!("\n{error:e} from one process");
+    }
+    if ranks.is_first() {
+        fs::write(folder.join("weights"), format!("{:?}", bits(&model))).unwrap();
+    }
+    Ok(())
+}
+
+fn launch_in(folder: &Path, task: &str, ranks: usize) -> std::process::Output {
+    launch(task, ranks, &[(FOLDER, folder)])
+}
+
+#[test]
+fn the_learner_on_ranks_trains_the_model_of_one_process() {
+    for ranks in [2, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = launch_in(folder.path(), "learner", ranks);
+        assert!(output.status.success(), "{}", text(&output));
+        let logs = folder.path().join("shared/training");
+        assert!(logs.join("train/epoch-2/Loss.log").exists(), "those of rank 0");
+        assert!(logs.join("rank-1/train/epoch-2/Loss.log").exists(), "and of rank 1");
+    }
+}
+
+#[test]
+fn what_one_rank_does_to_the_learner_ends_all() {
+    for (fault, message) in [
+        ("stop", "was stopped: another rank was stopped"), // said by rank 0 or 2
+        ("disk", "rank 0 "),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = launch_in(folder.path(), fault, 3);
+        assert!(!output.status.success() && text(&output).contains(message), "{fault}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_run_whose_ranks_are_killed_at_any_moment_ends_as_if_they_were_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    assert!(launch_in(folder.path(), "killed", 2).status.success());
+    let whole = start.elapsed();
+    let expected = fs::read(folder.path().join("weights")).unwrap();
+    let mut kills = 0;
+    while kills < KILLS {
+        let folder = tempfile::tempdir().unwrap();
+        // Each start is killed a bit later than the one before, until one ends first.
+        for attempt in 1u32.. {
+            let mut mpirun = Command::new("mpirun");
+            mpirun.args(["--oversubscribe", "--allow-run-as-root", "-n", "2"]);
+            mpirun.arg(env::current_exe().unwrap()).args(["--exact", "rank", "--ignored"]);
+            mpirun.env(TASK, "killed").env(FOLDER, folder.path());
+            mpirun.env("RAYON_NUM_THREADS", "1").env("BURN_DEVICE", "flex");
+            let mut mpirun = mpirun.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let wait = whole * (3 + (attempt * 7 + kills as u32 * 5) % 11) / 13;
+            thread::sleep(wait + Duration::from_millis(u64::from(attempt) * 20));
+            let victim = folder.path().join(format!("pid-{}", (attempt as usize + kills) % 2));
+            if let (Ok(pid), None) = (fs::read_to_string(victim), mpirun.try_wait().unwrap()) {
+                Command::new("kill").args(["-9", &pid]).status().unwrap();
+            }
+            if mpirun.wait().unwrap().success() {
+                break;
+            }
+            kills += 1;
+        }
+        assert!(fs::read(folder.path().join("weights")).unwrap() == expected, "after {kills} kills");
+    }
+    // Half the work with two ranks, the rest with three: from the same place in the data.
+    println!("{kills} kills, a whole run takes {whole:?}");
+}
