@@ -21,21 +21,8 @@ const CONTINUES: u32 = 1 << 31;
 /// sentences of Liu et al. 2019, without separators in between). The ids stay in memory, four bytes per token, and clones
 /// share them.
 ///
-/// One window in twenty, the first included, is [held out](Self::held_out); as a dataset it has the others.
-///
-/// ```
-/// use burn::data::dataset::Dataset;
-/// use burn_bert::data::Corpus;
-/// use burn_bert::text::BertTokenizer;
-///
-/// # let dir = tempfile::tempdir()?;
-/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nno\n")?;
-/// let path = dir.path().join("corpus.txt");
-/// std::fs::write(&path, "good no no good no good\n".repeat(20))?;
-/// let corpus = Corpus::open(&path, BertTokenizer::from_pretrained(dir.path())?, 8)?; // [CLS], six tokens, [SEP]
-/// assert_eq!((corpus.len(), corpus.held_out(64).len()), (19, 1));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// One window in twenty, the first included, is [held out](Self::held_out); as a dataset for an
+/// [`EpochLoader`](super::EpochLoader) it has the others.
 #[derive(Clone, Debug)]
 pub struct Corpus {
     tokens: Arc<Vec<u32>>,
@@ -111,7 +98,7 @@ impl Corpus {
         drawn.into_iter().map(|window| self.window(window)).collect()
     }
 
-    /// Windows in the file, those that are held out included; the last may be shorter.
+    /// All windows of the file, of which the last may be shorter.
     fn num_windows(&self) -> usize {
         self.tokens.len().div_ceil(self.room)
     }

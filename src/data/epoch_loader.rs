@@ -301,9 +301,8 @@ impl<B: TryBatcher> DataLoaderIterator<B::Batch> for Epoch<'_, B> {
     }
 }
 
-/// An iterator that runs in a thread, a bounded number of items ahead.
-///
-/// The thread ends with the iterator, or when this is dropped. If it panics, so does the taker.
+/// An iterator that runs in a thread, a bounded number of items ahead. The thread ends with the iterator, or when this is
+/// dropped. If it panics, so does the taker.
 struct Prefetch<T> {
     /// `None` once the iterator ended.
     items: Option<Receiver<T>>,

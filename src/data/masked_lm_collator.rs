@@ -268,12 +268,10 @@ impl MaskedLmCollator {
         }
 
         let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
-        let token_types = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)?;
-        if let Some(rows) = token_types {
+        if let Some(rows) = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)? {
             input = input.with_token_type_ids(&rows)?;
         }
-        let position_ids = padded("position_ids", examples, seq, MaskedLmExample::position_ids)?;
-        if let Some(rows) = position_ids {
+        if let Some(rows) = padded("position_ids", examples, seq, MaskedLmExample::position_ids)? {
             input = input.with_position_ids(&rows)?;
         }
         MaskedLmBatch::new(input, padding_mask(&lengths, seq), &positions, &labels)

@@ -175,10 +175,8 @@ impl QuestionWindows {
 fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Option<[usize; 2]> {
     let of_text: Vec<usize> = (0..window.len()).filter(|&i| window.sequence_ids()[i] == Some(1)).collect();
     // Byte fallback gives each byte of a character a token; an answer begins and ends at whole characters.
-    let (starts_at, ends_at) = (
-        |i: usize| context.floor_char_boundary(window.offsets()[i].0),
-        |i: usize| context.floor_char_boundary(window.offsets()[i].1),
-    );
+    let starts_at = |i: usize| context.floor_char_boundary(window.offsets()[i].0);
+    let ends_at = |i: usize| context.floor_char_boundary(window.offsets()[i].1);
     // `None` where the answer begins before the window or ends after it.
     let begins = of_text.iter().take_while(|&&i| starts_at(i) <= start).last()?;
     let ends = of_text.iter().rev().take_while(|&&i| ends_at(i) >= end).last()?;

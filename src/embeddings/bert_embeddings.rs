@@ -53,8 +53,7 @@ impl BertEmbeddingsConfig {
 /// BERT's embedding layer: `y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))`.
 ///
 /// Equal to Hugging Face's `BertEmbeddings`, to `RobertaEmbeddings` with [`PositionEmbeddingType::AfterPadding`], and to
-/// the embeddings of the other [families](crate::Family). Made by [`BertEmbeddingsConfig::init`]; the crate's
-/// documentation has an example.
+/// the embeddings of the other [families](crate::Family). The crate's documentation has an example.
 ///
 /// # Parameters
 ///

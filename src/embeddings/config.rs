@@ -7,16 +7,8 @@ use crate::layers::{
 };
 use burn::config::Config;
 
-/// Configuration of [`BertEmbeddings`](crate::BertEmbeddings).
-///
-/// Field names are those of Hugging Face's `config.json`; the defaults are BERT-base uncased.
-///
-/// ```
-/// use burn_bert::BertEmbeddingsConfig;
-///
-/// let config = BertEmbeddingsConfig::new().with_hidden_size(256).with_hidden_dropout_prob(0.0);
-/// assert_eq!(config.num_params(), (30522 + 512 + 2 + 2) * 256);
-/// ```
+/// Configuration of [`BertEmbeddings`](crate::BertEmbeddings). Field names are those of Hugging Face's `config.json`; the
+/// defaults are BERT-base uncased.
 #[derive(Config, Debug, PartialEq)]
 pub struct BertEmbeddingsConfig {
     /// The architecture, and how the model is stored.

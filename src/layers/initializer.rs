@@ -6,8 +6,8 @@ use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, Distribution};
 
-/// The distribution that embeddings and the weights of linear layers are initialised from, a field of
-/// [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig). Biases start at zero.
+/// The distribution that a [`TokenEmbedding`](crate::TokenEmbedding) and the weights of linear layers are initialised
+/// from. Biases start at zero.
 ///
 /// Values come from the device's generator, so [`Device::seed`] makes them reproducible, and are drawn on first use.
 #[derive(Config, Debug, PartialEq)]

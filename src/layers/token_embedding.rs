@@ -137,14 +137,11 @@ impl TokenEmbedding {
         Ids::from_tensor("ids", ids.clone())
             .check(EmbeddingTable::Embedding, self.num_embeddings())
             // The ids were checked as one row: errors name their index in the caller's shape.
-            .map_err(|error| match error {
-                Error::IdOutOfRange { input, index, id, table, rows } => {
-                    Error::IdOutOfRange { input, index: unravel(index[1], &shape), id, table, rows }
+            .map_err(|mut error| {
+                if let Error::IdOutOfRange { index, .. } | Error::IdOverflow { index, .. } = &mut error {
+                    *index = unravel(index[1], &shape);
                 }
-                Error::IdOverflow { input, index } => {
-                    Error::IdOverflow { input, index: unravel(index[1], &shape) }
-                }
-                other => other,
+                error
             })?;
         Ok(self.restore_rank(self.lookup(ids), shape))
     }

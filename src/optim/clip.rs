@@ -14,7 +14,7 @@ use burn_fused::sums_of_squares;
 use std::collections::HashSet;
 
 /// Scales the gradients of a module so that their global norm is at most `max_norm`, and returns the norm before
-/// clipping, `[1]`; `None` if no parameter has a gradient.
+/// clipping, `[1]`; `None` if no parameter has a gradient. Panics if `max_norm` is not above 0.
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient, each once; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
 /// Burn's `GradientClipping::Norm` takes the norm of each parameter separately, which changes the direction of the step.
@@ -40,10 +40,6 @@ use std::collections::HashSet;
 ///
 /// On Flex squares are added up in f64. On other devices in f32, or in f64 where a gradient is f64. 16-bit gradients are
 /// multiplied in f32 and rounded once.
-///
-/// # Panics
-///
-/// If `max_norm` is not above 0.
 ///
 /// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
 pub fn clip_by_global_norm<M: Module>(
@@ -347,11 +343,8 @@ mod tests {
             [Factor::Host(2f64.powi(-27)), Factor::Device(Tensor::from_floats([2f32.powi(-27)], &device))]
         {
             let scaled = factor.apply(gradient());
-            assert_eq!(
-                (scaled.dtype(), scaled.into_scalar::<f64>()),
-                (DType::F16, 2f64.powi(-12)),
-                "{factor:?}"
-            );
+            let found = (scaled.dtype(), scaled.into_scalar::<f64>());
+            assert_eq!(found, (DType::F16, 2f64.powi(-12)), "{factor:?}");
         }
     }
 

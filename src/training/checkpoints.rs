@@ -9,6 +9,7 @@ use burn::train::checkpoint::{
 };
 use burn::train::metric::store::EventStoreClient;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -48,14 +49,8 @@ impl Checkpoints {
 
     /// The epochs of which there is a file, in ascending order.
     pub(super) fn epochs(&self) -> Result<Vec<usize>> {
-        let failed = |source| Error::reading(&self.folder, source);
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed)?,
-        };
         let mut epochs = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(failed)?.file_name();
+        for name in names(&self.folder)? {
             let stem = name.to_str().and_then(|name| name.strip_suffix(".bpk"));
             let number = stem.and_then(|stem| stem.strip_prefix(self.name)?.strip_prefix('-'));
             epochs.extend(number.and_then(|number| number.parse::<usize>().ok()));
@@ -128,6 +123,15 @@ impl CheckpointingStrategy for LastAndBest {
         let old: BTreeSet<usize> = saved.into_iter().flatten().collect();
         let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
         [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
+    }
+}
+
+/// The names in a folder; none if it does not exist.
+pub(super) fn names(folder: &Path) -> Result<Vec<OsString>> {
+    let failed = |source| Error::reading(folder, source);
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries.map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The folder of a training run.
 
-use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, whole};
+use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, names, whole};
 use super::losses::{Logs, Losses};
 use super::progress::{ProgressLines, progress};
 use crate::distributed::Ranks;
@@ -33,15 +33,13 @@ const COMPANIONS: [&str; 10] = [
     "spiece.model",
 ];
 
-/// How far the loss before training may differ, relatively: devices add up in different orders.
-const SAME_LOSS: f64 = 1e-3;
+const SAME_LOSS: f64 = 1e-3; // relative: devices add up in different orders
 
 const TRAINING: &str = "training";
 const BEGINNING: &str = "run.json";
 const LOCK: &str = "lock";
 
-/// Larger than any `run.json`.
-const MAX_BEGINNING: u64 = 16 << 20;
+const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 
 /// A run as it began.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -136,12 +134,9 @@ impl Run {
         }
     }
 
-    /// The run of all ranks of a data-parallel training. Rank 0 alone writes it; the others read it, so its directory must be on
-    /// a file system that all of them share, and each keeps the trainer's logs of itself in a folder of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Rank`] if the settings of a rank differ, or it could not open the run.
+    /// The run of all ranks of a data-parallel training. Rank 0 alone writes it; the others read it, so its directory must be
+    /// on a file system that all of them share, and each keeps its own logs in a folder of its own. Returns [`Error::Rank`]
+    /// if the settings of a rank differ, or it could not open the run.
     pub fn shared(self, ranks: &Ranks) -> Result<Self> {
         // Nobody writes before all have opened it.
         ranks.same("setting or output directory", &(&self.output, &self.settings, self.finished_epochs))?;
@@ -158,6 +153,7 @@ impl Run {
     }
 
     /// The folder of checkpoints and logs, for `SupervisedTraining::new`; of a rank that is not the first, of its logs.
+    #[allow(clippy::misnamed_getters)] // what a caller needs is this rank's
     pub fn folder(&self) -> &Path {
         &self.own_folder
     }
@@ -286,7 +282,7 @@ impl Run {
         Losses::read(&self.folder)
     }
 
-    /// The last epoch whose model, optimiser and schedule can all be read; 0 if there is none. Returns [`Error::File`]
+    /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none. Returns [`Error::File`]
     /// if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
     pub fn last_checkpoint(&self) -> Result<usize> {
         let checkpoints = Checkpoints::all(&self.folder);
@@ -399,16 +395,6 @@ fn fields(settings: &str) -> BTreeMap<String, String> {
 }
 
 /// Whether a directory holds nothing but these names, or does not exist.
-fn holds_only(path: &Path, names: &[&str]) -> Result<bool> {
-    let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
-        entries => entries.map_err(|source| Error::reading(path, source))?,
-    };
-    for entry in entries {
-        let name = entry.map_err(|source| Error::reading(path, source))?.file_name();
-        if !names.iter().any(|&known| name == known) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+fn holds_only(path: &Path, known: &[&str]) -> Result<bool> {
+    Ok(names(path)?.iter().all(|name| known.iter().any(|known| name == known)))
 }
