@@ -12,17 +12,17 @@ use std::sync::Arc;
 /// One window out of this many is held out.
 const HELD_OUT_EVERY: usize = 20;
 
-/// In a stored id: the token continues the word of the one before it.
+/// In a stored id: the token continues the word of the one before it. A separate list of words would double the memory.
 const CONTINUES: u32 = 1 << 31;
 
 /// A UTF-8 text file, cut into windows of one length for masked language modelling.
 ///
-/// The lines are tokenised one after another and joined, and every `seq_len` − 2 tokens become `[CLS] … [SEP]`, all of
-/// type 0 (the full sentences of Liu et al. 2019, without separators in between). The ids are kept in memory, in four
-/// bytes per token: about as much as an English text has bytes. Clones share them.
+/// The lines are tokenised and joined, and every `seq_len` − 2 tokens become `[CLS] … [SEP]`, all of type 0 (the full
+/// sentences of Liu et al. 2019, without separators in between). The ids stay in memory, four bytes per token, and clones
+/// share them.
 ///
-/// One window in twenty, the first included, is held out. As a dataset it has the others;
-/// [`EpochLoader`](super::EpochLoader) has an example.
+/// One window in twenty, the first included, is [held out](Self::held_out); as a dataset for an
+/// [`EpochLoader`](super::EpochLoader) it has the others.
 #[derive(Clone, Debug)]
 pub struct Corpus {
     tokens: Arc<Vec<u32>>,
@@ -37,8 +37,8 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// - Those of reading it by [`Lines`] and of tokenising it;
-    /// - [`Error::Config`] if a window has no room for a token or is longer than the tokenizer's
+    /// - Those of [`Lines`] and of the tokenizer;
+    /// - [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
     ///   [`model_max_length`](BertTokenizer::model_max_length), or the whole file is a single window, which is held out;
     /// - [`Error::Data`] if an id is 2³¹ or more.
     pub fn open(path: impl AsRef<Path>, tokenizer: BertTokenizer, seq_len: usize) -> Result<Self> {
@@ -83,12 +83,12 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// At most `limit` of the windows that are held out, from all over the file; the same at every call.
+    /// At most `limit` of the held-out windows, from all over the file; the same at every call.
     pub fn held_out(&self, limit: usize) -> Vec<MaskedLmExample> {
         let mut drawn = Vec::new();
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut rng = ChaCha8Rng::seed_from_u64(0); // a fixed seed, so that validation losses compare
         for (index, window) in (0..self.num_windows()).step_by(HELD_OUT_EVERY).enumerate() {
-            // Vitter's algorithm R.
+            // Vitter's algorithm R: every window has the same chance, in one pass.
             match rng.random_range(0..=index) {
                 _ if drawn.len() < limit => drawn.push(window),
                 place if place < limit => drawn[place] = window,
@@ -98,7 +98,7 @@ impl Corpus {
         drawn.into_iter().map(|window| self.window(window)).collect()
     }
 
-    /// Windows in the file, those that are held out included; the last may be shorter.
+    /// All windows of the file, of which the last may be shorter.
     fn num_windows(&self) -> usize {
         self.tokens.len().div_ceil(self.room)
     }
@@ -122,6 +122,7 @@ impl Corpus {
 /// The windows that are not held out.
 impl Dataset<MaskedLmExample> for Corpus {
     fn get(&self, index: usize) -> Result<MaskedLmExample, DatasetError> {
+        // Window 0 is held out, then every twentieth: nineteen of the dataset lie between two of those.
         Ok(self.window(index + index / (HELD_OUT_EVERY - 1) + 1))
     }
 

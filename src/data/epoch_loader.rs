@@ -1,59 +1,64 @@
 //! Batches of a dataset, epoch after epoch.
 
 use super::epoch_order::{EpochOrder, Purpose};
-use super::try_batcher::TryBatcher;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::{Dataset, DatasetError};
 use burn::prelude::*;
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Batches that are prepared ahead.
+/// Batches that are prepared ahead, each of which is in memory.
 const AHEAD: usize = 4;
 
-/// Batches of any dataset, for Burn's `SupervisedTraining` and for loops of one's own.
+/// Makes the batches of an [`EpochLoader`]: a [`Batcher`](burn::data::dataloader::batcher::Batcher) that returns errors.
+pub trait TryBatcher: Send + Sync + 'static {
+    /// An item of the dataset.
+    type Item: Send + Sync + 'static;
+    /// A batch of the model.
+    type Batch: Send + 'static;
+
+    /// Makes a batch of items on a device, or returns the error of an item.
+    fn try_batch(&self, items: Vec<Self::Item>, device: &Device) -> Result<Self::Batch>;
+
+    /// As [`try_batch`](Self::try_batch), with everything random, such as the masked tokens, drawn from `seed`. By default
+    /// nothing is random.
+    fn try_batch_seeded(&self, items: Vec<Self::Item>, seed: u64, device: &Device) -> Result<Self::Batch> {
+        let _ = seed;
+        self.try_batch(items, device)
+    }
+}
+
+/// Batches of any dataset, for Burn's `SupervisedTraining` and for custom loops.
 ///
-/// An epoch is one pass over the dataset, or a fixed number of batches; the trainer validates and saves after each. Its
-/// batches depend on the seed and the number of the epoch only: their order, masked tokens, and in training dropout, because
-/// each epoch of the trainer seeds its device. So a run that is resumed with [`starting_after`](Self::starting_after)
-/// continues exactly as if it had not been stopped.
+/// An epoch is one pass over the dataset, or a fixed number of batches. Its order, masked tokens and, in Burn's trainer,
+/// dropout depend on the seed and the number of the epoch only, so a run that is resumed with
+/// [`starting_after`](Self::starting_after) continues exactly as if it had not been stopped.
 ///
-/// Each [`iter`](DataLoader::iter) is the next epoch. A clone begins again at the first, and so does Burn's trainer, which
-/// makes a copy for its device. A thread reads, tokenises and collates a few batches ahead; an error is returned in place of
-/// its batch and ends the epoch.
+/// Each [`iter`](DataLoader::iter) is the next epoch; a clone begins again at the first. A thread reads, tokenises and
+/// collates a few batches ahead; an error is returned in place of its batch and ends the epoch.
 ///
 /// ```
 /// use burn::data::dataloader::DataLoader;
-/// use burn::data::dataset::InMemDataset;
 /// use burn::prelude::*;
-/// use burn_bert::data::{Corpus, EpochLoader, LabelledTexts, MaskedLmCollatorConfig, SequenceBatcher, TextColumns};
+/// use burn_bert::data::{EpochLoader, LabelledTexts, SequenceBatcher, TextColumns};
 /// use burn_bert::text::BertTokenizer;
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let dir = dir.path();
-/// std::fs::write(dir.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nno\n")?;
+/// # std::fs::write(dir.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nno\n")?;
 /// let (tokenizer, device) = (BertTokenizer::from_pretrained(dir)?, Device::default());
-///
 /// std::fs::write(dir.join("train.csv"), "text,label\ngood,positive\nno good,negative\n")?;
 /// let texts = LabelledTexts::open(dir.join("train.csv"), &TextColumns::default())?;
-/// let batcher = SequenceBatcher::new(tokenizer.clone(), texts.names().len());
+/// let batcher = SequenceBatcher::new(tokenizer, texts.names().len());
 /// let lengths = texts.sizes();
 /// let loader = EpochLoader::new(texts, batcher, 2, &device)?.with_shuffling(42).with_length_bucketing(lengths)?;
 /// for batch in loader.iter() {
 ///     assert_eq!(batch?.input.dims(), [2, 4]); // [CLS] no good [SEP]
 /// }
-///
-/// std::fs::write(dir.join("corpus.txt"), "good no no good no good\n".repeat(20))?;
-/// let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
-/// let corpus = Corpus::open(dir.join("corpus.txt"), tokenizer, 8)?; // [CLS], six tokens, [SEP]
-/// let held_out = InMemDataset::new(corpus.held_out(64));
-/// let valid = EpochLoader::new(held_out, collator.clone(), 4, &device)?; // the same tokens are masked every time
-/// let train = EpochLoader::new(corpus, collator, 4, &device)?.with_shuffling(42).with_batches_per_epoch(10)?;
-/// assert_eq!((train.iter().count(), valid.iter().count()), (10, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct EpochLoader<B: TryBatcher> {
@@ -83,11 +88,8 @@ struct State<T> {
 type Batches<T> = Prefetch<(usize, Result<T, DatasetError>)>;
 
 impl<B: TryBatcher> EpochLoader<B> {
-    /// Batches of `batch_size` items in the order of the dataset, for validation.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if `batch_size` is 0, [`Error::Empty`] if there is no item.
+    /// Batches of `batch_size` items in the order of the dataset, for validation. Returns [`Error::Config`] if
+    /// `batch_size` is 0, [`Error::Empty`] if there is no item.
     pub fn new(
         dataset: impl Dataset<B::Item> + 'static,
         batcher: B,
@@ -110,9 +112,8 @@ impl<B: TryBatcher> EpochLoader<B> {
             range: None,
         };
         order.check()?;
-        let source =
-            Source { dataset: Arc::new(dataset), batcher: Arc::new(batcher), order, device: device.clone() };
-        Ok(Self::at(source, 0))
+        let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
+        Ok(Self::at(Source { dataset, batcher, order, device: device.clone() }, 0))
     }
 
     fn at(source: Source<B>, first_epoch: usize) -> Self {
@@ -126,21 +127,15 @@ impl<B: TryBatcher> EpochLoader<B> {
         Self::at(Source { order, ..self.source }, self.first_epoch)
     }
 
-    /// Makes an epoch this many batches in place of one pass, so that the trainer validates and saves more or less often. The
-    /// next epoch goes on where one ended, with all its batches full.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if it is 0, or an epoch has more than 2²⁸ items.
+    /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
+    /// goes on where one ended, with all its batches full. Returns [`Error::Config`] if it is 0, or an epoch has more
+    /// than 2²⁸ items.
     pub fn with_batches_per_epoch(self, batches: usize) -> Result<Self> {
         self.checked(|order| EpochOrder { batches_per_epoch: Some(batches), ..order })
     }
 
     /// Groups items of similar lengths into batches, to reduce padding. `lengths` has one for each item, in any unit.
-    /// Items are grouped within fifty batches, and only if they are shuffled, so the order stays random.
-    ///
-    /// # Errors
-    ///
+    /// Items are grouped within fifty batches, and only if they are shuffled, so the order stays random. Returns
     /// [`Error::Data`] if there is not one length per item.
     pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
         let items = self.source.order.num_items;
@@ -151,13 +146,10 @@ impl<B: TryBatcher> EpochLoader<B> {
         self.checked(|order| EpochOrder { lengths: Some(Arc::new(lengths)), ..order })
     }
 
-    /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank takes
-    /// `batch_size`, in turn. All ranks have as many batches, and with [length bucketing](Self::with_length_bucketing) about
-    /// as many tokens in each; together they have every item once. They must agree on everything but `rank`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if `rank` is not below `ranks`, or an epoch has fewer items than `ranks`.
+    /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank
+    /// takes `batch_size`, in turn, so all have as many batches and, with [length
+    /// bucketing](Self::with_length_bucketing), about as many tokens in each. Ranks must agree on everything but
+    /// `rank`. Returns [`Error::Config`] if `rank` is not below `ranks`, or an epoch has fewer items than `ranks`.
     pub fn shard(self, rank: usize, ranks: usize) -> Result<Self> {
         self.checked(|order| EpochOrder { rank, ranks, ..order })
     }
@@ -178,6 +170,7 @@ impl<B: TryBatcher> EpochLoader<B> {
         Arc::new(Self { seeds_device: true, ..Self::at(source, self.first_epoch) })
     }
 
+    // Poisoning is ignored: the state is whole between any two statements.
     fn lock(&self) -> MutexGuard<'_, State<B::Batch>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,6 +225,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
         let mut state = self.lock();
         let epoch = state.next_epoch;
         state.next_epoch = epoch.wrapping_add(1);
+        // The thread of the last epoch may have begun this one already, unless that epoch was not read to its end.
         let ahead = state.ahead.take().filter(|&(begins, _)| begins == epoch);
         let batches = ahead.map_or_else(
             || {
@@ -241,6 +235,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
             |(_, batches)| batches,
         );
         let order = &self.source.order;
+        // Without shuffling the loader validates, which must not change the dropout of the next epoch.
         if self.seeds_device && order.is_shuffled {
             self.source.device.seed(order.seed(Purpose::Dropout, epoch, 0));
         }
@@ -306,9 +301,8 @@ impl<B: TryBatcher> DataLoaderIterator<B::Batch> for Epoch<'_, B> {
     }
 }
 
-/// An iterator that runs in a thread, a bounded number of items ahead.
-///
-/// The thread ends with the iterator, or when this is dropped. If it panics, so does the taker.
+/// An iterator that runs in a thread, a bounded number of items ahead. The thread ends with the iterator, or when this is
+/// dropped. If it panics, so does the taker.
 struct Prefetch<T> {
     /// `None` once the iterator ended.
     items: Option<Receiver<T>>,
@@ -316,22 +310,18 @@ struct Prefetch<T> {
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Runs what `iterator` makes, `ahead` items ahead.
-    fn new<I>(ahead: usize, iterator: impl FnOnce() -> I + Send + 'static) -> Self
-    where
-        I: Iterator<Item = T>,
-    {
+    fn new<I: Iterator<Item = T>>(ahead: usize, iterator: impl FnOnce() -> I + Send + 'static) -> Self {
         let (sender, items) = sync_channel(ahead);
-        let thread = thread::spawn(move || send_all(iterator(), &sender));
+        let thread = thread::spawn(move || {
+            for item in iterator() {
+                // The receiver was dropped: nobody takes the rest.
+                if sender.send(item).is_err() {
+                    break;
+                }
+            }
+        });
         Self { items: Some(items), thread: Some(thread) }
     }
-}
-
-/// Until nobody takes them any more.
-fn send_all<T>(mut items: impl Iterator<Item = T>, sender: &SyncSender<T>) {
-    while let Some(item) = items.next()
-        && sender.send(item).is_ok()
-    {}
 }
 
 impl<T> Iterator for Prefetch<T> {

@@ -24,8 +24,8 @@ pub(super) enum Purpose {
     Dropout = 0x6472_6f70_6f75_7421,
 }
 
-/// The order of items and their division into batches, ranks and devices. Every epoch's batches depend on these fields and
-/// the epoch's number alone, so that ranks agree on them without talking and a resumed run goes on as it would have.
+/// The order of items and their division into batches, ranks and devices. Batches depend on these fields and the epoch's
+/// number alone, so that ranks agree without communication and a resumed run continues as it would have.
 #[derive(Clone, Debug)]
 pub(super) struct EpochOrder {
     pub(super) num_items: usize,
@@ -44,9 +44,7 @@ pub(super) struct EpochOrder {
 }
 
 impl EpochOrder {
-    /// # Errors
-    ///
-    /// [`Error::Config`] with the field that is out of range.
+    /// Returns [`Error::Config`] with the field that is out of range.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |field, problem| Err(Error::Config { field, problem });
         if self.batch_size == 0 {
@@ -81,6 +79,7 @@ impl EpochOrder {
     /// Items of an epoch that are this rank's and device's.
     pub(super) fn len(&self) -> usize {
         let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
+        // The rest of an incomplete step is dealt out in turn, from rank 0 on.
         let of_rank = steps * self.batch_size + (rest + self.ranks - 1 - self.rank) / self.ranks;
         self.range.as_ref().map_or(of_rank, Range::len)
     }
@@ -100,6 +99,7 @@ impl EpochOrder {
         match &self.range {
             None => batches.map(Iterator::collect).collect(),
             Some(range) => {
+                // A device's share begins anywhere, so its batches are cut anew.
                 let items: Vec<usize> = batches.flatten().skip(range.start).take(range.len()).collect();
                 items.chunks(self.batch_size).map(<[usize]>::to_vec).collect()
             }
@@ -146,6 +146,7 @@ impl EpochOrder {
     /// A seed for the batch that begins with this rank's and device's item number `done` of an epoch. Without shuffling it is
     /// the same in every epoch, so that every validation masks the same tokens.
     pub(super) fn seed(&self, purpose: Purpose, epoch: usize, done: usize) -> u64 {
+        // Counted over all epochs and ranks: no two batches of a run draw from one stream.
         let before = if self.is_shuffled { epoch.wrapping_mul(self.epoch_items()) } else { 0 };
         let start = self.range.as_ref().map_or(0, |range| range.start);
         let own = (start + done).wrapping_mul(self.ranks).wrapping_add(self.rank);

@@ -1,7 +1,10 @@
-//! Labels, and the names of classes.
+//! Labels, the names of classes, and how the labels of a file are read.
 
 use crate::error::{Error, Result};
-use std::collections::BTreeSet;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
 
 /// The label of a text; `LabelledTexts` reads it.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,23 +33,17 @@ pub enum LabelKind {
 /// The names of the classes, by id (transformers' `id2label`).
 ///
 /// ```
-/// use burn_bert::data::LabelNames;
-///
-/// let names = LabelNames::new(["negative", "positive"])?;
+/// let names = burn_bert::data::LabelNames::new(["negative", "positive"])?;
 /// assert_eq!(names.name(1), Some("positive"));
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelNames {
-    pub(super) names: Vec<String>,
+    names: Vec<String>,
 }
 
 impl LabelNames {
-    /// Names in the order of their ids.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if a name occurs twice.
+    /// Names in the order of their ids. Returns [`Error::Data`] if a name occurs twice.
     pub fn new<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Result<Self> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
         let mut seen = BTreeSet::new();
@@ -77,5 +74,168 @@ impl LabelNames {
     /// All names, in the order of their ids.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+}
+
+/// The largest number of a label that a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch) takes:
+/// squares of larger ones overflow in the loss.
+const MAX_VALUE: f32 = 1e15;
+
+/// Classes that are printed, of a file that has more.
+const PRINTED: usize = 20;
+
+/// The classes of a file: those of given names, or those that it has, collected as it is read.
+pub(super) struct Classes<'a> {
+    given: Option<&'a LabelNames>,
+    /// The id of each label; without given names, in the order in which they were found.
+    ids: BTreeMap<String, usize>,
+}
+
+impl<'a> Classes<'a> {
+    pub(super) fn new(given: Option<&'a LabelNames>) -> Self {
+        let names = given.map_or(&[] as &[String], LabelNames::names);
+        Self { given, ids: names.iter().cloned().zip(0..).collect() }
+    }
+
+    /// The id of a class that is written as a name or as an id.
+    pub(super) fn id(&mut self, label: &str, is_json_integer: bool) -> Result<usize, String> {
+        if label.trim().is_empty() {
+            return Err("has no label".into());
+        }
+        let Some(names) = self.given else {
+            let next = self.ids.len();
+            return Ok(*self.ids.entry(label.to_string()).or_insert(next));
+        };
+        if is_json_integer && let Some(name) = names.names().iter().find(|name| is_number(name)) {
+            return Err(format!(
+                "has the label {label}, which is an id or a name, as {name:?} is one; write names as strings"
+            ));
+        }
+        if let Some(&id) = self.ids.get(label) {
+            return Ok(id);
+        }
+        // "1" names class 1 only where it is `LABEL_1`, so that a wrong file of names is not taken for ids.
+        let is_id = |&id: &usize| names.name(id).is_some_and(|name| is_json_integer || name == numbered(id));
+        let id = plain_id(label).filter(is_id);
+        id.ok_or_else(|| format!("has the label {label:?}, but the labels are {:?}", names.names()))
+    }
+
+    /// The label in a field of a table.
+    pub(super) fn in_field(&mut self, field: &str, kind: LabelKind) -> Result<Label, String> {
+        let field = field.trim();
+        let is_list = field.starts_with('[');
+        // A field of a table may hold a JSON list, of any kind that JSON lines hold.
+        if is_list && let Ok(list) = serde_json::from_str(field) {
+            return self.in_json(&list, kind);
+        }
+        let unfit = |wanted| format!("has the label {field:?}, which is not {wanted}");
+        match kind {
+            LabelKind::Class => self.id(field, false).map(Label::Class),
+            LabelKind::Classes if is_list => Err(unfit("a JSON list")),
+            LabelKind::Classes => {
+                let names = field.split(',').map(str::trim).filter(|name| !name.is_empty());
+                names.map(|name| self.id(name, false)).collect::<Result<_, _>>().map(Label::Classes)
+            }
+            LabelKind::Value => {
+                let value = field.parse().ok().filter(|value: &f32| value.abs() <= MAX_VALUE);
+                value.map(Label::Value).ok_or_else(|| unfit("a number in [-1e15, 1e15]"))
+            }
+        }
+    }
+
+    /// The label in a JSON value.
+    pub(super) fn in_json(&mut self, value: &Value, kind: LabelKind) -> Result<Label, String> {
+        let unfit = |wanted| format!("has the label {value}, which is not {wanted}");
+        match kind {
+            LabelKind::Class => self.class(value).map(Label::Class),
+            LabelKind::Classes => {
+                let list = value.as_array().ok_or_else(|| unfit("a list"))?;
+                list.iter().map(|value| self.class(value)).collect::<Result<_, _>>().map(Label::Classes)
+            }
+            LabelKind::Value => {
+                let number =
+                    value.as_f64().map(|number| number as f32).filter(|number| number.abs() <= MAX_VALUE);
+                number.map(Label::Value).ok_or_else(|| unfit("a number in [-1e15, 1e15]"))
+            }
+        }
+    }
+
+    /// The class that a JSON value names, or gives the id of.
+    pub(super) fn class(&mut self, value: &Value) -> Result<usize, String> {
+        let id = match value {
+            Value::String(name) => return self.id(name, false),
+            Value::Bool(id) => Some(u64::from(*id)), // as in Python, where false is 0
+            other => other.as_u64(),
+        };
+        let id = id.ok_or_else(|| format!("has the label {value}, which is not a name or an id"))?;
+        self.id(&id.to_string(), true)
+    }
+
+    /// The names, and the final id of each id that labels were given while the file was read.
+    ///
+    /// Found names are sorted, as in transformers' example scripts. If a label is a number, all must be ids, and the names are
+    /// transformers' default ones: `LABEL_0`, `LABEL_1`, …
+    pub(super) fn finish(self, path: &Path) -> Result<(LabelNames, Vec<usize>)> {
+        if let Some(names) = self.given {
+            return Ok((names.clone(), (0..names.len()).collect()));
+        }
+        let count = self.ids.len();
+        let has_ids = self.ids.keys().any(|label| is_number(label));
+        let mut ids = vec![0; count];
+        for (sorted, (label, &found)) in self.ids.iter().enumerate() {
+            ids[found] = match plain_id(label).filter(|&id| id < count) {
+                _ if !has_ids => sorted,
+                // As many different ids as labels, all below their number: none is missing.
+                Some(id) => id,
+                None => {
+                    let what = format!("the label {label:?} of {}", path.display());
+                    let problem = format!(
+                        "is not one of the ids 0 to {}, but labels with a number among them must be; name the classes in \
+                         the order of their ids with open_with_names",
+                        count - 1
+                    );
+                    return Err(Error::data(what, problem));
+                }
+            };
+        }
+        let names = if has_ids { (0..count).map(numbered).collect() } else { self.ids.into_keys().collect() };
+        Ok((LabelNames { names }, ids))
+    }
+}
+
+/// The id of a class as models take it.
+pub(super) fn class_id(id: usize) -> Result<i64> {
+    i64::try_from(id).map_err(|_| Error::data(format!("label {id}"), format!("is above {}", i64::MAX)))
+}
+
+/// transformers' name of a class without one.
+fn numbered(id: usize) -> String {
+    format!("LABEL_{id}")
+}
+
+/// An id as it is written: digits without sign and leading zeros.
+fn plain_id(label: &str) -> Option<usize> {
+    label.parse().ok().filter(|id: &usize| id.to_string() == label)
+}
+
+/// Whether a label is a number in any notation. "nan" and "inf", which parse as numbers, are words.
+fn is_number(label: &str) -> bool {
+    label.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && label.parse::<f64>().is_ok()
+}
+
+/// A line for each class with its id, its name and how often it occurs.
+pub(super) fn write_counts(
+    f: &mut fmt::Formatter<'_>,
+    names: &LabelNames,
+    labels: impl Iterator<Item = usize>,
+) -> fmt::Result {
+    let mut counts = vec![0_usize; names.len()];
+    labels.for_each(|id| counts[id] += 1);
+    for (id, (name, count)) in names.names().iter().zip(&counts).enumerate().take(PRINTED) {
+        write!(f, "\n  {id} {name:?}: {count}")?;
+    }
+    match names.len().saturating_sub(PRINTED) {
+        0 => Ok(()),
+        more => write!(f, "\n  and {more} more"),
     }
 }

@@ -1,7 +1,6 @@
 //! The rows of labelled files: tables, JSON lines and plain lines.
 
-use super::classes::Classes;
-use super::label::{Label, LabelKind};
+use super::label::{Classes, Label, LabelKind};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
@@ -57,7 +56,7 @@ impl LabelledFile {
     }
 }
 
-/// The fields of a JSON object in their order, of which each is there once: of two, nothing says which is meant.
+/// The fields of a JSON object in their order. `serde_json` takes the last of two with one name; here that is an error.
 pub(super) struct Object(Vec<(String, Value)>);
 
 impl Object {
@@ -86,6 +85,7 @@ impl<'de> Deserialize<'de> for Object {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Object, A::Error> {
+                // A set beside the list: a search for each of many fields would take their square.
                 let (mut fields, mut names) = (Vec::new(), BTreeSet::new());
                 while let Some((name, value)) = entries.next_entry::<String, Value>()? {
                     if !names.insert(name.clone()) {
@@ -116,8 +116,8 @@ pub(super) fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A column of a table, or a field of a JSON object, for [`TextColumns`](super::TextColumns) and
-/// [`SentenceColumns`](super::SentenceColumns).
+/// A column of a table, or a field of a JSON object, of [`LabelledTexts`](super::LabelledTexts) and
+/// [`SentencePairs`](super::SentencePairs).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
     /// By its name in the header.
@@ -246,7 +246,7 @@ pub(super) fn described(column: &Column) -> String {
 }
 
 impl LabelledFile {
-    /// What `row` makes of each row of a file, of which there must be one, with the columns that `columns` finds.
+    /// What `row` makes of each row of a file, with the columns that `columns` finds. There must be a row.
     pub(super) fn rows<C, T>(
         path: &Path,
         has_header: bool,
@@ -266,6 +266,7 @@ impl LabelledFile {
         if let Some(delimiter) = delimiter {
             return file.not_empty(file.table(delimiter, has_header, columns, row)?);
         }
+        // The columns of JSON are known with the first object.
         let mut found = None;
         let rows = file.objects().map(|object| {
             let (line, object) = object?;
@@ -292,7 +293,7 @@ impl LabelledFile {
         let mut reader = ReaderBuilder::new()
             .has_headers(has_header)
             .delimiter(delimiter)
-            .quoting(delimiter == b',')
+            .quoting(delimiter == b',') // GLUE's TSV files quote nothing
             .from_reader(self.text.as_bytes());
         // The parser gives where it began to look for a record, which blank lines may precede.
         let line = |position: Option<&Position>| {
@@ -310,6 +311,7 @@ impl LabelledFile {
             };
             self.bad_row(line(error.position()), problem)
         };
+        // The parser would take all of the file from there as one field.
         if delimiter == b','
             && let Some(place) = unclosed_quote(&self.text)
         {

@@ -1,9 +1,8 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
-use super::classes::{Classes, class_id, write_counts};
-use super::label::LabelNames;
+use super::epoch_loader::TryBatcher;
+use super::label::{Classes, LabelNames, class_id, write_counts};
 use super::labelled_file::{LabelledFile, Object, counted, extension, is_json};
-use super::try_batcher::{TryBatcher, batcher, in_memory};
 use crate::error::{Error, Result};
 use crate::model::TokenClassificationBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
@@ -22,18 +21,17 @@ pub struct LabelledTokens {
     pub tags: Vec<usize>,
 }
 
-/// A file of sentences whose words are tagged, read into memory: the words themselves, 32 bytes per word and 48 per
-/// sentence; while it is read, the file as well.
+/// A file of sentences whose words are tagged, read into memory: the words, 32 bytes per word and 48 per sentence; while
+/// it is read, the file as well.
 ///
 /// The extension decides the format:
 ///
-/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or
-///   ids;
-/// - `.conllu`: CoNLL-U, of which the words are the second column and the tags the fourth, the universal parts of speech;
-///   comments, ranges of words (`1-2`) and empty nodes (`1.1`) are skipped;
-/// - any other: CoNLL's columns, one word per line with its tag in the last column, sentences separated by blank lines;
-///   lines that start with `-DOCSTART-` are skipped. Columns are separated by tabs in a line that has one, and else by
-///   spaces. A line that starts with `#` is a comment unless it has as many columns as the first line that does not.
+/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or ids;
+/// - `.conllu`: CoNLL-U, with words in column 2 and the tags, universal parts of speech, in column 4; comments, ranges of
+///   words (`1-2`) and empty nodes (`1.1`) are skipped;
+/// - any other: CoNLL, one word per line with its tag in the last column, a blank line after each sentence. Tabs separate
+///   the columns of a line that has one, else spaces. Lines that start with `-DOCSTART-` are skipped, and so are those
+///   that start with `#`, unless they have as many columns as the first line that does not.
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
@@ -56,23 +54,16 @@ pub struct LabelledSentences {
 
 impl LabelledSentences {
     /// Reads a file and the names of its tags, which get their ids as in
-    /// [`LabelledTexts::open`](super::LabelledTexts::open).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Row`], with the file and the line, if the numbers of words and tags differ or a line
-    /// is malformed; [`Error::File`] if it is a FIFO or a device, has no sentence or more than 4 GiB;
-    /// [`Error::Io`], [`Error::NotUtf8`].
+    /// [`LabelledTexts::open`](super::LabelledTexts::open). Returns [`Error::Row`], with the file and the line, if the
+    /// numbers of words and tags differ or a line is malformed; [`Error::File`] if it is no regular file, has no
+    /// sentence or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)
     }
 
-    /// Reads a file whose tags are those of another file, or of a model, written as in
-    /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
+    /// Reads a file with the tags of another file, or of a model, as
+    /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names) does. Returns the errors of
+    /// [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
     pub fn open_with_names(path: impl AsRef<Path>, names: &LabelNames) -> Result<Self> {
         Self::read(path.as_ref(), Some(names))
     }
@@ -105,7 +96,7 @@ impl LabelledSentences {
 
 in_memory!(LabelledSentences.sentences: LabelledTokens);
 
-/// What was understood: the numbers of sentences and words, and of each tag its id, its name and its words.
+/// The numbers of sentences and words, and of each tag its id, name and count.
 impl fmt::Display for LabelledSentences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tags = self.sentences.iter().flat_map(|sentence| &sentence.tags).copied();
@@ -129,11 +120,8 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
         let tags = list(&["tags", "ner_tags"])?;
         let tags: Vec<usize> = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
         if tokens.len() != tags.len() {
-            return Err(format!(
-                "has {}, but {}",
-                counted(tokens.len(), "token"),
-                counted(tags.len(), "tag")
-            ));
+            let [words, tags] = [counted(tokens.len(), "token"), counted(tags.len(), "tag")];
+            return Err(format!("has {words}, but {tags}"));
         }
         Ok(LabelledTokens { tokens, tags })
     };
@@ -146,6 +134,7 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
 
 /// The sentences of CoNLL's columns, or of CoNLL-U's.
 fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
+    // A `#` may also begin a word, as in "#1": a comment is told by its number of columns.
     let usual = file.lines().find(|(_, text)| !text.starts_with('#') && !is_break(text));
     let usual = usual.map_or(0, |(_, text)| columns(text).len());
     let mut sentences = Vec::new();
@@ -155,6 +144,7 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
             sentences.push(std::mem::take(&mut sentence));
             continue;
         }
+        // `str::lines` takes a carriage return only together with a line feed.
         if text.contains('\r') {
             let problem = "has a carriage return inside; end lines with a line feed";
             return Err(file.bad_row(line, problem.into()));
@@ -172,6 +162,7 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
         sentence.tags.push(tag.map_err(|problem| file.bad_row(line, problem))?);
         sentence.tokens.push(word.to_string());
     }
+    // The last sentence may end without a blank line.
     sentences.push(sentence);
     sentences.retain(|sentence| !sentence.tokens.is_empty());
     Ok(sentences)
@@ -188,13 +179,11 @@ fn columns(line: &str) -> Vec<&str> {
     line.split(separator).filter(|column| separator == '\t' || !column.is_empty()).collect()
 }
 
-/// The label of a word piece that the loss ignores, as in PyTorch, transformers and [`TokenClassificationBatch`].
-/// [`TokenBatcher`] sets it.
+/// The label of a token that the loss ignores, as in PyTorch and transformers; [`TokenBatcher`] sets it.
 pub const IGNORED_LABEL: i64 = -100;
 
-/// Splits words into pieces and aligns their tags: the first piece of a word has its tag, all others have
-/// [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23). Used like a [`SequenceBatcher`](super::SequenceBatcher) in a
-/// [`EpochLoader`](super::EpochLoader).
+/// Tokenises words and aligns their tags for an [`EpochLoader`](super::EpochLoader): the first token of a word has its
+/// tag, all others have [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23).
 #[derive(Clone, Debug)]
 pub struct TokenBatcher {
     tokenizer: Arc<BertTokenizer>,
@@ -207,7 +196,7 @@ impl TokenBatcher {
     }
 }
 
-/// The labels of the pieces of one sentence.
+/// The labels of the tokens of one sentence.
 fn align(item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
     let mut last = None;
     let label = |&word: &Option<u32>| {
@@ -223,9 +212,7 @@ impl TryBatcher for TokenBatcher {
     type Item = LabelledTokens;
     type Batch = TokenClassificationBatch;
 
-    /// # Errors
-    ///
-    /// Those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if the numbers of words and tags
+    /// Errors: those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if the numbers of words and tags
     /// differ. The model compares tags with its number of labels.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
         if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {
@@ -246,4 +233,4 @@ impl TryBatcher for TokenBatcher {
     }
 }
 
-batcher!(TokenBatcher);
+batcher!(TokenBatcher: LabelledTokens => TokenClassificationBatch);

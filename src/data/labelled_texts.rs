@@ -1,9 +1,8 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
-use super::classes::{Classes, class_id, write_counts};
-use super::label::{Label, LabelKind, LabelNames};
+use super::epoch_loader::TryBatcher;
+use super::label::{Classes, Label, LabelKind, LabelNames, class_id, write_counts};
 use super::labelled_file::{Column, Header, LabelledFile, counted};
-use super::try_batcher::{TryBatcher, batcher, in_memory};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
@@ -12,7 +11,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A text, or a pair of texts, and its label: an item of [`LabelledTexts`].
+/// A text or a pair of texts with its label: an item of [`LabelledTexts`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledText {
     /// The text.
@@ -23,15 +22,7 @@ pub struct LabelledText {
     pub label: Label,
 }
 
-/// The columns of a file of labelled texts.
-///
-/// ```
-/// use burn_bert::data::{LabelKind, TextColumns};
-///
-/// let pairs = TextColumns::default().with_text("premise").with_pair("hypothesis");
-/// let scores = TextColumns::default().with_text(1).with_label(0, LabelKind::Value).without_header();
-/// # let _ = (pairs, scores);
-/// ```
+/// The columns of a file of [`LabelledTexts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextColumns {
     text: Column,
@@ -71,8 +62,7 @@ impl TextColumns {
     }
 }
 
-/// A file of labelled texts, read into memory: the texts themselves and 72 bytes per row; while it is read, the file as
-/// well.
+/// A file of labelled texts, read into memory: the texts and 72 bytes per row; while it is read, the file as well.
 ///
 /// The extension decides the format:
 ///
@@ -80,16 +70,17 @@ impl TextColumns {
 /// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
 /// - `.jsonl`, `.ndjson`, `.json`: one JSON object per line; blank lines are skipped.
 ///
-/// As a [`Dataset`](burn::data::dataset::Dataset) it goes into Burn's `DataLoaderBuilder`, or into a [`EpochLoader`](super::EpochLoader).
+/// A [`Dataset`](burn::data::dataset::Dataset) for an [`EpochLoader`](super::EpochLoader) or Burn's `DataLoaderBuilder`.
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
-/// use burn_bert::data::{Label, LabelledTexts, TextColumns};
+/// use burn_bert::data::{Label, LabelKind, LabelledTexts, TextColumns};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.csv");
-/// std::fs::write(&path, "text,label\n\"good, really\",positive\nno,negative\n")?;
-/// let texts = LabelledTexts::open(&path, &TextColumns::default())?;
+/// std::fs::write(&path, "review,stars\n\"good, really\",positive\nno,negative\n")?;
+/// let columns = TextColumns::default().with_text("review").with_label("stars", LabelKind::Class);
+/// let texts = LabelledTexts::open(&path, &columns)?;
 /// assert_eq!(texts.names().names(), ["negative", "positive"]);
 /// assert_eq!(texts.get(0)?.text, "good, really");
 /// assert_eq!(texts.get(0)?.label, Label::Class(1));
@@ -104,30 +95,23 @@ pub struct LabelledTexts {
 impl LabelledTexts {
     /// Reads a file and the names of its classes.
     ///
-    /// Labels are names, which get their ids in sorted order as in transformers' example scripts, or the ids 0 to n − 1 of
-    /// `LABEL_0`, `LABEL_1`, …, all of which occur. A file with any other number among its labels (−1, 1.0, 00, or a gap) is
-    /// refused; name its classes with [`open_with_names`](Self::open_with_names).
+    /// Labels are names, whose ids follow their sorted order as in transformers' example scripts, or all of the ids 0 to
+    /// n − 1 of `LABEL_0`, `LABEL_1`, …. With any other number among the labels (−1, 1.0, 00, or a gap) name the classes with
+    /// [`open_with_names`](Self::open_with_names).
     ///
     /// # Errors
     ///
-    /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the
-    ///   kind;
+    /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind;
     /// - [`Error::Data`] if the extension is none of the above, a column is not in the header or is there twice, or labels are
     ///   numbers but not ids;
-    /// - [`Error::File`] if it is a FIFO or a device, has no row or more than 4 GiB;
-    ///   [`Error::Io`], [`Error::NotUtf8`].
+    /// - [`Error::File`] if it is no regular file, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }
 
-    /// Reads a file whose classes are those of another file, or of a model.
-    ///
-    /// A label is one of `names`, or an id where these are `LABEL_0`, `LABEL_1`, …. An integer of JSON is an id, and refused if
-    /// one of `names` is a number.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
+    /// Reads a file with the classes of another file, or of a model. A label is one of `names`, or an id where these
+    /// are `LABEL_0`, `LABEL_1`, …. A JSON integer is an id, and refused if one of `names` is a number. Returns the
+    /// errors of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
     pub fn open_with_names(
         path: impl AsRef<Path>,
         columns: &TextColumns,
@@ -147,12 +131,14 @@ impl LabelledTexts {
             let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;
             Ok(LabelledText { text: row.text(text)?, pair, label })
         })?;
+        // Ids were given in the order of the file; the names are only sorted once all are known.
         let (names, ids) = classes.finish(path)?;
         for text in &mut texts {
             match &mut text.label {
                 Label::Class(id) => *id = ids[*id],
                 Label::Classes(classes) => {
                     classes.iter_mut().for_each(|id| *id = ids[*id]);
+                    // One order for each set of classes, whatever the file's.
                     classes.sort_unstable();
                     classes.dedup();
                 }
@@ -177,7 +163,7 @@ impl LabelledTexts {
 
 in_memory!(LabelledTexts.texts: LabelledText);
 
-/// What was understood: the number of texts, and of each class its id, its name and its texts; of numbers their range.
+/// The number of texts, and of each class its id, name and count; of numbers their range.
 impl fmt::Display for LabelledTexts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", counted(self.texts.len(), "text"))?;
@@ -190,6 +176,7 @@ impl fmt::Display for LabelledTexts {
             }
         }
         if !values.is_empty() {
+            // A file has labels of one kind.
             let (least, most) = values.iter().fold((f32::MAX, f32::MIN), |(a, b), &v| (a.min(v), b.max(v)));
             return write!(f, " with numbers from {least} to {most}");
         }
@@ -200,8 +187,7 @@ impl fmt::Display for LabelledTexts {
 
 /// Tokenises texts or pairs and pads them to the longest of the batch.
 ///
-/// Texts longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) are cut at the end. Give
-/// the tokenizer [`with_pad_to_multiple_of`](BertTokenizer::with_pad_to_multiple_of) for fewer shapes.
+/// Texts longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) are cut at the end.
 #[derive(Clone, Debug)]
 pub struct SequenceBatcher {
     tokenizer: Arc<BertTokenizer>,
@@ -215,8 +201,8 @@ impl SequenceBatcher {
         Self { tokenizer: Arc::new(tokenizer), num_labels, is_ranking: false }
     }
 
-    /// Batches of pairs for a model that [ranks](crate::model::BertForSequenceClassification::rank): numbers in [0, 1] are
-    /// the relevance of the second text for the first, and are learned with binary cross-entropy.
+    /// Batches of pairs for a [ranking](crate::model::BertForSequenceClassification::rank) model: labels are relevance scores
+    /// in [0, 1], trained with binary cross-entropy.
     pub fn for_ranking(tokenizer: BertTokenizer) -> Self {
         Self { is_ranking: true, ..Self::new(tokenizer, 1) }
     }
@@ -230,25 +216,22 @@ impl SequenceBatcher {
         }
         if pairs.len() < items.len() {
             let or_none = if self.is_ranking { "" } else { ", or none" };
-            let problem = format!(
-                "is given for {} of {} texts; give all a second text{or_none}",
-                pairs.len(),
-                items.len()
-            );
+            let (given, all) = (pairs.len(), items.len());
+            let problem = format!("is given for {given} of {all} texts; give all a second text{or_none}");
             return Err(Error::data("the second text", problem));
         }
         self.tokenizer.encode_pairs(&pairs)
     }
 
-    /// The marks of a text's classes, one for each label.
-    fn marks(&self, ids: &[usize]) -> Result<Vec<f64>> {
-        let mut marks = vec![0.0; self.num_labels];
+    /// A text's classes as zeros and ones, one for each label.
+    fn multi_hot(&self, ids: &[usize]) -> Result<Vec<f64>> {
+        let mut targets = vec![0.0; self.num_labels];
         for &id in ids {
             let problem = || format!("is out of range: the model has {} labels", self.num_labels);
-            let mark = marks.get_mut(id);
-            *mark.ok_or_else(|| Error::data(format!("label {id}"), problem()))? = 1.0;
+            let target = targets.get_mut(id);
+            *target.ok_or_else(|| Error::data(format!("label {id}"), problem()))? = 1.0;
         }
-        Ok(marks)
+        Ok(targets)
     }
 }
 
@@ -256,34 +239,32 @@ impl TryBatcher for SequenceBatcher {
     type Item = LabelledText;
     type Batch = SequenceClassificationBatch;
 
-    /// # Errors
-    ///
-    /// Those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
+    /// Errors: those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
     /// the number of labels, the labels are of several kinds, or only some texts have a second one; for ranking, if a
-    /// label is no number in [0, 1], or a text has no second one. One class per text is compared with the number of
-    /// labels by the model.
+    /// label is no number in [0, 1], or a text has no second one. The model checks the range of single classes.
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
-        let (mut ids, mut marks, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ids, mut classes, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for item in &items {
             match &item.label {
                 Label::Class(id) => ids.push(class_id(*id)?),
-                Label::Classes(classes) => marks.push(self.marks(classes)?),
+                Label::Classes(ids) => classes.push(self.multi_hot(ids)?),
                 Label::Value(value) => values.push([f64::from(*value)]),
             }
         }
         let refused = |problem: &str| Err(Error::data("the labels of a batch", problem));
-        match [ids.len(), marks.len(), values.len()] {
+        match [ids.len(), classes.len(), values.len()] {
+            // Relevance is the probability of one class, so its targets are those of a multi-label model.
             [0, 0, _] if self.is_ranking => SequenceClassificationBatch::multi_label(input, padding, &values),
             _ if self.is_ranking => refused(
                 "are classes, but must be numbers in [0, 1] for ranking; read them with LabelKind::Value",
             ),
             [_, 0, 0] => SequenceClassificationBatch::single_label(input, padding, &ids),
-            [0, _, 0] => SequenceClassificationBatch::multi_label(input, padding, &marks),
+            [0, _, 0] => SequenceClassificationBatch::multi_label(input, padding, &classes),
             [0, 0, _] => SequenceClassificationBatch::regression(input, padding, &values),
             _ => refused("mix kinds of labels; use only classes, class lists or numbers"),
         }
     }
 }
 
-batcher!(SequenceBatcher);
+batcher!(SequenceBatcher: LabelledText => SequenceClassificationBatch);

@@ -102,8 +102,8 @@ pub struct MaskedLmCollatorConfig {
     /// Of the masked tokens, the share that becomes a random word. The rest is unchanged.
     #[config(default = 0.1)]
     pub random_replace_prob: f64,
-    /// Whether the tokens of a word are masked together. If so, [`mlm_probability`](Self::mlm_probability) applies to
-    /// words, and examples need [word ids](MaskedLmExample::with_word_ids).
+    /// Whether the tokens of a word are masked together: [`mlm_probability`](Self::mlm_probability) is then that of a word,
+    /// and examples need [word ids](MaskedLmExample::with_word_ids).
     #[config(default = false)]
     pub whole_word_masking: bool,
     /// The length of a batch is a multiple of this, so that batches have fewer shapes.
@@ -111,9 +111,7 @@ pub struct MaskedLmCollatorConfig {
 }
 
 impl MaskedLmCollatorConfig {
-    /// The collator of a tokenizer's vocabulary, special tokens and padding.
-    ///
-    /// No special token of `tokenizer` is masked, `[UNK]` included, as in transformers.
+    /// The collator for a tokenizer. None of its special tokens is masked, `[UNK]` included, as in transformers.
     #[cfg(feature = "tokenizers")]
     pub fn for_tokenizer(tokenizer: &crate::text::BertTokenizer) -> Self {
         let special_token_ids = tokenizer.special_token_ids().to_vec();
@@ -122,21 +120,13 @@ impl MaskedLmCollatorConfig {
             .with_pad_to_multiple_of(tokenizer.pad_to_multiple_of())
     }
 
-    /// Builds the collator.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    /// Builds the collator; panics where [`try_init`](Self::try_init) returns an error.
     pub fn init(&self) -> MaskedLmCollator {
         self.try_init().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Builds the collator.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`], naming the field, if a probability is not in [0, 1], the two replacement
-    /// probabilities exceed 1 together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or
+    /// Builds the collator. Returns [`Error::Config`], naming the field, if a probability is not in [0, 1], the two
+    /// replacement probabilities exceed 1 together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or
     /// `pad_to_multiple_of` is not in 1..=65536.
     pub fn try_init(&self) -> Result<MaskedLmCollator> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
@@ -160,6 +150,7 @@ impl MaskedLmCollatorConfig {
                 return invalid(field, format!("has id {id}, but vocab_size is {}", self.vocab_size));
             }
         }
+        // Devices count ids in 32 bits with a sign.
         if self.vocab_size > i32::MAX as usize {
             return invalid("vocab_size", format!("is {}, but ids must fit into 31 bits", self.vocab_size));
         }
@@ -174,15 +165,10 @@ impl MaskedLmCollatorConfig {
 /// `[MASK]`, 10 % a random word and 10 % stay (Devlin et al. 2019, appendix A.1; transformers'
 /// `DataCollatorForLanguageModeling`). The random choices depend on the seed only, not on the device.
 ///
-/// # Whole words
-///
-/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) a word is masked with probability 0.15, all
-/// of its tokens or none; the replacement is chosen for each token separately, as in BERT's own whole-word models. A
-/// word is a run of tokens with the same word id, so a punctuation mark is a word, and so is each part of a word that a
-/// window cuts in two. transformers' `whole_word_mask=True` (5.23) differs in two ways: it sets `mask_replace_prob` to
-/// 1, which [`with_mask_replace_prob`](MaskedLmCollatorConfig::with_mask_replace_prob) does here (with
-/// `random_replace_prob` 0), and it takes all tokens between two spaces for one word, so a punctuation mark belongs to
-/// the word before it and a Chinese sentence is masked as a whole; here each ideograph is a word.
+/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) all tokens of a word are masked or none; the
+/// replacement is chosen for each token. A word is a run of tokens with one word id, so punctuation marks and Chinese
+/// ideographs are words. transformers' `whole_word_mask=True` (5.23) splits at spaces instead and replaces by `[MASK]`
+/// alone, as a [`mask_replace_prob`](MaskedLmCollatorConfig::mask_replace_prob) of 1 does here.
 #[derive(Clone, Debug)]
 pub struct MaskedLmCollator {
     config: MaskedLmCollatorConfig,
@@ -203,23 +189,16 @@ impl MaskedLmCollator {
         self.mask_with(input_ids, None, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// Masks words of one sequence in place, all tokens of a word or none; returns the position and former id of each
-    /// token, in order. A token without a word is a word of its own.
-    ///
-    /// # Panics
-    ///
-    /// If `word_ids` and `input_ids` differ in length.
+    /// As [`mask`](Self::mask), all tokens of a word or none; a token without a word is a word of its own. Panics if
+    /// `word_ids` and `input_ids` differ in length.
     pub fn mask_words(
         &self,
         input_ids: &mut [u32],
         word_ids: &[Option<u32>],
         seed: u64,
     ) -> Vec<(usize, u32)> {
-        assert_eq!(
-            word_ids.len(),
-            input_ids.len(),
-            "word_ids needs one entry per token (None where there is no word)"
-        );
+        let (words, tokens) = (word_ids.len(), input_ids.len());
+        assert_eq!(words, tokens, "word_ids needs one entry per token (None where there is no word)");
         self.mask_with(input_ids, Some(word_ids), &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
@@ -239,6 +218,7 @@ impl MaskedLmCollator {
                 continue;
             }
             let word = word_ids.and_then(|words| words[place]);
+            // One draw a word: its other tokens follow the first.
             if word.is_none() || word != last_word {
                 is_masked = rng.random_bool(self.config.mlm_probability);
             }
@@ -257,21 +237,21 @@ impl MaskedLmCollator {
         masked
     }
 
-    /// Masks tokens and packs the sequences into one batch, padded at the end to the longest, or to the next
-    /// multiple of [`pad_to_multiple_of`](MaskedLmCollatorConfig::pad_to_multiple_of).
+    /// Masks tokens and makes one batch, padded at the end to the longest sequence, or to the next multiple of
+    /// [`pad_to_multiple_of`](MaskedLmCollatorConfig::pad_to_multiple_of).
     ///
     /// # Errors
     ///
-    /// - [`Error::Empty`] if there is no sequence or none has a token;
-    /// - [`Error::ShapeMismatch`] if token types, positions or the word ids of whole-word masking differ in length from
-    ///   the tokens, or only some of the sequences have token types or positions;
-    /// - [`Error::Data`] if whole words are to be masked and a sequence has no word ids.
+    /// [`Error::Empty`] without tokens; [`Error::ShapeMismatch`] if token types, positions or the word ids of whole-word masking
+    /// differ in length from the tokens, or only some sequences have types or positions; [`Error::Data`] if whole words are to
+    /// be masked and a sequence has no word ids.
     pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
         let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
         let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);
         if seq == 0 {
             return Err(Error::Empty { input: "examples", shape: vec![examples.len(), 0] });
         }
+        // One generator for the batch, on the host: the same masks on every device.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut rows = Vec::with_capacity(examples.len());
         let mut positions = Vec::new();
@@ -288,20 +268,17 @@ impl MaskedLmCollator {
         }
 
         let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
-        let token_types = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)?;
-        if let Some(rows) = token_types {
+        if let Some(rows) = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)? {
             input = input.with_token_type_ids(&rows)?;
         }
-        let position_ids = padded("position_ids", examples, seq, MaskedLmExample::position_ids)?;
-        if let Some(rows) = position_ids {
+        if let Some(rows) = padded("position_ids", examples, seq, MaskedLmExample::position_ids)? {
             input = input.with_position_ids(&rows)?;
         }
         MaskedLmBatch::new(input, padding_mask(&lengths, seq), &positions, &labels)
     }
 }
 
-/// With [`EpochLoader`](super::EpochLoader); masks tokens again until at least one is masked, as in BERT's own data, and gives
-/// up if the probability allows none.
+/// Masks again until at least one token is masked, as in BERT's own data; gives up after 20 attempts.
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 impl super::TryBatcher for MaskedLmCollator {
     type Item = MaskedLmExample;

@@ -1,9 +1,6 @@
 //! Training data: files, datasets, collators and loaders.
 //!
-//! A [`MaskedLmCollator`] masks some tokens of a batch, and [`BertForMaskedLm`](crate::model::BertForMaskedLm) predicts them
-//! (Devlin et al. 2019, section 3.1).
-//!
-//! For Burn's `SupervisedTraining` (features `tokenizers` and `train`):
+//! With Burn's `SupervisedTraining` (features `tokenizers` and `train`):
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
@@ -12,8 +9,35 @@
 //! | loader | `EpochLoader` | `EpochLoader` | `EpochLoader` | `EpochLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
 
+/// Implements Burn's `Batcher` for a [`TryBatcher`].
 #[cfg(all(feature = "tokenizers", feature = "train"))]
-mod classes;
+macro_rules! batcher {
+    ($batcher:ident: $item:ty => $batch:ty) => {
+        /// For Burn's `DataLoaderBuilder`; panics where [`try_batch`](TryBatcher::try_batch) returns an error.
+        impl burn::data::dataloader::batcher::Batcher<$item, $batch> for $batcher {
+            fn batch(&self, items: Vec<$item>, device: &Device) -> $batch {
+                self.try_batch(items, device).unwrap_or_else(|error| panic!("{error}"))
+            }
+        }
+    };
+}
+
+/// Implements Burn's `Dataset` for a type with a list of items.
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+macro_rules! in_memory {
+    ($dataset:ident.$items:ident: $item:ident) => {
+        impl burn::data::dataset::Dataset<$item> for $dataset {
+            fn get(&self, index: usize) -> Result<$item, burn::data::dataset::DatasetError> {
+                Ok(self.$items[index].clone())
+            }
+
+            fn len(&self) -> usize {
+                self.$items.len()
+            }
+        }
+    };
+}
+
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod corpus;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
@@ -21,6 +45,7 @@ mod epoch_loader;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epoch_order;
 #[cfg(feature = "train")]
+#[cfg_attr(not(feature = "tokenizers"), allow(dead_code))] // the readers of files need both
 mod label;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod labelled_file;
@@ -33,25 +58,17 @@ mod masked_lm_collator;
 mod sentence_pairs;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod squad;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-mod try_batcher;
 
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use corpus::Corpus;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use epoch_loader::EpochLoader;
 #[cfg(feature = "train")]
 pub use label::{Label, LabelKind, LabelNames};
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use labelled_file::Column;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher};
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher, TextColumns};
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use sentence_pairs::{SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs};
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample};
-#[cfg(all(feature = "tokenizers", feature = "train"))]
-pub use try_batcher::TryBatcher;
+pub use {
+    corpus::Corpus,
+    epoch_loader::{EpochLoader, TryBatcher},
+    labelled_file::Column,
+    labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
+    labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher, TextColumns},
+    sentence_pairs::{SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs},
+    squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample},
+};

@@ -1,9 +1,8 @@
 //! Pairs and triplets of sentences: files and batches.
 
-use super::classes::Classes;
-use super::label::{Label, LabelKind};
+use super::epoch_loader::TryBatcher;
+use super::label::{Classes, Label, LabelKind};
 use super::labelled_file::{Column, Header, LabelledFile, Row, counted, described};
-use super::try_batcher::{TryBatcher, batcher, in_memory};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::{BertTokenizer, TextBatch};
@@ -11,22 +10,14 @@ use burn::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The names by which a column of labels is known, sentence-transformers'.
+/// The names of a column of labels in sentence-transformers.
 const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 
 /// The columns of a file of sentences, for [`SentencePairs`].
 ///
-/// By default a column `label`, `labels`, `score` or `scores` has the labels, and all others are the sentences in their order:
-/// anchor, positive and negatives, or the two sentences of a pair (sentence-transformers 6.2). If the sentences are chosen, so
+/// By default a column `label`, `labels`, `score` or `scores` holds the labels, and all others the sentences in order: anchor,
+/// positive and negatives, or the two sentences of a pair (sentence-transformers 6.2). If the sentences are chosen, so
 /// must be the label.
-///
-/// ```
-/// use burn_bert::data::SentenceColumns;
-///
-/// let triplets = SentenceColumns::default().with_sentences(["query", "answer", "wrong answer"]);
-/// let scored = SentenceColumns::default().with_sentences([1, 2]).with_label(0).without_header();
-/// # let _ = (triplets, scored);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentenceColumns {
     sentences: Option<Vec<Column>>,
@@ -60,9 +51,6 @@ impl SentenceColumns {
 /// A file of pairs, triplets, or anchors with several negatives, read into memory. The formats are those of
 /// [`LabelledTexts`](super::LabelledTexts).
 ///
-/// As a [`Dataset`](burn::data::dataset::Dataset) it goes into Burn's `DataLoaderBuilder`, or into a [`EpochLoader`](super::EpochLoader), with a
-/// [`SentencePairBatcher`].
-///
 /// ```
 /// use burn::data::dataset::Dataset;
 /// use burn_bert::data::{SentenceColumns, SentencePairs};
@@ -70,7 +58,8 @@ impl SentenceColumns {
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.csv");
 /// std::fs::write(&path, "sentence1,sentence2,score\nA cat sleeps.,\"A cat, asleep.\",0.9\n")?;
-/// let pairs = SentencePairs::open(&path, &SentenceColumns::default())?;
+/// let columns = SentenceColumns::default().with_sentences(["sentence1", "sentence2"]).with_label("score");
+/// let pairs = SentencePairs::open(&path, &columns)?;
 /// let pair = pairs.get(0)?;
 /// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -93,16 +82,14 @@ impl SentencePairs {
     ///
     /// # Errors
     ///
-    /// - [`Error::Row`], with the file and the line, if a row lacks a column, has another number of them than the first, has an
-    ///   empty sentence or a label that is not a finite number;
-    /// - [`Error::Data`] if the extension is not csv, tsv or jsonl, there are less than two columns of sentences, several may
-    ///   have the labels, or a column is not in the header or is there twice;
-    /// - [`Error::File`] if it is a FIFO or a device, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
+    /// - Those of [`LabelledTexts::open`](super::LabelledTexts::open);
+    /// - [`Error::Row`] also if a row has another number of columns than the first, an empty sentence or a label that is not a
+    ///   finite number;
+    /// - [`Error::Data`] also if there are fewer than two columns of sentences, or several may hold the labels.
     pub fn open(path: impl AsRef<Path>, columns: &SentenceColumns) -> Result<Self> {
-        let path = path.as_ref();
-        let (places, pair) =
-            (|header: &Header| columns.places(header), |places: &_, row: &Row| columns.pair(places, row));
-        Ok(Self { pairs: LabelledFile::rows(path, columns.has_header, places, pair)? })
+        let places = |header: &Header| columns.places(header);
+        let pair = |places: &Places, row: &Row| columns.pair(places, row);
+        Ok(Self { pairs: LabelledFile::rows(path.as_ref(), columns.has_header, places, pair)? })
     }
 
     /// Whether the pairs have labels.
@@ -136,6 +123,7 @@ impl SentenceColumns {
         let label = match (&self.label, &self.sentences) {
             (Some(label), _) => Some(header.column(label)?),
             (None, Some(_)) => None,
+            // Sentences that are chosen exclude a label that is not, since any other column is not read.
             (None, None) => match names.iter().filter(|name| LABELS.contains(name)).collect::<Vec<_>>()[..] {
                 [] => None,
                 [&name] => Some(header.column(&name.into())?),
@@ -162,12 +150,11 @@ impl SentenceColumns {
     }
 
     fn pair(&self, places: &Places, row: &Row) -> Result<SentencePair, String> {
+        // A JSON object may have other fields than the first one, which nobody chose.
         if self.sentences.is_none() && row.len() != places.width {
-            return Err(format!(
-                "has {}, but the first row has {}",
-                counted(row.len(), "field"),
-                places.width
-            ));
+            let problem =
+                format!("has {}, but the first row has {}", counted(row.len(), "field"), places.width);
+            return Err(problem);
         }
         let mut sentences = places.sentences.iter().map(|column| match row.text(column)? {
             text if text.trim().is_empty() => Err(format!("has no sentence in {}", described(column))),
@@ -185,7 +172,7 @@ impl SentenceColumns {
     }
 }
 
-/// Two sentences, what they have in common or not, for training with a [`SentencePairBatcher`]; [`SentencePairs`] reads them.
+/// Two sentences that belong together or are compared, with hard negatives; [`SentencePairs`] reads them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentencePair {
     /// The first sentence, for example a question.
@@ -205,25 +192,11 @@ impl SentencePair {
     }
 }
 
-/// Tokenises pairs for the training of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+/// Tokenises pairs for [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
 ///
-/// The candidates of a batch are its positives, then the first negative of each pair, then the second, and so on. For a
-/// [`MultipleNegativesRankingLoss`](crate::model::MultipleNegativesRankingLoss) the pairs of a batch should have different
-/// positives: the positive of one is a negative of all others.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::text::BertTokenizer;
-/// use burn_bert::data::{SentencePair, SentencePairBatcher, TryBatcher};
-///
-/// # let dir = tempfile::tempdir()?;
-/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsun\nrain\n")?;
-/// let batcher = SentencePairBatcher::new(BertTokenizer::from_pretrained(dir.path())?);
-/// let pairs = vec![SentencePair::new("sun", "sun sun"), SentencePair::new("rain", "rain rain")];
-/// let batch = batcher.try_batch(pairs, &Device::default())?;
-/// assert_eq!(batch.candidates.dims(), [2, 4]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// The candidates of a batch are its positives, then the first negative of each pair, then the second, and so on. With
+/// [`MultipleNegativesRankingLoss`](crate::model::MultipleNegativesRankingLoss) the positive of one pair is a negative of
+/// all others, so the positives of a batch should differ.
 #[derive(Clone, Debug)]
 pub struct SentencePairBatcher {
     tokenizer: Arc<BertTokenizer>,
@@ -241,10 +214,8 @@ impl TryBatcher for SentencePairBatcher {
     type Item = SentencePair;
     type Batch = SentencePairBatch;
 
-    /// # Errors
-    ///
-    /// Those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their negatives,
-    /// only some have a label, or one is not finite.
+    /// Errors: those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
+    /// negatives, only some have a label, or one is not finite.
     fn try_batch(&self, items: Vec<SentencePair>, device: &Device) -> Result<SentencePairBatch> {
         if items.is_empty() {
             return Err(Error::Empty { input: "pairs", shape: vec![0] });
@@ -265,6 +236,7 @@ impl TryBatcher for SentencePairBatcher {
             let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
             Ok((input, padding))
         };
+        // All candidates in one batch: the encoder runs once over them.
         let positives = items.iter().map(|item| item.positive.as_str());
         let negatives =
             (0..columns).flat_map(|column| items.iter().map(move |item| &*item.negatives[column]));
@@ -274,4 +246,4 @@ impl TryBatcher for SentencePairBatcher {
     }
 }
 
-batcher!(SentencePairBatcher);
+batcher!(SentencePairBatcher: SentencePair => SentencePairBatch);

@@ -1,6 +1,6 @@
 //! SQuAD's questions: files, windows of their texts, and batches.
 
-use super::try_batcher::{TryBatcher, batcher, in_memory};
+use super::epoch_loader::TryBatcher;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use crate::model::QuestionAnsweringBatch;
@@ -17,9 +17,9 @@ pub struct SquadExample {
     pub id: String,
     /// The question.
     pub question: String,
-    /// The text.
+    /// The text that is searched.
     pub context: String,
-    /// The answers, each with the character of the text at which it starts; none if the text contains no answer.
+    /// The answers, each with the character of the context that it starts at; empty if the question has none.
     pub answers: Vec<(String, usize)>,
 }
 
@@ -56,28 +56,24 @@ struct Answer {
 }
 
 impl SquadExample {
-    /// Reads a file of SQuAD, version 1.1 or 2.0, into memory.
+    /// Reads a SQuAD file, version 1.1 or 2.0, into memory.
     ///
     /// ```
     /// use burn_bert::data::SquadExample;
     ///
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("dev.json");
-    /// std::fs::write(&path, r#"{"version": "v2.0", "data": [{"paragraphs": [{
-    ///     "context": "Ada Lovelace wrote it.",
-    ///     "qas": [{"id": "1", "question": "Who wrote it?", "answers": [{"text": "Ada Lovelace", "answer_start": 0}]},
-    ///             {"id": "2", "question": "When?", "answers": [], "is_impossible": true}]
-    /// }]}]}"#)?;
-    /// let examples = SquadExample::read(&path)?;
-    /// assert_eq!(examples[0].answers, [("Ada Lovelace".to_string(), 0)]);
-    /// assert!(examples[1].answers.is_empty());
+    /// std::fs::write(&path, r#"{"data": [{"paragraphs": [{"context": "Ada Lovelace wrote it.", "qas": [
+    ///     {"id": "1", "question": "Who wrote it?", "answers": [{"text": "Ada Lovelace", "answer_start": 0}]}
+    /// ]}]}]}"#)?;
+    /// assert_eq!(SquadExample::read(&path)?[0].answers, [("Ada Lovelace".to_string(), 0)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::Json`] if the file is not of that form; [`Error::Data`], with the question, if an answer is empty or not
-    /// at its place in the text; [`Error::File`] if it is a FIFO or a device, has no question or more than 4 GiB;
+    /// [`Error::Json`] if the file has another structure; [`Error::Data`], with the question, if an answer is empty or not
+    /// at its place in the context; [`Error::File`] if it is no regular file, has no question or more than 4 GiB;
     /// [`Error::Io`], [`Error::NotUtf8`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>> {
         let path = path.as_ref();
@@ -98,14 +94,14 @@ impl SquadExample {
                 examples.push(example);
             }
         }
-        match examples.is_empty() {
-            true => Err(Error::file(path, "has no question")),
-            false => Ok(examples),
+        if examples.is_empty() {
+            return Err(Error::file(path, "has no question"));
         }
+        Ok(examples)
     }
 
     /// Whether each answer is at its place.
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         for (answer, start) in &self.answers {
             if answer.is_empty() {
                 return Err(
@@ -113,6 +109,7 @@ impl SquadExample {
                 );
             }
             let mut rest = self.context.chars();
+            // `nth` consumes the characters before the answer, so that `rest` begins at it.
             let is_there = *start == 0 || rest.nth(start - 1).is_some();
             if !is_there || !rest.as_str().starts_with(answer.as_str()) {
                 return Err(format!(
@@ -125,65 +122,42 @@ impl SquadExample {
     }
 }
 
-/// A question and a part of its text: an item of [`QuestionWindows`].
+/// A question and a window of its context, of a [`SquadExample`]: an item of [`QuestionWindows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionWindow {
-    /// The tokens of the question and of the part.
+    /// The tokens of the question and of the window.
     pub encoding: Encoding,
-    /// The first and the last token of the answer; twice that of `[CLS]` if it is not completely in this part.
+    /// The first and the last token of the answer; `[0, 0]`, the `[CLS]` token, if the window does not hold all of it.
     pub answer: [usize; 2],
 }
 
-/// Examples as windows, for training: in memory, about 50 bytes a token.
+/// Examples as windows for training, in memory: about 50 bytes a token.
 ///
-/// A text that is longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
-/// which share `doc_stride` tokens. The first answer of each example is learned.
-///
-/// ```
-/// use burn::data::dataset::Dataset;
-/// use burn::prelude::*;
-/// use burn_bert::text::BertTokenizer;
-/// use burn_bert::data::{QuestionWindowBatcher, QuestionWindows, SquadExample, TryBatcher};
-///
-/// # let dir = tempfile::tempdir()?;
-/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwho\nada\nwrote\nit\n")?;
-/// let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
-/// let example = SquadExample {
-///     question: "Who".into(),
-///     context: "Ada wrote it".into(),
-///     answers: vec![("Ada".into(), 0)],
-///     ..SquadExample::default()
-/// };
-/// let windows = QuestionWindows::new(&[example], &tokenizer, 128)?;
-/// assert_eq!(windows.get(0)?.answer, [3, 3]); // [CLS] who [SEP] ada
-/// let batch = QuestionWindowBatcher::new(tokenizer).try_batch(vec![windows.get(0)?], &Device::default())?;
-/// assert_eq!(batch.input.dims(), [1, 7]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// Source: `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
+/// A context longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
+/// which overlap by `doc_stride` tokens. The first answer of each example is the target. Source:
+/// `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
 #[derive(Debug)]
 pub struct QuestionWindows {
     windows: Vec<QuestionWindow>,
 }
 
 impl QuestionWindows {
-    /// Tokenises examples.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty or not at
-    /// its place in the text.
+    /// Tokenises examples. Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the
+    /// question, if an answer is empty or not at its place in the text.
     pub fn new(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Self> {
         let mut windows = Vec::new();
         for example in examples {
             let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
             example.check().map_err(misplaced)?;
-            let chars = Chars::of(&example.context);
-            let span = example.answers.first().map(|(text, start)| (*start, start + text.chars().count()));
+            let span = example.answers.first().map(|(text, start)| {
+                // SQuAD counts characters, the tokenizer bytes.
+                let start = example.context.char_indices().nth(*start).map_or(0, |(byte, _)| byte);
+                (start, start + text.len())
+            });
             let question = example.question.trim_start();
             for encoding in tokenizer.encode_pair_windows(question, &example.context, doc_stride)? {
-                let answer = span.and_then(|span| tokens(&encoding, &chars, span)).unwrap_or([0, 0]);
+                let answer =
+                    span.and_then(|span| tokens(&encoding, &example.context, span)).unwrap_or([0, 0]);
                 windows.push(QuestionWindow { encoding, answer });
             }
         }
@@ -197,22 +171,21 @@ impl QuestionWindows {
     }
 }
 
-/// The first and the last token of some characters of the second text; `None` if they are not all in the window.
-fn tokens(window: &Encoding, text: &Chars, (start, end): (usize, usize)) -> Option<[usize; 2]> {
+/// The first and the last token of some bytes of the context; `None` if they are not all in the window.
+fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Option<[usize; 2]> {
     let of_text: Vec<usize> = (0..window.len()).filter(|&i| window.sequence_ids()[i] == Some(1)).collect();
-    let offsets = |i: usize| {
-        let (start, end) = window.offsets()[i];
-        (text.index(start), text.index(end))
-    };
-    // There are none before the answer if it begins before the window, and none after it if it ends after it.
-    let begins = of_text.iter().take_while(|&&i| offsets(i).0 <= start).last()?;
-    let ends = of_text.iter().rev().take_while(|&&i| offsets(i).1 >= end).last()?;
+    // Byte fallback gives each byte of a character a token; an answer begins and ends at whole characters.
+    let starts_at = |i: usize| context.floor_char_boundary(window.offsets()[i].0);
+    let ends_at = |i: usize| context.floor_char_boundary(window.offsets()[i].1);
+    // `None` where the answer begins before the window or ends after it.
+    let begins = of_text.iter().take_while(|&&i| starts_at(i) <= start).last()?;
+    let ends = of_text.iter().rev().take_while(|&&i| ends_at(i) >= end).last()?;
     Some([*begins, *ends])
 }
 
 in_memory!(QuestionWindows.windows: QuestionWindow);
 
-/// Pads windows to the longest of the batch. [`QuestionWindows`] has an example.
+/// Pads windows to the longest of the batch.
 #[derive(Clone, Debug)]
 pub struct QuestionWindowBatcher {
     tokenizer: Arc<BertTokenizer>,
@@ -229,9 +202,7 @@ impl TryBatcher for QuestionWindowBatcher {
     type Item = QuestionWindow;
     type Batch = QuestionAnsweringBatch;
 
-    /// # Errors
-    ///
-    /// [`Error::Empty`] without a window.
+    /// Returns [`Error::Empty`] without a window.
     fn try_batch(&self, items: Vec<QuestionWindow>, device: &Device) -> Result<QuestionAnsweringBatch> {
         let (encodings, answers): (Vec<_>, Vec<_>) =
             items.into_iter().map(|window| (window.encoding, window.answer)).unzip();
@@ -240,24 +211,4 @@ impl TryBatcher for QuestionWindowBatcher {
     }
 }
 
-batcher!(QuestionWindowBatcher);
-
-/// A text, and where each of its characters starts: SQuAD counts in characters.
-struct Chars<'a> {
-    text: &'a str,
-    starts: Vec<usize>,
-}
-
-impl<'a> Chars<'a> {
-    fn of(text: &'a str) -> Self {
-        Self { text, starts: text.char_indices().map(|(start, _)| start).collect() }
-    }
-
-    /// The character that a byte belongs to; at the end of the text, the number of characters.
-    fn index(&self, byte: usize) -> usize {
-        match byte < self.text.len() {
-            true => self.starts.partition_point(|&start| start <= byte) - 1,
-            false => self.starts.len(),
-        }
-    }
-}
+batcher!(QuestionWindowBatcher: QuestionWindow => QuestionAnsweringBatch);

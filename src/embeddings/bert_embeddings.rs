@@ -13,22 +13,13 @@ use burn::prelude::*;
 use burn_fused::{Rows, embed_layer_norm};
 
 impl BertEmbeddingsConfig {
-    /// Builds the module on `device`.
-    ///
-    /// Tables are initialised on first use, so loading weights into a new module does not initialise them first.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    /// Builds the module on `device`; panics where [`try_init`](Self::try_init) returns an error. The tables are initialised
+    /// on first use, so loading weights into a new module does not initialise them first.
     pub fn init(&self, device: &Device) -> BertEmbeddings {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`init`](Self::init).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
+    /// As [`init`](Self::init), with the errors of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertEmbeddings> {
         self.validate()?;
         let table = |rows, padding_idx| {
@@ -42,12 +33,12 @@ impl BertEmbeddingsConfig {
             PositionEmbeddingType::AfterPadding => self.pad_token_id,
             _ => None,
         };
-        let has_positions = self.position_embedding_type.has_table();
         Ok(BertEmbeddings {
             word_embeddings: table(self.vocab_size, self.pad_token_id)?,
-            position_embeddings: has_positions
-                .then(|| table(self.max_position_embeddings, position_padding))
-                .transpose()?,
+            position_embeddings: match self.position_embedding_type.has_table() {
+                true => Some(table(self.max_position_embeddings, position_padding)?),
+                false => None,
+            },
             token_type_embeddings: match self.type_vocab_size {
                 0 => None,
                 rows => Some(table(rows, None)?),
@@ -62,37 +53,25 @@ impl BertEmbeddingsConfig {
 /// BERT's embedding layer: `y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))`.
 ///
 /// Equal to Hugging Face's `BertEmbeddings`, to `RobertaEmbeddings` with [`PositionEmbeddingType::AfterPadding`], and to
-/// the embeddings of the other [families](crate::Family). Made by [`BertEmbeddingsConfig::init`].
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-///
-/// let device = Device::default();
-/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8).init(&device);
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3, 0]], &device)?;
-/// assert_eq!(embeddings.forward(&input).dims(), [1, 4, 8]);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
+/// the embeddings of the other [families](crate::Family). The crate's documentation has an example.
 ///
 /// # Parameters
 ///
-/// The paths are stable: `word_embeddings.weight` `[V, H]`, `position_embeddings.weight` `[P, H]` (where the
-/// position scheme has a table), `token_type_embeddings.weight` `[T, H]` (where the family has token types),
-/// `layer_norm.gamma` `[H]` and `layer_norm.beta` `[H]`. Nothing else is in a record. Where the config has an
-/// `embedding_size` E, that is their width in the place of H: the encoder projects the vectors.
+/// The paths are stable, and nothing else is in a record: `word_embeddings.weight` `[V, H]`, `position_embeddings.weight`
+/// `[P, H]` and `token_type_embeddings.weight` `[T, H]` (where the model has them), `layer_norm.gamma` and
+/// `layer_norm.beta` `[H]`; with an `embedding_size` E in the place of H, since the encoder then projects the vectors.
 ///
 /// # Padding and weight decay
 ///
-/// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays zero under every
-/// element-wise optimizer. AdamW's decay is not a gradient: a row that a checkpoint filled shrinks by a factor of
-/// (1 − lr·weight_decay) a step, as in PyTorch. A `ParamGroup` of `word_embeddings.weight` without decay prevents that.
+/// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays zero. Weight decay is not a
+/// gradient: with AdamW a row that a checkpoint filled shrinks by (1 − lr·weight_decay) a step, as in PyTorch. A
+/// `ParamGroup` of `word_embeddings.weight` without decay prevents that.
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct BertEmbeddings {
-    /// W, looked up by `input_ids`. An output head is tied to it by reading it at forward time.
+    /// W, looked up by `input_ids`. A tied output head reads it at forward time.
     pub word_embeddings: TokenEmbedding,
-    /// P, looked up by `position_ids`; `None` with relative positions, which are part of the attention.
+    /// P, looked up by `position_ids`; `None` with relative positions, which belong to the attention.
     pub position_embeddings: Option<TokenEmbedding>,
     /// S, looked up by `token_type_ids`; `None` in a family without token types, which ignores those ids.
     pub token_type_embeddings: Option<TokenEmbedding>,
@@ -100,7 +79,7 @@ pub struct BertEmbeddings {
     pub layer_norm: LayerNorm,
     /// Active in training only: if the tables are on an autodiff device, and neither frozen nor in validation.
     pub(crate) dropout: Dropout,
-    /// What the module was built from. Sizes and ε are read off the fields above, which may have changed since.
+    /// What the module was built from. Sizes and ε are read from the fields above, which may have changed since.
     #[module(skip)]
     config: BertEmbeddingsConfig,
 }
@@ -142,35 +121,21 @@ impl BertEmbeddings {
         self.config.family
     }
 
-    /// Sets the probability that dropout zeroes an element in training.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if it is not in [0, 1).
+    /// Sets the probability of dropout in training. Returns [`Error::Config`] if it is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64) -> Result<()> {
         check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
         self.dropout.prob = hidden_dropout_prob;
         Ok(())
     }
 
-    /// How positions enter the sum.
+    /// How the model represents positions.
     pub fn position_embedding_type(&self) -> PositionEmbeddingType {
         self.config.position_embedding_type
     }
 
-    /// The config that builds a module of this shape.
-    ///
-    /// Sizes, ε and dropout are those that the module has now; `max_position_embeddings` is the number it was built with
-    /// if it has no position table. No table is initialised.
-    ///
-    /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::BertEmbeddingsConfig;
-    ///
-    /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
-    /// assert_eq!(config.init(&Device::default()).config(), config);
-    /// ```
+    /// The config that builds a module of this shape, with the sizes, ε and dropout that the module has now.
     pub fn config(&self) -> BertEmbeddingsConfig {
+        // Relative positions have no table here to read the number from.
         let positions = self.position_embeddings.as_ref().map(TokenEmbedding::num_embeddings);
         BertEmbeddingsConfig {
             vocab_size: self.word_embeddings.num_embeddings(),
@@ -184,41 +149,31 @@ impl BertEmbeddings {
         }
     }
 
-    /// Embeds a batch.
+    /// Embeds a batch; panics where [`try_forward`](Self::try_forward) returns an error.
     ///
     /// # Shapes
     ///
     /// - `input`: [B, S] ids or [B, S, H] vectors
     /// - output: [B, S, H], with E in the place of H if the config has an `embedding_size`
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
     pub fn forward(&self, input: &BertEmbeddingsInput) -> Tensor<3> {
         self.try_forward(input).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Embeds a batch, or returns what is wrong with it.
+    /// As [`forward`](Self::forward).
     ///
     /// # Numerics
     ///
-    /// The sum is rounded to the parameters' dtype in the order W, S, P. LayerNorm's mean and variance are
-    /// taken in f32 for f16 and bf16, otherwise in the parameters' dtype.
+    /// Summed in the order W, S, P in the parameters' dtype; LayerNorm's mean and variance of f16 and bf16 are f32.
     ///
     /// # Errors
     ///
-    /// - [`Error::IdOutOfRange`] if a token, token type or explicit position has no row in its table;
-    /// - [`Error::SequenceTooLong`] if default positions run past the position table;
-    /// - [`Error::IdOverflow`] if an unsigned id is past 63 bits, [`Error::UnreadableIds`] if ids were given as a
-    ///   tensor and its device cannot be read;
+    /// - [`Error::IdOutOfRange`] if an id has no row in its table, [`Error::SequenceTooLong`] if a default position has none,
+    ///   and [`Error::IdOverflow`] if an unsigned id is past 63 bits, except after [`BertEmbeddingsInput::unchecked_ids`];
+    /// - [`Error::UnreadableIds`] if ids are in a tensor whose device cannot be read;
     /// - [`Error::Data`] if there are explicit positions, but positions are relative;
-    /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the input is not of length
-    ///   H, or not of the word embeddings' dtype and on their device; autodiff makes no difference;
-    /// - [`Error::Parameter`] if a parameter is not of length H, or not of the word embeddings' dtype (γ and β may be f32
-    ///   over 16 bits) and on their device;
-    /// - [`Error::Config`] if a table was taken away that the config asks for, or added.
-    ///
-    /// Ids are not checked after [`BertEmbeddingsInput::unchecked_ids`].
+    /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the input does not fit the word
+    ///   embeddings (autodiff makes no difference), [`Error::Parameter`] if another parameter does not (γ and β may be f32
+    ///   over 16 bits), and [`Error::Config`] if a table that the config asks for was removed, or another added.
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
         let rows = self.rows(input)?;
         let dropout = active_prob(&self.dropout, &self.word_embeddings.weight);
@@ -230,13 +185,14 @@ impl BertEmbeddings {
         self.rows(input).map(drop)
     }
 
+    // Everything else first: the ids may have to be read back from the device.
     fn rows(&self, input: &BertEmbeddingsInput) -> Result<[Rows; 3]> {
         self.check(input)?;
         Ok([self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?])
     }
 
     fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
-        match input.words() {
+        match &input.words {
             Words::Ids(ids) => {
                 ids.check(EmbeddingTable::Word, self.word_embeddings.num_embeddings())?;
                 Ok(self.word_embeddings.rows(ids.tensor()))
@@ -247,36 +203,34 @@ impl BertEmbeddings {
 
     fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
         let Some(table) = &self.token_type_embeddings else { return Ok(Rows::Absent) };
-        match input.token_type_ids() {
+        match &input.token_type_ids {
             Some(ids) => {
                 ids.check(EmbeddingTable::TokenType, table.num_embeddings())?;
                 Ok(table.rows(ids.tensor()))
             }
+            // Type 0 for all: one row, without a tensor of zeros.
             None => Ok(Rows::Row { table: table.weight.val(), row: 0 }),
         }
     }
 
     fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
         let Some(table) = &self.position_embeddings else {
-            return match input.position_ids() {
-                None => Ok(Rows::Absent),
-                Some(_) => {
-                    let scheme = self.position_embedding_type();
-                    let problem = format!(
-                        "are given, but {scheme:?} positions are distances between tokens; leave them out"
-                    );
-                    Err(Error::data("position_ids", problem))
-                }
-            };
+            if input.position_ids.is_none() {
+                return Ok(Rows::Absent);
+            }
+            let scheme = self.position_embedding_type();
+            let problem =
+                format!("are given, but {scheme:?} positions are distances between tokens; leave them out");
+            return Err(Error::data("position_ids", problem));
         };
         let rows = table.num_embeddings();
-        if let Some(ids) = input.position_ids() {
+        if let Some(ids) = &input.position_ids {
             ids.check(EmbeddingTable::Position, rows)?;
             return Ok(table.rows(ids.tensor()));
         }
-        let past = input.past_key_values_length();
+        let past = input.past_key_values_length;
         // Vectors have no padding that could be counted: their positions run on by ones, as transformers'.
-        let first = match (self.padding_of_positions(), input.words()) {
+        let first = match (self.padding_of_positions(), &input.words) {
             (None, _) => past,
             (Some(pad), Words::Embeds(_)) => past.saturating_add(pad + 1),
             (Some(pad), Words::Ids(ids)) => {
@@ -289,14 +243,14 @@ impl BertEmbeddings {
             let reason = format!("{seq} tokens from position {first} on");
             return Err(Error::SequenceTooLong { needed: end - 1, reason, rows });
         }
+        // Consecutive rows, which need no ids on the device.
         Ok(Rows::Range { table: table.weight.val(), first })
     }
 
-    /// The id that positions are counted from.
+    /// The padding id that positions are counted from, as RoBERTa's are.
     fn padding_of_positions(&self) -> Option<usize> {
-        self.config
-            .pad_token_id
-            .filter(|_| self.position_embedding_type() == PositionEmbeddingType::AfterPadding)
+        let is_counted = self.position_embedding_type() == PositionEmbeddingType::AfterPadding;
+        self.config.pad_token_id.filter(|_| is_counted)
     }
 
     /// Everything that can be checked without the ids. Initialises no table.
@@ -314,10 +268,11 @@ impl BertEmbeddings {
                 return Err(Error::Config { field, problem });
             }
         }
+        // Everything is compared with the word embeddings, which a caller may have cast or moved.
         let words = &self.word_embeddings;
         let width = words.embedding_dim();
         let check = ParameterCheck::beside(words);
-        match input.words() {
+        match &input.words {
             Words::Embeds(embeds) => {
                 if embeds.dims()[2] != width {
                     return Err(Error::ShapeMismatch {
@@ -343,11 +298,10 @@ impl BertEmbeddings {
     }
 }
 
-/// RoBERTa's positions: tokens that are not padding count from `pad + 1 + past`, padding has position `pad`.
-///
-/// With m = (ids ≠ pad) the positions are (cumsum(m) + past)·m + pad along each sequence, as
-/// `create_position_ids_from_input_ids` of transformers' `RobertaEmbeddings`.
+/// RoBERTa's positions: (cumsum(m) + past)·m + pad along each sequence, with m = (ids ≠ pad). Tokens count from
+/// `pad + 1 + past`, padding has position `pad` (transformers' `create_position_ids_from_input_ids`).
 fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<Tensor<2, Int>> {
+    // Positions follow from the number of tokens in a sequence, so the longest one decides.
     let last_position = |tokens: usize| pad.saturating_add(past).saturating_add(tokens);
     if let Some((tokens, row)) = ids.longest_without(pad)?
         && tokens > 0

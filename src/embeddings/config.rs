@@ -7,34 +7,26 @@ use crate::layers::{
 };
 use burn::config::Config;
 
-/// Configuration of [`BertEmbeddings`](crate::BertEmbeddings).
-///
-/// Field names are those of Hugging Face's `config.json`; the defaults are BERT-base uncased.
-///
-/// ```
-/// use burn_bert::BertEmbeddingsConfig;
-///
-/// let config = BertEmbeddingsConfig::new().with_hidden_size(256).with_hidden_dropout_prob(0.0);
-/// assert_eq!(config.num_params(), (30522 + 512 + 2 + 2) * 256);
-/// ```
+/// Configuration of [`BertEmbeddings`](crate::BertEmbeddings). Field names are those of Hugging Face's `config.json`; the
+/// defaults are BERT-base uncased.
 #[derive(Config, Debug, PartialEq)]
 pub struct BertEmbeddingsConfig {
     /// The architecture, and how the model is stored.
     #[config(default = "Family::Bert")]
     pub family: Family,
-    /// Rows of the word table.
+    /// Rows of the word embeddings.
     #[config(default = 30522)]
     pub vocab_size: usize,
     /// Length of the model's vectors, H.
     #[config(default = 768)]
     pub hidden_size: usize,
-    /// Length of every embedding vector, E, in a family whose model projects them to H: ELECTRA where it is not H, and
-    /// ALBERT. `None` is H without a projection.
+    /// Length of every embedding vector, E, in a family that projects them to H (ALBERT, and ELECTRA where E is not H);
+    /// `None` for H.
     pub embedding_size: Option<usize>,
-    /// Rows of the position table.
+    /// Rows of the position embeddings.
     #[config(default = 512)]
     pub max_position_embeddings: usize,
-    /// Rows of the token-type (segment) table; 0 in a family without token types.
+    /// Rows of the token-type (segment) embeddings; 0 in a family without token types.
     #[config(default = 2)]
     pub type_vocab_size: usize,
     /// The word id whose row is initialised to zero and gets no gradient through the lookup; `None` for no such row.
@@ -49,7 +41,7 @@ pub struct BertEmbeddingsConfig {
     /// Distribution of the tables before training, and of the linear layers of a model around them.
     #[config(default = "EmbeddingInitializer::Normal { std: 0.02 }")]
     pub initializer: EmbeddingInitializer,
-    /// How positions enter the sum.
+    /// How the model represents positions.
     #[config(default = "PositionEmbeddingType::Absolute")]
     pub position_embedding_type: PositionEmbeddingType,
 }
@@ -164,13 +156,11 @@ impl BertEmbeddingsConfig {
     /// [`Error::Config`], naming the field, if
     /// - a size that the family or position scheme uses is 0 or too large: H and E are at most 2²⁰, the rows of a table
     ///   at most 2³¹ − 1, and all parameters together at most 2⁴⁰;
-    /// - `embedding_size` is given and the family's tables are as wide as its model, or the other way round;
-    /// - the family has no such field and the value is not the one that it always has, such as 0 token types;
+    /// - the family has no `embedding_size`, needs one, or always has another value, such as 0 token types;
     /// - `pad_token_id` is not below `vocab_size`, or positions are counted from it and it is `None` or leaves no row of
     ///   the position table for a token;
-    /// - `layer_norm_eps` is not finite or below 1.2e-38;
-    /// - `hidden_dropout_prob` is not in [0, 1);
-    /// - `initializer` is not a distribution (see [`EmbeddingInitializer::validate`]).
+    /// - `layer_norm_eps` is not finite or below 1.2e-38, `hidden_dropout_prob` is not in [0, 1), or `initializer` is not a
+    ///   distribution ([`EmbeddingInitializer::validate`]).
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         self.check_family()?;
@@ -185,38 +175,27 @@ impl BertEmbeddingsConfig {
         if self.position_embedding_type.has_table() {
             check_sizes([("max_position_embeddings", self.max_position_embeddings, MAX_ROWS)])?;
         }
+        // Each size may be allowed and all of them together too much.
         check_num_params("vocab_size", self.count_params())?;
-        if let Some(pad) = self.pad_token_id
-            && pad >= self.vocab_size
-        {
-            return invalid(
-                "pad_token_id",
-                format!("is {pad}, but vocab_size is {} (use None for no padding row)", self.vocab_size),
-            );
+        if let Some(pad) = self.pad_token_id.filter(|&pad| pad >= self.vocab_size) {
+            let problem =
+                format!("is {pad}, but vocab_size is {} (use None for no padding row)", self.vocab_size);
+            return invalid("pad_token_id", problem);
         }
         check_epsilon(self.layer_norm_eps)?;
         check_dropout("hidden_dropout_prob", self.hidden_dropout_prob)?;
         self.initializer.validate()?;
-        if self.position_embedding_type == PositionEmbeddingType::AfterPadding {
-            match self.pad_token_id {
-                None => {
-                    return invalid(
-                        "pad_token_id",
-                        "is None, but AfterPadding counts positions from it".into(),
-                    );
-                }
-                Some(pad) if pad + 1 >= self.max_position_embeddings => {
-                    return invalid(
-                        "max_position_embeddings",
-                        format!(
-                            "is {}, but positions after padding start at pad_token_id + 1 = {}",
-                            self.max_position_embeddings,
-                            pad + 1
-                        ),
-                    );
-                }
-                Some(_) => {}
-            }
+        if self.position_embedding_type != PositionEmbeddingType::AfterPadding {
+            return Ok(());
+        }
+        let Some(pad) = self.pad_token_id else {
+            return invalid("pad_token_id", "is None, but AfterPadding counts positions from it".into());
+        };
+        let (rows, first) = (self.max_position_embeddings, pad + 1);
+        if first >= rows {
+            let problem =
+                format!("is {rows}, but positions after padding start at pad_token_id + 1 = {first}");
+            return invalid("max_position_embeddings", problem);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// The input of [`BertEmbeddings`](crate::BertEmbeddings): a batch of B sequences of S tokens.
 ///
-/// A batch holds either token ids or vectors that replace the rows of the word table. Token types and positions are
+/// A batch holds either token ids or vectors in their place (Hugging Face's `inputs_embeds`). Token types and positions are
 /// optional, in any order:
 ///
 /// ```
@@ -21,23 +21,20 @@ use std::ops::Range;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
-/// # Checks
-///
-/// Shapes and devices are checked here. [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward) checks that
-/// its tables have a row for every id: ids from the host by the copy that was kept, without touching the device; ids
-/// from tensors by reading them back, once for all clones of this input.
-/// [`unchecked_ids`](Self::unchecked_ids) skips the check.
+/// Shapes and devices are checked here, the range of ids by
+/// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward): ids from the host without touching the device, ids
+/// from tensors by reading them back, once for all clones of this input. [`unchecked_ids`](Self::unchecked_ids) skips that.
 #[derive(Clone, Debug)]
 pub struct BertEmbeddingsInput {
-    words: Words,
-    token_type_ids: Option<Ids>,
-    position_ids: Option<Ids>,
-    past_key_values_length: usize,
+    pub(super) words: Words,
+    pub(super) token_type_ids: Option<Ids>,
+    pub(super) position_ids: Option<Ids>,
+    pub(super) past_key_values_length: usize,
 }
 
 /// Where the first of the three summands comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum Words {
+pub(super) enum Words {
     /// Rows of the word table.
     Ids(Ids),
     /// Vectors of the caller, [B, S, H].
@@ -45,10 +42,7 @@ pub(crate) enum Words {
 }
 
 impl BertEmbeddingsInput {
-    /// Token ids from the host: one row per sequence, all of the same length, of any integer type.
-    ///
-    /// # Errors
-    ///
+    /// Token ids from the host: one row per sequence, all of the same length, of any integer type. Returns
     /// [`Error::Empty`] without rows or with empty ones, [`Error::RaggedRows`] if they differ in length,
     /// [`Error::IdOverflow`] if an id does not fit an `i32`, which is what devices count in.
     pub fn from_rows<I>(input_ids: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
@@ -58,22 +52,13 @@ impl BertEmbeddingsInput {
         Ids::from_rows("input_ids", input_ids, device).map(|ids| Self::new(Words::Ids(ids)))
     }
 
-    /// Token ids in a tensor, [B, S].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Empty`] if B or S is 0.
+    /// Token ids in a tensor, [B, S]. Returns [`Error::Empty`] if B or S is 0.
     pub fn from_ids(input_ids: Tensor<2, Int>) -> Result<Self> {
         not_empty("input_ids", &input_ids.dims())?;
         Ok(Self::new(Words::Ids(Ids::from_tensor("input_ids", input_ids))))
     }
 
-    /// Vectors instead of rows of the word table, [B, S, H]: Hugging Face's `inputs_embeds`.
-    ///
-    /// Every vector gets its gradient, including those at padding.
-    ///
-    /// # Errors
-    ///
+    /// Vectors in the place of word embeddings, [B, S, H]; each gets its gradient, also at padding. Returns
     /// [`Error::Empty`] if an axis is 0.
     pub fn from_embeds(inputs_embeds: Tensor<3>) -> Result<Self> {
         not_empty("inputs_embeds", &inputs_embeds.dims())?;
@@ -84,11 +69,8 @@ impl BertEmbeddingsInput {
         Self { words, token_type_ids: None, position_ids: None, past_key_values_length: 0 }
     }
 
-    /// Segment ids, [B, S]: rows from the host, or a tensor. Without them every token is of type 0.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is not [B, S];
+    /// Segment ids, [B, S]: rows from the host, or a tensor. Without them every token is of type 0. Returns the errors
+    /// of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is not [B, S];
     /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
     pub fn with_token_type_ids<I>(self, token_type_ids: impl IntoIds<I>) -> Result<Self> {
         let [batch, seq] = self.dims();
@@ -98,12 +80,8 @@ impl BertEmbeddingsInput {
     }
 
     /// Positions, [B, S], or [1, S] for all sequences alike: rows from the host, or a tensor. Without them positions
-    /// follow the module's [`PositionEmbeddingType`](crate::PositionEmbeddingType).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`from_rows`](Self::from_rows); [`Error::ShapeMismatch`] if the shape is neither;
-    /// [`Error::DeviceMismatch`] if a tensor is not on the batch's device.
+    /// follow the module's [`PositionEmbeddingType`](crate::PositionEmbeddingType). Errors are those of
+    /// [`with_token_type_ids`](Self::with_token_type_ids).
     pub fn with_position_ids<I>(self, position_ids: impl IntoIds<I>) -> Result<Self> {
         let [batch, seq] = self.dims();
         let expected = format!("[{batch}, {seq}] or [1, {seq}]");
@@ -120,6 +98,7 @@ impl BertEmbeddingsInput {
         expected: String,
     ) -> Result<Ids> {
         let ids = ids.into_ids(input, &self.device())?;
+        // Moving them here would hide a copy in every step.
         let (found, device) = (ids.tensor().device(), self.device());
         if found != device {
             return Err(Error::device_mismatch(input, found, device));
@@ -130,18 +109,15 @@ impl BertEmbeddingsInput {
         Ok(ids)
     }
 
-    /// K, the number of tokens that were fed before this batch: default positions start there instead of at 0.
-    ///
-    /// Has no effect with explicit positions.
+    /// K, the number of tokens before this batch: default positions start there instead of at 0.
     pub fn with_past_key_values_length(self, past_key_values_length: usize) -> Self {
         Self { past_key_values_length, ..self }
     }
 
-    /// Skips the check of all ids given so far: the caller guarantees that they are in range.
+    /// Skips the check of all ids given so far, so that ids in tensors are not read back, which waits for the device.
     ///
-    /// Ids that came as tensors are then not read back, which waits for the device. For an id out of range,
-    /// and for an `AfterPadding` position past its table, Flex's kernel panics and names the id; everything else takes
-    /// the nearest row that exists. No memory outside a table is ever read or written.
+    /// The caller guarantees their range. For an id out of range, and for an `AfterPadding` position past its table, Flex's
+    /// kernel panics and names the id; other devices take the nearest row. No memory outside a table is read or written.
     pub fn unchecked_ids(self) -> Self {
         self.map_ids(Ids::unchecked)
     }
@@ -206,22 +182,6 @@ impl BertEmbeddingsInput {
             position_ids: of(&self.position_ids)?,
             past_key_values_length: self.past_key_values_length,
         })
-    }
-
-    pub(crate) fn words(&self) -> &Words {
-        &self.words
-    }
-
-    pub(crate) fn token_type_ids(&self) -> Option<&Ids> {
-        self.token_type_ids.as_ref()
-    }
-
-    pub(crate) fn position_ids(&self) -> Option<&Ids> {
-        self.position_ids.as_ref()
-    }
-
-    pub(crate) fn past_key_values_length(&self) -> usize {
-        self.past_key_values_length
     }
 }
 

@@ -4,29 +4,25 @@ use super::bert_embeddings::BertEmbeddings;
 use crate::error::{EmbeddingTable, Error, Result};
 use crate::layers::{VocabularyResize, check_memory, replace, resizable};
 use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
+use burn::tensor::FloatDType;
+use burn_fused::computed_in;
 
 /// How [`BertEmbeddings::extend_positions`] fills a longer position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionFill {
-    /// The learned rows over and over: row i is the old row i mod P, and the first P rows stay bit for bit.
-    ///
-    /// The start of Longformer (Beltagy et al. 2020, section 5): local order is right everywhere from the start.
+    /// The learned rows over and over: row i is the old row i mod P, so that local order is right everywhere. The start of
+    /// Longformer (Beltagy et al. 2020, section 5).
     Tile,
-    /// The learned rows stretched over the new length, linearly interpolated: new row i is the old table read at
-    /// i·(P − 1)/(P′ − 1). The first and last rows stay bit for bit.
+    /// The learned rows, linearly interpolated: new row i is the old table read at i·(P − 1)/(P′ − 1). The first and last
+    /// rows stay bit for bit.
     Interpolate,
 }
 
 impl BertEmbeddings {
-    /// Grows or shrinks the word table.
+    /// Grows or shrinks the word embeddings at the end; rows that are kept are bit-equal.
     ///
-    /// Rows that are kept, the padding row among them, are bit-equal; rows are added and removed at the end.
-    /// The padding index, the device, the dtype and whether the table is trained stay.
-    ///
-    /// A resized table has a new parameter id. An optimiser keeps moments of the old shape under the old id, so its
-    /// state for this table starts from zero, and that of all others is kept. A table that has the size already is not
-    /// changed. A tied output head reads the table at forward time and uses the new one.
+    /// A resized table has a new parameter id, so an optimizer starts its state for it from zero and keeps all others; a table
+    /// of that size already is not changed. A tied output head reads the table at forward time and uses the new one.
     ///
     /// ```
     /// use burn::prelude::*;
@@ -41,50 +37,30 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// [`Error::Resize`] if no row would be left, the padding row would be cut off (transformers drops the
-    /// padding index there, and trains the row from then on), a LoRA adapter of the old size is attached, the
-    /// table is quantised, or there is not enough memory; [`Error::Config`] if the initialiser is not a
-    /// distribution. The module is unchanged then.
+    /// [`Error::Resize`] if no row would be left, the padding row would be cut off (transformers then trains it), a LoRA
+    /// adapter of the old size is attached, the table is quantised, or there is not enough memory; [`Error::Config`] if the
+    /// initialiser is not a distribution. The module is unchanged then.
     pub fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
         let rows = resize.rows()?;
         if let Some(pad) = self.word_embeddings.padding_idx.filter(|&pad| pad >= rows) {
-            return Err(Error::Resize {
-                table: EmbeddingTable::Word,
-                problem: format!(
-                    "{rows} rows would cut off the padding row {pad}; keep at least {}",
-                    pad + 1
-                ),
-            });
+            let problem =
+                format!("{rows} rows would cut off the padding row {pad}; keep at least {}", pad + 1);
+            return Err(Error::Resize { table: EmbeddingTable::Word, problem });
         }
         let initializer = self.config().initializer;
         self.word_embeddings.resize(EmbeddingTable::Word, resize, &initializer)
     }
 
-    /// Lengthens the position table to `max_position_embeddings` rows, for longer sequences.
+    /// Lengthens the position embeddings to `max_position_embeddings` rows, for longer sequences.
     ///
-    /// The number is that of `config.json` and counts every row. With
-    /// [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding) rows 0 to `pad_token_id` are not positions of
-    /// tokens: they stay where they are, bit for bit, and `fill` works on the rows after them. RoBERTa's 514 rows serve
-    /// 512 tokens, 1026 rows serve 1024.
-    ///
-    /// As with [`resize_vocabulary`](Self::resize_vocabulary) a longer table has a new parameter id.
-    ///
-    /// ```
-    /// use burn::prelude::*;
-    /// use burn_bert::{BertEmbeddingsConfig, PositionFill};
-    ///
-    /// let config = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
-    /// let mut embeddings = config.init(&Device::default());
-    /// embeddings.extend_positions(1024, PositionFill::Tile)?;
-    /// assert_eq!(embeddings.config().max_position_embeddings, 1024);
-    /// # Ok::<(), burn_bert::Error>(())
-    /// ```
+    /// The number counts every row, as in `config.json`. With [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding)
+    /// rows 0 to `pad_token_id` are not positions of tokens: they stay bit for bit, and `fill` works on the rows after them
+    /// (RoBERTa's 514 rows serve 512 tokens). A longer table has a new parameter id.
     ///
     /// # Errors
     ///
-    /// [`Error::Resize`] if there is no position table, it has more rows already, no row of it is a position, a LoRA
-    /// adapter of the old size is attached, it is quantised, or there is not enough memory. The module is unchanged
-    /// then.
+    /// [`Error::Resize`] if there is no such table, it has more rows already, no row of it is a position, a LoRA adapter of the
+    /// old size is attached, it is quantised, or there is not enough memory. The module is unchanged then.
     pub fn extend_positions(&mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<()> {
         let failed = |problem: String| Err(Error::Resize { table: EmbeddingTable::Position, problem });
         let scheme = self.position_embedding_type();
@@ -98,6 +74,7 @@ impl BertEmbeddings {
         if max_position_embeddings == rows {
             return Ok(());
         }
+        // Only `AfterPadding` gives the position table a padding row.
         let reserved = table.padding_idx.map_or(0, |pad| pad.saturating_add(1));
         if reserved >= rows {
             return failed(format!("rows up to the padding row {} are not positions", reserved - 1));
@@ -131,10 +108,7 @@ fn interpolate(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let [old_rows, _] = positions.dims();
     let device = positions.device();
     let narrow = FloatDType::from(positions.dtype());
-    let wide = match positions.dtype() {
-        DType::F64 => FloatDType::F64,
-        _ => FloatDType::F32,
-    };
+    let wide = FloatDType::from(computed_in(positions.dtype()));
     // In whole numbers, so that the place of each row is exact: i·(P − 1) = below·(rows − 1) + rest.
     let (span, steps) = (old_rows - 1, rows - 1);
     let below: Vec<i64> = (0..rows).map(|i| (i * span / steps) as i64).collect();

@@ -3,7 +3,7 @@
 use super::config::BertModelConfig;
 use super::layer::BertLayer;
 use super::packing::Packing;
-use super::relative_attention_bias::RelativeAttentionBias;
+use super::relative_positions::RelativeAttentionBias;
 use crate::error::{Error, Result};
 use crate::layers::{PaddingMask, ParameterCheck, check_dropout, linear};
 use burn::module::Module;
@@ -11,8 +11,7 @@ use burn::nn::Linear;
 use burn::prelude::*;
 use burn_fused::with_one_draw;
 
-/// BERT's transformer layers, one after the other. Made by
-/// [`BertModelConfig::init_encoder`](crate::model::BertModelConfig::init_encoder).
+/// BERT's transformer layers, one after the other.
 ///
 /// Padding is skipped: the layers compute only the N tokens of a batch, as rows [N, H]. Vectors of padding are zero in
 /// every output, and their gradient is exactly zero (transformers returns meaningless vectors there).
@@ -23,25 +22,19 @@ use burn_fused::with_one_draw;
 /// use burn_bert::{BertEmbeddingsConfig, PaddingMask};
 ///
 /// let device = Device::default();
-/// let encoder = BertModelConfig::new(BertEmbeddingsConfig::new().with_hidden_size(8))
-///     .with_num_hidden_layers(2)
-///     .with_num_attention_heads(2)
-///     .with_intermediate_size(16)
-///     .init_encoder(&device);
+/// let config = BertModelConfig::new(BertEmbeddingsConfig::new().with_hidden_size(8)).with_num_attention_heads(2);
+/// let encoder = config.with_num_hidden_layers(2).with_intermediate_size(16).init_encoder(&device);
 /// let hidden = Tensor::ones([2, 3, 8], &device);
-/// assert_eq!(encoder.forward(hidden.clone(), None).dims(), [2, 3, 8]);
-///
 /// let padding = PaddingMask::from_lengths(&[3, 1], 3);
-/// let packed = encoder.forward_packed(hidden, Some(&padding));
-/// assert_eq!(packed.rows().dims(), [4, 8]);
-/// assert_eq!(packed.select(&[0, 3]).dims(), [2, 8]); // the first token of each sequence
+/// assert_eq!(encoder.forward(hidden.clone(), Some(&padding)).dims(), [2, 3, 8]);
+/// assert_eq!(encoder.forward_packed(hidden, Some(&padding)).rows().dims(), [4, 8]);
 /// ```
 #[derive(Module, Debug)]
 pub struct BertEncoder {
     /// Projects the vectors of the embeddings, [E, H]: ELECTRA's `embeddings_project` and ALBERT's
     /// `embedding_hidden_mapping_in`. `None` if they are of length H.
     pub embeddings_projection: Option<Linear>,
-    /// What distances add to the attention scores of every layer (MPNet).
+    /// What distances add to the attention logits of every layer (MPNet).
     pub relative_attention_bias: Option<RelativeAttentionBias>,
     /// The layers, first to last; in ALBERT the one that is run again and again.
     pub layers: Vec<BertLayer>,
@@ -85,31 +78,19 @@ impl PackedHidden {
     }
 
     /// The vectors at some places, row of the batch · S + column: [M, H]. As
-    /// `unpack().flatten::<2>(0, 1).select(0, places)`, without unpacking.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a place is not below B · S.
+    /// `unpack().flatten::<2>(0, 1).select(0, places)`, without unpacking. Panics if a place is not below B · S.
     pub fn select(&self, places: &[usize]) -> Tensor<2> {
         self.packing.select(self.rows.clone(), places)
     }
 }
 
 impl BertModelConfig {
-    /// Builds the encoder alone on `device`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init_encoder`](Self::try_init_encoder) returns an error, with the same message.
+    /// Builds the encoder alone on `device`; panics where [`try_init_encoder`](Self::try_init_encoder) returns an error.
     pub fn init_encoder(&self, device: &Device) -> BertEncoder {
         self.try_init_encoder(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`init_encoder`](Self::init_encoder).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
+    /// As [`init_encoder`](Self::init_encoder), with the errors of [`validate`](Self::validate).
     pub fn try_init_encoder(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
         let embeddings = &self.embeddings;
@@ -117,10 +98,9 @@ impl BertModelConfig {
             true => (1, self.num_hidden_layers),
             false => (self.num_hidden_layers, 1),
         };
-        let projection = embeddings.embedding_size;
+        let projection = embeddings.embedding_size.map(|size| [size, embeddings.hidden_size]);
         Ok(BertEncoder {
-            embeddings_projection: projection
-                .map(|size| self.linear_of([size, embeddings.hidden_size], device)),
+            embeddings_projection: projection.map(|shape| self.linear_of(shape, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device)?,
             layers: (0..layers).map(|_| BertLayer::new(self, device)).collect::<Result<_>>()?,
             rounds,
@@ -135,15 +115,12 @@ impl BertEncoder {
         self.layers.len() * self.rounds
     }
 
-    /// The name of the layers' activation in the `config.json` that the model was read from.
+    /// `hidden_act` as written in the `config.json` that the model was read from.
     pub(crate) fn hidden_act_name(&self) -> Option<&String> {
         self.hidden_act_name.as_ref()
     }
 
-    /// Sets the probabilities that dropout zeroes an element of a layer's outputs, and an attention weight, in training.
-    ///
-    /// # Errors
-    ///
+    /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training. Returns
     /// [`Error::Config`] if one is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
         check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
@@ -156,29 +133,17 @@ impl BertEncoder {
     }
 
     /// The output of the last layer, [B, S, H], of `hidden` [B, S, H] (or [B, S, E] where it is projected): zero in
-    /// padding. Without `padding`, every place holds a token.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    /// padding. Without `padding`, every place holds a token. Panics where [`try_forward`](Self::try_forward) returns an error.
     pub fn forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<3> {
         self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_forward_packed`](Self::try_forward_packed).
+    /// As [`forward`](Self::forward), with the errors of [`try_forward_packed`](Self::try_forward_packed).
     pub fn try_forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         Ok(self.try_forward_packed(hidden, padding)?.unpack())
     }
 
     /// As [`forward`](Self::forward), but the vectors of the tokens alone, for a head that needs only some.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward_packed`](Self::try_forward_packed) returns an error, with the same message.
     pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> PackedHidden {
         self.try_forward_packed(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -187,8 +152,7 @@ impl BertEncoder {
     ///
     /// # Errors
     ///
-    /// - [`Error::Empty`] if B or S is 0;
-    /// - [`Error::ShapeMismatch`] if `hidden` is not [B, S, H] or `padding` not [B, S];
+    /// - [`Error::Empty`] if B or S is 0, [`Error::ShapeMismatch`] if `hidden` is not [B, S, H] or `padding` not [B, S];
     /// - [`Error::Parameter`] if a parameter is not of its layer's shape, or not of the dtype of `hidden` and on its device;
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
@@ -200,32 +164,25 @@ impl BertEncoder {
         burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
         let packing = self.packing(&hidden, padding)?;
         let rows = self.project(packing.pack(hidden));
-        // Operators take no tensors without rows.
+        // Operators take no tensors without rows: a batch of padding alone has none.
         if packing.num_tokens() == 0 {
             return Ok(PackedHidden { rows, packing });
         }
         let bias = self.bias(&packing);
+        // One draw for all layers: a queue such as fusion's may run independent draws in another order.
         let rows = with_one_draw(self.draws(), || {
             self.in_order().fold(rows, |rows, layer| layer.forward(rows, &packing, bias.as_ref()))
         });
         Ok(PackedHidden { rows, packing })
     }
 
-    /// The output and the attention weights of every layer, which are computed again for it; otherwise as
-    /// [`forward`](Self::forward).
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward_all`](Self::try_forward_all) returns an error, with the same message.
+    /// As [`forward`](Self::forward), with the output and the attention weights of every layer. The weights are computed a
+    /// second time for it.
     pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> BertEncoderOutput {
         self.try_forward_all(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward_all`](Self::forward_all).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_forward_packed`](Self::try_forward_packed).
+    /// As [`forward_all`](Self::forward_all), with the errors of [`try_forward_packed`](Self::try_forward_packed).
     pub fn try_forward_all(
         &self,
         hidden: Tensor<3>,
@@ -236,7 +193,7 @@ impl BertEncoder {
         let [batch, seq, _] = hidden.dims();
         let mut rows = self.project(packing.pack(hidden));
         let bias = self.bias(&packing);
-        // Weights are of all places, so the distances are too.
+        // Attention weights are of all places, so the distances are too.
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
         let mut output =
             BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
@@ -269,6 +226,7 @@ impl BertEncoder {
     /// The rows that the first layer reads, [N, E] → [N, H].
     fn project(&self, rows: Tensor<2>) -> Tensor<2> {
         match &self.embeddings_projection {
+            // As in the layers: no operator takes a tensor without rows.
             Some(projection) if rows.dims()[0] == 0 => {
                 let [_, hidden] = projection.weight.lazy_shape().dims();
                 Tensor::zeros([0, hidden], (&rows.device(), rows.dtype()))
@@ -281,6 +239,7 @@ impl BertEncoder {
     /// What the positions add for `packing`; `None` in a family without.
     fn bias(&self, packing: &Packing) -> Option<Tensor<4>> {
         let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0)?;
+        // Attention reads rows where they lie side by side, and places where padding separates them.
         Some(bias.bias(match packing.is_contiguous() {
             true => packing.sequences.lengths().iter().copied().max().unwrap_or(0),
             false => packing.dims()[1],
@@ -292,6 +251,7 @@ impl BertEncoder {
         if batch == 0 || seq == 0 {
             return Err(Error::Empty { input: "hidden", shape: vec![batch, seq, width] });
         }
+        // The projection reads the embeddings, or without one the first layer.
         let first = self.layers.first().map(|layer| &layer.attention.query);
         if let Some(reader) = self.embeddings_projection.as_ref().or(first) {
             let [hidden_size, _] = reader.weight.lazy_shape().dims();

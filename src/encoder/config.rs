@@ -12,10 +12,8 @@ use burn_fused::Activation;
 /// Four times the deepest published encoder (DeepNet, 1,000 layers). ALBERT's layers cost no memory, but time.
 const MAX_LAYERS: usize = 1 << 12;
 
-/// Configuration of a [`BertModel`](crate::model::BertModel), or of its [`BertEncoder`](crate::encoder::BertEncoder)
-/// alone; the defaults are BERT-base's.
-///
-/// The heads' configs contain one: [`BertForMaskedLmConfig::bert`](crate::model::BertForMaskedLmConfig::bert).
+/// Configuration of a [`BertModel`](crate::model::BertModel) or its [`BertEncoder`](crate::encoder::BertEncoder); the
+/// defaults are BERT-base's. Configs of heads contain one.
 #[derive(Config, Debug, PartialEq)]
 pub struct BertModelConfig {
     /// The embedding layer. Its hidden size, LayerNorm ε, dropout and initialiser serve the whole model.
@@ -33,8 +31,8 @@ pub struct BertModelConfig {
     /// and MPNet's.
     #[config(default = "Activation::Gelu")]
     pub hidden_act: Activation,
-    /// The name of `hidden_act` in the `config.json` that this was read from, where it has several (`gelu_new` and
-    /// `gelu_pytorch_tanh`). It is written back as long as it means `hidden_act`.
+    /// `hidden_act` as the `config.json` writes it, where it has several names (`gelu_new`, `gelu_pytorch_tanh`); written back
+    /// as long as it means `hidden_act`.
     pub hidden_act_name: Option<String>,
     /// Probability that dropout zeroes an attention weight in training, in [0, 1).
     #[config(default = 0.1)]
@@ -100,18 +98,12 @@ impl BertModelConfig {
     ///
     /// Those of [`BertEmbeddingsConfig::validate`]; [`Error::Config`], naming the field, if there is no layer or more than
     /// 4,096, the heads do not divide H, `intermediate_size` is 0 or above 2²⁰, a model has more than 2⁴⁰ parameters,
-    /// `attention_probs_dropout_prob` is not in [0, 1), or positions are relative and the family has no such positions,
-    /// or `max_position_embeddings` is 0 or above 2³⁰ with them.
+    /// `attention_probs_dropout_prob` is not in [0, 1), or positions are relative and the family has none, or
+    /// `max_position_embeddings` is 0 or above 2³⁰.
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         self.embeddings.validate()?;
-        let BertEmbeddingsConfig {
-            family,
-            hidden_size,
-            position_embedding_type,
-            max_position_embeddings,
-            ..
-        } = self.embeddings;
+        let BertEmbeddingsConfig { family, hidden_size, position_embedding_type, .. } = self.embeddings;
         let heads = self.num_attention_heads;
         check_sizes([
             ("num_hidden_layers", self.num_hidden_layers, MAX_LAYERS),
@@ -123,7 +115,12 @@ impl BertModelConfig {
             return invalid("num_attention_heads", problem);
         }
         if !position_embedding_type.has_table() {
-            check_sizes([("max_position_embeddings", max_position_embeddings, MAX_ROWS / 2)])?;
+            // Relative positions have a vector for each of 2M − 1 distances.
+            check_sizes([(
+                "max_position_embeddings",
+                self.embeddings.max_position_embeddings,
+                MAX_ROWS / 2,
+            )])?;
             if family.architecture().relative_scores.is_none() {
                 let name = family.model_type();
                 let problem =
@@ -139,18 +136,15 @@ impl BertModelConfig {
     fn count_params(&self) -> u128 {
         let embeddings = &self.embeddings;
         let architecture = embeddings.family.architecture();
-        let [hidden, inner, width, positions] = [
-            embeddings.hidden_size,
-            self.intermediate_size,
-            embeddings.width(),
-            embeddings.max_position_embeddings,
-        ]
-        .map(|size| size as u128);
+        // In 128 bits: no product of the sizes of an invalid config overflows.
+        let (hidden, inner) = (embeddings.hidden_size as u128, self.intermediate_size as u128);
+        let (width, positions) = (embeddings.width() as u128, embeddings.max_position_embeddings as u128);
         let linear = |inputs: u128, outputs: u128| (inputs + 1) * outputs;
         let has_distances = !embeddings.position_embedding_type.has_table();
         let distances =
             if has_distances { 2 * positions * hidden / self.num_attention_heads as u128 } else { 0 };
         let layer = 4 * linear(hidden, hidden) + linear(hidden, inner) + linear(inner, hidden) + 4 * hidden;
+        // ALBERT runs one layer again and again.
         let layers = if architecture.shares_layers { 1 } else { self.num_hidden_layers as u128 };
         let projection = if embeddings.embedding_size.is_some() { linear(width, hidden) } else { 0 };
         embeddings.count_params() + projection + layers * (layer + distances)

@@ -9,9 +9,7 @@ use crate::layers::{LayerNorm, ParameterCheck, active_prob, linear_activation_na
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use burn_fused::Activation;
-use burn_fused::add_layer_norm;
-use burn_fused::recomputed;
+use burn_fused::{Activation, add_layer_norm, recomputed};
 use std::fmt::Display;
 
 /// One post-norm transformer layer:
@@ -68,27 +66,22 @@ impl BertLayer {
         self.hidden_act
     }
 
-    /// The layer's output.
+    /// The layer's output. Panics if the rows are not those of `packing`.
     ///
-    /// On a device with gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone, if
-    /// there is no `bias`, and the backward computes the layer again, with the same dropout.
+    /// With gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone and computes the
+    /// layer again in the backward pass, with the same dropout, unless there is a `bias`.
     ///
     /// # Shapes
     ///
     /// - `rows`: [N, H], packed
     /// - `bias`: that of [`BertSelfAttention::forward`]
     /// - output: [N, H]
-    ///
-    /// # Panics
-    ///
-    /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
-        match bias {
-            None => {
-                recomputed(self, rows, packing, |layer, rows, packing| layer.compute(rows, packing, None))
-            }
-            Some(_) => self.compute(rows, packing, bias), // which has a gradient too
+        if bias.is_some() {
+            // Its gradient would be lost: only `rows` is tracked through the recomputation.
+            return self.compute(rows, packing, bias);
         }
+        recomputed(self, rows, packing, |layer, rows, packing| layer.compute(rows, packing, None))
     }
 
     fn compute(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
@@ -108,6 +101,7 @@ impl BertLayer {
         hidden: usize,
     ) -> Result<()> {
         let attention = &self.attention;
+        // The layer keeps no config: U states the intermediate size.
         let [_, inner] = self.intermediate.weight.lazy_shape().dims();
         for (part, linear, shape) in [
             ("attention.query", &attention.query, [hidden, hidden]),
@@ -129,6 +123,7 @@ impl BertLayer {
     }
 
     /// `LayerNorm(residual + Dropout(x·W + b))`.
+    // The bias goes to the fused operator, which adds it in the same pass.
     fn add_norm(
         &self,
         linear: &Linear,

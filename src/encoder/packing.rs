@@ -27,22 +27,15 @@ struct Tokens {
 }
 
 impl Packing {
-    /// The packing of a batch of [B, S] places, for tensors on `device`.
-    ///
-    /// # Errors
-    ///
+    /// The packing of a batch of [B, S] places, for tensors on `device`. Returns
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the mask is not [B, S].
     pub fn new(dims: [usize; 2], padding: Option<&PaddingMask>, device: &Device) -> Result<Self> {
         if let Some(mask) = padding {
             mask.check(dims)?;
         }
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
-            let [sequences, length] = dims;
-            return Ok(Self {
-                dims,
-                tokens: None,
-                sequences: Sequences::new(vec![length; sequences], device),
-            });
+            let sequences = Sequences::new(vec![dims[1]; dims[0]], device);
+            return Ok(Self { dims, tokens: None, sequences });
         };
         let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
         for (place, &is_padding) in mask.rows().flatten().enumerate() {
@@ -99,12 +92,8 @@ impl Packing {
         all.reshape([batch, seq, width])
     }
 
-    /// The vectors at some places, row of the batch · S + column, without unpacking the others:
-    /// [N, C] → [M, C]. The vector of a place without a token is zero.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a place is not below B · S.
+    /// The vectors at some places, row of the batch · S + column, without unpacking the others: [N, C] → [M, C]. The vector
+    /// of a place without a token is zero. Panics if a place is not below B · S.
     pub fn select(&self, rows: Tensor<2>, places: &[usize]) -> Tensor<2> {
         let (device, [batch, seq]) = (rows.device(), self.dims);
         let all = batch * seq;
@@ -113,6 +102,7 @@ impl Packing {
             self.tokens.as_ref().map_or(place, |tokens| tokens.rows[place])
         };
         let from: Vec<usize> = places.iter().map(row).collect();
+        // A move takes each row once; a place that is named twice takes the longer way.
         match Moves::new(&from, self.num_tokens(), &device) {
             Some(moves) => moves.apply(rows),
             None => self.unpack(rows).flatten::<2>(0, 1).select(0, indices(places, &device)),
@@ -130,6 +120,7 @@ impl Packing {
     /// Scores [B, A, S, S], the lowest finite value where a key is padding.
     pub(super) fn mask_keys(&self, scores: Tensor<4>) -> Tensor<4> {
         let [batch, _, seq, _] = scores.dims();
+        // −∞ would make the softmax of a sequence of padding alone 0/0.
         let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
         match self.padding(&scores) {
             Some(padding) => scores.mask_fill(padding.reshape([batch, 1, 1, seq]), lowest),
@@ -149,6 +140,7 @@ impl Packing {
     /// True where there is no token, [B, S, 1], beside `like`; `None` if every place holds one.
     fn padding(&self, like: &Tensor<4>) -> Option<Tensor<3, Bool>> {
         self.tokens.as_ref()?;
+        // Built on the device, from indices that are there already: nothing is uploaded.
         let ones = Tensor::ones([self.num_tokens(), 1], (&like.device(), like.dtype()));
         Some(self.unpack(ones).equal_scalar(0.0))
     }

@@ -10,14 +10,10 @@ use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{attention, attention_weights};
 
-/// Multi-head scaled dot-product attention of a sequence to itself:
-/// `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R comes from
-/// [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero.
-///
-/// Computed by the operator [`attention`](crate::functional::attention), with what is added as its bias.
-///
-/// Source: `BertSelfAttention` and `MPNetSelfAttention` of transformers 5.23, and the former of 4.49 for relative
-/// positions.
+/// Multi-head self-attention: `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R
+/// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. Computed
+/// by the operator [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention` and
+/// `MPNetSelfAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
 pub struct BertSelfAttention {
     /// [H, H].
@@ -51,18 +47,14 @@ impl BertSelfAttention {
         self.num_attention_heads
     }
 
-    /// The attention of every token over the tokens of its sequence.
+    /// The attention of every token over the tokens of its sequence. Panics if the rows are not those of `packing`.
     ///
     /// # Shapes
     ///
     /// - `rows`: [N, H], packed
-    /// - `bias`: of the positions that all layers share; [1, A, L, L] for places that lie side by side, L the tokens of
-    ///   the longest sequence, and [1, A, S, S] otherwise
+    /// - `bias`: of the positions that all layers share; [1, A, S, S], or [1, A, L, L] with L the tokens of the longest
+    ///   sequence if no padding is between tokens
     /// - output: [N, H]
-    ///
-    /// # Panics
-    ///
-    /// Panics if the rows are not those of `packing`.
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
         let all = [&self.query, &self.key, &self.value];
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
@@ -87,14 +79,9 @@ impl BertSelfAttention {
         packing.pack(context.reshape([batch as i32, seq as i32, -1]))
     }
 
-    /// The attention weights before dropout, [B, A, S, S].
-    ///
-    /// Row l of a sequence's weights is the attention of position l over all positions; rows and columns of padding are
-    /// 0. `shared` is [1, A, S, S], of the positions that all layers share.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the rows are not those of `packing`.
+    /// The attention weights before dropout, [B, A, S, S]: row l is the attention of position l over all positions, and rows
+    /// and columns of padding are 0. `shared` is [1, A, S, S], of the positions that all layers share. Panics if the rows
+    /// are not those of `packing`.
     pub fn weights(&self, rows: Tensor<2>, packing: &Packing, shared: Option<&Tensor<4>>) -> Tensor<4> {
         let heads = self.num_attention_heads;
         let [query, key] = [&self.query, &self.key].map(|layer| packing.unpack(linear(layer, rows.clone())));
@@ -103,11 +90,10 @@ impl BertSelfAttention {
             Some(positions) => positions.bias(&query, &key, heads),
             None => Tensor::zeros([batch, heads, seq, seq], (&query.device(), query.dtype())),
         };
-        let bias = match shared {
+        let bias = packing.mask_keys(match shared {
             Some(shared) => bias + shared.clone(),
             None => bias,
-        };
-        let bias = packing.mask_keys(bias);
+        });
         let both = [query, key].map(|all| all.flatten::<2>(0, 1));
         packing.mask_queries(attention_weights(both, &packing.places(), heads, bias))
     }

@@ -7,12 +7,9 @@ use burn::tensor::{DType, IntDType};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Ids from the host or in a tensor: what [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes beside the tokens.
-///
-/// - Rows on the host, one per sequence: `&[[0, 0, 1]]`, `&Vec<Vec<u32>>` and the like, of any integer type `I`;
-/// - a `Tensor<2, Int>` on the batch's device.
-///
-/// The trait is sealed: it has no other implementations.
+/// What [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes as ids beside the tokens: rows on the host, one per
+/// sequence, of any integer type `I` (`&[[0, 0, 1]]`, `&Vec<Vec<u32>>` and the like), or a `Tensor<2, Int>` on the
+/// batch's device. The trait is sealed.
 pub trait IntoIds<I>: sealed::IntoIds<I> {}
 
 impl<I, T: sealed::IntoIds<I>> IntoIds<I> for T {}
@@ -44,25 +41,22 @@ mod sealed {
     rows! { [R]; [R; B], B; Vec<R>; }
 }
 
-/// Ids on a device, [B, S], with a copy on the host from which they are checked.
-///
-/// Ids that came from the host keep the copy they came from; ids that came as a tensor are read back when they
-/// are first checked, and clones share what was read. The tensor has no autodiff: it would pass from there to all that
-/// a plain model computes.
+/// Ids on a device, [B, S], with a copy on the host from which they are checked: the one they came from, or, of a tensor,
+/// one that is read back at the first check, once for all clones.
 #[derive(Clone, Debug)]
 pub struct Ids {
     name: &'static str,
+    /// Without autodiff, which would pass from here to all that a plain model computes.
     tensor: Tensor<2, Int>,
-    /// Row-major, read back at most once for all clones; `None` where the caller guarantees the range.
+    /// Row-major; `None` where the caller guarantees the range.
     host: Option<Arc<OnceLock<Vec<i64>>>>,
 }
 
 impl Ids {
     /// Ids in a tensor. Nothing is read until [`check`](Self::check).
-    ///
-    /// Ids of 8 and 16 bits are widened: a padding id or a number of rows may exceed their range.
     pub(crate) fn from_tensor(name: &'static str, tensor: Tensor<2, Int>) -> Self {
         let tensor = tensor.without_autodiff();
+        // A padding id or a number of rows may exceed the range of 8 and 16 bits.
         let tensor = match tensor.dtype() {
             DType::I8 | DType::U8 | DType::I16 | DType::U16 => tensor.cast(IntDType::I32),
             _ => tensor,
@@ -99,7 +93,7 @@ impl Ids {
         dims: [usize; 2],
         device: &Device,
     ) -> Self {
-        let device = device.clone().without_autodiff();
+        let device = device.clone().without_autodiff(); // see `tensor`
         let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
         Self { name, tensor, host: Some(Arc::new(values.into())) }
     }
@@ -120,12 +114,14 @@ impl Ids {
         Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
     }
 
-    /// The ids of some sequences; one row for all stays as it is.
+    /// The ids of some sequences.
     pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
         let [rows, columns] = self.dims();
+        // One row of positions serves every sequence.
         if rows == 1 {
             return Ok(self.clone());
         }
+        // The copy is cut as well, so that checks of the part read nothing back.
         let host = self.host()?.map(|host| host[range.start * columns..range.end * columns].to_vec());
         let tensor = self.tensor.clone().narrow(0, range.start, range.len());
         Ok(Self { name: self.name, tensor, host: host.map(|host| Arc::new(host.into())) })
@@ -157,13 +153,10 @@ impl Ids {
     fn host(&self) -> Result<Option<&[i64]>> {
         let Some(copy) = &self.host else { return Ok(None) };
         if copy.get().is_none() {
-            let _ = copy.set(self.read_back()?);
+            let read = try_read_sync(self.tensor.to_data_async());
+            let _ = copy.set(host_values(self.name, read)?);
         }
         Ok(copy.get().map(Vec::as_slice))
-    }
-
-    fn read_back(&self) -> Result<Vec<i64>> {
-        host_values(self.name, try_read_sync(self.tensor.to_data_async()))
     }
 }
 
@@ -174,6 +167,7 @@ fn host_values(
 ) -> Result<Vec<i64>> {
     let unreadable = |source| Error::UnreadableIds { input: name, source };
     let data = read.ok_or_else(|| unreadable(None))?.map_err(|source| unreadable(Some(source)))?;
+    // Only u64 holds ids that i64 does not.
     if data.dtype() != DType::U64 {
         return Ok(data.iter::<i64>().collect());
     }
@@ -229,11 +223,9 @@ mod tests {
         let failed = || ExecutionError::WithContext { reason: "the device is lost".into() };
         for (read, source) in [(None, None), (Some(Err(failed())), Some("the device is lost"))] {
             let error = host_values("input_ids", read).unwrap_err();
-            assert_eq!(
-                error.to_string(),
-                "input_ids cannot be read back from its device, so the ids cannot be checked; make the batch from \
-                 host data, or skip the check (unchecked_ids, forward_unchecked)"
-            );
+            let message = "input_ids cannot be read back from its device, so the ids cannot be checked; make the batch from \
+                           host data, or skip the check (unchecked_ids, forward_unchecked)";
+            assert_eq!(error.to_string(), message);
             let found = std::error::Error::source(&error).map(ToString::to_string);
             assert_eq!(found.is_some(), source.is_some());
             assert!(found.unwrap_or_default().contains(source.unwrap_or_default()));

@@ -6,11 +6,10 @@ use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, Distribution};
 
-/// The distribution that the tables and the weights of linear layers are initialised from; a field of
-/// [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig), and that of the whole model. Biases start at zero.
+/// The distribution that a [`TokenEmbedding`](crate::TokenEmbedding) and the weights of linear layers are initialised
+/// from. Biases start at zero.
 ///
-/// Draws come from the device's own generator, so [`Device::seed`] makes them reproducible. As in every Burn module, a
-/// parameter is initialised on first use.
+/// Values come from the device's generator, so [`Device::seed`] makes them reproducible, and are drawn on first use.
 #[derive(Config, Debug, PartialEq)]
 pub enum EmbeddingInitializer {
     /// N(0, `std`²), as Hugging Face's models with `initializer_range = std`.
@@ -20,8 +19,8 @@ pub enum EmbeddingInitializer {
     },
     /// N(0, `std`²) restricted to [−`bound`·`std`, `bound`·`std`].
     ///
-    /// TensorFlow's BERT uses `std` 0.02 with `bound` 2 for tables and linear layers. Restricting makes the standard deviation of the
-    /// draws smaller than `std`: by a factor of 0.880 at bound 2, 0.987 at bound 3.
+    /// TensorFlow's BERT uses `std` 0.02 with `bound` 2. The standard deviation of the result is smaller than `std`: by a
+    /// factor of 0.880 at bound 2, 0.987 at bound 3.
     TruncatedNormal {
         /// Standard deviation of the distribution before it is restricted.
         std: f64,
@@ -31,36 +30,25 @@ pub enum EmbeddingInitializer {
 }
 
 impl EmbeddingInitializer {
-    /// The largest `bound` of [`TruncatedNormal`](Self::TruncatedNormal).
-    ///
-    /// Beyond it fewer than one draw in 10⁶ would be restricted, and the single-precision inverse of the
-    /// distribution function loses its tails: use [`Normal`](Self::Normal).
+    /// The largest `bound`. Beyond it fewer than one value in 10⁶ would be restricted, and the single-precision inverse of
+    /// the distribution function loses its tails: use [`Normal`](Self::Normal).
     pub const MAX_BOUND: f64 = 5.0;
 
-    /// Checks that a distribution with these numbers exists.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if `std` is negative or not finite, or `bound` is not in (0, 5].
+    /// Checks the numbers of the distribution. Returns [`Error::Config`] if `std` is negative or not finite, or `bound`
+    /// is not in (0, 5].
     pub fn validate(&self) -> Result<()> {
+        let invalid = |problem| Err(Error::Config { field: "initializer", problem });
         let (Self::Normal { std } | Self::TruncatedNormal { std, .. }) = self;
         if !(std.is_finite() && *std >= 0.0) {
-            return Err(Error::Config {
-                field: "initializer",
-                problem: format!("has std {std}, which must be finite and not negative"),
-            });
+            return invalid(format!("has std {std}, which must be finite and not negative"));
         }
         if let Self::TruncatedNormal { bound, .. } = self
             && !(*bound > 0.0 && *bound <= Self::MAX_BOUND)
         {
-            return Err(Error::Config {
-                field: "initializer",
-                problem: format!(
-                    "has bound {bound} (in units of std), which must lie in (0, {}]; \
-                     for no bound use Normal",
-                    Self::MAX_BOUND
-                ),
-            });
+            let largest = Self::MAX_BOUND;
+            return invalid(format!(
+                "has bound {bound} (in units of std), which must lie in (0, {largest}]; for no bound use Normal"
+            ));
         }
         Ok(())
     }
@@ -76,6 +64,7 @@ impl EmbeddingInitializer {
         Param::uninitialized(
             ParamId::new(),
             move |device, require_grad| {
+                // Parameters outlive the steps whose buffers the device's memory pool reuses.
                 device.memory_persistent_allocations((), |()| {
                     let table = initializer.sample([rows, columns], device);
                     let table = match zero_row {
@@ -108,6 +97,7 @@ impl EmbeddingInitializer {
                 let limit = bound * std;
                 erf_inv(draws)
                     .mul_scalar(std::f64::consts::SQRT_2 * std)
+                    // Rounding in f32 may step past the bound.
                     .clamp(-limit, limit)
                     .cast(device.settings().float_dtype)
             }

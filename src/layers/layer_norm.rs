@@ -7,18 +7,8 @@ use burn_fused::{Norm, Rows, embed_layer_norm};
 
 /// `(x − mean) / √(variance + ε) · γ + β` over the last axis.
 ///
-/// Parameter paths are those of Burn's `LayerNorm`. ε comes from the config of the model and cannot be changed, so
-/// that a saved model computes with the ε in its config.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_bert::BertEmbeddingsConfig;
-///
-/// let config = BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4).with_layer_norm_eps(1e-5);
-/// let norm = config.init(&Device::default()).layer_norm;
-/// assert_eq!(norm.epsilon(), 1e-5);
-/// assert_eq!(norm.forward(Tensor::<2>::ones([3, 4], &Device::default())).dims(), [3, 4]);
-/// ```
+/// Of [`BertEmbeddings`](crate::BertEmbeddings) and every layer. Parameter paths are those of Burn's `LayerNorm`. ε is that
+/// of the model's config and cannot be changed, so that a saved model computes with the ε in its config.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// γ, `[H]`.
@@ -49,15 +39,7 @@ impl LayerNorm {
         Norm { gamma: self.gamma.val(), beta, epsilon: self.epsilon }
     }
 
-    /// LayerNorm of `x`, computed in f32 for 16 bits.
-    ///
-    /// # Shapes
-    ///
-    /// - `x`, output: [.., H]
-    ///
-    /// # Panics
-    ///
-    /// If the last axis is not of length H.
+    /// LayerNorm of `x`, [.., H], computed in f32 for 16 bits. Panics if the last axis is not of length H.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dims = x.dims();
         let (rows, hidden) = (dims[..D - 1].iter().product(), dims[D - 1]);

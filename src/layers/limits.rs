@@ -32,6 +32,16 @@ pub(crate) fn check_num_params(field: &'static str, params: u128) -> Result<()> 
     Err(Error::Config { field, problem })
 }
 
+/// Checks the multiple of a length that sequences are padded to.
+pub(crate) fn check_multiple(multiple: usize) -> Result<()> {
+    const LARGEST: usize = 1 << 16; // no model reads longer sequences
+    if (1..=LARGEST).contains(&multiple) {
+        return Ok(());
+    }
+    let problem = format!("is {multiple}, but must lie in 1..={LARGEST}");
+    Err(Error::Config { field: "pad_to_multiple_of", problem })
+}
+
 /// Checks the dropout probability in `field`.
 pub(crate) fn check_dropout(field: &'static str, prob: f64) -> Result<()> {
     if (0.0..1.0).contains(&prob) {

@@ -1,14 +1,12 @@
-//! Burn's linear layers on the fused operators: adapters and quantised weights included, in the precision of autocast;
-//! and dropout beside them.
+//! Burn's `Linear` and `Dropout` on the fused operators, with adapters, quantised weights and autocast.
 
 use super::initializer::EmbeddingInitializer;
-use super::parameter_check::dtype;
+use super::parameters::dtype;
 use burn::module::Param;
 use burn::nn::{Dropout, Initializer, Linear};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn_fused::Activation;
-use burn_fused::{Precision, bias_activation};
+use burn_fused::{Activation, Precision, bias_activation};
 
 /// A linear layer whose weight is drawn from `initializer` and whose bias starts at zero.
 pub(crate) fn init_linear(
@@ -46,6 +44,7 @@ pub(crate) fn linear_activation(layer: &Linear, x: Tensor<2>, activation: Activa
 
 /// [`linear_activation`] with an output in 16 bits in autocast.
 pub(crate) fn linear_activation_narrow(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+    // Only an f32 weight is narrowed by autocast; others stay in their own dtype.
     if Precision::current() == Precision::F32 || dtype(&layer.weight) != DType::F32 {
         return linear_activation(layer, x, activation);
     }
@@ -64,9 +63,9 @@ fn zeros(rows: &Tensor<2>) -> Tensor<1> {
     Tensor::zeros([rows.dims()[1]], (&rows.device(), rows.dtype()))
 }
 
-/// The probability that dropout applies beside `parameter`: 0 unless the parameter is on an autodiff device, whatever
-/// device the batch was made on, and in validation and where it is frozen.
+/// The probability of dropout beside `parameter`: 0 unless the parameter is on an autodiff device and training.
 pub(crate) fn active_prob<const D: usize>(dropout: &Dropout, parameter: &Param<Tensor<D>>) -> f64 {
+    // By the parameter's device: a batch made on an autodiff device must not turn dropout on in a plain model.
     let is_active = dropout.training.is_enabled() && parameter.lazy_device().is_autodiff();
     if is_active { dropout.prob } else { 0.0 }
 }

@@ -5,16 +5,6 @@ use burn::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Checks a multiple that sequences are padded to, in 1..=65536: no model reads longer ones.
-pub(crate) fn check_multiple(multiple: usize) -> Result<()> {
-    const LARGEST: usize = 1 << 16;
-    if (1..=LARGEST).contains(&multiple) {
-        return Ok(());
-    }
-    let problem = format!("is {multiple}, but must lie in 1..={LARGEST}");
-    Err(Error::Config { field: "pad_to_multiple_of", problem })
-}
-
 /// The length to which sequences are padded: the smallest multiple that holds the longest.
 pub(crate) fn padded_length(longest: usize, multiple_of: Option<usize>) -> usize {
     longest.next_multiple_of(multiple_of.unwrap_or(1))
@@ -22,8 +12,8 @@ pub(crate) fn padded_length(longest: usize, multiple_of: Option<usize>) -> usize
 
 /// The padding of a batch [B, S]: at the end, at the start or anywhere.
 ///
-/// The mask is on the host, because the number of tokens determines the shapes in the encoder. Clones share it.
-/// Transformers' `attention_mask` is the opposite: 1 where there is a token.
+/// The mask is on the host, because the number of tokens determines shapes in the encoder. transformers'
+/// `attention_mask` is the opposite: 1 where there is a token.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -50,11 +40,7 @@ impl PaddingMask {
         Self::new(is_padding.collect(), [lengths.len(), seq])
     }
 
-    /// A mask from rows of one length, true at padding.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::RaggedRows`] if the rows differ in length.
+    /// A mask from rows of one length, true at padding. Returns [`Error::RaggedRows`] if the rows differ in length.
     pub fn from_rows<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self> {
         let seq = rows.first().map_or(0, |row| row.as_ref().len());
         for (row, values) in rows.iter().enumerate() {

@@ -1,28 +1,27 @@
 //! Growing and shrinking the tables of a trained layer, keeping what was learned.
 
 use super::initializer::EmbeddingInitializer;
-use super::parameter_check::is_quantized;
+use super::parameters::is_quantized;
 use super::token_embedding::TokenEmbedding;
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
-use burn::tensor::{DType, Distribution, FloatDType};
+use burn::tensor::{Distribution, FloatDType};
+use burn_fused::computed_in;
 
-/// How new rows of a resized vocabulary are initialised; set by [`VocabularyResize::with_new_rows`].
-/// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary) has an example.
+/// How [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary) initialises new rows.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NewRows {
-    /// The module's own initialiser: `resize_token_embeddings(…, mean_resizing=False)` of transformers.
+    /// The module's initialiser: `resize_token_embeddings(…, mean_resizing=False)` of transformers.
     Initializer,
     /// Another initialiser.
     DrawnFrom(EmbeddingInitializer),
     /// N(μ, 10⁻⁹·Σ) with the mean μ and covariance Σ of the old rows: `mean_resizing=True` of transformers.
     ///
-    /// New tokens start as near-copies of the average token, which a softmax over the vocabulary hardly
-    /// notices (J. Hewitt, "Initializing New Word Embeddings for Pretrained Language Models", 2021).
-    /// transformers falls back to copies of μ where Σ has no Cholesky factor; here a row is drawn as
-    /// μ + √(10⁻⁹/V)·zᵀ(W − μ) with z ~ N(0, 1)ⱽ, whose covariance is 10⁻⁹·Σ of any rank.
+    /// New tokens are near-copies of the average token, which hardly changes a softmax over the vocabulary (J. Hewitt,
+    /// "Initializing New Word Embeddings for Pretrained Language Models", 2021). A row is μ + √(10⁻⁹/V)·zᵀ(W − μ) with
+    /// z ~ N(0, 1)ⱽ, which needs no Cholesky factor of Σ; transformers copies μ where there is none.
     MeanCovariance,
 }
 
@@ -56,21 +55,14 @@ impl VocabularyResize {
     }
 
     pub(crate) fn rows(&self) -> Result<usize> {
-        let rows = match self.pad_to_multiple_of {
-            None => Some(self.vocab_size),
-            Some(multiple) => self.vocab_size.checked_next_multiple_of(multiple),
-        };
-        match rows {
-            None | Some(0) => Err(Error::Resize {
-                table: EmbeddingTable::Word,
-                problem: format!(
-                    "{} rows, rounded up to a multiple of {}, cannot be a table size",
-                    self.vocab_size,
-                    self.pad_to_multiple_of.unwrap_or(1)
-                ),
-            }),
-            Some(rows) => Ok(rows),
-        }
+        let multiple = self.pad_to_multiple_of.unwrap_or(1);
+        let rows = self.vocab_size.checked_next_multiple_of(multiple).filter(|&rows| rows > 0);
+        rows.ok_or_else(|| {
+            let asked = self.vocab_size;
+            let problem =
+                format!("{asked} rows, rounded up to a multiple of {multiple}, cannot be a table size");
+            Error::Resize { table: EmbeddingTable::Word, problem }
+        })
     }
 }
 
@@ -104,7 +96,7 @@ impl TokenEmbedding {
     }
 }
 
-/// A table's values, cut off from what was computed with them.
+/// The values of a table that can be resized, detached from autodiff.
 pub(crate) fn resizable(table: &TokenEmbedding, name: EmbeddingTable) -> Result<Tensor<2>> {
     let failed = |problem: &str| Err(Error::Resize { table: name, problem: problem.into() });
     if table.weight.adapter().is_some() {
@@ -116,21 +108,19 @@ pub(crate) fn resizable(table: &TokenEmbedding, name: EmbeddingTable) -> Result<
     Ok(table.weight.val().detach())
 }
 
-/// Gives the parameter other values, trained as before, under an id of its own.
+/// Replaces the values of a parameter, under a new id.
 pub(crate) fn replace(param: &mut Param<Tensor<2>>, values: Tensor<2>) {
+    // The optimizer keeps state of the old shape under the old id.
     *param = param.clone().transform_for_load(values.detach(), ParamId::new());
 }
 
-/// Whether a table of `rows` rows like those of `old` can be built.
-///
-/// The new table and its new rows are in memory at the same time. The memory is reserved and released at once: an
-/// allocation that fails here is an error, one that fails in Burn ends the process.
+/// Checks that a table of `rows` rows like those of `old` fits into memory: an allocation that fails here is an error, one
+/// that fails in Burn ends the process.
 pub(crate) fn check_memory(table: EmbeddingTable, rows: usize, old: &Tensor<2>) -> Result<()> {
     let [_, hidden] = old.dims();
+    // Twice: the new table is concatenated from its new rows, which are in memory at the same time.
     let bytes = 2 * rows as u128 * hidden as u128 * old.dtype().size() as u128;
-    let reserved =
-        usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
-    if reserved {
+    if usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
         return Ok(());
     }
     let problem = format!(
@@ -150,7 +140,7 @@ fn in_binary_units(bytes: u128) -> String {
 }
 
 fn draw(initializer: &EmbeddingInitializer, rows: usize, like: &Tensor<2>) -> Result<Tensor<2>> {
-    initializer.validate()?;
+    initializer.validate()?; // it may be the caller's
     let [_, columns] = like.dims();
     Ok(initializer.sample([rows, columns], &like.device()).cast(FloatDType::from(like.dtype())))
 }
@@ -163,10 +153,8 @@ fn draw_around_mean(rows: usize, old: &Tensor<2>) -> Tensor<2> {
     const CHUNK: usize = 256;
 
     let narrow = FloatDType::from(old.dtype());
-    let wide = match old.dtype() {
-        DType::F64 => FloatDType::F64,
-        _ => FloatDType::F32,
-    };
+    // A mean of thousands of rows in 16 bits would lose the small ones.
+    let wide = FloatDType::from(computed_in(old.dtype()));
     let old = old.clone().cast(wide);
     let [count, _] = old.dims();
     let mean = old.clone().mean_dim(0); // [1, H]

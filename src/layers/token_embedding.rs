@@ -7,8 +7,7 @@ use crate::error::{EmbeddingTable, Error, Result};
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::prelude::*;
-use burn_fused::read_at_once;
-use burn_fused::{Rows, lookup};
+use burn_fused::{Rows, lookup, read_at_once};
 
 /// Configuration of a [`TokenEmbedding`], which has an example.
 #[derive(Config, Debug, PartialEq)]
@@ -25,24 +24,13 @@ pub struct TokenEmbeddingConfig {
 }
 
 impl TokenEmbeddingConfig {
-    /// Builds the table on `device`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_init`](Self::try_init) returns an error, with the same message.
+    /// Builds the table on `device`; panics where [`try_init`](Self::try_init) returns an error.
     pub fn init(&self, device: &Device) -> TokenEmbedding {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`init`](Self::init).
-    ///
-    /// With a CubeCL device compiled in, this sets Burn's runtime kind to asynchronous for the whole process: records
-    /// and `into_data` are then copied at the call, and not when the data is first read, which training may have changed.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if a size is 0 or too large (2³¹ − 1 rows, 2²⁰ columns, 2⁴⁰ values), `padding_idx` is not below
-    /// `num_embeddings`, or the initialiser is not a distribution.
+    /// As [`init`](Self::init). Returns [`Error::Config`] if a size is 0 or too large (2³¹ − 1 rows, 2²⁰ columns, 2⁴⁰
+    /// values), `padding_idx` is not below `num_embeddings`, or the initialiser is not a distribution.
     pub fn try_init(&self, device: &Device) -> Result<TokenEmbedding> {
         check_sizes([
             ("num_embeddings", self.num_embeddings, MAX_ROWS),
@@ -54,6 +42,8 @@ impl TokenEmbeddingConfig {
             return Err(Error::Config { field: "padding_idx", problem });
         }
         self.initializer.validate()?;
+        // Sets CubeCL's runtime kind to asynchronous for the whole process: `into_data` then copies at the call, not when the
+        // data is first read, which training may have changed by then.
         read_at_once();
         let shape = [self.num_embeddings, self.embedding_dim];
         Ok(TokenEmbedding {
@@ -65,9 +55,9 @@ impl TokenEmbeddingConfig {
 
 /// A lookup table whose padding row gets no gradient: `torch.nn.Embedding(V, H, padding_idx)`.
 ///
-/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after [`init`](TokenEmbeddingConfig::init). A
-/// lookup returns the row as it is, also a non-zero one, and the gradient through the lookup is exactly 0.0 in that
-/// row. An output head that reads the same table does send a gradient to the row, as in PyTorch.
+/// `forward(ids)[…, :] = weight[ids[…], :]`. The padding row is zero after [`init`](TokenEmbeddingConfig::init); a lookup
+/// returns it as it is, and its gradient through the lookup is exactly 0.0. An output head that reads the same table does
+/// send a gradient to the row, as in PyTorch.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -120,65 +110,51 @@ impl TokenEmbedding {
         self.padding_idx
     }
 
-    /// Looks up ids of any rank D; `E` must be D + 1, which the compiler checks.
-    ///
-    /// # Shapes
-    ///
-    /// - `ids`: `[..]`, of rank D
-    /// - output: `[.., H]`, of rank E
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    /// Looks up ids `[..]` of any rank D: `[.., H]` of rank E = D + 1, which the compiler checks. Panics where
+    /// [`try_forward`](Self::try_forward) returns an error.
     pub fn forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         self.try_forward(ids).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward); bad ids are an error.
-    ///
-    /// The ids are read back once to be checked, which waits for the device. If that is too slow and the
-    /// ids are known to be in range, use [`forward_unchecked`](Self::forward_unchecked).
+    /// As [`forward`](Self::forward). The ids are read back once to be checked, which waits for the device;
+    /// [`forward_unchecked`](Self::forward_unchecked) does not.
     ///
     /// # Errors
     ///
     /// - [`Error::IdOutOfRange`] if an id is negative or not below V, [`Error::IdOverflow`] if it is past 63 bits;
-    /// - [`Error::UnreadableIds`] if the device cannot be read;
-    /// - [`Error::Empty`] if there are no ids;
-    /// - [`Error::DeviceMismatch`] if they are on another device than the table.
+    /// - [`Error::Empty`] without ids, [`Error::UnreadableIds`] if the device cannot be read, [`Error::DeviceMismatch`] if
+    ///   they are on another device than the table.
     pub fn try_forward<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Result<Tensor<E>> {
         let shape = ids.dims();
         if shape.contains(&0) {
             return Err(Error::Empty { input: "ids", shape: shape.into() });
         }
-        let (found, expected) = (ids.device(), self.weight.lazy_device());
+        let (found, expected) = (ids.device(), self.weight.lazy_device()); // `device` would initialise the table
         if found != expected {
             return Err(Error::device_mismatch("ids", found, expected));
         }
         let ids = ids.reshape([1, -1]);
         Ids::from_tensor("ids", ids.clone())
             .check(EmbeddingTable::Embedding, self.num_embeddings())
-            .map_err(|error| match error {
-                Error::IdOutOfRange { input, index, id, table, rows } => {
-                    Error::IdOutOfRange { input, index: unravel(index[1], &shape), id, table, rows }
+            // The ids were checked as one row: errors name their index in the caller's shape.
+            .map_err(|mut error| {
+                if let Error::IdOutOfRange { index, .. } | Error::IdOverflow { index, .. } = &mut error {
+                    *index = unravel(index[1], &shape);
                 }
-                Error::IdOverflow { input, index } => {
-                    Error::IdOverflow { input, index: unravel(index[1], &shape) }
-                }
-                other => other,
+                error
             })?;
         Ok(self.restore_rank(self.lookup(ids), shape))
     }
 
-    /// As [`forward`](Self::forward), without a check.
-    ///
-    /// The caller guarantees the range: an id outside 0..V takes the nearest row that exists. Memory outside the
-    /// table is never read.
+    /// As [`forward`](Self::forward), without a check: an id outside 0..V takes the nearest row that exists. Memory outside
+    /// the table is never read.
     pub fn forward_unchecked<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
         let shape = ids.dims();
         self.restore_rank(self.lookup(ids.reshape([1, -1])), shape)
     }
 
     fn restore_rank<const D: usize, const E: usize>(&self, rows: Tensor<3>, shape: [usize; D]) -> Tensor<E> {
+        // The compiler cannot state D + 1 in a type yet.
         const { assert!(E == D + 1, "the output of a lookup has one axis more than its ids") };
         let mut dims = [self.embedding_dim(); E];
         dims[..D].copy_from_slice(&shape);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfusionMatrix {
-    /// By true and predicted class, where it is not 0.
+    /// By true and predicted class, where it is not 0: a token's class can be any of a vocabulary.
     counts: BTreeMap<(usize, usize), u64>,
 }
 
@@ -90,20 +90,20 @@ impl ConfusionMatrix {
         self.classes().get(&class).map_or(0.0, |class| class.f1())
     }
 
-    /// The mean of [`f1`](Self::f1) over the classes that were present or predicted (scikit-learn's
-    /// `f1_score(average="macro")`, 1.9); NaN if there is no prediction.
+    /// The mean [`f1`](Self::f1) of the classes that were present or predicted (scikit-learn's
+    /// `f1_score(average="macro")`, 1.9); NaN without a prediction.
     pub fn macro_f1(&self) -> f64 {
         let classes = self.classes();
         classes.values().map(|class| class.f1()).sum::<f64>() / classes.len() as f64
     }
 
-    /// The Matthews correlation, for any number of classes: (c·s − Σ pₖ·tₖ) / √((s² − Σ pₖ²)·(s² − Σ tₖ²)), with c of s
-    /// predictions right, class k present tₖ times and predicted pₖ times; 0 where that is 0/0 (scikit-learn's
-    /// `matthews_corrcoef`, 1.9).
+    /// The Matthews correlation, (c·s − Σ pₖ·tₖ) / √((s² − Σ pₖ²)·(s² − Σ tₖ²)), with c of s predictions right, class k
+    /// present tₖ times and predicted pₖ times; 0 where that is 0/0 (scikit-learn's `matthews_corrcoef`, 1.9).
     pub fn matthews(&self) -> f64 {
         let classes = self.classes();
         let sum = |f: fn(&Class) -> f64| classes.values().map(f).sum::<f64>();
         let total = self.total() as f64;
+        // In floats: products of counts overflow 64 bits.
         let covariance = sum(|class| class.correct as f64) * total
             - sum(|class| class.present as f64 * class.predicted as f64);
         let of_truths = total * total - sum(|class| (class.present as f64).powi(2));
@@ -137,23 +137,9 @@ impl ConfusionMatrix {
 
 /// A score of a whole epoch's predictions: of every batch so far, not a mean over batches.
 ///
-/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with one class per sequence, and for
-/// Burn's `ClassificationOutput`. Burn's own `FBetaScoreMetric` is NaN as soon as a class is neither present nor
-/// predicted; this metric follows scikit-learn. It is NaN for an epoch with a score that is NaN, which predicts no class.
-///
-/// ```
-/// use burn::train::metric::{AccuracyMetric, LossMetric};
-/// use burn_bert::metrics::ConfusionMetric;
-///
-/// let metrics = (
-///     LossMetric::new(),
-///     AccuracyMetric::new(),
-///     ConfusionMetric::macro_f1(),
-///     ConfusionMetric::f1(1, "positive"),
-///     ConfusionMetric::matthews(),
-/// );
-/// # let _ = metrics;
-/// ```
+/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with one class per sequence, and
+/// Burn's `ClassificationOutput`. It follows scikit-learn, where Burn's `FBetaScoreMetric` is NaN as soon as a class is
+/// neither present nor predicted. It is NaN for an epoch with a logit that is NaN, which predicts no class.
 #[derive(Clone)]
 pub struct ConfusionMetric {
     name: MetricName,
@@ -193,6 +179,7 @@ impl Score for ConfusionMetric {
 
     fn add(&mut self, input: &ConfusionStatsInput) -> Result<(), TensorReadError> {
         if input.predictions.dims()[0] > 0 {
+            // `argmax` of NaN is some class, which would count.
             let nan = input.predictions.clone().is_nan().any().try_into_data()?;
             self.has_nan |= nan.iter::<bool>().any(|nan| nan);
             let classes = |scores: Tensor<2>| scores.argmax(1).try_into_data();

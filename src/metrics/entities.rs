@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// How many entities were found, of how many. Of [`EntityScores`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntityCounts {
-    /// Predicted entities that are there, with their borders and their type.
+    /// Predicted entities that are present, with the same borders and type.
     pub correct: u64,
     /// Entities that are there.
     pub present: u64,
@@ -51,9 +51,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// assert_eq!((scores.of("PER").precision(), scores.of("PER").recall()), (0.5, 1.0));
 /// ```
 ///
-/// Tags are those of IOB1, IOB2, IOE, IOBES and BILOU-like schemes that begin with `B`, `I`, `E` or `S`: an entity also
-/// begins at an `I` that follows another type or none.
-///
+/// Tags are those of IOB1, IOB2, IOE and IOBES: an entity also begins at an `I` that follows another type or none.
 /// Source: `precision_score`, `recall_score` and `f1_score` of seqeval 1.2.2, default mode (that of `conlleval`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntityScores {
@@ -61,11 +59,8 @@ pub struct EntityScores {
 }
 
 impl EntityScores {
-    /// Counts the entities of a sentence, given the true and the predicted tag of each word.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the tags differ in number.
+    /// Counts the entities of a sentence, given the true and the predicted tag of each word. Panics if the tags differ
+    /// in number.
     pub fn add(&mut self, truth: &[&str], predicted: &[&str]) {
         assert_eq!(truth.len(), predicted.len(), "each word must have a true and a predicted tag");
         let (truth, predicted) = (entities(truth), entities(predicted));
@@ -101,6 +96,7 @@ impl EntityScores {
 fn entities<'a>(tags: &[&'a str]) -> BTreeSet<(&'a str, usize, usize)> {
     let mut found = BTreeSet::new();
     let (mut before, mut type_before, mut start) = ('O', "", 0);
+    // One more `O` ends an entity at the end of the sentence.
     for (i, tag) in tags.iter().copied().chain(["O"]).enumerate() {
         let (prefix, kind) = parts(tag);
         let is_other = type_before != kind;
@@ -134,19 +130,8 @@ fn parts(tag: &str) -> (char, &str) {
 
 /// A score of the whole entities in an epoch's predictions, [`EntityScores`], in Burn's trainer.
 ///
-/// For [`TokenClassificationItem`](crate::training::TokenClassificationItem); a word's tag is that of its token with a
-/// label. It is NaN for an epoch with a score that is NaN.
-///
-/// ```
-/// use burn::train::metric::LossMetric;
-/// use burn_bert::data::LabelNames;
-/// use burn_bert::metrics::EntityMetric;
-///
-/// let names = LabelNames::new(["O", "B-PER", "I-PER"])?; // of the model: id2label
-/// let metrics = (LossMetric::new(), EntityMetric::f1(&names), EntityMetric::recall(&names));
-/// # let _ = metrics;
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
+/// For [`TokenClassificationItem`](crate::training::TokenClassificationItem); it is NaN for an epoch with a logit that is
+/// NaN.
 #[derive(Clone)]
 pub struct EntityMetric {
     name: MetricName,
@@ -178,7 +163,7 @@ impl EntityMetric {
     }
 }
 
-/// The input of [`EntityMetric`]: N words that have a label.
+/// The input of [`EntityMetric`] for [`EntityScores`]: N words that have a label.
 #[derive(Clone, Debug)]
 pub struct EntityInput {
     /// Scores of each label, [N, C].

@@ -1,9 +1,23 @@
 //! Scores of predictions, and metrics of them for Burn's trainer.
+//!
+//! ```
+//! use burn::train::metric::LossMetric;
+//! use burn_bert::data::LabelNames;
+//! use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric};
+//!
+//! // Each tuple is an argument of `SupervisedTraining::metrics`.
+//! let classification = (LossMetric::new(), ConfusionMetric::macro_f1(), ConfusionMetric::f1(1, "positive"));
+//! let names = LabelNames::new(["O", "B-PER", "I-PER"])?; // of the model: id2label
+//! let tokens = (LossMetric::new(), EntityMetric::f1(&names), EntityMetric::recall(&names));
+//! let sentences = (LossMetric::new(), SpearmanMetric::new(), RetrievalMetric::mrr(10));
+//! # let _ = (classification, tokens, sentences);
+//! # Ok::<(), burn_bert::Error>(())
+//! ```
 
 use burn::tensor::TensorReadError;
 use burn::train::metric::{MetricName, NumericEntry, SerializedEntry};
 
-/// What a metric made by `numeric` counts.
+/// The part of a metric that differs: `numeric!` makes one of Burn's of it.
 trait Score {
     type Input;
 
@@ -18,7 +32,7 @@ trait Score {
     /// The score of all batches so far.
     fn score(&self) -> Result<f64, TensorReadError>;
 
-    /// Of how much it is the score; `None` if that of a part of an epoch means nothing.
+    /// The number of items in the score; `None` if the score of a part of an epoch means nothing.
     fn count(&self) -> Option<usize>;
 
     fn forget(&mut self);

@@ -8,7 +8,7 @@ use burn::train::metric::MetricName;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-/// At which places of their rankings queries find what is relevant.
+/// The ranks at which queries find their relevant documents, and scores of them.
 ///
 /// ```
 /// use burn_bert::metrics::RetrievalScores;
@@ -20,11 +20,9 @@ use std::sync::{Arc, OnceLock};
 /// assert_eq!((scores.mrr(10), scores.accuracy(1)), (0.75, 0.5));
 /// ```
 ///
-/// Of documents with equal scores the first comes first. A query without a relevant document does not count. With a score
-/// that is NaN there is no ranking, and all scores are NaN; so they are without a query.
-///
-/// Source: `InformationRetrievalEvaluator` of sentence-transformers 6.2, where the ids of the documents break ties and the
-/// place of NaN depends on the sort.
+/// Of documents with equal scores the first comes first. A query without a relevant document does not count. All scores
+/// are NaN without a query, or if a document's score is NaN. Source: `InformationRetrievalEvaluator` of
+/// sentence-transformers 6.2, where the documents' ids break ties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetrievalScores {
     /// The places of the relevant documents from 0 on, ascending, of each query.
@@ -33,17 +31,15 @@ pub struct RetrievalScores {
 }
 
 impl RetrievalScores {
-    /// Counts a query, given its score for each document and the documents that are relevant.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such document.
+    /// Counts a query, given its score for each document and the documents that are relevant. Panics if there is no
+    /// such document.
     pub fn add(&mut self, scores: &[f64], relevant: &[usize]) {
         let relevant: BTreeSet<usize> = relevant.iter().copied().collect();
         if relevant.is_empty() {
             return;
         }
         self.has_nan |= scores.iter().any(|score| score.is_nan());
+        // Counted and not sorted: few documents are relevant, and ties keep the documents' order.
         let place = |&own: &usize| {
             let own_score = scores[own];
             let comes_before =
@@ -92,18 +88,8 @@ fn hits(places: &[usize], k: usize) -> &[usize] {
     &places[..places.partition_point(|&place| place < k)]
 }
 
-/// A score of retrieval among all documents of an epoch, [`RetrievalScores`], in Burn's trainer. It is computed at the end of
-/// the epoch.
-///
-/// A text that is there twice is two documents. On the training split it is not computed, and NaN.
-///
-/// ```
-/// use burn::train::metric::LossMetric;
-/// use burn_bert::metrics::RetrievalMetric;
-///
-/// let metrics = (LossMetric::new(), RetrievalMetric::recall(10), RetrievalMetric::mrr(10));
-/// # let _ = metrics;
-/// ```
+/// A score of retrieval among all documents of an epoch, [`RetrievalScores`], in Burn's trainer, computed at the end of
+/// the epoch. A text that occurs twice is two documents. On the training split it is NaN.
 #[derive(Clone)]
 pub struct RetrievalMetric {
     name: MetricName,
@@ -159,8 +145,8 @@ impl RetrievalMetric {
     }
 }
 
-/// The input of [`RetrievalMetric`], which panics if `relevant` does not have an entry for each query, or names a document that
-/// is not among the D.
+/// The input of [`RetrievalMetric`] for [`RetrievalScores`]; panics if `relevant` does not have an entry for each query, all
+/// below D.
 #[derive(Clone, Debug)]
 pub struct RetrievalInput {
     /// The vectors of Q queries, [Q, H].
@@ -188,6 +174,7 @@ impl Score for RetrievalMetric {
         assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
         let is_there = input.relevant.iter().flatten().all(|&document| document < added);
         assert!(is_there, "relevant must name documents of this batch, which has {added}");
+        // Documents are numbered through the epoch, those of a batch from 0.
         let shifted = |relevant: &Vec<usize>| relevant.iter().map(|document| document + before).collect();
         self.relevant.extend(input.relevant.iter().map(shifted));
         self.num_documents += added;
@@ -208,6 +195,7 @@ impl Score for RetrievalMetric {
             let documents = Tensor::cat(self.documents.clone(), 0);
             let mut relevant = self.relevant.iter();
             for queries in &self.queries {
+                // A query batch at a time: all similarities at once may not fit into memory.
                 let rows = self.similarity.between(queries.clone(), documents.clone()).try_into_data()?;
                 let rows: Vec<f64> = rows.iter().collect();
                 for (row, relevant) in rows.chunks(self.num_documents).zip(relevant.by_ref()) {
@@ -230,25 +218,13 @@ impl Score for RetrievalMetric {
 }
 numeric!(RetrievalMetric: RetrievalInput);
 
-/// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; a NaN is
-/// counted as not more similar.
+/// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; with NaN
+/// it is not more similar. Source: `TripletEvaluator` of sentence-transformers 6.2.
 ///
 /// ```
-/// use burn::prelude::*;
-/// use burn::data::dataloader::Progress;
-/// use burn::train::metric::{Metric, MetricMetadata, Numeric};
-/// use burn_bert::metrics::{TripletInput, TripletMetric};
-///
-/// let device = Device::default();
-/// let [positive, negative] = [[0.9, 0.5], [0.3, 0.5]].map(|row| Tensor::from_data(row, &device));
-/// let mut metric = TripletMetric::new();
-/// let metadata = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
-/// metric.update(&TripletInput { positive, negative }, &metadata)?;
-/// assert_eq!(metric.final_value().current(), 0.5);
-/// # Ok::<(), burn::tensor::TensorReadError>(())
+/// let metric = burn_bert::metrics::TripletMetric::new().with_margin(0.1);
+/// # let _ = metric;
 /// ```
-///
-/// Source: `TripletEvaluator` of sentence-transformers 6.2.
 #[derive(Clone, Debug, Default)]
 pub struct TripletMetric {
     margin: f64,

@@ -8,15 +8,11 @@ use burn::train::metric::{Adaptor, MetricName};
 use std::sync::Arc;
 
 /// Spearman's rank correlation of two lists of numbers, where equal numbers share the mean of their ranks; NaN if one
-/// of them is constant or has a NaN (SciPy's `spearmanr`, 1.17).
+/// of them is constant or has a NaN (SciPy's `spearmanr`, 1.17). Panics if the lists differ in length.
 ///
 /// ```
 /// assert_eq!(burn_bert::metrics::spearman(&[1.0, 2.0, 3.0], &[0.1, 0.2, 10.0]), 1.0);
 /// ```
-///
-/// # Panics
-///
-/// Panics if the lists differ in length.
 pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
     assert_eq!(first.len(), second.len(), "both lists must have the same length");
     if first.iter().chain(second).any(|value| value.is_nan()) {
@@ -26,6 +22,7 @@ pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
     let mean = (first.len() as f64 + 1.0) / 2.0;
     let products =
         |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum() };
+    // Ranks have one mean, so Pearson's formula needs no other sums; 0/0 is NaN where a list is constant.
     products(&first, &second) / (products(&first, &first) * products(&second, &second)).sqrt()
 }
 
@@ -43,12 +40,11 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// The rank correlation of predicted and true numbers, [`spearman`], over the whole epoch. It is computed at the end of
-/// the epoch; ranks of a part of it mean nothing.
+/// [`spearman`] of the predicted and true numbers of a whole epoch, computed at its end.
 ///
-/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and for
-/// Burn's `RegressionOutput`. With the [similarity](crate::model::Similarity) of pairs of sentences as what is predicted it
-/// is the score of sentence-transformers' `EmbeddingSimilarityEvaluator`.
+/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and Burn's
+/// `RegressionOutput`. With the [similarity](crate::model::Similarity) of sentence pairs as the prediction it is the score of
+/// sentence-transformers' `EmbeddingSimilarityEvaluator`.
 #[derive(Clone, Debug, Default)]
 pub struct SpearmanMetric {
     predicted: Vec<f64>,

@@ -13,9 +13,8 @@ pub struct SquadScores {
 }
 
 impl SquadScores {
-    /// The scores of one prediction for each example; the empty text says that there is no answer. NaN without examples.
-    ///
-    /// Case, ASCII punctuation, articles and white space do not count.
+    /// The scores of one prediction for each example; an empty one says that there is no answer. NaN without examples. Case,
+    /// ASCII punctuation, articles and white space do not count. Panics if there is not one prediction for each example.
     ///
     /// ```
     /// use burn_bert::data::SquadExample;
@@ -28,12 +27,8 @@ impl SquadScores {
     /// assert!((scores.f1 - 80.0).abs() < 1e-12); // precision 1, recall 2/3
     /// ```
     ///
-    /// # Panics
-    ///
-    /// Panics if there is not one prediction for each example.
-    ///
-    /// Source: SQuAD's `evaluate-v2.0.py`. On SQuAD 1.1, `evaluate-v1.1.py` gives the same, if no answer consists of
-    /// articles and punctuation alone.
+    /// Source: SQuAD's `evaluate-v2.0.py`, to which `evaluate-v1.1.py` is equal unless an answer has only articles and
+    /// punctuation.
     pub fn of<T: AsRef<str>>(examples: &[SquadExample], predictions: &[T]) -> Self {
         assert_eq!(examples.len(), predictions.len(), "each example must have a prediction");
         let (mut exact, mut f1) = (0.0, 0.0);
@@ -44,7 +39,7 @@ impl SquadScores {
             if answers.is_empty() {
                 answers.push(Vec::new());
             }
-            exact += f64::from(u8::from(answers.contains(&found)));
+            exact += if answers.contains(&found) { 1.0 } else { 0.0 };
             f1 += answers.iter().map(|answer| words_f1(answer, &found)).fold(0.0, f64::max);
         }
         let percent = |sum: f64| 100.0 * sum / examples.len() as f64;
@@ -74,7 +69,7 @@ fn normalized(answer: &str) -> Vec<String> {
 /// 2·common / (words of both); of no words, whether both have none.
 fn words_f1(answer: &[String], found: &[String]) -> f64 {
     if answer.is_empty() || found.is_empty() {
-        return f64::from(u8::from(answer == found));
+        return if answer == found { 1.0 } else { 0.0 };
     }
     let mut left = HashMap::<&String, usize>::new();
     answer.iter().for_each(|word| *left.entry(word).or_default() += 1);

@@ -19,17 +19,8 @@ use burn_fused::host;
 /// w ← (1 − η·λ)·w − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 /// ```
 ///
-/// The defaults are PyTorch's. Burn's `AdamWConfig` computes the same with other ones (ε 1e-5, λ 1e-4), and keeps its
-/// settings in f32.
-///
-/// ```
-/// use burn::optim::ModuleOptimizer;
-/// use burn_bert::optim::AdamWConfig;
-///
-/// let optimizer: ModuleOptimizer = AdamWConfig::new().with_weight_decay(0.1).init();
-/// ```
-///
-/// Source: `torch.optim.AdamW` of PyTorch 2.15.
+/// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32. Source:
+/// `torch.optim.AdamW` of PyTorch 2.15.
 #[derive(Config, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// β₁, decay of the mean of gradients, in [0, 1).
@@ -47,28 +38,18 @@ pub struct AdamWConfig {
 }
 
 impl AdamWConfig {
-    /// The optimiser of a module, with one group that holds all parameters. [`adamw`] decays some of them only.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_build`](Self::try_build) returns an error, with the same message.
+    /// The optimizer of a module, with one group that holds all parameters; [`adamw`] decays some of them only. Panics where
+    /// [`try_build`](Self::try_build) returns an error.
     pub fn init(&self) -> ModuleOptimizer {
         ModuleOptimizer::from(self.build())
     }
 
-    /// The optimiser of one group of parameters, for `ModuleOptimizer::with_group`.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_build`](Self::try_build) returns an error, with the same message.
+    /// As [`try_build`](Self::try_build), which panics in place of an error.
     pub fn build(&self) -> AdamW {
         self.try_build().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The optimiser of one group of parameters.
-    ///
-    /// # Errors
-    ///
+    /// The optimizer of one group of parameters, for `ModuleOptimizer::with_group`. Returns
     /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its
     /// documentation gives.
     pub fn try_build(&self) -> Result<AdamW> {
@@ -93,10 +74,8 @@ impl AdamWConfig {
     }
 }
 
-/// AdamW that decays no bias and no LayerNorm, as BERT is trained, for Burn's `Learner` and training loops.
-///
-/// `config` applies to all parameters, except that those whose path ends in `bias`, `gamma` or `beta`, in any module,
-/// are not decayed.
+/// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or
+/// `beta` are not decayed. Panics where [`AdamWConfig::try_build`] returns an error.
 ///
 /// ```
 /// use burn_bert::optim::{AdamWConfig, adamw};
@@ -104,41 +83,25 @@ impl AdamWConfig {
 /// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1));
 /// ```
 ///
-/// Use Burn's schedulers (`ModuleLrScheduler::with_group`) to give a group of parameters its own learning rate, and
-/// `ModuleOptimizer::with_group` for other settings. [`clip_by_global_norm`](super::clip_by_global_norm) clips gradients.
-///
-/// # Panics
-///
-/// Where [`AdamWConfig::try_build`] returns an error, with the same message.
-///
-/// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of
-/// transformers 5.23.
+/// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of transformers 5.23.
 pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
     let undecayed = config.clone().with_weight_decay(0.0).build();
+    // By the end of the path, so that modules around the model have the same rule.
     let biases_and_norms = ParamGroup::from_regex(r"(^|\.)(bias|gamma|beta)$").expect("the pattern is valid");
     config.init().with_group(biases_and_norms, undecayed, None)
 }
 
-/// The optimiser of one group of parameters, made by [`AdamWConfig`].
+/// The optimizer of one group of parameters, made by [`AdamWConfig`] or [`adamw`]. Its records are those of Burn's `AdamW`.
 ///
-/// # State
-///
-/// Records are those of Burn's `AdamW`, so one takes the other's.
-///
-/// # Numerics
-///
-/// Settings are f64. f16 and bf16 parameters are updated in f32 and rounded once; their moments are f32.
-///
-/// # Devices
-///
-/// On Flex a step is one pass over a parameter, its moments and its gradient, on all threads. The new values take the
-/// gradient's memory, so that a parameter that a clone of the module shares, as in Burn's `Learner`, is not copied; the
-/// clone keeps the old values. Other devices run the same arithmetic as tensor operations.
+/// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32.
+/// On Flex a step is one pass over a parameter, its state and its gradient, on all threads. The new values take the
+/// gradient's memory, so that a parameter that a clone of the module shares, as in Burn's `Learner`, is not copied.
+/// Other devices run the same arithmetic as tensor operations.
 ///
 /// # Panics
 ///
-/// A step panics if the learning rate is negative or not finite, or if a loaded state has another shape than its
-/// parameter. Loading a record panics if it has the state of an AMSGrad, which this optimiser does not implement.
+/// A step panics if the learning rate is negative or not finite, or a loaded state has another shape than its parameter.
+/// Loading a record panics if it has the state of an AMSGrad, which is not implemented.
 #[derive(Clone, Debug)]
 pub struct AdamW {
     config: AdamWConfig,
@@ -163,6 +126,7 @@ impl AdamW {
         }
         let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
         let gradient = gradient.cast(wide);
+        // m + (1 − β)(g − m), torch's `lerp`: β·m + (1 − β)·g rounds otherwise.
         let toward =
             |old: Tensor<D>, new: Tensor<D>, beta: f64| (new - old.clone()).mul_scalar(1.0 - beta) + old;
         let mean = toward(mean, gradient.clone(), beta_1);
@@ -173,9 +137,7 @@ impl AdamW {
     }
 }
 
-/// The state of one parameter, in the same form as Burn's in a record; see [`AdamWConfig`].
-///
-/// Burn's own state reads the moments as f32, in any stored dtype.
+/// The optimizer state of one parameter in [`adamw`]; in a record it has the form of Burn's, which reads it as f32.
 #[derive(Clone, Debug)]
 pub struct AdamWState<const D: usize> {
     time: usize,

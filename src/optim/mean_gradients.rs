@@ -4,10 +4,8 @@ use super::clip::Factor;
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 
-/// The mean of the gradients of several batches, g = (g₁ + … + gₙ) / n, for accumulation in a loop of your own. Burn's
-/// `GradientsAccumulator` has their sum. (In Burn's `Learner`, `Training` takes the mean.)
-///
-/// The batches are counted, so that the mean is right for the last step of an epoch, which may have fewer.
+/// The mean of the gradients of several batches, g = (g₁ + … + gₙ) / n, for accumulation in a custom loop; Burn's
+/// `GradientsAccumulator` has their sum. Batches are counted, so the last step of an epoch may have fewer.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -17,17 +15,13 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 ///
 /// let device = Device::default().autodiff();
 /// let model = LinearConfig::new(2, 1).init(&device);
-/// let gradients = |batch: [[f32; 2]; 1]| {
-///     let loss = model.forward(Tensor::<2>::from_floats(batch, &device)).sum();
-///     GradientsParams::from_grads(loss.backward(), &model)
-/// };
 /// let mut mean = MeanGradients::new();
-/// mean.add(&model, gradients([[1.0, 2.0]]));
-/// mean.add(&model, gradients([[3.0, 6.0]]));
-/// assert_eq!(mean.batches(), 2);
+/// for batch in [[1.0, 2.0], [3.0, 6.0]] {
+///     let loss = model.forward(Tensor::<1>::from_floats(batch, &device)).sum();
+///     mean.add(&model, GradientsParams::from_grads(loss.backward(), &model));
+/// }
 /// let weight = mean.take(&model).get::<2>(model.weight.id).unwrap();
 /// assert_eq!(weight.into_data(), TensorData::from([[2.0f32], [4.0]]));
-/// assert_eq!(mean.batches(), 0);
 /// ```
 pub struct MeanGradients<M> {
     sum: GradientsAccumulator<M>,
@@ -46,16 +40,17 @@ impl<M: Module> MeanGradients<M> {
         self.add_counted(model, gradients, 1.0);
     }
 
-    /// Adds the gradients of a batch whose loss is a mean over `count` tokens or texts, and weighs them by it: the mean is
-    /// that of one batch of all.
+    /// Adds the gradients of a batch whose loss is a mean over `count` tokens or texts, weighted by it: the mean is then that
+    /// of one large batch.
     pub fn add_counted(&mut self, model: &M, mut gradients: GradientsParams, count: f64) {
+        // A gradient is that of a mean; times its count it is that of a sum, which adds up.
         Factor::Host(count).apply_to_all(model, &mut gradients);
         self.sum.accumulate(model, gradients);
         self.batches += 1;
         self.count += count;
     }
 
-    /// What was counted since the last [`take`](Self::take); batches count as 1 with [`add`](Self::add).
+    /// The sum of the counts since the last [`take`](Self::take); [`add`](Self::add) counts 1.
     pub fn count(&self) -> f64 {
         self.count
     }
@@ -65,7 +60,7 @@ impl<M: Module> MeanGradients<M> {
         self.batches
     }
 
-    /// The mean, for an optimiser; without a batch there are no gradients. The next batch begins another mean.
+    /// The mean, for an optimizer; without a batch there are no gradients. The next batch begins another mean.
     pub fn take(&mut self, model: &M) -> GradientsParams {
         let mut gradients = self.sum.grads();
         let count = std::mem::take(&mut self.count);

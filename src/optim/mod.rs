@@ -11,16 +11,47 @@
 
 mod adamw;
 mod clip;
-mod layer_decay;
 mod mean_gradients;
 mod schedule;
-mod trainable;
 
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
 pub(crate) use clip::{add_up, assert_max_norm, average_and_clip};
-pub use layer_decay::{ScaledLr, layer_wise_decay};
 pub use mean_gradients::MeanGradients;
-pub use schedule::linear_warmup_decay;
-pub use trainable::num_trainable_params;
+pub use schedule::{ScaledLr, layer_wise_decay, linear_warmup_decay};
+
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::prelude::*;
+use std::collections::HashSet;
+
+/// The number of values that an optimizer changes: those of all parameters that are not frozen. A parameter that several
+/// fields share counts once, and lazy ones are initialised.
+///
+/// ```
+/// use burn::module::Module;
+/// use burn::nn::LinearConfig;
+/// use burn::prelude::*;
+/// use burn_bert::optim::num_trainable_params;
+///
+/// let linear = LinearConfig::new(10, 6).init(&Device::default().autodiff());
+/// assert_eq!(num_trainable_params(&linear), 66);
+/// assert_eq!(num_trainable_params(&linear.freeze()), 0);
+/// ```
+pub fn num_trainable_params<M: Module>(module: &M) -> usize {
+    #[derive(Default)]
+    struct Count {
+        values: usize,
+        seen: HashSet<ParamId>,
+    }
+    impl ModuleVisitor for Count {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if param.is_require_grad() && self.seen.insert(param.id) {
+                self.values += param.shape().num_elements();
+            }
+        }
+    }
+    let mut count = Count::default();
+    module.visit(&mut count);
+    count.values
+}

@@ -9,11 +9,12 @@ use burn::train::checkpoint::{
 };
 use burn::train::metric::store::EventStoreClient;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What the name of a file ends with, or continues with, until it is whole.
+/// In the name of a file that is not yet complete.
 pub(super) const UNFINISHED: &str = ".unfinished";
 
 /// Burnpack files of models, optimisers or schedules, one per epoch, each followed by four bytes: its [`checksum`].
@@ -48,14 +49,8 @@ impl Checkpoints {
 
     /// The epochs of which there is a file, in ascending order.
     pub(super) fn epochs(&self) -> Result<Vec<usize>> {
-        let failed = |source| Error::reading(&self.folder, source);
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed)?,
-        };
         let mut epochs = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(failed)?.file_name();
+        for name in names(&self.folder)? {
             let stem = name.to_str().and_then(|name| name.strip_suffix(".bpk"));
             let number = stem.and_then(|stem| stem.strip_prefix(self.name)?.strip_prefix('-'));
             epochs.extend(number.and_then(|number| number.parse::<usize>().ok()));
@@ -64,11 +59,7 @@ impl Checkpoints {
         Ok(epochs)
     }
 
-    /// The checkpoint of an epoch, without its checksum. It is in memory, so the file may go.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the checksum is another; [`Error::Io`], [`Error::File`].
+    /// The checkpoint of an epoch without its checksum, in memory: Burn's records are windows on a file that may be deleted.
     pub(super) fn read(&self, epoch: usize) -> Result<Vec<u8>> {
         let path = self.path(epoch);
         let mut bytes = regular_file::read(&path, u64::MAX)?;
@@ -119,8 +110,8 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     }
 }
 
-/// Keeps the last two checkpoints and the one with the lowest validation loss. What is there is looked up on disk, so that the
-/// checkpoints from before a resume are deleted as well.
+/// Keeps the last two checkpoints and the one with the lowest validation loss, of those on disk: the checkpoints from before
+/// a resume are deleted as well.
 pub(super) struct LastAndBest {
     pub(super) folder: PathBuf,
 }
@@ -132,6 +123,15 @@ impl CheckpointingStrategy for LastAndBest {
         let old: BTreeSet<usize> = saved.into_iter().flatten().collect();
         let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
         [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
+    }
+}
+
+/// The names in a folder; none if it does not exist.
+pub(super) fn names(folder: &Path) -> Result<Vec<OsString>> {
+    let failed = |source| Error::reading(folder, source);
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries.map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect(),
     }
 }
 

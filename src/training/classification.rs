@@ -14,17 +14,16 @@ use burn::train::metric::{
 };
 use burn::train::{ClassificationOutput, ItemLazy};
 
-/// The output of a [`BertForSequenceClassification`] that metrics are computed from.
+/// The output of a [`BertForSequenceClassification`] for metrics.
 ///
-/// It always supports `LossMetric`; with one class per sequence `AccuracyMetric`, `TopKAccuracyMetric` and
-/// [`ConfusionMetric`](crate::metrics::ConfusionMetric); with several classes `HammingScore`; with numbers
-/// [`SpearmanMetric`](crate::metrics::SpearmanMetric). For the other metrics it is an empty batch, which they ignore. The mean
-/// loss of an epoch is over sequences, like transformers' `eval_loss`.
+/// It always supports `LossMetric`, whose mean is over sequences; with one class per sequence `AccuracyMetric`,
+/// `TopKAccuracyMetric` and [`ConfusionMetric`](crate::metrics::ConfusionMetric); with several classes `HammingScore`; with
+/// numbers [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics see an empty batch, which they ignore.
 #[derive(Clone, Debug)]
 pub struct SequenceClassificationItem {
     /// The mean loss, `[1]`.
     pub loss: Tensor<1>,
-    /// Scores of each class, [B, C]; of sequences without a label there is no row here and below.
+    /// Logits of each class, [B, C]; sequences without a label have no row here and below.
     pub logits: Tensor<2>,
     /// The class of each sequence, `[B]`; `None` without one class per sequence.
     pub classes: Option<Tensor<1, Int>>,
@@ -43,13 +42,13 @@ impl SequenceClassificationItem {
         Self { loss, logits, classes, targets }
     }
 
-    /// Of one class per sequence; without, no rows.
+    /// Logits and classes; no rows without one class per sequence.
     fn output(&self) -> ClassificationOutput {
         let [_, columns] = self.logits.dims();
         classified(&self.loss, self.classes.clone().map(|classes| (self.logits.clone(), classes)), columns)
     }
 
-    /// Scores and the numbers of each row; no row if there is one class.
+    /// Logits and targets; no rows with one class per sequence.
     fn with_targets(&self) -> (Tensor<2>, Tensor<2>) {
         let (device, [_, columns]) = (self.logits.device(), self.logits.dims());
         let nothing = || (Tensor::zeros([0, columns], &device), Tensor::zeros([0, columns], &device));
@@ -72,6 +71,7 @@ impl ItemLazy for SequenceClassificationItem {
 
 impl Adaptor<LossInput> for SequenceClassificationItem {
     fn adapt(&self) -> LossInput {
+        // A row for each sequence: Burn weights a batch's loss by its length.
         LossInput::new(match self.logits.dims() {
             [0, _] => Tensor::zeros([0], &self.loss.device()),
             [rows, _] => self.loss.clone().expand([rows]),
@@ -86,6 +86,7 @@ of_classification_output!(
 impl Adaptor<HammingScoreInput> for SequenceClassificationItem {
     fn adapt(&self) -> HammingScoreInput {
         let (logits, targets) = self.with_targets();
+        // Targets may be probabilities; Burn's metric takes classes.
         HammingScoreInput::new(logits, targets.greater_equal_elem(0.5).int())
     }
 }
@@ -106,13 +107,12 @@ impl BertForSequenceClassification {
     }
 }
 
-/// The output of a [`BertForTokenClassification`] that metrics are computed from.
+/// The output of a [`BertForTokenClassification`] for metrics, with a row for each token that has a label.
 ///
-/// It has a row for each token that has a label. It supports [`EntityMetric`](crate::metrics::EntityMetric) and the metrics of
-/// Burn's `ClassificationOutput`: `LossMetric`, `AccuracyMetric` and [`ConfusionMetric`](crate::metrics::ConfusionMetric). A
-/// batch without such a token counts in none of them.
+/// It supports [`EntityMetric`](crate::metrics::EntityMetric), [`ConfusionMetric`](crate::metrics::ConfusionMetric),
+/// `LossMetric` and `AccuracyMetric`; a batch without such a token counts in none of them.
 pub struct TokenClassificationItem {
-    /// Loss, scores [N, C] and labels `[N]`.
+    /// Loss, logits [N, C] and labels `[N]`.
     pub output: ClassificationOutput,
     /// The row of the batch that each of the N tokens is in.
     pub sentences: Vec<usize>,
@@ -161,6 +161,7 @@ impl ElectraForPreTraining {
         let output = self.forward(batch);
         let rows = batch
             .labelled(output.logits.unsqueeze_dim(2))
+            // ELECTRA has one logit, a softmax over [0, logit] is its sigmoid.
             .map(|(scores, labels)| (Tensor::cat(vec![scores.zeros_like(), scores], 1), labels));
         (output.loss.clone(), classified(&output.loss, rows, 2))
     }

@@ -1,7 +1,7 @@
 //! The logs of Burn's trainer, the losses in them, and stopping by them.
 
 use crate::distributed::Ranks;
-use crate::error::Result;
+use crate::error::Error;
 use crate::files::regular_file;
 use burn::train::EarlyStoppingStrategy;
 use burn::train::logger::{FileMetricLogger, MetricLogger};
@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The losses of a run: of all training batches, and of the validation after each epoch. Returned by
+/// The losses of a run, of all training batches and of the validation after each epoch; see
 /// [`Run::losses`](super::Run::losses).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Losses {
@@ -23,12 +23,9 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Reads the logs of Burn's trainer in its directory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`](crate::Error::Io) or [`Error::File`](crate::Error::File) if one that is there cannot be read.
-    pub fn read(folder: impl AsRef<Path>) -> Result<Self> {
+    /// Reads the logs of Burn's trainer in its directory. Returns [`Error::Io`](crate::Error::Io) or
+    /// [`Error::File`](crate::Error::File) if one that is there cannot be read.
+    pub fn read(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let mut losses = Self::default();
         for epoch in 1.. {
             let log =
@@ -36,16 +33,16 @@ impl Losses {
             if !log("train").exists() {
                 break;
             }
-            losses.train.extend(read_log(&log("train"))?.batches);
-            let mean = if log("valid").exists() { read_log(&log("valid"))?.mean } else { None };
-            losses.valid.push(mean);
+            losses.train.extend(read_log(&log("train"))?.0);
+            losses.valid.push(if log("valid").exists() { read_log(&log("valid"))?.1 } else { None });
         }
+        // Epochs at the end without one are still to be validated.
         let validated = losses.valid.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         losses.valid.truncate(validated);
         Ok(losses)
     }
 
-    /// The validation losses that the trainer knows of, those from before a resume included.
+    /// The validation losses in the trainer's store, those from before a resume included.
     pub(super) fn validated(store: &EventStoreClient, epoch: usize) -> Self {
         let name = LossMetric::new().name();
         let loss = |epoch| store.find_metric(&name, epoch, Aggregate::Mean, &Split::Valid);
@@ -61,9 +58,9 @@ impl Losses {
     }
 }
 
-/// Early stopping when the validation loss has not fallen for a number of epochs. Epochs before a resume count too,
-/// unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that is not finite counts as no better than one that was, and
-/// a run that never had a finite one goes on. Given to `SupervisedTraining::early_stopping`; see [`Run`](super::Run).
+/// Early stopping when the validation loss has not fallen for a number of epochs, for `SupervisedTraining::early_stopping`.
+/// Epochs before a resume of the [`Run`](super::Run) count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a loss that
+/// is not finite is no improvement, and a run that never had a finite one goes on.
 #[derive(Clone, Debug)]
 pub struct Patience {
     epochs: usize,
@@ -95,32 +92,26 @@ impl EarlyStoppingStrategy for Patience {
     }
 }
 
-/// A log of the trainer.
-struct Log {
-    batches: Vec<f64>,
-    /// Over the epoch; not there if the epoch was broken off.
-    mean: Option<f64>,
-}
-
-/// One number a line, followed by its count; the last is the mean, marked `final`.
-fn read_log(path: &Path) -> Result<Log> {
+/// The values of the batches, and their mean over the epoch, if the epoch was not broken off: one number a line, followed
+/// by its count; the mean is marked `final`.
+fn read_log(path: &Path) -> Result<(Vec<f64>, Option<f64>), Error> {
+    // A line of a crashed run may be anything.
     let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
     let values = text.lines().filter_map(|line| line.split_once(','));
     let values = values.filter_map(|(value, count)| Some((value.parse().ok()?, count)));
     // A batch without masked tokens has no loss.
     let values = values.filter(|(value, _): &(f64, _)| value.is_finite());
     let (means, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
-    let numbers = |lines: Vec<(f64, &str)>| lines.into_iter().map(|(value, _)| value).collect();
-    Ok(Log { batches: numbers(batches), mean: means.last().map(|&(value, _)| value) })
+    let batches = batches.into_iter().map(|(value, _)| value).collect();
+    Ok((batches, means.last().map(|&(value, _)| value)))
 }
 
-/// Writes the logs that Burn's own logger writes. On a full disk that one aborts the process; here lines are lost, and
-/// training goes on.
+/// Writes the logs of Burn's own logger, which aborts the process on a full disk; here lines are lost, and training goes on.
 pub(super) struct Logs {
     folder: PathBuf,
     reader: FileMetricLogger,
     names: HashMap<MetricId, String>,
-    /// Of the current epoch, with the size of each; `None` if it could not be created.
+    /// Those of the current epoch with their sizes; `None` if one could not be created.
     files: HashMap<PathBuf, Option<(File, u64)>>,
 }
 
@@ -155,12 +146,7 @@ impl MetricLogger for Logs {
         }
     }
 
-    fn read_numeric(
-        &mut self,
-        name: &str,
-        epoch: usize,
-        split: &Split,
-    ) -> std::result::Result<Vec<NumericEntry>, String> {
+    fn read_numeric(&mut self, name: &str, epoch: usize, split: &Split) -> Result<Vec<NumericEntry>, String> {
         self.reader.read_numeric(name, epoch, split)
     }
 

@@ -1,4 +1,4 @@
-//! Progress of a training: Burn's dashboard in a terminal, plain lines elsewhere.
+//! Progress of a training run: Burn's dashboard in a terminal, plain lines elsewhere.
 
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
 use burn::train::metric::{MetricDefinition, MetricEntry, MetricId};
@@ -13,19 +13,8 @@ use std::io::{self, IsTerminal, Write};
 
 /// The renderer for the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
 ///
-/// Pass the `interrupter` to the training too: the dashboard's keys `q`, then `s`, stop it, and it records that.
-/// `finished_epochs` is the number of epochs that a resumed run has finished.
-///
-/// ```no_run
-/// # use burn::train::{Interrupter, SupervisedTraining};
-/// # use burn_bert::model::BertForMaskedLm;
-/// # use burn_bert::training::{Training, progress};
-/// # fn f(training: SupervisedTraining<Training<BertForMaskedLm>>) {
-/// let interrupter = Interrupter::new();
-/// let training = training.renderer(progress(&interrupter, 0)).with_interrupter(interrupter);
-/// # let _ = training;
-/// # }
-/// ```
+/// A [`Run`](super::Run) makes its own. Pass the `interrupter` to the trainer too: the dashboard's keys `q`, then `s`, stop
+/// it. `finished_epochs` is the number of epochs that a resumed run has finished.
 pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
     if io::stdout().is_terminal() {
         let (keys, trainer) = (Interrupter::new(), interrupter.clone());
@@ -36,10 +25,8 @@ pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn Me
     }
 }
 
-/// A renderer with keys that stop the training.
-///
-/// Burn's dashboard resets its interrupter when training ends. The trainer's must still know then what stopped it, so
-/// the dashboard has its own.
+/// A renderer whose keys stop the trainer. Burn's dashboard resets its interrupter when training ends, but the trainer's
+/// must still know then what stopped it, so they are two.
 struct Stopping<R> {
     renderer: R,
     keys: Interrupter,
@@ -103,10 +90,8 @@ pass_on! {
 /// Lines that a split prints, the last included.
 const LINES: usize = 5;
 
-/// Prints the metrics five times per epoch, one line each time; see [`progress()`]: `2/3 train 160/800 | Loss: epoch
-/// 0.41 - batch 0.38 | …`.
-///
-/// Without a terminal, Burn's renderer prints a `ProgressSnapshot { … }` for each batch.
+/// Prints the metrics five times per epoch, one line each time (`2/3 train 160/800 | Loss: epoch 0.41 - batch 0.38 | …`),
+/// where Burn's renderer without a terminal prints one for each batch; see [`progress()`].
 #[derive(Debug, Default)]
 pub struct ProgressLines {
     names: BTreeMap<String, String>,
@@ -137,6 +122,7 @@ impl ProgressLines {
 
     /// The line for so many items done; `None` if it is not yet time for one.
     fn line(&mut self, done: usize) -> Option<String> {
+        // A split may be empty.
         let due = done * LINES / self.total.max(1);
         if self.is_silent || due <= self.printed || self.latest.is_empty() {
             return None;
@@ -194,7 +180,7 @@ impl TrainingProgressLogger for ProgressLines {
 
     fn end(&mut self) {}
 
-    /// The trainer tells of every iteration here.
+    /// Ignored: the trainer logs every iteration here.
     fn log_event_training(&mut self, _event: String) {}
 }
 

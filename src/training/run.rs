@@ -1,6 +1,6 @@
 //! The folder of a training run.
 
-use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, whole};
+use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, names, whole};
 use super::losses::{Logs, Losses};
 use super::progress::{ProgressLines, progress};
 use crate::distributed::Ranks;
@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// The files beside the weights that are needed to use a Hugging Face model.
+/// The files of a Hugging Face model beside its weights.
 const COMPANIONS: [&str; 10] = [
     "config.json",
     "tokenizer.json",
@@ -33,22 +33,20 @@ const COMPANIONS: [&str; 10] = [
     "spiece.model",
 ];
 
-/// How far the loss before training may differ, relatively, between devices.
-const SAME_LOSS: f64 = 1e-3;
+const SAME_LOSS: f64 = 1e-3; // relative: devices add up in different orders
 
 const TRAINING: &str = "training";
 const BEGINNING: &str = "run.json";
 const LOCK: &str = "lock";
 
-/// Larger than any `run.json`.
-const MAX_BEGINNING: u64 = 16 << 20;
+const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 
 /// A run as it began.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
     /// As `{:#?}` writes them, which unlike JSON has infinity and every bit of a number.
     settings: String,
-    /// What tells another checkpoint from that of the run.
+    /// Before training, which reveals another checkpoint.
     loss: f64,
     /// The checksums of the files that it reads.
     data: Vec<u32>,
@@ -57,9 +55,8 @@ struct Beginning {
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
 /// trainer, from which the run is resumed.
 ///
-/// A run is resumed only with the settings that it began with: `Debug` must write them in the same way, so a map among
-/// them must be ordered. What may change, such as the number of epochs where no schedule depends on it, is not given among
-/// them.
+/// A run is resumed only with the settings that it began with, as `{:#?}` prints them (so a map among them must be
+/// ordered). Leave out of the settings what may change, such as the number of epochs without a schedule.
 ///
 /// ```
 /// use burn_bert::training::Run;
@@ -91,11 +88,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A new run. Writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the directory is not empty; [`Error::Io`].
+    /// A new run. Writes nothing. Returns [`Error::File`] if the directory is not empty; [`Error::Io`].
     pub fn create(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         run.refuse_begun()?;
@@ -107,12 +100,9 @@ impl Run {
         Ok(run)
     }
 
-    /// The run in a directory, to go on after its last checkpoint. Writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if there is no run, it began with other settings, or its checkpoints are damaged;
-    /// [`Error::Json`] if its `run.json` is; [`Error::Io`].
+    /// The run in a directory, to go on after its last checkpoint. Writes nothing. Returns [`Error::File`] if there is
+    /// no run, it began with other settings, or its checkpoints are damaged; [`Error::Json`] if its `run.json` is;
+    /// [`Error::Io`].
     pub fn resume(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
         let run = Self::new(output.as_ref(), settings);
         let Some(begun) = run.read_beginning()? else {
@@ -144,12 +134,9 @@ impl Run {
         }
     }
 
-    /// The run of all ranks of a data-parallel training. Rank 0 alone writes it; the others read it, so its directory must be on
-    /// a file system that all of them share, and each keeps the trainer's logs of itself in a folder of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Rank`] if the settings of a rank differ, or it could not open the run.
+    /// The run of all ranks of a data-parallel training. Rank 0 alone writes it; the others read it, so its directory must be
+    /// on a file system that all of them share, and each keeps its own logs in a folder of its own. Returns [`Error::Rank`]
+    /// if the settings of a rank differ, or it could not open the run.
     pub fn shared(self, ranks: &Ranks) -> Result<Self> {
         // Nobody writes before all have opened it.
         ranks.same("setting or output directory", &(&self.output, &self.settings, self.finished_epochs))?;
@@ -166,6 +153,7 @@ impl Run {
     }
 
     /// The folder of checkpoints and logs, for `SupervisedTraining::new`; of a rank that is not the first, of its logs.
+    #[allow(clippy::misnamed_getters)] // what a caller needs is this rank's
     pub fn folder(&self) -> &Path {
         &self.own_folder
     }
@@ -175,23 +163,18 @@ impl Run {
         self.finished_epochs
     }
 
-    /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin
-    /// a run in this directory, until this one ends or drops the run and its clones.
+    /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin a run in
+    /// this directory, until this one ends or drops the run and its clones.
     ///
-    /// `loss` is the loss of the model before training, which reveals another checkpoint; `data` are the files that the
-    /// run reads, which are compared by a checksum.
-    ///
-    /// # Errors
-    ///
-    /// - [`Error::File`] if the loss is not finite, loss or data differ from those of the first start, or another process
-    ///   holds the run or has changed it since it was opened;
-    /// - [`Error::Io`].
+    /// `loss` is the loss before training, which reveals another checkpoint; the files `data` are compared by a
+    /// checksum. Returns [`Error::File`] if the loss is not finite, loss or data differ from those of the first start,
+    /// or another process holds the run or has changed it since it was opened; [`Error::Io`].
     pub fn begin(&self, loss: f64, data: &[&Path]) -> Result<()> {
-        let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if !loss.is_finite() {
-            return refused(format!(
+            let problem = format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
-            ));
+            );
+            return Err(Error::file(&self.folder, problem));
         }
         let sum =
             |path: &Path| checksum(regular_file::open(path)?).map_err(|source| Error::reading(path, source));
@@ -200,6 +183,7 @@ impl Run {
         if !self.ranks.is_first() {
             return Ok(());
         }
+        // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
         match &self.begun {
@@ -217,6 +201,7 @@ impl Run {
         let beginning = Beginning { settings: self.settings.clone(), loss, data };
         let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
         let path = self.folder.join(BEGINNING);
+        // Written whole, since `resume` takes a directory with this file for a run.
         whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
     }
 
@@ -231,9 +216,9 @@ impl Run {
         }
         if let Some(other) = (0..sums.len()).find(|&file| sums[file] != begun.data[file]) {
             let path = data[other].display();
-            return refused(format!(
-                "holds a run that began with other data than {path}; resume with the original file"
-            ));
+            let problem =
+                format!("holds a run that began with other data than {path}; resume with the original file");
+            return refused(problem);
         }
         if (loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
             return refused(format!(
@@ -245,15 +230,12 @@ impl Run {
         Ok(())
     }
 
-    /// Makes the checkpoints and logs of a training this run's, and lets it go on after the last checkpoint.
+    /// Stores the checkpoints and logs of a trainer in this run, and lets it continue after the last checkpoint.
     ///
-    /// In the place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a checksum
-    /// and is written whole, and what is loaded is not tied to its file. The last two are kept, and that with the lowest
-    /// validation loss. A log that cannot be written, on a full disk, does not end the training.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the last checkpoint is not of `model`.
+    /// Use it in place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a
+    /// checksum and replaces a file only when complete. The last two are kept, and the one with the lowest validation
+    /// loss. A log that cannot be written, on a full disk, does not end the training. Returns [`Error::File`] if the
+    /// last checkpoint is not of `model`.
     pub fn checkpointed<M: LearnerModel>(
         &self,
         training: SupervisedTraining<M>,
@@ -268,6 +250,7 @@ impl Run {
         if self.finished_epochs == 0 {
             return Ok(training);
         }
+        // So that a checkpoint of another model is an error here, and not one inside the trainer.
         self.model_of(self.finished_epochs, model.clone())?;
         Ok(training.checkpoint(self.finished_epochs))
     }
@@ -281,11 +264,7 @@ impl Run {
     }
 
     /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist
-    /// there. Of several ranks the first does it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`].
+    /// there. Of several ranks the first does it. Returns [`Error::Io`].
     pub fn copy_companions(&self, checkpoint: impl AsRef<Path>) -> Result<()> {
         for name in COMPANIONS.into_iter().filter(|_| self.ranks.is_first()) {
             let (from, to) = (checkpoint.as_ref().join(name), self.output.join(name));
@@ -298,23 +277,17 @@ impl Run {
         Ok(())
     }
 
-    /// The losses that the trainer logged.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`].
+    /// The losses that the trainer logged. Returns [`Error::Io`].
     pub fn losses(&self) -> Result<Losses> {
         Losses::read(&self.folder)
     }
 
-    /// The last epoch whose model, optimiser and schedule can all be read; 0 if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
+    /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none. Returns [`Error::File`]
+    /// if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
     pub fn last_checkpoint(&self) -> Result<usize> {
         let checkpoints = Checkpoints::all(&self.folder);
         let mut damaged = Ok(0);
+        // From the latest on: a damaged checkpoint costs an epoch, not the run.
         for epoch in checkpoints[0].epochs()?.into_iter().rev() {
             match checkpoints.iter().try_for_each(|files| files.read(epoch).map(drop)) {
                 Ok(()) => return Ok(epoch),
@@ -326,12 +299,8 @@ impl Run {
         damaged
     }
 
-    /// The model after an epoch.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if its checkpoint is damaged, of another model or no regular file; [`Error::Io`] if it cannot
-    /// be read.
+    /// The model after an epoch. Returns [`Error::File`] if its checkpoint is damaged, of another model or no regular
+    /// file; [`Error::Io`].
     pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let [models, ..] = Checkpoints::all(&self.folder);
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
@@ -340,13 +309,11 @@ impl Run {
     }
 
     fn refuse_begun(&self) -> Result<()> {
-        match self.read_beginning()? {
-            Some(_) => Err(Error::file(
-                &self.folder,
-                "holds a run already; resume it, or choose another output directory",
-            )),
-            None => Ok(()),
+        if self.read_beginning()?.is_none() {
+            return Ok(());
         }
+        let problem = "holds a run already; resume it, or choose another output directory";
+        Err(Error::file(&self.folder, problem))
     }
 
     fn read_beginning(&self) -> Result<Option<Beginning>> {
@@ -381,16 +348,17 @@ impl Run {
     }
 }
 
-/// Which fields differ in two settings, as `{:#?}` writes them.
+/// The fields that differ between two settings, as `{:#?}` writes them.
 fn differences(begun: &str, now: &str) -> String {
     let (begun, now) = (fields(begun), fields(now));
     let mut found = Vec::new();
     for (name, value) in &begun {
-        let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
-        match now.get(name.trim_end_matches(": ")) {
+        // Settings that are a single value have no name.
+        let label = if name.is_empty() { String::new() } else { format!("{name}: ") };
+        match now.get(name) {
             Some(other) if other == value => {}
-            Some(other) => found.push(format!("{name}{value}, now {other}")),
-            None => found.push(format!("{name}{value}, now missing")),
+            Some(other) => found.push(format!("{label}{value}, now {other}")),
+            None => found.push(format!("{label}{value}, now missing")),
         }
     }
     let new = now.iter().filter(|(name, _)| !begun.contains_key(*name));
@@ -398,7 +366,7 @@ fn differences(begun: &str, now: &str) -> String {
     found.join("; ")
 }
 
-/// The fields of a value that `{:#?}` wrote, by their paths: one a line, and of a struct or a list its name.
+/// The fields of a value that `{:#?}` wrote, one a line, by their paths; a struct or a list has its name as its value.
 fn fields(settings: &str) -> BTreeMap<String, String> {
     let (mut found, mut path) = (BTreeMap::new(), Vec::<(String, usize)>::new());
     for line in settings.lines().map(|line| line.trim().trim_end_matches(',')) {
@@ -427,16 +395,6 @@ fn fields(settings: &str) -> BTreeMap<String, String> {
 }
 
 /// Whether a directory holds nothing but these names, or does not exist.
-fn holds_only(path: &Path, names: &[&str]) -> Result<bool> {
-    let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
-        entries => entries.map_err(|source| Error::reading(path, source))?,
-    };
-    for entry in entries {
-        let name = entry.map_err(|source| Error::reading(path, source))?.file_name();
-        if !names.iter().any(|&known| name == known) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+fn holds_only(path: &Path, known: &[&str]) -> Result<bool> {
+    Ok(names(path)?.iter().all(|name| known.iter().any(|known| name == known)))
 }

@@ -8,26 +8,24 @@ use burn::prelude::*;
 use burn::train::ItemLazy;
 use burn::train::metric::{AccuracyInput, Adaptor, LossInput};
 
-/// The output of a [`BertForSentenceEmbedding`] that metrics are computed from, by the similarity of its config.
+/// The output of a [`BertForSentenceEmbedding`] for metrics.
 ///
 /// It always supports `LossMetric`; with labels [`SpearmanMetric`](crate::metrics::SpearmanMetric); without
-/// [`RetrievalMetric`](crate::metrics::RetrievalMetric), in which an anchor's own candidate is relevant, and `AccuracyMetric`, the share
-/// of anchors whose own candidate is the most similar of the batch, which depends on the batch size; with negatives
-/// [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each anchor. For the other metrics it is an empty batch,
-/// which they ignore.
-///
-/// Negatives are those of one batch: accumulated batches, and those of several devices, do not share them.
+/// [`RetrievalMetric`](crate::metrics::RetrievalMetric) and `AccuracyMetric`, the share of anchors whose own candidate is the
+/// most similar of the batch, which depends on the batch size; with negatives
+/// [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each anchor. Other metrics see an empty batch,
+/// which they ignore. Accumulated batches and several devices do not share negatives.
 #[derive(Clone, Debug)]
 pub struct SentenceEmbeddingItem {
     /// The loss, `[1]`.
     pub loss: Tensor<1>,
-    /// The vectors of the anchors, [B, H].
+    /// The embeddings of the anchors, [B, H].
     pub anchors: Tensor<2>,
-    /// The vectors of the candidates, [C, H].
+    /// The embeddings of the candidates, [C, H].
     pub candidates: Tensor<2>,
-    /// The similarity of each anchor and its candidate, if the batch says it.
+    /// The similarity of each anchor and its candidate, if the batch has labels.
     pub labels: Option<Vec<f32>>,
-    /// What vectors are compared by.
+    /// How embeddings are compared.
     pub similarity: Similarity,
 }
 
@@ -67,6 +65,7 @@ impl Adaptor<AccuracyInput> for SentenceEmbeddingItem {
     fn adapt(&self) -> AccuracyInput {
         let ([batch, _], [count, _], device) =
             (self.anchors.dims(), self.candidates.dims(), self.anchors.device());
+        // With labels a candidate may be a mismatch: its own is not to be the nearest.
         if self.labels.is_some() {
             return AccuracyInput::new(Tensor::zeros([0, count], &device), Tensor::zeros([0], &device));
         }

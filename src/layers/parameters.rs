@@ -1,12 +1,12 @@
-//! `ParameterCheck`: whether the parameters of a module fit each other.
+//! The parameters of a module: whether they fit each other, and their dtype.
 
 use super::layer_norm::LayerNorm;
 use super::token_embedding::TokenEmbedding;
 use crate::error::{Error, Result};
-use burn::module::Param;
+use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::Linear;
 use burn::prelude::*;
-use burn::tensor::DType;
+use burn::tensor::{DType, FloatDType};
 use burn_fused::computed_in;
 use std::fmt::Display;
 
@@ -63,6 +63,7 @@ impl ParameterCheck {
         let wide = computed_in(self.dtype);
         for (part, param) in [("gamma", Some(&norm.gamma)), ("beta", norm.beta.as_ref())] {
             let Some(param) = param else { continue };
+            // γ and β of a 16-bit model may stay in f32, as LayerNorm computes in it.
             let expected = if dtype(param) == wide { wide } else { self.dtype };
             self.param_of(format_args!("{name}.{part}"), param, [width], expected)?;
         }
@@ -104,7 +105,47 @@ pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
     param.is_initialized() && matches!(param.base().dtype(), DType::QFloat(_))
 }
 
-/// The dtype that a parameter is read in. Does not initialise it.
+/// Casts every float parameter of `module` to `dtype`, as `module.to(dtype)` does in PyTorch.
+///
+/// Parameters keep their ids, their device and whether they are trained. Lazy ones are initialised, quantised ones stay,
+/// and one that several fields share becomes one leaf for each.
+///
+/// # Panics
+///
+/// If a parameter's device does not compute in `dtype` ([`Device::supports_dtype`]), as WebGPU does not in bf16.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn::tensor::{DType, FloatDType};
+///
+/// let linear = burn::nn::LinearConfig::new(10, 4).init(&Device::default());
+/// let linear = burn_bert::cast_module(linear, FloatDType::F64);
+/// assert_eq!(linear.weight.val().dtype(), DType::F64);
+/// ```
+pub fn cast_module<M: Module>(module: M, dtype: FloatDType) -> M {
+    module.map(&mut Cast { dtype })
+}
+
+struct Cast {
+    dtype: FloatDType,
+}
+
+impl ModuleMapper for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let dtype = self.dtype;
+        param.map(|tensor| {
+            if !tensor.dtype().is_float() {
+                return tensor; // quantised
+            }
+            let (device, require_grad) = (tensor.device(), tensor.is_require_grad());
+            assert!(device.supports_dtype(dtype), "{device:?} does not compute in {dtype:?}: keep f32 there");
+            // A parameter is a leaf of autodiff; the cast would make it a result.
+            tensor.cast(dtype).detach().set_require_grad(require_grad)
+        })
+    }
+}
+
+/// The dtype that a parameter is read in.
 pub(crate) fn dtype<const D: usize>(param: &Param<Tensor<D>>) -> DType {
     if !param.is_initialized() || is_quantized(param) {
         return param.lazy_device().settings().float_dtype.into();
