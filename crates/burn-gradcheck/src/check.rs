@@ -1,12 +1,9 @@
 //! The check: its settings, and how it runs.
 
-use super::compare::{Comparison, Sampling, scale};
+use super::compare::{Comparison, Excluded, Sampling, Tolerance, scale};
 use super::error::GradCheckError;
-use super::excluded::Excluded;
-use super::objective::Objective;
-use super::probe::Probe;
+use super::probe::{Objective, Probe};
 use super::report::GradCheckReport;
-use super::tolerance::Tolerance;
 use super::walk::{self, Slot};
 use burn::module::{Module, Param};
 use burn::prelude::*;

@@ -1,6 +1,6 @@
 //! What a check found, and how it is printed.
 
-use super::tolerance::Tolerance;
+use super::compare::Tolerance;
 use burn::tensor::DType;
 use std::fmt;
 

@@ -1,8 +1,7 @@
 //! The operator made of Burn's primitive operations.
 
 use super::{Attention, AttentionOp};
-use crate::engine::inputs::{Held, Spec, Specs};
-use crate::engine::operator::{Operator, Output};
+use crate::engine::operator::{Held, Operator, Output, Spec, Specs};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{narrow, wide};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
@@ -162,7 +161,7 @@ impl<B: Backend> Rectangle<B> {
         }
     }
 
-    /// Scores [B, A, L, L], the lowest finite value where a key is padding.
+    /// Logits [B, A, L, L], the lowest finite value where a key is padding.
     pub(super) fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
         let Some(Slots { padding, .. }) = &self.slots else { return scores };
         let [batch, _, longest, _] = self.dims;

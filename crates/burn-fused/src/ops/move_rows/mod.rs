@@ -3,9 +3,7 @@
 #[cfg(feature = "_cubecl")]
 mod cube;
 
-use crate::engine::inputs::{Held, Spec, Specs, inputs};
-use crate::engine::operator::{Operator, Output};
-use crate::engine::run::Path;
+use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
@@ -60,6 +58,7 @@ impl Moves {
             to[row] = place;
             moved += 1;
         }
+        // The backward is a gather by the inverse.
         let [from, to] = [from, &to].map(|rows| indices(rows, device));
         Some(Self { from, to, moved })
     }
