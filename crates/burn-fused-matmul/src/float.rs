@@ -261,6 +261,7 @@ fn copied<T: Copy + Sync>(matrix: &Matrix, values: &[T], to_f32: impl Fn(T) -> f
             }
         }
     };
+    // `chunks` takes no 0.
     let size = (rows_per_task * columns).max(1);
     if copy.len() <= 2 * TASK {
         copy.chunks_mut(size).enumerate().for_each(task);

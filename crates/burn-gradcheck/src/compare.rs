@@ -94,6 +94,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
                 }
             }
             Coverage::Directions(directions) => {
+                // The same directions in every run: a report can be compared with the last one.
                 let mut random = SplitMix(sampling.seed);
                 for number in 0..directions {
                     let direction: Vec<_> = entries.iter().map(|&entry| (entry, random.sign())).collect();
@@ -116,6 +117,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
     fn along(&self, direction: &[(usize, f64)]) -> Result<Compared, GradCheckError> {
         let moved = |entry: usize, distance: f64| {
             let value = self.slot.values[entry] + distance;
+            // As the parameter will hold it: the quotient needs the step that was really made.
             if self.dtype == DType::F32 { f64::from(value as f32) } else { value }
         };
         // Rounding may make nothing of a step.
@@ -154,6 +156,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         while part.len() > 1 {
             let (left, right) = part.split_at(part.len() / 2);
             let of_left = self.along(left)?.difference();
+            // By linearity: one quotient less at each halving.
             let of_right = difference - of_left;
             // What is left of an infinite difference says nothing about the right half.
             let is_in_left = !of_left.is_finite() || of_left.abs() >= of_right.abs();
@@ -239,6 +242,7 @@ impl Excluded {
     /// Compares the row's gradient, out of the whole parameter's, with the expected one.
     pub fn compare(&self, slot: &Slot, analytic: &[f64]) -> ExcludedRowReport {
         let found = &analytic[self.entries(slot)];
+        // An empty row has no entry to name.
         let mut furthest = (0, found.first().copied().unwrap_or(self.expected));
         for (column, &gradient) in found.iter().enumerate() {
             let distance = (gradient - self.expected).abs();

@@ -38,6 +38,7 @@ impl Probe {
     pub fn weighted_sum<const D: usize>(&self, output: Tensor<D>) -> Tensor<1> {
         let shape = output.shape();
         let mut random = SplitMix(self.seed);
+        // On the host: every device gets the same weights.
         let weights = (0..shape.num_elements()).map(|_| random.unit() * 2.0 - 1.0).collect();
         let weights = TensorData::new::<f64, _>(weights, shape);
         let weights = Tensor::from_data(weights, (&output.device(), output.dtype()));
@@ -96,6 +97,7 @@ impl<F> Objective<F> {
     {
         let root = self.tensor(module)?;
         let first = scalar(root.clone());
+        // Twice: a random loss has no difference quotient.
         let second = self.value(module)?;
         for value in [first, second] {
             if !value.is_finite() {

@@ -109,6 +109,7 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     }
     let mut buffer = BUFFER.take();
     let count = 2 * depth_step * (row_step + column_step);
+    // It never shrinks: the next matmul is often of the same size.
     if buffer.len() < count {
         buffer.resize(count, Tile([0; 256]));
     }
@@ -196,6 +197,7 @@ impl List {
         let mut spins = 0;
         while self.done.load(Ordering::Acquire) < count {
             spins += 1;
+            // Others finish soon, unless the system has taken their core away.
             if spins < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
     }
@@ -212,6 +214,7 @@ impl Phase {
             columns,
             depth,
         };
+        // Several blocks a thread, so that none waits long for the last one.
         while threads > 1 && phase.blocks() < 4 * threads && phase.block != [2, 2] {
             let larger = if phase.block[1] > phase.block[0] { 1 } else { 0 };
             phase.block[larger] /= 2;

@@ -101,11 +101,13 @@ impl DropoutOps for CubeBackend {
         let columns = shape[shape.num_dims() - 1];
         let count = shape.num_elements();
         assert!(is_computed(tensor.dtype), "dropout: no kernel for {:?}", tensor.dtype);
+        // No device launches zero cubes.
         if count == 0 {
             return tensor;
         }
         let launch = RowLaunch::new(&tensor, [count / columns, columns]);
         let output = launch.empty(shape, tensor.dtype);
+        // Sixteen counters of four words for each 64 columns, also of the last, which may be fewer.
         let counters = 16 * columns.div_ceil(64) * launch.rows;
         dropout::launch(
             &launch.client,

@@ -102,6 +102,7 @@ fn sum_kernel<T: Float, W: Float>(
         place += units;
     }
     let total = cube_sum::<W>(total, &mut scratch, units);
+    // A device may launch more cubes than were asked for.
     if CUBE_POS == 0 && UNIT_POS == 0 {
         sum[0] = T::cast_from(total * share.get::<W>());
     }

@@ -130,6 +130,7 @@ where
     fn run(&self, x: Tensor<2>, needs: &[bool]) -> Result<(Tensor<2>, Vec<Option<Leaf>>), E> {
         let mut attach = Attach { followed: &self.followed, needs, leaves: Vec::new() };
         let x = attach.leaf(x);
+        // Parameters are visited in the order in which `Detach` took them.
         let module = self.module.clone().map(&mut attach);
         let compute = || self.path.take(|| (self.compute)(&module, x, &self.context));
         Ok((autocast(self.precision, compute)?, attach.leaves))

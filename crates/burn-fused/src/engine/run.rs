@@ -128,6 +128,7 @@ fn int<B: Backend>(tensor: DispatchTensor) -> IntTensor<B>
 where
     DispatchTensor: DispatchKindConversion<B>,
 {
+    // Integers have no graph: they come from the inner backend.
     plain(DispatchTensor { autodiff: DispatchAutodiffContext::Disabled, ..tensor }).int()
 }
 

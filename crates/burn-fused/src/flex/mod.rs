@@ -1,4 +1,7 @@
 //! What the kernels for Flex, Burn's CPU backend, have in common.
+//!
+//! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks add up
+//! separately is added up in the order of tasks.
 
 pub(crate) mod functions;
 pub mod host;

@@ -159,6 +159,7 @@ pub fn attention(
         let expected = [lengths.len(), heads, longest, longest];
         assert_eq!(bias.dims(), expected, "bias must have shape [B, A, L, L]");
     }
+    // Nothing to compute, and no dims that kernels take.
     if tokens == 0 || hidden == 0 {
         return value;
     }

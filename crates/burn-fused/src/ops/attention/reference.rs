@@ -110,6 +110,7 @@ impl<B: Backend> Rectangle<B> {
         let [batch, longest, heads] = [input.lengths.len(), input.longest(), input.heads];
         let hidden = input.query.shape()[1];
         let dims = [batch, heads, longest, hidden / heads];
+        // No padding: a reshape does it, without indices.
         if input.lengths.iter().all(|&length| length == longest) {
             return Self { dims, slots: None };
         }
@@ -165,6 +166,7 @@ impl<B: Backend> Rectangle<B> {
     pub(super) fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
         let Some(Slots { padding, .. }) = &self.slots else { return scores };
         let [batch, _, longest, _] = self.dims;
+        // Finite: a row of −∞ alone would become NaN.
         let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
         let padding = B::bool_reshape(padding.clone(), Shape::new([batch, 1, 1, longest]));
         let shape = scores.shape();

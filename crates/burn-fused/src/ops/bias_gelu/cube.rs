@@ -1,4 +1,4 @@
-//! The kernels for CubeCL's devices: one forward; two backward, of which one adds up the bias's gradient.
+//! CubeCL's devices: one kernel forward; two backward, of which one adds up the bias's gradient.
 
 use super::{Activation, BiasGelu, BiasGeluOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
@@ -15,7 +15,7 @@ const BINDINGS: u32 = 7;
 
 /// `None` for inputs that the kernels do not take.
 fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
-    // The others are rare in models, and the reference has them.
+    // No kernels for the others: the reference computes them.
     if input.activation != Activation::Gelu {
         return None;
     }

@@ -1,7 +1,4 @@
 //! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
-//!
-//! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks have in
-//! common is added up in their order.
 
 use super::{Activation, BiasGelu, BiasGeluOp, CUBIC};
 use crate::engine::operator::Output;

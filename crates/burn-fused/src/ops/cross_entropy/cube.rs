@@ -1,4 +1,4 @@
-//! The kernels for CubeCL's devices: a forward that reads each row once and one that adds up the losses; one backward.
+//! CubeCL's devices: a forward that reads each row once and one that adds up the losses; one backward.
 
 use super::{CrossEntropy, CrossEntropyOp};
 use crate::cube::launch::{RowLaunch, buffer, int_tensor};

@@ -1,6 +1,4 @@
 //! Flex, Burn's CPU backend: one pass over the logits forward, one backward that turns them into their gradient.
-//!
-//! Rows are worked on in parallel, and results do not depend on the number of threads.
 
 use super::{CrossEntropy, CrossEntropyOp};
 use crate::engine::operator::Output;

@@ -143,6 +143,7 @@ impl Operator for CrossEntropyOp {
 /// The labels as [N, 1], each moved to the nearest one that exists, whatever the backend checks.
 fn column<B: Backend>(labels: IntTensor<B>, logits: &FloatTensor<B>) -> IntTensor<B> {
     let [rows, classes] = logits.shape().dims();
+    // GPUs do not check the index of a gather.
     let labels = B::int_clamp(labels, 0i64.into(), (classes as i64 - 1).into());
     B::int_reshape(labels, Shape::new([rows, 1]))
 }

@@ -1,4 +1,4 @@
-//! Every CubeCL runtime: Burn's autotuned matmuls of operands in 16 bits, which reach tensor cores, into f32.
+//! CubeCL's devices: Burn's autotuned matmuls of operands in 16 bits, which reach tensor cores, into f32.
 
 use super::{Arithmetic, Linear, LinearOp, arithmetic, backward, forward};
 use crate::cube::launch::product;

@@ -1,5 +1,4 @@
-//! Flex, Burn's CPU backend: matmuls in f32, each thread with a part of its own, and in bf16 on the instructions that the
-//! CPU has for them.
+//! Flex, Burn's CPU backend: the matmuls of `burn-fused-matmul`, in f32 or bf16.
 
 use super::{Arithmetic, Linear, LinearOp, arithmetic, backward, forward};
 use crate::engine::operator::{Kernels, Output};

@@ -95,7 +95,7 @@ fn compute<const D: usize>(
         _ => None,
     };
     let ([inputs, outputs], weight_dtype) = (weight.dims(), weight.dtype());
-    // Burn's linear has the right shapes for nothing.
+    // Burn's linear returns the right shape for empty inputs.
     let is_empty = outputs == 0 || dims.contains(&0);
     let Some(dtype) = dtype.filter(|_| !is_empty) else {
         // In autocast the layer before may have left x in 16 bits, which Burn does not multiply with dequantised f32.

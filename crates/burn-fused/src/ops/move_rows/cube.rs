@@ -1,4 +1,4 @@
-//! The kernel for CubeCL's devices, for forward and backward: each unit writes one value.
+//! CubeCL's devices: one kernel for forward and backward, of which each unit writes one value.
 
 use super::{MoveRows, MoveRowsOp};
 use crate::cube::launch::{RowLaunch, buffer, int_tensor};
@@ -71,6 +71,7 @@ fn gather<T: Float>(
     }
     let row = u32::cast_from(index[ABSOLUTE_POS / columns]) as usize;
     let mut value = T::new(0.0);
+    // Indices behind the last row ask for zeros.
     if row < rows {
         value = x[row * columns + ABSOLUTE_POS % columns];
     }

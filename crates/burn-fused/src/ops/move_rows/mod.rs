@@ -120,6 +120,7 @@ impl Operator for MoveRowsOp {
 
 /// The rows of `x` with these indices; that behind the last is zero, which some are if `has_zeros`.
 fn gather<B: Backend>(x: FloatTensor<B>, index: IntTensor<B>, has_zeros: bool) -> FloatTensor<B> {
+    // Saves the copy of x that a row of zeros is appended to.
     if !has_zeros {
         return B::float_select(x, 0, index);
     }

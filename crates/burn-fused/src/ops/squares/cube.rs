@@ -65,6 +65,7 @@ fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
     let tensors: Vec<_> = tensors.into_iter().filter(|tensor| size(tensor) > 0).collect();
     let bindings = on.client.properties().hardware.max_bindings as usize;
     let per_launch = TENSORS.min(bindings.saturating_sub(OTHERS)).max(1);
+    // From the largest alone: each tensor is read by all cubes.
     let cubes = largest.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
     let parts = on.empty([tensors.len().div_ceil(per_launch).max(1) * cubes], on.wide);
     for (i, some) in tensors.chunks(per_launch).enumerate() {
@@ -94,6 +95,7 @@ fn squares<T: Float, W: Float>(
     #[comptime] units: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
+    // A device may launch more cubes than were asked for.
     if CUBE_POS >= cubes {
         terminate!();
     }

@@ -1,9 +1,8 @@
-//! Every CubeCL runtime: wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm and the CPU one.
+//! CubeCL's devices: Burn's autotuned matmuls, with operands in the dtype of Q and logits in f32 or f64, and three kernels
+//! around them: rows to heads, softmax, heads to rows.
 //!
-//! Products are Burn's autotuned ones, with operands in the dtype of Q and logits in f32 or f64. Around them the forward
-//! is three kernels and the backward three: rows to heads, softmax, heads to rows. The logits are soft-maxed in their
-//! place, so one [B, A, L, L] lives at a time in the forward and two in the backward; in 16 bits the weights, and in the
-//! backward the logits' gradient, take half as much again.
+//! Softmax is computed in place, so one [B, A, L, L] lives at a time in the forward and two in the backward; in 16 bits
+//! the weights, and in the backward the logits' gradient, take half as much again.
 
 mod kernels;
 

@@ -1,9 +1,7 @@
-//! Every CubeCL runtime: wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm and the CPU one.
+//! CubeCL's devices: the kernels of [`layer_norm`], with rows of tables as summands.
 //!
-//! The forward is one kernel. The backward is one that makes the sum's gradient and its part of each total, and one or
-//! two for each gradient that is asked for, four for a table that is looked up by id, with one more for each factor of
-//! eight in tokens beyond 1,024. None uses atomics, planes or anything else whose order varies: two runs are equal bit
-//! for bit. All are launched with bounds checks.
+//! The forward is one launch. The backward is one, and one or two for each gradient that is asked for; four for a table that
+//! is looked up by id, with one more for each factor of eight in tokens beyond 1,024.
 
 mod scatter;
 mod sort;

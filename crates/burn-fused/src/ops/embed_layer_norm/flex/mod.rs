@@ -1,7 +1,4 @@
 //! Flex, Burn's CPU backend: one pass over the tokens, forward and backward, in parallel.
-//!
-//! Results do not depend on the number of threads: tokens are cut into tasks of a fixed size, and what tasks
-//! have in common is added up in their order.
 
 mod backward;
 mod scatter;
