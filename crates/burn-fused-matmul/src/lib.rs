@@ -138,5 +138,6 @@ pub fn add_product(c: &mut [f32], a: Matrix, b: Matrix, kernel: Kernel) {
 fn check(a: &Matrix, b: &Matrix) -> usize {
     let ([m, columns], [rows, n]) = (a.shape(), b.shape());
     assert_eq!(columns, rows, "the columns of A must be as many as the rows of B");
+    // Operands with strides of 0 may be larger than memory.
     m.checked_mul(n).expect("a product that fits into memory")
 }

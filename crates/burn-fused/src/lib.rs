@@ -20,9 +20,9 @@ mod cube {
     //! bounds checks.
 
     pub(crate) mod launch;
+    pub(crate) mod layer_norm;
     pub(crate) mod mask;
     pub(crate) mod row;
-    pub(crate) mod squares;
     pub(crate) mod totals;
 }
 mod engine {
@@ -31,7 +31,6 @@ mod engine {
     #[cfg(feature = "_cubecl")]
     pub(crate) mod deferred;
     pub(crate) mod device;
-    pub(crate) mod inputs;
     pub(crate) mod operator;
     pub(crate) mod recompute;
     pub(crate) mod run;
@@ -42,7 +41,6 @@ mod flex;
 mod numerics {
     //! Dtypes, precision, random masks and sums.
 
-    pub(crate) mod activation;
     pub(crate) mod dropout;
     pub(crate) mod philox;
     pub(crate) mod precision;
@@ -64,20 +62,19 @@ mod ops {
 mod testing;
 
 pub use engine::device::{check_dtype, read_at_once};
+pub use engine::operator::on_reference_path;
 pub use engine::recompute::{recomputed, recomputed_anywhere};
-pub use engine::run::on_reference_path;
 pub use error::{Error, Result};
 #[cfg(feature = "flex")]
 pub use flex::host;
 #[cfg(feature = "flex")]
 pub use flex::matrix_kernel;
-pub use numerics::activation::Activation;
 pub use numerics::dropout::with_one_draw;
 pub use numerics::precision::{Precision, autocast};
 pub use numerics::sums::computed_in;
 pub use ops::add_layer_norm::add_layer_norm;
 pub use ops::attention::{Sequences, attention, attention_weights};
-pub use ops::bias_gelu::{bias_activation, bias_gelu};
+pub use ops::bias_gelu::{Activation, bias_activation, bias_gelu};
 pub use ops::cross_entropy::cross_entropy;
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
 pub use ops::linear::{linear, linear_narrow};

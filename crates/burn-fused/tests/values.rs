@@ -3,6 +3,8 @@
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::quantization::{QuantScheme, QuantStore};
+#[cfg(feature = "flex")]
+use burn_fused::host;
 use burn_fused::{
     Activation, Norm, Precision, Rows, Sequences, attention, autocast, bias_activation, bias_gelu,
     check_dtype, cross_entropy, embed_layer_norm, linear, linear_narrow, sums_of_squares,
@@ -219,5 +221,30 @@ fn the_gradient_of_a_table_is_exact_for_any_number_of_tokens() {
             }
             assert!(values(table.grad(&gradients).unwrap()) == expected, "{tokens} tokens on {device:?}");
         }
+    }
+}
+
+#[cfg(feature = "flex")]
+#[test]
+fn adam_leaves_operands_of_another_dtype_to_tensors() {
+    use DType::{BF16, F32, F64};
+    let zeros = |dtype| Tensor::<1>::zeros([2], (&Device::flex(), dtype));
+    let taken = |[values, mean, square, gradient]: [DType; 4]| {
+        host::takes(&zeros(values), [&zeros(mean), &zeros(square)], &zeros(gradient))
+    };
+    assert!(taken([F32; 4]) && taken([F64; 4]) && taken([BF16, F32, F32, BF16]));
+    for other in [[F32, F64, F32, F32], [F32, F32, F64, F32], [F32, F32, F32, F64], [BF16; 4]] {
+        assert!(!taken(other), "{other:?}");
+    }
+}
+
+#[test]
+fn squares_are_those_of_a_view_in_any_layout() {
+    for device in devices() {
+        let matrix = Tensor::<1, Int>::arange(0..12, &device).float().reshape([3, 4]);
+        let column = matrix.clone().narrow(1, 1, 1);
+        let found = |tensor: Tensor<2>| values(sums_of_squares(vec![tensor.into_dispatch()]).remove(0));
+        assert_eq!(found(matrix.transpose()), [506.0], "{device:?}");
+        assert_eq!(found(column), [107.0], "{device:?}");
     }
 }

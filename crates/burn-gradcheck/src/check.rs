@@ -1,12 +1,9 @@
 //! The check: its settings, and how it runs.
 
-use super::compare::{Comparison, Sampling, scale};
+use super::compare::{Comparison, Excluded, Sampling, Tolerance, scale};
 use super::error::GradCheckError;
-use super::excluded::Excluded;
-use super::objective::Objective;
-use super::probe::Probe;
+use super::probe::{Objective, Probe};
 use super::report::GradCheckReport;
-use super::tolerance::Tolerance;
 use super::walk::{self, Slot};
 use burn::module::{Module, Param};
 use burn::prelude::*;
@@ -116,6 +113,7 @@ impl GradCheck {
         let dtype = self.dtype_on(&first.device)?;
         let (tolerance, step) = self.tolerance_and_step(dtype)?;
         let device = first.device.clone();
+        // Every parameter is replaced by itself in the check's dtype.
         let module = slots
             .into_iter()
             .fold(module.clone(), |module, Slot { id, values, .. }| walk::replace(module, id, values, dtype));
@@ -199,6 +197,7 @@ impl GradCheck {
         loss: impl Fn(&M, Tensor<D>, &Probe) -> Tensor<1>,
     ) -> Result<GradCheckReport, GradCheckError> {
         let input = match walk::slots(module, |path| path).first() {
+            // The input is cast here, as parameters are: its gradient is compared in the same dtype.
             Some(Slot { device, .. }) => {
                 Tensor::from_data(input.into_data(), (device, self.dtype_on(device)?))
             }

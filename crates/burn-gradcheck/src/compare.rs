@@ -1,11 +1,12 @@
-//! One parameter's analytic gradient against difference quotients.
+//! One parameter's analytic gradient against difference quotients, or, in excluded rows, against an expected gradient.
 
 use super::error::GradCheckError;
 use super::probe::SplitMix;
-use super::report::{Coverage, ParameterReport, Place, Worst};
-use super::tolerance::Tolerance;
+use super::report::{Coverage, ExcludedRowReport, ParameterReport, Place, Worst};
 use super::walk::Slot;
 use burn::tensor::DType;
+use std::fmt;
+use std::ops::Range;
 
 /// How many comparisons a parameter gets.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +94,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
                 }
             }
             Coverage::Directions(directions) => {
+                // The same directions in every run: a report can be compared with the last one.
                 let mut random = SplitMix(sampling.seed);
                 for number in 0..directions {
                     let direction: Vec<_> = entries.iter().map(|&entry| (entry, random.sign())).collect();
@@ -115,6 +117,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
     fn along(&self, direction: &[(usize, f64)]) -> Result<Compared, GradCheckError> {
         let moved = |entry: usize, distance: f64| {
             let value = self.slot.values[entry] + distance;
+            // As the parameter will hold it: the quotient needs the step that was really made.
             if self.dtype == DType::F32 { f64::from(value as f32) } else { value }
         };
         // Rounding may make nothing of a step.
@@ -153,6 +156,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         while part.len() > 1 {
             let (left, right) = part.split_at(part.len() / 2);
             let of_left = self.along(left)?.difference();
+            // By linearity: one quotient less at each halving.
             let of_right = difference - of_left;
             // What is left of an infinite difference says nothing about the right half.
             let is_in_left = !of_left.is_finite() || of_left.abs() >= of_right.abs();
@@ -198,4 +202,87 @@ fn larger(so_far: f64, next: f64) -> f64 {
 pub(super) fn scale(values: &[f64]) -> f64 {
     let mean_square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
     if mean_square > 0.0 { mean_square.sqrt() } else { 1.0 }
+}
+
+/// One row of a parameter, and the gradient that every entry of it must have.
+#[derive(Debug, Clone)]
+pub(super) struct Excluded {
+    pub path: String,
+    pub row: usize,
+    pub expected: f64,
+}
+
+impl Excluded {
+    /// Whether the row is one of `slot`.
+    pub fn is_of(&self, slot: &Slot) -> bool {
+        slot.paths.contains(&self.path)
+    }
+
+    /// The places of the row's entries among those of its parameter.
+    pub fn entries(&self, slot: &Slot) -> Range<usize> {
+        let start = self.row * slot.row_len();
+        start..start + slot.row_len()
+    }
+
+    /// Fails unless a trained parameter has this row.
+    pub fn check(&self, slots: &[Slot]) -> Result<(), GradCheckError> {
+        let Self { path, row, .. } = self;
+        let trained = || slots.iter().filter(|slot| slot.trained);
+        let Some(slot) = trained().find(|slot| self.is_of(slot)) else {
+            let known: Vec<&str> = trained().map(Slot::path).collect();
+            return Err(GradCheckError::UnknownPath { path: path.clone(), known: known.join(", ") });
+        };
+        let rows = slot.shape[0];
+        if *row >= rows {
+            return Err(GradCheckError::NoSuchRow { path: path.clone(), row: *row, rows });
+        }
+        Ok(())
+    }
+
+    /// Compares the row's gradient, out of the whole parameter's, with the expected one.
+    pub fn compare(&self, slot: &Slot, analytic: &[f64]) -> ExcludedRowReport {
+        let found = &analytic[self.entries(slot)];
+        // An empty row has no entry to name.
+        let mut furthest = (0, found.first().copied().unwrap_or(self.expected));
+        for (column, &gradient) in found.iter().enumerate() {
+            let distance = (gradient - self.expected).abs();
+            if distance.is_nan() || distance > (furthest.1 - self.expected).abs() {
+                furthest = (column, gradient);
+            }
+        }
+        ExcludedRowReport {
+            path: slot.path().to_owned(),
+            row: self.row,
+            expected: self.expected,
+            furthest,
+            entries: found.len(),
+            passed: found.iter().all(|&gradient| gradient == self.expected),
+        }
+    }
+}
+
+/// How far an analytic gradient may be from the difference quotient; see the table in the [crate's documentation](crate#numerics).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// Allowed whatever the gradient's size.
+    pub absolute: f64,
+    /// Allowed as a share of the larger of the two numbers.
+    pub relative: f64,
+}
+
+impl Tolerance {
+    /// The table's entry for a dtype, where differences can be taken in it.
+    pub fn of(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F64 => Some(Self { absolute: 1e-7, relative: 1e-5 }),
+            DType::F32 => Some(Self { absolute: 1e-3, relative: 1e-2 }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tolerance {:e} + {:e}·|gradient|", self.absolute, self.relative)
+    }
 }

@@ -80,18 +80,15 @@
 mod check;
 mod compare;
 mod error;
-mod excluded;
-mod objective;
 mod probe;
 mod report;
-mod tolerance;
 mod walk;
 
 pub use check::GradCheck;
+pub use compare::Tolerance;
 pub use error::GradCheckError;
 pub use probe::Probe;
 pub use report::{Coverage, ExcludedRowReport, GradCheckReport, ParameterReport, Place, Worst};
-pub use tolerance::Tolerance;
 
 /// The README's example, compiled and run as a documentation test.
 #[cfg(doctest)]

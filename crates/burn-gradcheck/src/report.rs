@@ -1,6 +1,6 @@
 //! What a check found, and how it is printed.
 
-use super::tolerance::Tolerance;
+use super::compare::Tolerance;
 use burn::tensor::DType;
 use std::fmt;
 
@@ -163,6 +163,7 @@ impl fmt::Display for GradCheckReport {
             let mut line = String::new();
             for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
                 line += &match column {
+                    // Text to the left, numbers to the right.
                     0..=2 | 6 | 9 => format!("{cell:<width$}  "),
                     _ => format!("{cell:>width$}  "),
                 };

@@ -61,6 +61,7 @@ impl ModuleVisitor for Collect {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let path = (self.name)(&self.path.join(".")).to_owned();
+        // One tensor under several paths is varied once.
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == param.id) {
             slot.paths.push(path);
             return;
@@ -96,6 +97,7 @@ impl ModuleVisitor for Read<'_> {
             return;
         }
         let Some(gradient) = param.val().grad(self.gradients).map(host) else { return };
+        // Each field has a leaf of its own: their gradients add up.
         self.found = Some(match self.found.take() {
             Some(sum) => sum.iter().zip(&gradient).map(|(a, b)| a + b).collect(),
             None => gradient,

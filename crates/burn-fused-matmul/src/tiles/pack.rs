@@ -42,6 +42,7 @@ impl<'a> Lines<'a> {
         let lines = self.shape[0].saturating_sub(line).min(16);
         let depth = self.shape[1].saturating_sub(k).min(DEPTH);
         let mut words = [_mm512_setzero_si512(); 16];
+        // Nothing to read: zeros are the same either way.
         let is_column = if lines == 0 || depth == 0 {
             self.is_column
         } else {
@@ -62,6 +63,7 @@ impl<'a> Lines<'a> {
                 }
                 true
             } else {
+                // Neither axis is contiguous: value by value.
                 for (i, words) in words.iter_mut().enumerate().take(lines) {
                     let first = start + i * self.line;
                     *words = gathered(self.values, first, self.step, depth);

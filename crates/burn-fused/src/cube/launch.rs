@@ -1,8 +1,8 @@
 //! What the launches of one call have in common: sizes, dtypes, arguments.
 
 use crate::cube::mask::{MaskLaunch, mask_args};
-use crate::cube::row;
-use crate::engine::run::Path;
+use crate::cube::row::Split;
+use crate::engine::operator::Path;
 use crate::numerics::dropout::Dropout;
 use crate::numerics::sums::computed_in;
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -10,8 +10,8 @@ use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::calculate_cube_count_elemwise;
 use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
+use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
@@ -33,7 +33,7 @@ pub(crate) struct RowLaunch {
     /// Of a cube, at most.
     pub(crate) max_units: usize,
     /// Of a cube that works on a row.
-    pub(crate) units: usize,
+    pub(crate) split: Split,
     pub(crate) address_type: AddressType,
 }
 
@@ -50,7 +50,7 @@ impl RowLaunch {
             float: like.dtype,
             wide: computed_in(like.dtype),
             max_units,
-            units: max_units.min(16 * hidden.div_ceil(64)),
+            split: Split::new(hidden, max_units.min(16 * hidden.div_ceil(64))),
             address_type: AddressType::from_len(rows * hidden),
             client,
         }
@@ -60,6 +60,7 @@ impl RowLaunch {
     pub(crate) fn of(path: Path, inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
         let dtype = inputs[0].dtype;
         let alike = inputs.iter().all(|input| input.dtype == dtype);
+        // No device launches zero cubes.
         let takes = path == Path::Fused && alike && !shape.contains(&0) && is_computed(dtype);
         let takes = takes && bindings <= inputs[0].client.properties().hardware.max_bindings;
         takes.then(|| Self::new(inputs[0], shape))
@@ -75,6 +76,7 @@ impl RowLaunch {
     pub(crate) fn parts(&self, parts: usize, shape: Shape) -> (CubeTensor, usize, Vec<CubeTensor>) {
         let (size, count) = (self.float.size(), shape.num_elements());
         let alignment = self.client.properties().memory.alignment as usize;
+        // A buffer can be bound at aligned addresses alone.
         let stride = (count * size).next_multiple_of(alignment).div_ceil(size);
         let all = self.empty([parts * stride], self.float);
         let view = |i: usize| {
@@ -103,32 +105,21 @@ impl RowLaunch {
 
     /// The units of a cube that works on a row.
     pub(crate) fn cube_dim(&self) -> CubeDim {
-        CubeDim::new_1d(self.units as u32)
-    }
-
-    /// Columns that one unit takes at most.
-    pub(crate) fn slots(&self) -> usize {
-        row::slots(self.hidden, self.units)
+        CubeDim::new_1d(self.split.units as u32)
     }
 
     pub(crate) fn scalar(&self, value: f64) -> InputScalar {
         InputScalar::new(value, dtype_to_elem_type(self.wide))
     }
 
-    /// Seeds are read as integers of dtype `ints`.
-    pub(crate) fn mask<I: Int>(&self, dropout: &Dropout<CubeBackend>, ints: DType) -> Option<MaskLaunch<I>> {
+    pub(crate) fn mask(&self, dropout: &Dropout<CubeBackend>) -> Option<MaskLaunch> {
         let Dropout::Philox { seeds, row, prob } = dropout else { return None };
-        Some(mask_args(seeds.clone(), *row, *prob, ints, self.wide))
+        Some(mask_args(seeds.clone(), *row, *prob, self.wide))
     }
 
     /// `float` and `wide` as kernels take them.
     pub(crate) fn floats(&self) -> [ElemType; 2] {
         [self.float, self.wide].map(dtype_to_elem_type)
-    }
-
-    /// `float`, `wide` and `ints` as kernels take them.
-    pub(crate) fn dtypes(&self, ints: DType) -> [ElemType; 3] {
-        [self.float, self.wide, ints].map(dtype_to_elem_type)
     }
 }
 
@@ -140,6 +131,16 @@ pub(crate) fn is_computed(dtype: DType) -> bool {
 /// A tensor as an argument, its values side by side.
 pub(crate) fn buffer(tensor: CubeTensor) -> BufferArg {
     into_contiguous(tensor).into_buffer_arg()
+}
+
+/// What a kernel writes only where it is asked for.
+pub(crate) fn output(tensor: &Option<CubeTensor>) -> Option<BufferArg> {
+    tensor.clone().map(CubeTensor::into_buffer_arg)
+}
+
+/// Integers as an argument, in 32 bits.
+pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
+    into_contiguous(cast(tensor, DType::I32)).into_tensor_arg()
 }
 
 /// As [`buffer`], for kernels that read to its end: without the padding that CUDA and ROCm may put behind the last value.

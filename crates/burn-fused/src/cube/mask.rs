@@ -1,6 +1,6 @@
 //! Dropout's mask, as [`crate::numerics::philox`] defines it.
 
-use crate::cube::launch::{RowLaunch, buffer, is_computed};
+use crate::cube::launch::{RowLaunch, buffer, int_tensor, is_computed};
 use crate::cube::row::column_of;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::philox;
@@ -9,29 +9,21 @@ use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
-use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::cubecl::{self};
-use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
-/// The mask of a row of `seeds`, read as integers of dtype `ints`, with factors in `wide`.
-pub(crate) fn mask_args<I: Int>(
-    seeds: CubeTensor,
-    row: usize,
-    prob: f64,
-    ints: DType,
-    wide: DType,
-) -> MaskLaunch<I> {
+/// The mask of a row of `seeds`, with factors in `wide`.
+pub(crate) fn mask_args(seeds: CubeTensor, row: usize, prob: f64, wide: DType) -> MaskLaunch {
     let (threshold, scale) = philox::threshold_and_scale(prob);
-    let seeds = into_contiguous(cast(seeds, ints)).into_tensor_arg();
+    let seeds = int_tensor(seeds);
     MaskLaunch::new(seeds, 4 * row, threshold, InputScalar::new(scale, dtype_to_elem_type(wide)))
 }
 
 /// Where the mask's seed is, threshold and scale.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct Mask<I: Int> {
+pub(crate) struct Mask {
     /// [K, 4].
-    seeds: OwnedTensor<I>,
+    seeds: OwnedTensor<i32>,
     /// The first integer of the seed.
     first: usize,
     /// An element whose word is below is dropped.
@@ -41,7 +33,7 @@ pub(crate) struct Mask<I: Int> {
 }
 
 #[cube]
-impl<I: Int> Mask<I> {
+impl Mask {
     /// What dropout multiplies the four columns of `counter` by.
     pub(crate) fn factors<W: Float>(&self, token: usize, counter: usize) -> Array<W> {
         let scale = self.scale.get::<W>();
@@ -62,7 +54,7 @@ impl<I: Int> Mask<I> {
 
 /// 32 bits of the key out of two seed integers.
 #[cube]
-fn seed_half<I: Int>(seeds: &OwnedTensor<I>, first: usize) -> u32 {
+fn seed_half(seeds: &OwnedTensor<i32>, first: usize) -> u32 {
     (u32::cast_from(seeds[first]) & 0xFFFF) | (u32::cast_from(seeds[first + 1]) << 16)
 }
 
@@ -109,11 +101,13 @@ impl DropoutOps for CubeBackend {
         let columns = shape[shape.num_dims() - 1];
         let count = shape.num_elements();
         assert!(is_computed(tensor.dtype), "dropout: no kernel for {:?}", tensor.dtype);
+        // No device launches zero cubes.
         if count == 0 {
             return tensor;
         }
         let launch = RowLaunch::new(&tensor, [count / columns, columns]);
         let output = launch.empty(shape, tensor.dtype);
+        // Sixteen counters of four words for each 64 columns, also of the last, which may be fewer.
         let counters = 16 * columns.div_ceil(64) * launch.rows;
         dropout::launch(
             &launch.client,
@@ -121,24 +115,24 @@ impl DropoutOps for CubeBackend {
             CubeDim::new_1d(launch.max_units as u32),
             launch.address_type,
             buffer(tensor),
-            mask_args(seeds, row, prob, DType::I32, launch.wide),
+            mask_args(seeds, row, prob, launch.wide),
             output.clone().into_buffer_arg(),
             launch.rows,
             columns,
-            launch.dtypes(DType::I32),
+            launch.floats(),
         );
         output
     }
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn dropout<T: Float, W: Float, I: Int>(
+fn dropout<T: Float, W: Float>(
     input: &[T],
-    mask: &Mask<I>,
+    mask: &Mask,
     output: &mut [T],
     rows: usize,
     columns: usize,
-    #[define(T, W, I)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let counters = columns.div_ceil(64) * 16;
     let row = ABSOLUTE_POS / counters;

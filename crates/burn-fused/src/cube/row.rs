@@ -5,18 +5,27 @@
 //! generator is drawn twice or for nothing.
 
 use crate::cube::mask::Mask;
-use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::cubecl::{self};
+use burn_cubecl::cubecl::{self, prelude::*};
 
-/// Columns that one unit takes at most, of `hidden` for `units`.
-pub(crate) fn slots(hidden: usize, units: usize) -> usize {
-    4 * (16 * hidden.div_ceil(64)).div_ceil(units)
+/// How a row is split among the units of a cube. A kernel is compiled for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Split {
+    /// Units of a cube.
+    pub(crate) units: usize,
+    /// Columns that one unit takes at most.
+    pub(crate) slots: usize,
+}
+
+impl Split {
+    pub(crate) fn new(columns: usize, units: usize) -> Self {
+        Self { units, slots: 4 * (16 * columns.div_ceil(64)).div_ceil(units) }
+    }
 }
 
 /// The column of a unit's `slot`; it may lie past the last one.
 #[cube]
-pub(crate) fn column(slot: usize, #[comptime] units: usize) -> usize {
-    column_of(UNIT_POS as usize + slot / 4 * units, slot % 4)
+pub(crate) fn column(slot: usize, #[comptime] split: Split) -> usize {
+    column_of(UNIT_POS as usize + slot / 4 * split.units, slot % 4)
 }
 
 /// The column of word `i` at a counter.
@@ -25,33 +34,39 @@ pub(crate) fn column_of(counter: usize, i: usize) -> usize {
     counter / 16 * 64 + i * 16 + counter % 16
 }
 
-/// What a row without dropout is multiplied by.
+/// The same value for each of a unit's columns.
 #[cube]
-pub(crate) fn ones<W: Float>(#[comptime] slots: usize) -> Array<W> {
-    let mut values = Array::<W>::new(slots);
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        values[i] = W::new(1.0);
+fn filled<W: Float>(value: W, #[comptime] split: Split) -> Array<W> {
+    let mut values = Array::<W>::new(split.slots);
+    // Loops of more steps would make shaders that take long to compile.
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        values[i] = value;
     }
     values
 }
 
-/// What dropout multiplies each of a unit's columns by.
+/// 0 for each of a unit's columns.
 #[cube]
-pub(crate) fn factors<W: Float, I: Int>(
-    mask: &ComptimeOption<Mask<I>>,
+pub(crate) fn zeros<W: Float>(#[comptime] split: Split) -> Array<W> {
+    filled::<W>(W::new(0.0), split)
+}
+
+/// What dropout multiplies each of a unit's columns by; 1 without a mask.
+#[cube]
+pub(crate) fn factors<W: Float>(
+    mask: &ComptimeOption<Mask>,
     token: usize,
-    #[comptime] slots: usize,
-    #[comptime] units: usize,
+    #[comptime] split: Split,
 ) -> Array<W> {
-    let mut factors = ones::<W>(slots);
+    let mut factors = filled::<W>(W::new(1.0), split);
     #[comptime]
     match mask {
         ComptimeOption::Some(mask) =>
         {
-            #[unroll(slots <= 16)]
-            for i in 0..comptime!(slots / 4) {
-                let four = mask.factors::<W>(token, UNIT_POS as usize + i * units);
+            #[unroll(split.slots <= 16)]
+            for i in 0..comptime!(split.slots / 4) {
+                let four = mask.factors::<W>(token, UNIT_POS as usize + i * split.units);
                 #[unroll]
                 for j in 0..4usize {
                     factors[i * 4 + j] = four[j];
@@ -84,6 +99,7 @@ fn cube_reduce<W: Float>(
     #[comptime] units: usize,
     #[comptime] is_max: bool,
 ) -> W {
+    // Two steps and two barriers, where a tree has a barrier for each halving.
     let stride = comptime!(units.min(16));
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
@@ -110,102 +126,6 @@ fn cube_reduce<W: Float>(
 #[cube]
 fn either<W: Float>(a: W, b: W, #[comptime] is_max: bool) -> W {
     if comptime!(is_max) { max(a, b) } else { a + b }
-}
-
-/// `y = factors · ((x − mean) · rstd · γ + β)` of a row, whose x is 0 past the last column; mean and rstd are stored too.
-#[cube]
-pub(crate) fn layer_norm<T: Float, W: Float>(
-    x: &mut Array<W>,
-    factors: &Array<W>,
-    gamma: &[T],
-    beta: &[T],
-    epsilon: W,
-    y: &mut [T],
-    means: &mut [W],
-    rstds: &mut [W],
-    row: usize,
-    #[comptime] hidden: usize,
-    #[comptime] units: usize,
-    #[comptime] slots: usize,
-) {
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
-    let length = W::cast_from(comptime!(hidden as u32));
-    let mut sum = W::new(0.0);
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        sum += x[i];
-    }
-    let mean = cube_sum::<W>(sum, &mut scratch, units) / length;
-
-    let mut squares = W::new(0.0);
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        if column(i, units) < hidden {
-            x[i] -= mean;
-            squares += x[i] * x[i];
-        }
-    }
-    let variance = cube_sum::<W>(squares, &mut scratch, units) / length;
-    let rstd = W::new(1.0) / (variance + epsilon).sqrt();
-
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        let column = column(i, units);
-        if column < hidden {
-            let value = x[i] * rstd * W::cast_from(gamma[column]) + W::cast_from(beta[column]);
-            y[row * hidden + column] = T::cast_from(value * factors[i]);
-        }
-    }
-    if UNIT_POS == 0 {
-        means[row] = mean;
-        rstds[row] = rstd;
-    }
-}
-
-/// The gradient of a row's x, given x̂ and that of y before dropout, both 0 past the last column.
-#[cube]
-pub(crate) fn layer_norm_backward<T: Float, W: Float>(
-    grad: &Array<W>,
-    normalized: &Array<W>,
-    gamma: &[T],
-    rstd: W,
-    scratch: &mut Shared<[W]>,
-    #[comptime] hidden: usize,
-    #[comptime] units: usize,
-    #[comptime] slots: usize,
-) -> Array<W> {
-    let length = W::cast_from(comptime!(hidden as u32));
-    let mut dx = Array::<W>::new(slots);
-    let mut average = W::new(0.0);
-    let mut along = W::new(0.0);
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        let column = column(i, units);
-        dx[i] = W::new(0.0);
-        if column < hidden {
-            dx[i] = grad[i] * W::cast_from(gamma[column]);
-            average += dx[i];
-            along += dx[i] * normalized[i];
-        }
-    }
-    let average = cube_sum::<W>(average, scratch, units) / length;
-    let along = cube_sum::<W>(along, scratch, units) / length;
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        dx[i] = rstd * (dx[i] - average - normalized[i] * along);
-    }
-    dx
-}
-
-/// A unit's share of a total over rows, of none so far.
-#[cube]
-pub(crate) fn zeros<W: Float>(#[comptime] slots: usize) -> Array<W> {
-    let mut values = Array::<W>::new(slots);
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        values[i] = W::new(0.0);
-    }
-    values
 }
 
 /// The id of `token`, moved to the nearest row that the table has.

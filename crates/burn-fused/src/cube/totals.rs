@@ -1,7 +1,7 @@
 //! Sums over all rows: each cube of a backward adds up some rows and stores its share, then the shares are added up.
 
 use crate::cube::launch::{RowLaunch, UNITS, address_type, exact_buffer};
-use crate::cube::row::{column, cube_sum};
+use crate::cube::row::{Split, column, cube_sum};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -46,6 +46,7 @@ impl RowLaunch {
         stride: usize,
     ) {
         let units = self.max_units;
+        // Small cubes have too few columns to share.
         let lanes = if units == UNITS { LANES } else { 1 };
         total::launch(
             &self.client,
@@ -101,6 +102,7 @@ fn sum_kernel<T: Float, W: Float>(
         place += units;
     }
     let total = cube_sum::<W>(total, &mut scratch, units);
+    // A device may launch more cubes than were asked for.
     if CUBE_POS == 0 && UNIT_POS == 0 {
         sum[0] = T::cast_from(total * share.get::<W>());
     }
@@ -114,12 +116,11 @@ pub(crate) fn store_share<W: Float>(
     index: usize,
     cubes: usize,
     #[comptime] hidden: usize,
-    #[comptime] units: usize,
-    #[comptime] slots: usize,
+    #[comptime] split: Split,
 ) {
-    #[unroll(slots <= 16)]
-    for i in 0..slots {
-        let column = column(i, units);
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        let column = column(i, split);
         if column < hidden {
             partials[(index * cubes + CUBE_POS) * hidden + column] = share[i];
         }

@@ -7,19 +7,17 @@ use std::sync::{Mutex, PoisonError};
 
 /// Makes `into_data` and records copy values from a CubeCL device when they are called, in the whole process.
 ///
-/// Burn 0.22.1 copies them when the data are first accessed, and may have written other values in the tensor's place by
-/// then. Reading at once is its way in an asynchronous runtime, and all that this setting
-/// decides.
+/// Burn 0.22.1 copies them when the data are first accessed, and may have overwritten the tensor by then. It reads at once
+/// in an asynchronous runtime; this setting decides nothing else.
 pub fn read_at_once() {
     #[cfg(feature = "_cubecl")]
     burn_std::set_runtime_kind(burn_std::RuntimeKind::Async);
 }
 
-/// Whether a device computes the functions that attention, activations and losses are made of in `dtype`.
+/// Checks that a device computes the functions of attention, activations and losses correctly in `dtype`.
 ///
-/// Burn lists f64 where a GPU's driver takes it, and some drivers compute its exponential, logarithm, tanh or error
-/// function as NaN or as something else (Mesa's Vulkan). So known values are computed, once in a process for each
-/// device. f32 is trusted, and the operators compute 16-bit floats in it.
+/// Some GPU drivers accept f64 but compute its exponential, logarithm, tanh or error function wrongly (Mesa's Vulkan), so
+/// known values are computed, once per process and device. f32 is trusted; the operators compute 16-bit floats in it.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -38,11 +36,13 @@ pub fn check_dtype(device: &Device, dtype: DType) -> Result<()> {
     if dtype != DType::F64 {
         return Ok(());
     }
+    // Locked while a device is tried: two threads try it once.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let wrong = match known.iter().find(|(of, _)| of == device) {
         Some((_, wrong)) => *wrong,
         None => {
             let wrong = first_wrong(&device.clone().without_autodiff());
+            // Trying takes several launches and a read.
             known.push((device.clone(), wrong));
             wrong
         }
@@ -60,7 +60,7 @@ pub(crate) fn assert_computes<const D: usize>(tensor: &Tensor<D>) {
     check_dtype(&tensor.device(), tensor.dtype()).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The first function that is wrong in f64 at one of four places.
+/// The first function that is wrong in f64 at one of four points.
 fn first_wrong(device: &Device) -> Option<&'static str> {
     type Function = (&'static str, fn(Tensor<1>) -> Tensor<1>, [f64; 4]);
     const PLACES: [f64; 4] = [-2.5, -0.75, 0.3, 1.5];

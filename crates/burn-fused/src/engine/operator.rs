@@ -1,15 +1,159 @@
-//! What an operator is, and what runs it.
+//! What an operator is: its inputs, declared once, its reference, the choice between that and kernels, and its step in
+//! autodiff's graph.
 
-use crate::engine::inputs::{Fields, Held, Spec, Specs};
 use crate::numerics::dropout::DropoutOps;
-use burn::backend::AutodiffBackend;
+use crate::numerics::sums::computed_in;
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{AutodiffBackend, Backend};
+use burn::tensor::{DType, Shape};
+use std::cell::Cell;
+use std::fmt::Debug;
 use std::marker::PhantomData;
+
+/// What autodiff's graph and fusion's queue can hold.
+pub(crate) trait Held: Clone + Debug + Send + Sync + 'static {}
+
+impl<T: Clone + Debug + Send + Sync + 'static> Held for T {}
+
+/// What stands for the tensors in an operator's inputs: a backend's, or what describes them.
+pub(crate) trait Tensors: Held {
+    type Float: Held;
+    type Int: Held;
+}
+
+impl<B: Backend> Tensors for B {
+    type Float = FloatTensor<B>;
+    type Int = IntTensor<B>;
+}
+
+/// The shape and the dtype of a tensor.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "_cubecl"), allow(dead_code))] // devices that compute later
+pub(crate) struct Spec {
+    pub(crate) shape: Shape,
+    pub(crate) dtype: DType,
+}
+
+#[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
+impl Spec {
+    /// Of statistics of results in `dtype`.
+    pub(crate) fn statistic<const D: usize>(shape: [usize; D], dtype: DType) -> Self {
+        Self { shape: Shape::new(shape), dtype: computed_in(dtype) }
+    }
+}
+
+/// Inputs of which shapes and dtypes are known.
+#[derive(Clone, Debug)]
+pub(crate) struct Specs;
+
+impl Tensors for Specs {
+    type Float = Spec;
+    type Int = ();
+}
+
+/// The fields of an operator's inputs, as [`inputs`] declares them.
+pub(crate) trait Fields: Held {
+    /// The names of its forward and its backward in fusion's queue.
+    #[cfg(feature = "_cubecl")]
+    const IDS: [&'static str; 2];
+
+    /// The inputs.
+    type On<T: Tensors>: Held;
+
+    /// The same inputs with other tensors. Tensors are mapped in the order of the declaration.
+    fn map<T: Tensors, U: Tensors>(
+        inputs: Self::On<T>,
+        float: &mut impl FnMut(T::Float) -> U::Float,
+        int: &mut impl FnMut(T::Int) -> U::Int,
+    ) -> Self::On<U>;
+
+    /// What computes the operator.
+    #[cfg(feature = "flex")]
+    fn path<T: Tensors>(inputs: &Self::On<T>) -> Path;
+
+    /// What can need a gradient, in order; `None` for what is absent.
+    fn operands<T: Tensors>(inputs: &Self::On<T>) -> Vec<Option<&T::Float>>;
+}
+
+/// Declares an operator and the struct of its inputs, generic over their [`Tensors`].
+///
+/// - `nested`: types of their own such as [`Dropout`](crate::numerics::dropout::Dropout), with the methods `map`
+///   and `operands`;
+/// - `floats`: float tensors that can need a gradient; `optional`: those that can be absent;
+/// - `ints`: int tensors;
+/// - `plain`: fields without tensors, of which `path` is one.
+///
+/// Operands are numbered in this order.
+macro_rules! inputs {
+    (
+        $(#[$doc:meta])*
+        $name:ident of $operator:ident {
+            $(nested { $($(#[$nested_doc:meta])* $nested:ident: $of:ident,)* })?
+            $(floats { $($(#[$float_doc:meta])* $float:ident,)* })?
+            $(optional { $($(#[$optional_doc:meta])* $optional:ident,)* })?
+            $(ints { $($(#[$int_doc:meta])* $int:ident,)* })?
+            $(plain { $($(#[$plain_doc:meta])* $plain:ident: $type:ty,)* })?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub(crate) struct $name<T: $crate::engine::operator::Tensors> {
+            $($($(#[$nested_doc])* pub(crate) $nested: $of<T>,)*)?
+            $($($(#[$float_doc])* pub(crate) $float: T::Float,)*)?
+            $($($(#[$optional_doc])* pub(crate) $optional: Option<T::Float>,)*)?
+            $($($(#[$int_doc])* pub(crate) $int: T::Int,)*)?
+            $($($(#[$plain_doc])* pub(crate) $plain: $type,)*)?
+        }
+
+        #[doc = concat!("The operator of [`", stringify!($name), "`].")]
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct $operator;
+
+        #[allow(unused_variables)] // operators without ints or nested inputs
+        impl $crate::engine::operator::Fields for $operator {
+            #[cfg(feature = "_cubecl")]
+            const IDS: [&'static str; 2] = [
+                concat!("burn_fused::", stringify!($name)),
+                concat!("burn_fused::", stringify!($name), "::backward"),
+            ];
+
+            type On<T: $crate::engine::operator::Tensors> = $name<T>;
+
+            fn map<T: $crate::engine::operator::Tensors, U: $crate::engine::operator::Tensors>(
+                inputs: $name<T>,
+                float: &mut impl FnMut(T::Float) -> U::Float,
+                int: &mut impl FnMut(T::Int) -> U::Int,
+            ) -> $name<U> {
+                $name {
+                    $($($nested: inputs.$nested.map(float, int),)*)?
+                    $($($float: float(inputs.$float),)*)?
+                    $($($optional: inputs.$optional.map(&mut *float),)*)?
+                    $($($int: int(inputs.$int),)*)?
+                    $($($plain: inputs.$plain,)*)?
+                }
+            }
+
+            #[cfg(feature = "flex")]
+            fn path<T: $crate::engine::operator::Tensors>(inputs: &$name<T>) -> $crate::engine::operator::Path {
+                inputs.path
+            }
+
+            fn operands<T: $crate::engine::operator::Tensors>(inputs: &$name<T>) -> Vec<Option<&T::Float>> {
+                let mut operands = Vec::new();
+                $($(operands.extend(inputs.$nested.operands());)*)?
+                $($(operands.extend([Some(&inputs.$float)]);)*)?
+                $($(operands.extend([inputs.$optional.as_ref()]);)*)?
+                operands
+            }
+
+        }
+    };
+}
+pub(crate) use inputs;
 
 /// An operator with a backward of its own: its reference, made of Burn's primitive operations, which every kernel must
 /// equal and which a backend without a kernel runs.
@@ -61,8 +205,7 @@ pub(crate) trait Kernels<B: DropoutOps>: Operator {
 #[allow(deprecated)] // Burn deprecates NdArray; it is supported as long as Burn ships it.
 impl<O: Operator> Kernels<burn::backend::NdArray> for O {}
 
-/// Operator `O` in the graph, which holds the inputs, whose tensors live as long as the module does, and the statistics:
-/// the backward computes the rest again.
+/// Operator `O` in the graph, which saves the inputs and the statistics for backward: the rest is computed again.
 #[derive(Debug)]
 struct Step<O>(PhantomData<O>);
 
@@ -82,6 +225,7 @@ where
     });
     let inputs =
         O::map::<Autodiff<B, C>, B>(inputs, &mut |tensor| tensor.into_primitive(), &mut |tensor| tensor);
+    // Under gradient checkpointing Burn saves the output of what is compute-bound, and computes the rest again.
     match Step::<O>(PhantomData).prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
             let (output, statistics) = O::forward(inputs.clone());
@@ -108,5 +252,59 @@ where
                 grads.register::<B>(parent, gradient);
             }
         }
+    }
+}
+
+/// What computes the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// The backend's kernels, where it has them for the input.
+    #[default]
+    Fused,
+    /// The reference, made of Burn's own operations.
+    Reference,
+}
+
+thread_local! {
+    static PATH: Cell<Path> = const { Cell::new(Path::Fused) };
+}
+
+/// Runs `f` with the reference instead of every kernel, on this thread.
+///
+/// Use it to compare a kernel with the reference, which is made of Burn's own operations. A forward in `f` runs references,
+/// and so will its backward, wherever that is called. For ids in range, results equal the kernels' up to rounding; a seed
+/// gives the same dropout mask.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{bias_gelu, on_reference_path};
+///
+/// let device = Device::default();
+/// let x = Tensor::from_floats([[0.5, -1.0]], &device);
+/// let forward = || bias_gelu(x.clone(), Tensor::zeros([2], &device));
+/// let reference = on_reference_path(forward);
+/// assert!(forward().all_close(reference, Some(1e-5), Some(1e-5)));
+/// ```
+pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
+    Path::Reference.take(f)
+}
+
+impl Path {
+    /// Runs `f` with this as the choice, on this thread.
+    pub(crate) fn take<T>(self, f: impl FnOnce() -> T) -> T {
+        struct Restore(Path);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                PATH.set(self.0);
+            }
+        }
+        // Dropped, and so restored, also if `f` panics.
+        let _restore = Restore(PATH.replace(self));
+        f()
+    }
+
+    /// What computes an operator that is called now, on this thread.
+    pub(crate) fn current() -> Self {
+        PATH.get()
     }
 }

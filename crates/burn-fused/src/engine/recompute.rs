@@ -1,19 +1,17 @@
-//! A part of a model that the backward computes again, instead of keeping what its operators keep.
+//! A part of a model that the backward computes again, instead of keeping what its operators save.
 
-use crate::engine::run::Path;
+use crate::engine::operator::Path;
 use crate::engine::run::{follow, on_backend, plain};
 use crate::error::Error;
 use crate::numerics::dropout::{Seed, recorded, replayed};
 use crate::numerics::precision::{Precision, autocast};
-use burn::backend::autodiff::{
-    Autodiff,
-    checkpoint::{
-        base::Checkpointer,
-        strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
-    },
-    grads::Gradients,
-    ops::{Backward, NodeGuard, Ops, OpsKind},
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::{
+    BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
 };
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
     AutodiffBackend, Backend, BackendTensor, DispatchKindConversion, DispatchTensor, DispatchTensorKind,
@@ -56,12 +54,12 @@ where
     }
 }
 
-/// `compute(module, x, context)`; if `x` is under autodiff, as one step of the graph, which keeps `x` and the module's
-/// parameters alone.
+/// `compute(module, x, context)`; if `x` is under autodiff, as one step of the graph, which saves only `x` and the module's
+/// parameters for backward.
 ///
-/// The backward computes the part again, with the same dropout masks, and its gradients from there: those of a graph that
-/// keeps all, up to the order of their sums. Parts are not nested: within one, layers are kept until its backward ends.
-/// Devices that the operators do not know compute it as ever.
+/// The backward computes the part again, with the same dropout masks. Gradients equal those of a graph that saves
+/// everything, up to the order of sums. Parts are not nested: within one, layers are saved until its backward ends.
+/// On devices without kernels this is an ordinary call.
 ///
 /// # Errors
 ///
@@ -88,7 +86,6 @@ where
         compute,
         path: Path::current(),
         precision: Precision::current(),
-        seeds: Vec::new(),
     };
     let operand = operands[0].as_ref().expect("x");
     let kind = match &operand.kind {
@@ -96,31 +93,9 @@ where
         kind => kind,
     };
     on_backend!(kind, B => match strategy {
-        GradientCheckpointingStrategy::Disabled => sized::<B, NoCheckpointing, M, C, E>(part, operands),
-        GradientCheckpointingStrategy::Balanced => sized::<B, BalancedCheckpointing, M, C, E>(part, operands),
+        GradientCheckpointingStrategy::Disabled => sized::<B, NoCheckpointing, _>(part, operands),
+        GradientCheckpointingStrategy::Balanced => sized::<B, BalancedCheckpointing, _>(part, operands),
     }, compute(module, x, context))
-}
-
-/// The step for as many operands: the parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of
-/// which a model has many.
-fn sized<B, S, M, C, E>(
-    part: Part<M, C, Compute<M, C, E>>,
-    operands: Vec<Option<DispatchTensor>>,
-) -> Result<Tensor<2>, E>
-where
-    B: Backend,
-    S: CheckpointStrategy,
-    M: Module + 'static,
-    C: Clone + Debug + Send + Sync + 'static,
-    E: From<Error> + Debug + 'static,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
-{
-    match operands.len() {
-        0..=32 => record::<B, S, M, C, E, 32>(part, operands),
-        33..=512 => record::<B, S, M, C, E, 512>(part, operands),
-        513..=OPERANDS => record::<B, S, M, C, E, OPERANDS>(part, operands),
-        count => Err(Error::TooManyParameters { found: count - 1, most: OPERANDS - 1 }.into()),
-    }
 }
 
 /// What is computed again.
@@ -134,86 +109,103 @@ struct Part<M, C, F> {
     compute: F,
     path: Path,
     precision: Precision,
-    /// Those that the operators got.
-    seeds: Vec<Seed>,
 }
 
-impl<M: Module, C, E> Part<M, C, Compute<M, C, E>> {
+/// A [`Part`], whatever its module, context and error are.
+trait Run: Clone + Debug + Send + 'static {
+    type Error: From<Error> + Debug + 'static;
+
     /// The output for `x`, and what has a gradient: of `x` and of the parameters those that `needs` asks for.
+    fn run(&self, x: Tensor<2>, needs: &[bool]) -> Result<(Tensor<2>, Vec<Option<Leaf>>), Self::Error>;
+}
+
+impl<M, C, E> Run for Part<M, C, Compute<M, C, E>>
+where
+    M: Module + 'static,
+    C: Clone + Debug + Send + Sync + 'static,
+    E: From<Error> + Debug + 'static,
+{
+    type Error = E;
+
     fn run(&self, x: Tensor<2>, needs: &[bool]) -> Result<(Tensor<2>, Vec<Option<Leaf>>), E> {
         let mut attach = Attach { followed: &self.followed, needs, leaves: Vec::new() };
         let x = attach.leaf(x);
+        // Parameters are visited in the order in which `Detach` took them.
         let module = self.module.clone().map(&mut attach);
         let compute = || self.path.take(|| (self.compute)(&module, x, &self.context));
         Ok((autocast(self.precision, compute)?, attach.leaves))
     }
 }
 
-/// The step in the graph.
-#[derive(Debug)]
-struct Step<M, C, E>(PhantomData<fn(M, C, E)>);
-
-/// The output on autodiff over `B`; `operands` are `x` and the parameters.
-fn record<B, S, M, C, E, const OPERANDS: usize>(
-    mut part: Part<M, C, Compute<M, C, E>>,
-    operands: Vec<Option<DispatchTensor>>,
-) -> Result<Tensor<2>, E>
+/// The step for as many operands: the parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of
+/// which a model has many.
+fn sized<B, S, P>(part: P, operands: Vec<Option<DispatchTensor>>) -> Result<Tensor<2>, P::Error>
 where
     B: Backend,
     S: CheckpointStrategy,
-    M: Module + 'static,
-    C: Clone + Debug + Send + Sync + 'static,
-    E: Debug + 'static,
+    P: Run,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
 {
-    let follow = follow::<B, S>;
-    let mut operands = operands.into_iter();
-    let x = follow(operands.next().flatten().expect("x"));
-    // A constant stands for what is absent.
+    match operands.len() {
+        0..=32 => record::<B, S, P, 32>(part, operands),
+        33..=512 => record::<B, S, P, 512>(part, operands),
+        513..=OPERANDS => record::<B, S, P, OPERANDS>(part, operands),
+        count => Err(Error::TooManyParameters { found: count - 1, most: OPERANDS - 1 }.into()),
+    }
+}
+
+/// The output on autodiff over `B`; `operands` are `x` and the parameters.
+fn record<B, S, P, const N: usize>(
+    part: P,
+    operands: Vec<Option<DispatchTensor>>,
+) -> Result<Tensor<2>, P::Error>
+where
+    B: Backend,
+    S: CheckpointStrategy,
+    P: Run,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
+{
+    let mut operands = operands.into_iter().map(|operand| operand.map(follow::<B, S>));
+    let x = operands.next().flatten().expect("x");
+    // A constant stands for what is absent, and fills the array.
     let constant = Autodiff::<B, S>::from_inner(x.primitive().clone());
-    let mut nodes = vec![x.node()];
-    nodes.extend(
-        operands.map(|operand| operand.map_or_else(|| constant.node(), |tensor| follow(tensor).node())),
-    );
-    let mut nodes = nodes.into_iter();
-    let nodes: [NodeGuard; OPERANDS] =
-        std::array::from_fn(|_| nodes.next().unwrap_or_else(|| constant.node()));
+    let mut nodes = [x.node()]
+        .into_iter()
+        .chain(operands.map(|operand| operand.map_or_else(|| constant.node(), |tensor| tensor.node())));
+    let nodes: [NodeGuard; N] = std::array::from_fn(|_| nodes.next().unwrap_or_else(|| constant.node()));
     let x = x.into_primitive();
-    let (run, seeds) = recorded(|| part.run(tensor::<B>(x.clone()), &[false; OPERANDS]));
-    let (y, _) = run?;
-    part.seeds = seeds;
-    let y = plain::<B>(y.inner().into_dispatch()).float();
-    let step = Backward::<B, OPERANDS>::prepare::<S>(Step::<M, C, E>(PhantomData), nodes).compute_bound();
-    let output = match step.stateful() {
-        OpsKind::Tracked(prep) => prep.finish((part, x), y),
+    // No gradient is asked for yet: the graph of this forward ends here.
+    let (run, seeds) = recorded(|| part.run(tensor::<B>(x.clone()), &[false; N]));
+    let y = plain::<B>(run?.0.inner().into_dispatch()).float();
+    let output = match Step(PhantomData).prepare::<S>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => prep.finish((part, seeds, x), y),
         OpsKind::UnTracked(prep) => prep.finish(y),
     };
     let output = BackendTensor::<Autodiff<B, S>>::Float(output);
     Ok(Tensor::from_dispatch(DispatchTensor::from_backend(output)))
 }
 
-impl<B, M, C, E, const OPERANDS: usize> Backward<B, OPERANDS> for Step<M, C, E>
+/// The step in the graph.
+#[derive(Debug)]
+struct Step<P>(PhantomData<fn(P)>);
+
+impl<B, P, const N: usize> Backward<B, N> for Step<P>
 where
     B: Backend,
-    M: Module + 'static,
-    C: Clone + Debug + Send + Sync + 'static,
-    E: Debug + 'static,
+    P: Run,
     DispatchTensor: DispatchKindConversion<B>,
 {
-    type State = (Part<M, C, Compute<M, C, E>>, FloatTensor<B>);
+    /// The part, the seeds that its operators got, and x.
+    type State = (P, Vec<Seed>, FloatTensor<B>);
 
-    fn backward(
-        self,
-        ops: Ops<Self::State, OPERANDS>,
-        grads: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        let (part, x) = ops.state;
+    fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let (part, seeds, x) = ops.state;
         let grad = tensor::<B>(grads.consume::<B>(&ops.node));
         let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
         let needs = parents.map(|parent| parent.is_some());
-        let run = replayed(part.seeds.clone(), || part.run(tensor::<B>(x), &needs));
-        let (y, leaves) = run.expect("the forward had no error");
+        let (y, leaves) =
+            replayed(seeds, || part.run(tensor::<B>(x), &needs)).expect("the forward had no error");
+        // The gradient of this sum by y is `grad`, which Burn's backward cannot be given.
         let mut found = (y * grad.autodiff()).sum().backward();
         for (parent, leaf) in parents.into_iter().zip(leaves) {
             if let (Some(parent), Some(leaf)) = (parent, leaf)
@@ -243,6 +235,7 @@ struct Detach {
 impl ModuleMapper for Detach {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         param.map(|tensor| {
+            // Autodiff has no node for a quantised weight.
             let is_quantized = matches!(tensor.dtype(), DType::QFloat(_));
             self.operands.push((!is_quantized).then(|| tensor.clone().into_dispatch()));
             self.followed.push(tensor.is_autodiff());

@@ -1,7 +1,6 @@
 //! An operator on the device that its tensors are on, and the choice between its kernels and its reference.
 
-use crate::engine::operator::record;
-use crate::engine::operator::{Kernels, Operator};
+use crate::engine::operator::{Kernels, Operator, record};
 use crate::numerics::dropout::DropoutOps;
 use burn::backend::autodiff::{
     Autodiff,
@@ -50,6 +49,7 @@ where
 {
     let context = Cell::new(DispatchAutodiffContext::Disabled);
     let merge = |tensor: DispatchTensor| {
+        // One tensor under autodiff puts the operator there.
         context.set(context.get().merge(tensor.autodiff));
         tensor
     };
@@ -128,6 +128,7 @@ fn int<B: Backend>(tensor: DispatchTensor) -> IntTensor<B>
 where
     DispatchTensor: DispatchKindConversion<B>,
 {
+    // Integers have no graph: they come from the inner backend.
     plain(DispatchTensor { autodiff: DispatchAutodiffContext::Disabled, ..tensor }).int()
 }
 
@@ -146,56 +147,3 @@ pub(crate) trait OnCube: Kernels<burn_cubecl::CubeBackend> {}
 impl<O: Kernels<burn_cubecl::CubeBackend>> OnCube for O {}
 #[cfg(not(feature = "_cubecl"))]
 pub(crate) use crate::engine::operator::Operator as OnCube;
-
-/// What computes the operator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Path {
-    /// The backend's kernels, where it has them for the input.
-    #[default]
-    Fused,
-    /// The reference, made of Burn's own operations.
-    Reference,
-}
-
-thread_local! {
-    static PATH: Cell<Path> = const { Cell::new(Path::Fused) };
-}
-
-/// Runs `f` with the reference instead of every kernel, on this thread.
-///
-/// A forward in `f` runs the operators' references, made of Burn's own operations, and so will its backward, wherever that
-/// is called. Results are those of the kernels up to rounding, for ids that are in range,
-/// and a seed gives the same dropout mask: use it to compare a kernel with the reference.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_fused::{bias_gelu, on_reference_path};
-///
-/// let device = Device::default();
-/// let x = Tensor::from_floats([[0.5, -1.0]], &device);
-/// let forward = || bias_gelu(x.clone(), Tensor::zeros([2], &device));
-/// let reference = on_reference_path(forward);
-/// assert!(forward().all_close(reference, Some(1e-5), Some(1e-5)));
-/// ```
-pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
-    Path::Reference.take(f)
-}
-
-impl Path {
-    /// Runs `f` with this as the choice, on this thread.
-    pub(crate) fn take<T>(self, f: impl FnOnce() -> T) -> T {
-        struct Restore(Path);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                PATH.set(self.0);
-            }
-        }
-        let _restore = Restore(PATH.replace(self));
-        f()
-    }
-
-    /// What computes an operator that is called now, on this thread.
-    pub(crate) fn current() -> Self {
-        PATH.get()
-    }
-}

@@ -61,9 +61,11 @@ impl Functions for f32 {
     fn exp<S: Simd>(self) -> Self {
         let shifted = multiply_add::<S>(self, std::f32::consts::LOG2_E, TO_INTEGER);
         let power = shifted - TO_INTEGER;
+        // In two steps, the first of them exact: x − n · ln 2 would cancel.
         let rest = multiply_add::<S>(power, -LN_2[0], self);
         let rest = multiply_add::<S>(power, -LN_2[1], rest);
         let fraction = multiply_add::<S>(polynomial::<S, _>(&EXP, rest), rest * rest, rest) + 1.0;
+        // The integer in the lowest bits moves to the exponent.
         let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3F80_0000));
         if self < LOWEST { 0.0 } else { fraction * power }
     }
@@ -73,6 +75,7 @@ impl Functions for f32 {
         let exp = Functions::exp::<S>(-0.5 * self * self);
         let scaled = 0.33 * self.abs().min(64.0); // infinity would give infinity / infinity
         let tail = polynomial::<S, _>(&TAIL, scaled / (1.0 + scaled)) * exp;
+        // The tail is small on the left, where 1 − tail would lose its digits.
         (if self > 0.0 { 1.0 - tail } else { tail }, exp * 0.398_942_3)
     }
 }

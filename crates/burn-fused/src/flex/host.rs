@@ -69,6 +69,7 @@ fn squares<T: Scalar>(values: &[T]) -> f64 {
     for_each(values.len(), values.chunks(PIECE).zip(&mut sums), |(values, sum)| {
         *sum = Arch::new().dispatch(Squares(values));
     });
+    // In the order of pieces, whatever thread added them up.
     sums.into_iter().sum()
 }
 
@@ -153,7 +154,7 @@ pub struct AdamStep {
     pub size: f64,
 }
 
-/// Values and moments after a step of Adam.
+/// Values and optimizer state after a step of Adam.
 ///
 /// The new values are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and need not be
 /// copied for that.
@@ -164,6 +165,7 @@ pub fn adam<const D: usize>(
     gradient: Tensor<D>,
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
     let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
+    // Only read: whoever else holds them keeps them.
     let w = primitive(values).to_contiguous();
     on_host!(g, T => {
         let step = HostStep::new(step);
@@ -200,14 +202,6 @@ impl<W: Wide> HostStep<W> {
         }
     }
 
-    /// Some values w, their moments m and v, and their gradients g, whose place the new values take.
-    #[inline(always)]
-    fn run<T: Scalar<Wide = W>>(&self, w: &[T], m: &mut [W], v: &mut [W], g: &mut [T]) {
-        for (((w, m), v), g) in w.iter().zip(m).zip(v).zip(g) {
-            *g = self.next(*w, m, v, *g);
-        }
-    }
-
     /// A value after the step.
     #[inline(always)]
     fn next<T: Scalar<Wide = W>>(&self, w: T, m: &mut W, v: &mut W, g: T) -> T {
@@ -218,6 +212,7 @@ impl<W: Wide> HostStep<W> {
     }
 }
 
+/// Some values w, their optimizer state m and v, and their gradients g, whose place the new values take.
 struct Piece<'a, T: Scalar> {
     step: HostStep<T::Wide>,
     w: &'a [T],
@@ -231,25 +226,8 @@ impl<T: Scalar> WithSimd for Piece<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        self.step.run(self.w, self.m, self.v, self.g);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use burn::tensor::DType;
-
-    #[test]
-    fn operands_of_another_dtype_are_left_to_tensors() {
-        let zeros = |dtype| Tensor::<1>::zeros([2], (&Device::flex(), dtype));
-        let taken = |[values, mean, square, gradient]: [DType; 4]| {
-            takes(&zeros(values), [&zeros(mean), &zeros(square)], &zeros(gradient))
-        };
-        use DType::{BF16, F32, F64};
-        assert!(taken([F32; 4]) && taken([F64; 4]) && taken([BF16, F32, F32, BF16]));
-        for other in [[F32, F64, F32, F32], [F32, F32, F64, F32], [F32, F32, F32, F64], [BF16; 4]] {
-            assert!(!taken(other), "{other:?}");
+        for (((w, m), v), g) in self.w.iter().zip(self.m).zip(self.v).zip(self.g) {
+            *g = self.step.next(*w, m, v, *g);
         }
     }
 }

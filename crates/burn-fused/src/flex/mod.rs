@@ -1,4 +1,7 @@
 //! What the kernels for Flex, Burn's CPU backend, have in common.
+//!
+//! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks add up
+//! separately is added up in the order of tasks.
 
 pub(crate) mod functions;
 pub mod host;
@@ -6,8 +9,7 @@ pub(crate) mod mask;
 pub(crate) mod scalar;
 pub(crate) mod sums;
 
-use crate::engine::operator::{Kernels, Operator, Output};
-use crate::engine::run::Path;
+use crate::engine::operator::{Kernels, Operator, Output, Path};
 use crate::numerics::precision::Precision;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
@@ -46,6 +48,11 @@ pub(crate) use with_scalar;
 
 /// An operator whose kernels compute in the dtype that all float inputs share; the reference takes other inputs.
 pub(crate) trait HostKernels: Operator {
+    /// Whether there are kernels for these inputs, whatever their dtype.
+    fn takes(_inputs: &Self::On<Flex>) -> bool {
+        true
+    }
+
     /// See [`Operator::reference`].
     fn forward<T: Scalar>(inputs: Self::On<Flex>) -> Output<Self, Flex>;
 
@@ -60,7 +67,7 @@ pub(crate) trait HostKernels: Operator {
 
 impl<O: HostKernels> Kernels<Flex> for O {
     fn forward(inputs: O::On<Flex>) -> Output<O, Flex> {
-        let dtype = kernel_dtype(O::path(&inputs), O::operands::<Flex>(&inputs));
+        let dtype = kernel_dtype::<O>(&inputs);
         with_scalar!(dtype, T => <O as HostKernels>::forward::<T>(inputs), O::reference(inputs))
     }
 
@@ -71,7 +78,7 @@ impl<O: HostKernels> Kernels<Flex> for O {
         needs: O::Needs,
     ) -> Vec<Option<FloatTensor<Flex>>> {
         with_scalar!(
-            kernel_dtype(O::path(&inputs), O::operands::<Flex>(&inputs)),
+            kernel_dtype::<O>(&inputs),
             T => <O as HostKernels>::backward::<T>(inputs, statistics, grad, needs),
             O::reference_backward(inputs, statistics, grad, needs)
         )
@@ -94,12 +101,12 @@ pub(crate) fn widened<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T::Wide> {
 }
 
 /// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
-pub(crate) fn kernel_dtype(path: Path, operands: Vec<Option<&FloatTensor<Flex>>>) -> Option<DType> {
-    let inputs: Vec<_> = operands.into_iter().flatten().collect();
-    let dtype = inputs.first()?.dtype();
-    let alike = inputs.iter().all(|input| input.dtype() == dtype);
-    let empty = inputs.iter().any(|input| input.layout().num_elements() == 0);
-    (alike && !empty && path == Path::Fused).then_some(dtype)
+fn kernel_dtype<O: HostKernels>(inputs: &O::On<Flex>) -> Option<DType> {
+    let operands: Vec<_> = O::operands::<Flex>(inputs).into_iter().flatten().collect();
+    let dtype = operands.first()?.dtype();
+    let alike = operands.iter().all(|operand| operand.dtype() == dtype);
+    let empty = operands.iter().any(|operand| operand.layout().num_elements() == 0);
+    (O::path(inputs) == Path::Fused && O::takes(inputs) && alike && !empty).then_some(dtype)
 }
 
 /// Rows of a task: enough to be worth handing out, and always as many whatever the threads.
@@ -121,6 +128,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(crate) fn new(rows: FloatTensor<Flex>) -> Self {
+        // Memory that nobody else sees is written in place.
         if rows.is_contiguous() && rows.is_unique() {
             return Self { source: None, output: rows };
         }
@@ -161,6 +169,7 @@ pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Flex> 
 pub(crate) fn multiply(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTensor<Flex> {
     let dtypes = [a.dtype(), b.dtype()];
     if dtypes.contains(&DType::F64) {
+        // `burn-fused-matmul` has f32 and bf16 alone.
         return Flex::float_matmul(a, b);
     }
     let kernel = if dtypes.contains(&DType::BF16) { Kernel::bf16() } else { Kernel::F32 };
@@ -188,14 +197,13 @@ pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) 
 /// | f32 | `"AVX-512"`, `"AVX2 + FMA"`, `"NEON"` or `"scalar"` |
 /// | bf16 | `"AMX"`, `"AVX512-BF16"` or `"f32 on rounded operands"` |
 ///
-/// In f32 the crate `gemm` multiplies, which chooses when it first runs: AVX-512 if the CPU has it and the feature `x86-v4`
-/// is on, otherwise AVX2 with FMA. In bf16 it is the crate `burn-fused-matmul`. This crate's own kernels use what the CPU
-/// has, with and without the feature.
+/// f32 matmuls are those of the crate `gemm`, with AVX-512 if the CPU has it and the feature `x86-v4` is on; those in bf16
+/// are of the crate `burn-fused-matmul`. All other kernels use the detected CPU's instructions, whatever the features.
 ///
 /// ```
 /// use burn_fused::Precision;
 ///
-/// println!("matrix products run on {}", burn_fused::matrix_kernel(Precision::F32));
+/// println!("matmuls run on {}", burn_fused::matrix_kernel(Precision::F32));
 /// ```
 pub fn matrix_kernel(precision: Precision) -> &'static str {
     match precision {
@@ -209,12 +217,13 @@ const PARALLEL_FROM: usize = 32 * 1024;
 
 /// Calls `work` with every item, of `values` numbers in all, in parallel if that is worth it.
 ///
-/// The calling thread begins at once and rayon's join in as they wake up. rayon's own loops hand everything to
-/// the pool and send the caller to sleep; work of some tenths of a millisecond pays for that with as much again.
+/// The calling thread begins at once and rayon's join in as they wake up. rayon's own loops put the caller to sleep, which
+/// doubles the time of work of some tenths of a millisecond.
 pub(crate) fn for_each<I>(values: usize, items: I, work: impl Fn(I::Item) + Sync)
 where
     I: ExactSizeIterator<Item: Send> + Send,
 {
+    // A thread without an item would be woken for nothing.
     let threads = if values < PARALLEL_FROM { 1 } else { rayon::current_num_threads().min(items.len()) };
     if threads <= 1 {
         return items.for_each(work);

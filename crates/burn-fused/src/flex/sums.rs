@@ -20,6 +20,7 @@ pub(crate) fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
     for block in blocks {
         lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane += term(x));
     }
+    // The rest first, then the lanes in their order: no order depends on the CPU.
     let rest = rest.iter().fold(W::ZERO, |sum, &x| sum + term(x));
     lanes.into_iter().fold(rest, Add::add)
 }
@@ -57,7 +58,9 @@ pub(crate) fn dot<W: Wide>(a: &[W], b: &[W]) -> W {
 #[inline(always)]
 pub(crate) fn layer_norm_statistics<W: Wide>(x: &[W], epsilon: f64) -> (W, W) {
     let count = x.len() as f64;
+    // One division a row costs nothing in f64.
     let mean = W::from_f64(sum_of(x, |x| x).to_f64() / count);
+    // A second pass over a row in the cache: Σ x² / H − mean² would cancel.
     let squares = sum_of(x, |x| (x - mean) * (x - mean)).to_f64();
     (mean, W::from_f64(1.0 / (squares / count + epsilon).sqrt()))
 }

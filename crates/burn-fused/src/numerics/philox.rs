@@ -50,6 +50,7 @@ fn philox4x32_10<A: Arithmetic>(a: A, counter: [A::Words; 4], mut key: [u32; 2])
     let [mut c0, mut c1, mut c2, mut c3] = counter;
     for round in 0..10 {
         if round > 0 {
+            // The paper's constants, here and below.
             key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
         }
         let [low0, high0] = a.multiply(c0, 0xD251_1F53);
@@ -77,6 +78,7 @@ impl Mask {
     ///
     /// `prob` is rounded to a multiple of 2⁻³².
     pub(crate) fn new(seed: [u32; 4], prob: f64) -> Self {
+        // What is out of range wraps, and does not reach into the other half of a word.
         let [a, b, c, d] = seed.map(|word| word & 0xFFFF);
         let (threshold, scale) = threshold_and_scale(prob);
         Self { key: [a | b << 16, c | d << 16], threshold, scale }

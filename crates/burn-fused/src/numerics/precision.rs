@@ -1,4 +1,4 @@
-//! The precision that products are computed in.
+//! The precision that matmuls are computed in.
 
 use crate::error::{Error, Result};
 use burn::prelude::*;
@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-/// What the operands of matrix products are rounded to. Parameters, sums, statistics and losses are f32 in both.
+/// What the operands of matmuls are rounded to. Parameters, sums, statistics and losses are f32 in both.
 ///
 /// | | bits of the mantissa | range |
 /// |---|---|---|
@@ -17,7 +17,7 @@ use std::str::FromStr;
 /// Parsed from and written as `f32` and `bf16`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Products are computed in f32.
+    /// Matmuls are computed in f32.
     #[default]
     F32,
     /// bfloat16.
@@ -79,13 +79,12 @@ impl FromStr for Precision {
     }
 }
 
-/// Runs `f` with the matmuls of this crate in another precision, on this thread: PyTorch's `torch.autocast`.
+/// Runs `f` with the matmuls of this crate in another precision, on this thread.
 ///
-/// Products that take f32 parameters round their operands to 16 bits and add up in f32, and so does their backward, wherever
-/// that is called: those of every model of this crate, and [`linear`](crate::linear) in modules of your own.
-/// Burn's own operations, such as `Linear::forward`, compute as ever. Parameters stay f32, so gradients, clipping,
-/// optimisers, checkpoints, LoRA and frozen parameters need no change. What only attention and GELU read is kept in 16 bits;
-/// LayerNorm, softmax, losses and logits are f32.
+/// Matmuls with f32 parameters round their operands to 16 bits and add up in f32, and so does their backward, wherever that
+/// is called. Use [`linear`](crate::linear) in custom modules; Burn's own operations, such as `Linear::forward`, are not
+/// affected. Parameters stay f32, so gradients, clipping, optimizers, checkpoints, LoRA and frozen parameters need no
+/// change. Activations that only attention and GELU read are in 16 bits; LayerNorm, softmax, losses and logits are f32.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -102,7 +101,7 @@ impl FromStr for Precision {
 ///
 /// # Panics
 ///
-/// Products panic on a device where [`Precision::check`] returns an error, with the same message.
+/// Matmuls panic on a device where [`Precision::check`] returns an error, with the same message.
 ///
 /// Source: `torch.autocast` of PyTorch 2.15.
 pub fn autocast<T>(precision: Precision, f: impl FnOnce() -> T) -> T {
@@ -112,6 +111,7 @@ pub fn autocast<T>(precision: Precision, f: impl FnOnce() -> T) -> T {
             CURRENT.set(self.0);
         }
     }
+    // Dropped, and so restored, also if `f` panics.
     let _restore = Restore(CURRENT.replace(precision));
     f()
 }

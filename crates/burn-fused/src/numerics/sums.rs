@@ -14,6 +14,7 @@ pub(crate) fn layer_norm<B: Backend>(
     let rank = x.shape().num_dims();
     let mean = B::float_mean_dim(x.clone(), rank - 1);
     let centered = B::float_sub(x, mean.clone());
+    // Of centered values: Σ x² / H − mean² would cancel.
     let variance = B::float_mean_dim(B::float_mul(centered.clone(), centered.clone()), rank - 1);
     let rstd = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, epsilon.into())));
     let normalized = B::float_mul(centered, rstd.clone());
@@ -22,7 +23,17 @@ pub(crate) fn layer_norm<B: Backend>(
     (y, mean, rstd)
 }
 
-/// The gradient of LayerNorm's x, given x̂ = (x − mean) · rstd and the gradient of y, all wide.
+/// The gradients of γ and β that are needed, given x̂ = (x − mean) · rstd and the gradient of y, both wide.
+pub(crate) fn layer_norm_parameters_backward<B: Backend>(
+    normalized: &FloatTensor<B>,
+    grad: &FloatTensor<B>,
+    [gamma, beta]: [Option<&FloatTensor<B>>; 2],
+) -> [Option<FloatTensor<B>>; 2] {
+    let of_gamma = |gamma| total::<B>(B::float_mul(grad.clone(), normalized.clone()), gamma);
+    [gamma.map(of_gamma), beta.map(|beta| total::<B>(grad.clone(), beta))]
+}
+
+/// The gradient of LayerNorm's x, given x̂ and the gradient of y, all wide.
 pub(crate) fn layer_norm_backward<B: Backend>(
     normalized: FloatTensor<B>,
     rstd: FloatTensor<B>,
@@ -53,7 +64,7 @@ pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, like: &FloatTensor<B>)
     B::float_reshape(narrow::<B>(vector.clone(), like.dtype()), Shape::from(shape))
 }
 
-/// The dtype in which numbers of `dtype` are summed and moments kept: f32 for 16-bit floats, otherwise their own.
+/// The dtype of sums and optimizer state for numbers of `dtype`: f32 for 16-bit floats, otherwise the same.
 pub fn computed_in(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,

@@ -2,7 +2,7 @@
 
 mod seeds;
 
-use crate::engine::inputs::Tensors;
+use crate::engine::operator::Tensors;
 use crate::numerics::philox::{GROUP, Mask};
 use crate::numerics::sums::{narrow, wide};
 use burn::backend::ops::FloatTensorOps;
@@ -45,6 +45,7 @@ impl Dropout<Dispatch> {
             prob > 0.0 && tensor.autodiff != DispatchAutodiffContext::Disabled
         };
         let Some(tensor) = operands.into_iter().flatten().find(is_active) else { return Self::Inactive };
+        // The device of the operand that is under autodiff: others may be constants from outside.
         let (seeds, row) = seeds::next(&Tensor::<1>::from_dispatch(tensor.clone()).device());
         Self::Philox { seeds: seeds.into_dispatch(), row, prob }
     }
@@ -111,6 +112,7 @@ pub(crate) trait DropoutOps: Backend {
         let shape = tensor.shape();
         let columns = shape[shape.num_dims() - 1];
         let mut factors = Vec::with_capacity(shape.num_elements());
+        // Without columns there are no tokens.
         for token in 0..(shape.num_elements() / columns.max(1)) as u64 {
             for group in 0..columns.div_ceil(GROUP) {
                 let columns = GROUP.min(columns - group * GROUP);
@@ -121,6 +123,7 @@ pub(crate) trait DropoutOps: Backend {
             }
         }
         let dtype = tensor.dtype();
+        // Scaled in f32 and rounded once, as kernels do.
         let tensor = wide::<Self>(tensor);
         let factors = TensorData::new(factors, shape).convert_dtype(tensor.dtype());
         let factors = Self::float_from_data(factors, &tensor.device());

@@ -73,9 +73,11 @@ pub(super) fn next(device: &Device) -> Seed {
 fn new(device: &Device) -> Seed {
     SHARED.with_borrow_mut(|shared| {
         let Some(shared) = shared.as_mut().filter(|shared| shared.next < shared.count) else {
+            // More operators than were announced: each draws for itself.
             return (draw(1, device), 0);
         };
         let drawn = shared.drawn.get_or_insert_with(|| draw(shared.count, device));
+        // A model may span devices; the draw is on one.
         if drawn.device() != *device {
             return (draw(1, device), 0);
         }

@@ -1,7 +1,4 @@
 //! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
-//!
-//! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks have in
-//! common is added up in their order.
 
 use super::{AddLayerNorm, AddLayerNormOp};
 use crate::engine::operator::Output;
@@ -18,19 +15,74 @@ use pulp::{Arch, Simd, WithSimd};
 impl HostKernels for AddLayerNormOp {
     fn forward<T: Scalar>(input: AddLayerNorm<Flex>) -> Output<Self, Flex> {
         let block = Block::new::<T>(&input);
-        let of_rows = Shape::new([input.x.shape()[0], 1]);
-        let (mut rows, residual) = (Rows::new(input.x), input.residual.to_contiguous());
-        let statistics = forward::<T>(&mut rows, slice(&residual), &block);
-        (rows.output(), <[_; 2]>::from(statistics).map(|values| tensor(values, of_rows.clone())))
+        let [rows, hidden] = input.x.shape().dims();
+        let (mut x, residual) = (Rows::new(input.x), input.residual.to_contiguous());
+        let residual = slice::<T>(&residual);
+        let step = rows_per_task(hidden);
+        let [mut mean, mut rstd] = [(); 2].map(|()| vec![T::Wide::ZERO; rows]);
+        let values = x.tasks::<T>(step * hidden).zip(residual.chunks(step * hidden));
+        let statistics = mean.chunks_mut(step).zip(rstd.chunks_mut(step));
+        let tasks = values.zip(statistics).enumerate().map(|(task, (((x, y), residual), (mean, rstd)))| {
+            ForwardTask { first: task * step, block: &block, x, residual, y, mean, rstd }
+        });
+        for_each(residual.len(), tasks, |task| Arch::new().dispatch(task));
+        (x.output(), [mean, rstd].map(|values| tensor(values, Shape::new([rows, 1]))))
     }
 
     fn backward<T: Scalar>(
         input: AddLayerNorm<Flex>,
-        [mean, rstd]: [FloatTensor<Flex>; 2],
+        statistics: [FloatTensor<Flex>; 2],
         grad: FloatTensor<Flex>,
         needs: [bool; 5],
     ) -> Vec<Option<FloatTensor<Flex>>> {
-        backward::<T>(&input, &mean, &rstd, &grad, needs)
+        let [needs_x, needs_bias, needs_residual, needs_gamma, needs_beta] = needs;
+        let block = Block::new::<T>(&input);
+        let hidden = block.gamma.len();
+        let step = rows_per_task(hidden);
+        let [x, residual, grad] = [&input.x, &input.residual, &grad].map(|rows| rows.to_contiguous());
+        let [x, residual, grad] = [&x, &residual, &grad].map(slice::<T>);
+        let [mean, rstd] = statistics.map(|values| values.to_contiguous());
+        let [mean, rstd] = [&mean, &rstd].map(slice::<T::Wide>);
+        // Without dropout the two gradients are one.
+        let shared = block.mask.is_none();
+        let buffer = |needed: bool| vec![T::default(); if needed { x.len() } else { 0 }];
+        let mut residual_grad = buffer(needs_residual || (shared && needs_x));
+        let mut x_grad = buffer(needs_x && !shared);
+
+        let zeros = || [(); 3].map(|()| vec![T::Wide::ZERO; hidden]);
+        let mut partials: Vec<_> = (0..(x.len() / hidden).div_ceil(step)).map(|_| zeros()).collect();
+        let mut residual_tasks = residual_grad.chunks_mut(step * hidden);
+        let mut x_tasks = x_grad.chunks_mut(step * hidden);
+        let task = |(task, partial)| BackwardTask {
+            first: task * step,
+            block: &block,
+            x: rows_of(x, task, step * hidden),
+            residual: rows_of(residual, task, step * hidden),
+            grad: rows_of(grad, task, step * hidden),
+            mean: rows_of(mean, task, step),
+            rstd: rows_of(rstd, task, step),
+            x_grad: x_tasks.next(),
+            residual_grad: residual_tasks.next(),
+            inputs: needs_x || needs_bias || needs_residual,
+            partial,
+        };
+        for_each(x.len(), partials.iter_mut().enumerate().map(task), |task| Arch::new().dispatch(task));
+
+        let mut totals = zeros();
+        for partial in &partials {
+            totals.iter_mut().zip(partial).for_each(|(total, partial)| accumulate(total, partial));
+        }
+        let [bias, gamma, beta] = totals.map(|total| tensor(T::narrow_all(total), input.gamma.shape()));
+        let rows = |values: Vec<T>| (!values.is_empty()).then(|| tensor(values, input.x.shape()));
+        let residual = rows(residual_grad);
+        let x = if shared { residual.clone() } else { rows(x_grad) };
+        vec![
+            x.filter(|_| needs_x),
+            needs_bias.then_some(bias),
+            residual.filter(|_| needs_residual),
+            needs_gamma.then_some(gamma),
+            needs_beta.then_some(beta),
+        ]
     }
 }
 
@@ -79,22 +131,6 @@ impl<W: Wide> Block<W> {
     }
 }
 
-/// y [N, H] in the place of x, mean and rstd `[N]`.
-fn forward<T: Scalar>(x: &mut Rows, residual: &[T], block: &Block<T::Wide>) -> (Vec<T::Wide>, Vec<T::Wide>) {
-    let hidden = block.gamma.len();
-    let rows = residual.len() / hidden;
-    let step = rows_per_task(hidden);
-    let mut mean = vec![T::Wide::ZERO; rows];
-    let mut rstd = vec![T::Wide::ZERO; rows];
-    let rows = x.tasks::<T>(step * hidden).zip(residual.chunks(step * hidden));
-    let statistics = mean.chunks_mut(step).zip(rstd.chunks_mut(step));
-    let tasks = rows.zip(statistics).enumerate().map(|(task, (((x, y), residual), (mean, rstd)))| {
-        ForwardTask { first: task * step, block, x, residual, y, mean, rstd }
-    });
-    for_each(residual.len(), tasks, |task| Arch::new().dispatch(task));
-    (mean, rstd)
-}
-
 /// Consecutive rows.
 struct ForwardTask<'a, T: Scalar> {
     first: usize,
@@ -128,68 +164,6 @@ impl<T: Scalar> WithSimd for ForwardTask<'_, T> {
             }
         }
     }
-}
-
-/// The gradients of x, bias, residual, gamma and beta that `needs` asks for.
-fn backward<T: Scalar>(
-    input: &AddLayerNorm<Flex>,
-    mean: &FloatTensor<Flex>,
-    rstd: &FloatTensor<Flex>,
-    grad: &FloatTensor<Flex>,
-    needs: [bool; 5],
-) -> Vec<Option<FloatTensor<Flex>>> {
-    let [needs_x, needs_bias, needs_residual, needs_gamma, needs_beta] = needs;
-    let block = Block::new::<T>(input);
-    let hidden = block.gamma.len();
-    let step = rows_per_task(hidden);
-    let [x, residual, grad] = [&input.x, &input.residual, grad].map(|rows| rows.to_contiguous());
-    let [x, residual, grad] = [&x, &residual, &grad].map(|rows| slice::<T>(rows));
-    let [mean, rstd] = [mean, rstd].map(|values| values.to_contiguous());
-    let [mean, rstd] = [&mean, &rstd].map(slice::<T::Wide>);
-    // Without dropout the two gradients are one.
-    let shared = block.mask.is_none();
-    let buffer = |needed: bool| vec![T::default(); if needed { x.len() } else { 0 }];
-    let mut residual_grad = buffer(needs_residual || (shared && needs_x));
-    let mut x_grad = buffer(needs_x && !shared);
-
-    let zeros = || [(); 3].map(|()| vec![T::Wide::ZERO; hidden]);
-    let mut partials: Vec<_> = (0..(x.len() / hidden).div_ceil(step)).map(|_| zeros()).collect();
-    let mut residual_tasks = residual_grad.chunks_mut(step * hidden);
-    let mut x_tasks = x_grad.chunks_mut(step * hidden);
-    let tasks: Vec<_> = partials
-        .iter_mut()
-        .enumerate()
-        .map(|(task, partial)| BackwardTask {
-            first: task * step,
-            block: &block,
-            x: rows_of(x, task, step * hidden),
-            residual: rows_of(residual, task, step * hidden),
-            grad: rows_of(grad, task, step * hidden),
-            mean: rows_of(mean, task, step),
-            rstd: rows_of(rstd, task, step),
-            x_grad: x_tasks.next(),
-            residual_grad: residual_tasks.next(),
-            inputs: needs_x || needs_bias || needs_residual,
-            partial,
-        })
-        .collect();
-    for_each(x.len(), tasks.into_iter(), |task| Arch::new().dispatch(task));
-
-    let mut totals = zeros();
-    for partial in &partials {
-        totals.iter_mut().zip(partial).for_each(|(total, partial)| accumulate(total, partial));
-    }
-    let [bias, gamma, beta] = totals.map(|total| tensor(T::narrow_all(total), input.gamma.shape()));
-    let rows = |values: Vec<T>| (!values.is_empty()).then(|| tensor(values, input.x.shape()));
-    let residual = rows(residual_grad);
-    let x = if shared { residual.clone() } else { rows(x_grad) };
-    vec![
-        x.filter(|_| needs_x),
-        needs_bias.then_some(bias),
-        residual.filter(|_| needs_residual),
-        needs_gamma.then_some(gamma),
-        needs_beta.then_some(beta),
-    ]
 }
 
 /// The values of a task.

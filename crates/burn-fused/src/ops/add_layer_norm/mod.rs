@@ -4,14 +4,15 @@
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
-mod reference;
 
-use crate::engine::inputs::{Fields, inputs};
-use crate::engine::run::Path;
+use crate::engine::operator::{Fields, Held, Operator, Output, Path, Spec, Specs, inputs};
 use crate::engine::run::run;
-use crate::numerics::dropout::Dropout;
+use crate::numerics::dropout::{Dropout, DropoutOps};
+use crate::numerics::sums;
+use crate::numerics::sums::{narrow, wide};
 use crate::ops::embed_layer_norm::Norm;
-use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Dispatch, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
@@ -41,8 +42,7 @@ inputs! {
     }
 }
 
-/// `LayerNorm(residual + Dropout(x + bias))` in one pass, with a backward of its own: the end of a transformer
-/// block.
+/// `LayerNorm(residual + Dropout(x + bias))` in one pass, with its own backward: the end of a transformer block.
 ///
 /// ```text
 /// s    = residual + mask · (x + bias)
@@ -61,8 +61,7 @@ inputs! {
 /// ∂L/∂bias     = Σ ∂L/∂x
 /// ```
 ///
-/// Dropout is active as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed
-/// stream; it is computed again in the backward and never stored.
+/// Dropout is that of [`embed_layer_norm`](crate::embed_layer_norm).
 ///
 /// Source: `BertSelfOutput` and `BertOutput` of transformers 5.23, without their `dense`.
 ///
@@ -100,11 +99,10 @@ pub fn add_layer_norm(
     norm: Norm,
     dropout: f64,
 ) -> Tensor<2> {
-    let Norm { gamma, beta, epsilon } = norm;
+    let epsilon = norm.epsilon;
     let [x, residual] = [x, residual].map(Tensor::dequantize);
-    let gamma = gamma.dequantize();
-    let [bias, beta] =
-        [bias, beta].map(|vector| vector.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize));
+    let [gamma, beta] = norm.vectors();
+    let bias = bias.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
     let [_, hidden] = x.dims();
     assert_eq!(residual.dims(), x.dims(), "residual must have the shape of x");
     for (name, vector) in [("bias", &bias), ("gamma", &gamma), ("beta", &beta)] {
@@ -122,4 +120,52 @@ pub fn add_layer_norm(
     };
     input.dropout = Dropout::choose(dropout, AddLayerNormOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AddLayerNormOp, _>(input))
+}
+
+impl Operator for AddLayerNormOp {
+    /// Of x, bias, residual, gamma and beta.
+    type Needs = [bool; 5];
+    /// Mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
+    type Statistics<X: Held> = [X; 2];
+
+    fn specs(inputs: &AddLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
+        let Spec { shape, dtype } = &inputs.x;
+        let of_row = Spec::statistic([shape[0], 1], *dtype);
+        (inputs.x.clone(), [of_row.clone(), of_row])
+    }
+
+    fn reference<B: DropoutOps>(inputs: AddLayerNorm<B>) -> Output<Self, B> {
+        let AddLayerNorm { gamma, beta, epsilon, .. } = &inputs;
+        let (y, mean, rstd) = sums::layer_norm::<B>(sum::<B>(&inputs), gamma, beta, *epsilon);
+        (narrow::<B>(y, inputs.x.dtype()), [mean, rstd])
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: AddLayerNorm<B>,
+        [mean, rstd]: [FloatTensor<B>; 2],
+        grad: FloatTensor<B>,
+        [x, bias, residual, gamma, beta]: [bool; 5],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        let grad = wide::<B>(grad);
+        let normalized = B::float_mul(B::float_sub(sum::<B>(&inputs), mean), rstd.clone());
+        let vectors = [gamma.then_some(&inputs.gamma), beta.then_some(&inputs.beta)];
+        let [gamma, beta] = sums::layer_norm_parameters_backward::<B>(&normalized, &grad, vectors);
+        if !(x || bias || residual) {
+            return vec![None, None, None, gamma, beta];
+        }
+        let grad = sums::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
+        let residual = residual.then(|| narrow::<B>(grad.clone(), inputs.residual.dtype()));
+        let grad = if x || bias { inputs.dropout.apply(grad) } else { grad };
+        let bias = bias.then(|| sums::total::<B>(grad.clone(), &inputs.bias));
+        let x = x.then(|| narrow::<B>(grad, inputs.x.dtype()));
+        vec![x, bias, residual, gamma, beta]
+    }
+}
+
+/// residual + Dropout(x + bias), wide.
+fn sum<B: DropoutOps>(inputs: &AddLayerNorm<B>) -> FloatTensor<B> {
+    let x = wide::<B>(inputs.x.clone());
+    let bias = sums::vector::<B>(&inputs.bias, &x);
+    let x = B::float_add(x, bias);
+    B::float_add(inputs.dropout.apply(x), wide::<B>(inputs.residual.clone()))
 }

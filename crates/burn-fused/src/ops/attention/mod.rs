@@ -7,8 +7,7 @@ mod flex;
 mod reference;
 
 use crate::engine::device::assert_computes;
-use crate::engine::inputs::{Fields, Tensors, inputs};
-use crate::engine::run::Path;
+use crate::engine::operator::{Fields, Path, Tensors, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::Dropout;
 use crate::numerics::sums::narrow;
@@ -31,8 +30,7 @@ inputs! {
             value,
         }
         optional {
-            /// What is added to the scaled scores, [B, A, L, L]. Of a shorter sequence, only the first rows and columns are
-            /// read.
+            /// What is added to the scaled logits, [B, A, L, L]; of a shorter sequence, the first rows and columns are read.
             bias,
         }
         ints {
@@ -44,7 +42,7 @@ inputs! {
             lengths: Vec<usize>,
             /// A.
             heads: usize,
-            /// What scores are multiplied by, usually 1 / √d.
+            /// What logits are multiplied by, usually 1 / √d.
             scale: f64,
             path: Path,
         }
@@ -91,7 +89,7 @@ impl Sequences {
 }
 
 /// Multi-head attention of each sequence to itself, `Dropout(softmax(Q·Kᵀ / √d + bias)) · V` for each of A heads of
-/// d = H / A columns, with a backward of its own.
+/// d = H / A columns, with its own backward.
 ///
 /// Rows are packed: the tokens of the first sequence, then those of the second, without padding. For each sequence and
 /// head, with the softmax by row:
@@ -107,8 +105,7 @@ impl Sequences {
 /// ∂L/∂K = ∂L/∂Sᵀ · Q / √d
 /// ```
 ///
-/// Neither scores nor weights are kept for the backward. Dropout is active as Burn's is: on an autodiff device, with
-/// `dropout` > 0. Its mask comes from the device's seed stream; it is computed again in the backward and never stored.
+/// Neither logits nor weights are saved for backward. Dropout is that of [`embed_layer_norm`](crate::embed_layer_norm).
 ///
 /// Source: `BertSelfAttention` of transformers 5.23.
 ///
@@ -117,7 +114,7 @@ impl Sequences {
 /// use burn_fused::{Sequences, attention};
 ///
 /// let device = Device::default();
-/// let zeros = Tensor::zeros([3, 2], &device); // all scores are 0: weights are uniform
+/// let zeros = Tensor::zeros([3, 2], &device); // all logits are 0: weights are uniform
 /// let value = Tensor::from_floats([[1.0, 2.0], [3.0, 6.0], [5.0, 7.0]], &device);
 /// let sequences = Sequences::new(vec![2, 1], &device);
 /// let y = attention([zeros.clone(), zeros, value], &sequences, 1, None, 0.0);
@@ -127,7 +124,7 @@ impl Sequences {
 ///
 /// # Shapes
 ///
-/// - `[query, key, value]`: each [N, H]; views, such as columns of a joint product, cost no copy on Flex
+/// - `[query, key, value]`: each [N, H]; views, such as columns of a joint matmul, cost no copy on Flex
 /// - `sequences`: B, of N tokens in all
 /// - `bias`: [B, A, L, L] for B sequences, the longest of L; of a shorter one, the first rows and columns are read
 /// - output: [N, H]
@@ -139,8 +136,8 @@ impl Sequences {
 ///
 /// # Panics
 ///
-/// If shapes do not fit, `heads` does not divide H, or `dropout` is not in [0, 1), or the device
-/// computes in the dtype wrongly ([`check_dtype`](crate::check_dtype)).
+/// If shapes do not fit, `heads` does not divide H, `dropout` is not in [0, 1), or the device computes wrongly in the dtype
+/// ([`check_dtype`](crate::check_dtype)).
 pub fn attention(
     [query, key, value]: [Tensor<2>; 3],
     sequences: &Sequences,
@@ -162,6 +159,7 @@ pub fn attention(
         let expected = [lengths.len(), heads, longest, longest];
         assert_eq!(bias.dims(), expected, "bias must have shape [B, A, L, L]");
     }
+    // Nothing to compute, and no dims that kernels take.
     if tokens == 0 || hidden == 0 {
         return value;
     }

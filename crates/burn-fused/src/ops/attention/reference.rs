@@ -1,8 +1,7 @@
 //! The operator made of Burn's primitive operations.
 
 use super::{Attention, AttentionOp};
-use crate::engine::inputs::{Held, Spec, Specs};
-use crate::engine::operator::{Operator, Output};
+use crate::engine::operator::{Held, Operator, Output, Spec, Specs};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{narrow, wide};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
@@ -111,6 +110,7 @@ impl<B: Backend> Rectangle<B> {
         let [batch, longest, heads] = [input.lengths.len(), input.longest(), input.heads];
         let hidden = input.query.shape()[1];
         let dims = [batch, heads, longest, hidden / heads];
+        // No padding: a reshape does it, without indices.
         if input.lengths.iter().all(|&length| length == longest) {
             return Self { dims, slots: None };
         }
@@ -162,10 +162,11 @@ impl<B: Backend> Rectangle<B> {
         }
     }
 
-    /// Scores [B, A, L, L], the lowest finite value where a key is padding.
+    /// Logits [B, A, L, L], the lowest finite value where a key is padding.
     pub(super) fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
         let Some(Slots { padding, .. }) = &self.slots else { return scores };
         let [batch, _, longest, _] = self.dims;
+        // Finite: a row of −∞ alone would become NaN.
         let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
         let padding = B::bool_reshape(padding.clone(), Shape::new([batch, 1, 1, longest]));
         let shape = scores.shape();

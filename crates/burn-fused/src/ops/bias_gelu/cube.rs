@@ -1,11 +1,10 @@
-//! The kernels for CubeCL's devices: one forward; two backward, of which one adds up the bias's gradient.
+//! CubeCL's devices: one kernel forward; two backward, of which one adds up the bias's gradient.
 
-use super::{BiasGelu, BiasGeluOp};
-use crate::cube::launch::{RowLaunch, buffer};
-use crate::cube::row::{column, zeros};
+use super::{Activation, BiasGelu, BiasGeluOp};
+use crate::cube::launch::{RowLaunch, buffer, output};
+use crate::cube::row::{Split, column, zeros};
 use crate::cube::totals::store_share;
 use crate::engine::operator::{Kernels, Operator, Output};
-use crate::numerics::activation::Activation;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
@@ -16,6 +15,7 @@ const BINDINGS: u32 = 7;
 
 /// `None` for inputs that the kernels do not take.
 fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
+    // No kernels for the others: the reference computes them.
     if input.activation != Activation::Gelu {
         return None;
     }
@@ -58,15 +58,14 @@ impl Kernels<CubeBackend> for BiasGeluOp {
             buffer(input.x),
             buffer(input.bias),
             buffer(grad),
-            dx.clone().map(CubeTensor::into_buffer_arg).into(),
-            partials.clone().map(CubeTensor::into_buffer_arg).into(),
+            output(&dx).into(),
+            output(&partials).into(),
             on.scalar(FRAC_1_SQRT_2),
             on.scalar(1.0 / (2.0 * PI).sqrt()),
             on.rows,
             on.rows_per_cube(),
             on.hidden,
-            on.units,
-            on.slots(),
+            on.split,
             on.floats(),
         );
         vec![dx, partials.map(|partials| on.totals(&partials, 1).remove(0))]
@@ -108,8 +107,7 @@ fn backward_kernel<T: Float, W: Float>(
     rows: usize,
     rows_per_cube: usize,
     #[comptime] hidden: usize,
-    #[comptime] units: usize,
-    #[comptime] slots: usize,
+    #[comptime] split: Split,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let first = CUBE_POS * rows_per_cube;
@@ -117,11 +115,11 @@ fn backward_kernel<T: Float, W: Float>(
         terminate!();
     }
     let end = clamp_max(first + rows_per_cube, rows);
-    let mut total = zeros::<W>(slots);
+    let mut total = zeros::<W>(split);
     for row in first..end {
-        #[unroll(slots <= 16)]
-        for i in 0..slots {
-            let column = column(i, units);
+        #[unroll(split.slots <= 16)]
+        for i in 0..split.slots {
+            let column = column(i, split);
             if column < hidden {
                 let place = row * hidden + column;
                 let z = W::cast_from(x[place]) + W::cast_from(bias[column]);
@@ -141,7 +139,7 @@ fn backward_kernel<T: Float, W: Float>(
     match &mut partials {
         ComptimeOption::Some(partials) => {
             let cubes = rows.div_ceil(rows_per_cube);
-            store_share::<W>(&total, partials, 0usize, cubes, hidden, units, slots);
+            store_share::<W>(&total, partials, 0usize, cubes, hidden, split);
         }
         ComptimeOption::None => {}
     }

@@ -1,25 +1,18 @@
 //! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
-//!
-//! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks have in
-//! common is added up in their order.
 
-use super::{BiasGelu, BiasGeluOp, CUBIC};
-use crate::engine::inputs::Fields;
-use crate::engine::operator::{Kernels, Operator, Output};
-use crate::flex::for_each;
+use super::{Activation, BiasGelu, BiasGeluOp, CUBIC};
+use crate::engine::operator::Output;
 use crate::flex::functions::Functions;
 use crate::flex::scalar::{Scalar, Wide};
 use crate::flex::sums::accumulate;
-use crate::flex::{Rows, kernel_dtype, rows_per_task, slice, tensor, widened, with_scalar};
-use crate::numerics::activation::Activation;
+use crate::flex::{HostKernels, Rows, for_each, rows_per_task, slice, tensor, widened};
 use burn::backend::Flex;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::DType;
 use pulp::{Arch, Simd, WithSimd};
 use std::marker::PhantomData;
 
-/// Evaluates an expression with the curve of an activation that [`has_curve`].
+/// Evaluates an expression with the curve of an activation that the kernels [take](HostKernels::takes).
 macro_rules! with_curve {
     ($activation:expr, $curve:ident => $run:expr) => {
         match $activation {
@@ -44,35 +37,25 @@ macro_rules! with_curve {
     };
 }
 
-impl Kernels<Flex> for BiasGeluOp {
-    fn forward(input: BiasGelu<Flex>) -> Output<Self, Flex> {
-        with_scalar!(dtype(&input), T => (with_curve!(input.activation, C => forward::<T, C>(input)), []), Self::reference::<Flex>(input))
+impl HostKernels for BiasGeluOp {
+    /// Those of feed-forward networks, where time goes; the reference computes the others.
+    fn takes(input: &BiasGelu<Flex>) -> bool {
+        use Activation::{Gelu, GeluFast, GeluTanh, Relu};
+        matches!(input.activation, Gelu | GeluTanh | GeluFast | Relu)
     }
 
-    fn backward(
+    fn forward<T: Scalar>(input: BiasGelu<Flex>) -> Output<Self, Flex> {
+        (with_curve!(input.activation, C => forward::<T, C>(input)), [])
+    }
+
+    fn backward<T: Scalar>(
         input: BiasGelu<Flex>,
         []: [FloatTensor<Flex>; 0],
         grad: FloatTensor<Flex>,
         needs: [bool; 2],
     ) -> Vec<Option<FloatTensor<Flex>>> {
-        with_scalar!(
-            dtype(&input),
-            T => with_curve!(input.activation, C => backward::<T, C>(&input, &grad, needs)),
-            Self::reference_backward::<Flex>(input, [], grad, needs)
-        )
+        with_curve!(input.activation, C => backward::<T, C>(&input, &grad, needs))
     }
-}
-
-/// Those of feed-forward networks, where time goes; the reference computes the others.
-fn has_curve(activation: Activation) -> bool {
-    matches!(activation, Activation::Gelu | Activation::GeluTanh | Activation::GeluFast | Activation::Relu)
-}
-
-fn dtype(input: &BiasGelu<Flex>) -> Option<DType> {
-    if !has_curve(input.activation) {
-        return None;
-    }
-    kernel_dtype(input.path, BiasGeluOp::operands::<Flex>(input))
 }
 
 /// An activation: loops over it have no branch and vectorise.
@@ -99,6 +82,7 @@ impl<const FAST: bool> Curve for GeluTanh<FAST> {
     fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
         let activation = if FAST { Activation::GeluFast } else { Activation::GeluTanh };
         let [one, linear] = [1.0, 2.0 * activation.slope()].map(W::from_f64);
+        // u = z · (linear + cubic · z²).
         let cubic = linear * W::from_f64(CUBIC);
         let far = W::from_f64(1e3); // both tails are flat there
         let square = if z * z > far { far } else { z * z };
@@ -132,7 +116,7 @@ fn forward<T: Scalar, C: Curve>(input: BiasGelu<Flex>) -> FloatTensor<Flex> {
     rows.output()
 }
 
-/// A value takes as long as so many of LayerNorm.
+/// Cost per value, relative to LayerNorm.
 const WORK: usize = 4;
 
 fn backward<T: Scalar, C: Curve>(

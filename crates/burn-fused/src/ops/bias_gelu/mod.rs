@@ -4,14 +4,18 @@
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
-mod reference;
 
 use crate::engine::device::assert_computes;
-use crate::engine::inputs::inputs;
-use crate::engine::run::Path;
+use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, inputs};
 use crate::engine::run::run;
-use crate::numerics::activation::Activation;
+use crate::numerics::dropout::DropoutOps;
+use crate::numerics::sums;
+use crate::numerics::sums::{narrow, wide};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
+use burn::config::Config;
 use burn::prelude::*;
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// The factor of z³ in the approximation of GELU.
 const CUBIC: f64 = 0.044715;
@@ -32,7 +36,7 @@ inputs! {
     }
 }
 
-/// `GELU(x + bias)` in one pass, with a backward of its own: the activation of a transformer's feed-forward network.
+/// `GELU(x + bias)` in one pass, with its own backward: the activation of a transformer's feed-forward network.
 ///
 /// The exact GELU (Hendrycks and Gimpel, 2016, arXiv:1606.08415), not its tanh approximation, and the exact derivative
 /// (that of Burn's `gelu` is the derivative of the approximation on some backends): with z = x + bias, Φ the normal
@@ -66,11 +70,13 @@ inputs! {
 ///
 /// # Numerics
 ///
-/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of x; y is rounded to it once. Flex's f32 kernel is within 3e-7 of the exact value, relative to it, for every z.
+/// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of x; y is rounded to it once. The relative error
+/// of Flex's f32 kernel is at most 3e-7 for every z.
 ///
 /// # Panics
 ///
-/// If `bias` is not of length I, or the device computes in the dtype wrongly ([`check_dtype`](crate::check_dtype)).
+/// If `bias` is not of length I, or the device computes wrongly in the dtype
+/// ([`check_dtype`](crate::check_dtype)).
 pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     bias_activation(x, bias, Activation::Gelu)
 }
@@ -82,4 +88,163 @@ pub fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) ->
     assert_computes(&x);
     let [x, bias] = [x.dequantize().into_dispatch(), bias.dequantize().into_dispatch()];
     Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, activation, path: Path::current() }))
+}
+
+impl Operator for BiasGeluOp {
+    type Needs = [bool; 2];
+    type Statistics<X: Held> = [X; 0];
+
+    fn specs(inputs: &BiasGelu<Specs>) -> (Spec, [Spec; 0]) {
+        (inputs.x.clone(), [])
+    }
+
+    fn reference<B: DropoutOps>(inputs: BiasGelu<B>) -> Output<Self, B> {
+        let z = biased::<B>(&inputs);
+        let y = match inputs.activation {
+            Activation::Gelu => B::float_mul(cumulative::<B>(z.clone()), z),
+            Activation::GeluTanh | Activation::GeluFast => {
+                let tanh = B::float_tanh(cubic::<B>(&z, inputs.activation.slope(), 1.0));
+                B::float_mul(half_above::<B>(tanh), z)
+            }
+            Activation::Relu => B::relu(z),
+            Activation::Tanh => B::float_tanh(z),
+            Activation::Sigmoid => sigmoid::<B>(z),
+            Activation::Identity => z,
+        };
+        (narrow::<B>(y, inputs.x.dtype()), [])
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: BiasGelu<B>,
+        []: [FloatTensor<B>; 0],
+        grad: FloatTensor<B>,
+        [x, bias]: [bool; 2],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        let z = biased::<B>(&inputs);
+        let grad = wide::<B>(grad);
+        let grad = match inputs.activation {
+            Activation::Gelu => {
+                let half_square = B::float_mul_scalar(B::float_mul(z.clone(), z.clone()), (-0.5).into());
+                let density =
+                    B::float_mul_scalar(B::float_exp(half_square), (1.0 / (2.0 * PI).sqrt()).into());
+                let slope = B::float_add(cumulative::<B>(z.clone()), B::float_mul(z, density));
+                B::float_mul(grad, slope)
+            }
+            Activation::GeluTanh | Activation::GeluFast => {
+                let slope = inputs.activation.slope();
+                let tanh = B::float_tanh(cubic::<B>(&z, slope, 1.0));
+                let square = B::float_mul(tanh.clone(), tanh.clone());
+                let rest = B::float_add_scalar(B::float_mul_scalar(square, (-0.5).into()), 0.5.into());
+                // z times the derivative of the cubic is the cubic with three times its last term.
+                let inner = B::float_mul(rest, cubic::<B>(&z, slope, 3.0));
+                B::float_mul(grad, B::float_add(half_above::<B>(tanh), inner))
+            }
+            Activation::Relu => B::relu_backward(B::relu(z), grad),
+            Activation::Tanh => {
+                let y = B::float_tanh(z);
+                B::float_sub(grad.clone(), B::float_mul(grad, B::float_mul(y.clone(), y)))
+            }
+            Activation::Sigmoid => {
+                let y = sigmoid::<B>(z);
+                let slope = B::float_sub(y.clone(), B::float_mul(y.clone(), y));
+                B::float_mul(grad, slope)
+            }
+            Activation::Identity => grad,
+        };
+        let bias = bias.then(|| sums::total::<B>(grad.clone(), &inputs.bias));
+        vec![x.then(|| narrow::<B>(grad, inputs.x.dtype())), bias]
+    }
+}
+
+/// x + bias, wide.
+fn biased<B: Backend>(inputs: &BiasGelu<B>) -> FloatTensor<B> {
+    let x = wide::<B>(inputs.x.clone());
+    let bias = sums::vector::<B>(&inputs.bias, &x);
+    B::float_add(x, bias)
+}
+
+/// Φ(z).
+fn cumulative<B: Backend>(z: FloatTensor<B>) -> FloatTensor<B> {
+    half_above::<B>(B::float_erf(B::float_mul_scalar(z, FRAC_1_SQRT_2.into())))
+}
+
+/// (1 + x) / 2.
+fn half_above<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    B::float_mul_scalar(B::float_add_scalar(x, 1.0.into()), 0.5.into())
+}
+
+/// 1 / (1 + e⁻ᶻ). Burn's own passes through f32 on some backends.
+fn sigmoid<B: Backend>(z: FloatTensor<B>) -> FloatTensor<B> {
+    B::float_recip(B::float_add_scalar(B::float_exp(B::float_neg(z)), 1.0.into()))
+}
+
+/// `slope` · (z + `weight` · 0.044715 z³).
+fn cubic<B: Backend>(z: &FloatTensor<B>, slope: f64, weight: f64) -> FloatTensor<B> {
+    let square = B::float_mul(z.clone(), z.clone());
+    let factor = B::float_add_scalar(B::float_mul_scalar(square, (weight * CUBIC).into()), 1.0.into());
+    B::float_mul_scalar(B::float_mul(factor, z.clone()), slope.into())
+}
+
+/// An activation: `hidden_act` and the like of a `config.json`.
+///
+/// ```
+/// use burn_fused::Activation;
+///
+/// assert_eq!(Activation::of_name("gelu_new"), Some(Activation::GeluTanh));
+/// assert_eq!(Activation::GeluTanh.names()[0], "gelu_new");
+/// ```
+#[derive(Config, Debug, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// z: `linear`.
+    Identity,
+    /// The exact GELU, `z · Φ(z)`: `gelu`.
+    Gelu,
+    /// GELU's approximation `z / 2 · (1 + tanh(√(2/π) · (z + 0.044715 z³)))`: `gelu_new` and `gelu_pytorch_tanh`.
+    GeluTanh,
+    /// The same with 0.7978845608 for √(2/π), as transformers' `gelu_fast` has it.
+    GeluFast,
+    /// `max(z, 0)`: `relu`.
+    Relu,
+    /// tanh z: `tanh`.
+    Tanh,
+    /// `1 / (1 + exp(−z))`: `sigmoid`.
+    Sigmoid,
+}
+
+impl Activation {
+    /// All there are.
+    pub const ALL: [Self; 7] =
+        [Self::Identity, Self::Gelu, Self::GeluTanh, Self::GeluFast, Self::Relu, Self::Tanh, Self::Sigmoid];
+
+    /// transformers' names; the first is the one that is written.
+    pub fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Identity => &["linear"],
+            Self::Gelu => &["gelu", "gelu_python"],
+            Self::GeluTanh => &["gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate"],
+            Self::GeluFast => &["gelu_fast"],
+            Self::Relu => &["relu"],
+            Self::Tanh => &["tanh"],
+            Self::Sigmoid => &["sigmoid"],
+        }
+    }
+
+    /// The activation that transformers calls `name`.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|activation| activation.names().contains(&name))
+    }
+
+    /// All names, for a message.
+    pub fn all_names() -> String {
+        Self::ALL.map(Self::names).concat().join(", ")
+    }
+
+    /// What the approximations of GELU have for √(2/π).
+    pub(crate) fn slope(self) -> f64 {
+        match self {
+            Self::GeluFast => 0.797_884_560_8,
+            _ => (2.0 / PI).sqrt(),
+        }
+    }
 }

@@ -1,14 +1,12 @@
-//! The kernels for CubeCL's devices: a forward that reads each row once and one that adds up the losses; one backward.
+//! CubeCL's devices: a forward that reads each row once and one that adds up the losses; one backward.
 
 use super::{CrossEntropy, CrossEntropyOp};
-use crate::cube::launch::{RowLaunch, buffer};
-use crate::cube::row::nearest_row;
-use crate::cube::row::{cube_max, cube_sum};
+use crate::cube::launch::{RowLaunch, buffer, int_tensor};
+use crate::cube::row::{cube_max, cube_sum, nearest_row};
 use crate::engine::operator::{Kernels, Operator, Output};
-use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
-use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
 type Input = CrossEntropy<CubeBackend>;
@@ -22,10 +20,6 @@ fn launch(input: &Input) -> Option<RowLaunch> {
     RowLaunch::of(input.path, &[&input.logits], shape, BINDINGS)
 }
 
-fn labels(input: &Input) -> TensorArg {
-    into_contiguous(cast(input.labels.clone(), DType::I32)).into_tensor_arg()
-}
-
 impl Kernels<CubeBackend> for CrossEntropyOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
@@ -35,21 +29,21 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
             on.cubes(on.rows),
             CubeDim::new_1d(on.max_units as u32),
             on.address_type,
-            buffer(input.logits.clone()),
-            labels(&input),
+            buffer(input.logits),
+            int_tensor(input.labels),
             largest.clone().into_buffer_arg(),
             log_sums.clone().into_buffer_arg(),
             losses.clone().into_buffer_arg(),
             on.rows,
             on.hidden,
             on.max_units,
-            on.dtypes(DType::I32),
+            on.floats(),
         );
         let loss = on.sum(losses, 1.0 / on.rows as f64, on.float);
         (loss, [largest, log_sums])
     }
 
-    /// In the memory of the scores, if nothing else holds them.
+    /// In the memory of the logits, if nothing else holds them.
     fn backward(
         input: Input,
         statistics: [CubeTensor; 2],
@@ -60,9 +54,10 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
             return Self::reference_backward(input, statistics, grad, needs);
         };
         let [largest, log_sums] = statistics.map(buffer);
-        let labels = labels(&input);
+        let labels = int_tensor(input.labels);
         let logits = into_contiguous(input.logits);
         let (output, output_arg) = if logits.can_mut() {
+            // Each value is read and written by one unit.
             (logits.clone(), logits.as_tensor_alias(0).into_buffer_arg())
         } else {
             let output = on.empty([on.rows, on.hidden], on.float);
@@ -82,24 +77,24 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
             on.scalar(1.0 / on.rows as f64),
             on.rows,
             on.hidden,
-            on.dtypes(DType::I32),
+            on.floats(),
         );
         vec![Some(output)]
     }
 }
 
-/// Each unit keeps the largest score so far and the sum of exponentials relative to it.
+/// Each unit keeps the largest logit so far and the sum of exponentials relative to it.
 #[cube(launch, address_type = "dynamic")]
-fn forward_kernel<T: Float, W: Float, I: Int>(
+fn forward_kernel<T: Float, W: Float>(
     logits: &[T],
-    labels: &OwnedTensor<I>,
+    labels: &OwnedTensor<i32>,
     largest: &mut [W],
     log_sums: &mut [W],
     losses: &mut [W],
     rows: usize,
     classes: usize,
     #[comptime] units: usize,
-    #[define(T, W, I)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let row = CUBE_POS;
     if row >= rows {
@@ -111,6 +106,7 @@ fn forward_kernel<T: Float, W: Float, I: Int>(
     let mut class = UNIT_POS as usize;
     while class < classes {
         let x = W::cast_from(logits[row * classes + class]);
+        // A larger logit: the sum so far is relative to the one before.
         if x > most {
             sum = sum * (most - x).exp() + W::new(1.0);
             most = x;
@@ -131,9 +127,9 @@ fn forward_kernel<T: Float, W: Float, I: Int>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn backward_kernel<T: Float, W: Float, I: Int>(
+fn backward_kernel<T: Float, W: Float>(
     logits: &[T],
-    labels: &OwnedTensor<I>,
+    labels: &OwnedTensor<i32>,
     largest: &[W],
     log_sums: &[W],
     grad: &[T],
@@ -141,7 +137,7 @@ fn backward_kernel<T: Float, W: Float, I: Int>(
     share: InputScalar,
     rows: usize,
     classes: usize,
-    #[define(T, W, I)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let row = ABSOLUTE_POS / classes;
     if row >= rows {

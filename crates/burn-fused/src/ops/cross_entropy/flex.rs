@@ -1,6 +1,4 @@
-//! Flex, Burn's CPU backend: one pass over the scores forward, one backward that turns them into their gradient.
-//!
-//! Rows are worked on in parallel, and results do not depend on the number of threads.
+//! Flex, Burn's CPU backend: one pass over the logits forward, one backward that turns them into their gradient.
 
 use super::{CrossEntropy, CrossEntropyOp};
 use crate::engine::operator::Output;
@@ -15,7 +13,7 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::Shape;
 use pulp::{Arch, Simd, WithSimd};
 
-/// Scores that are widened in one go: two kilobytes in f64.
+/// Logits that are widened in one go: two kilobytes in f64.
 const PIECE: usize = 256;
 
 impl HostKernels for CrossEntropyOp {
@@ -24,16 +22,15 @@ impl HostKernels for CrossEntropyOp {
         let [rows, classes] = logits.layout().shape().dims();
         let labels = checked_labels(labels, classes);
         let logits = logits.to_contiguous();
-        let scores = slice::<T>(&logits);
+        let values = slice::<T>(&logits);
         let mut statistics = vec![[T::Wide::ZERO; 2]; rows];
-        let tasks = scores.chunks_exact(classes).zip(&mut statistics);
-        for_each(scores.len(), tasks, |(scores, statistics)| {
-            *statistics = Arch::new().dispatch(Statistics(scores));
+        let tasks = values.chunks_exact(classes).zip(&mut statistics);
+        for_each(values.len(), tasks, |(row, statistics)| {
+            *statistics = Arch::new().dispatch(Statistics(row));
         });
-        let losses = scores.chunks_exact(classes).zip(&labels).zip(&statistics);
-        let losses = losses.map(|((scores, &label), [largest, log_sum])| {
-            (*log_sum - (scores[label].widen() - *largest)).to_f64()
-        });
+        let losses = values.chunks_exact(classes).zip(&labels).zip(&statistics);
+        let losses = losses
+            .map(|((row, &label), [largest, log_sum])| (*log_sum - (row[label].widen() - *largest)).to_f64());
         let loss = T::Wide::from_f64(losses.sum::<f64>() / rows as f64);
         let column = |i: usize| {
             tensor(statistics.iter().map(|statistics| statistics[i]).collect(), Shape::new([rows, 1]))
@@ -41,7 +38,7 @@ impl HostKernels for CrossEntropyOp {
         (tensor(vec![T::narrow(loss)], Shape::new([1])), [column(0), column(1)])
     }
 
-    /// The scores become their gradient.
+    /// The logits become their gradient.
     fn backward<T: Scalar>(
         input: CrossEntropy<Flex>,
         statistics: [FloatTensor<Flex>; 2],
@@ -58,11 +55,11 @@ impl HostKernels for CrossEntropyOp {
         let scale = T::Wide::from_f64(slice::<T>(&grad)[0].widen().to_f64() / rows as f64);
         let [largest, log_sums] = statistics.map(|statistic| statistic.to_contiguous());
         let statistics = slice::<T::Wide>(&largest).iter().zip(slice::<T::Wide>(&log_sums));
-        let mut gradient = logits.into_data(); // the scores' own memory, or a copy if something else holds them
-        let scores = gradient.as_mut_slice::<T>().expect("the scores are of the kernel's dtype");
-        let tasks = scores.chunks_exact_mut(classes).zip(&labels).zip(statistics);
-        for_each(rows * classes, tasks, |((scores, &label), (&largest, &log_sum))| {
-            Arch::new().dispatch(Gradient { scores, label, largest, log_sum, scale });
+        let mut gradient = logits.into_data(); // the logits' own memory, or a copy if something else holds them
+        let values = gradient.as_mut_slice::<T>().expect("logits of the kernel's dtype");
+        let tasks = values.chunks_exact_mut(classes).zip(&labels).zip(statistics);
+        for_each(rows * classes, tasks, |((row, &label), (&largest, &log_sum))| {
+            Arch::new().dispatch(Gradient { row, label, largest, log_sum, scale });
         });
         vec![Some(Flex::float_from_data(gradient, &Default::default()))]
     }
@@ -80,7 +77,7 @@ fn checked_labels(labels: IntTensor<Flex>, classes: usize) -> Vec<usize> {
     labels.into_data().iter::<i64>().enumerate().map(check).collect()
 }
 
-/// The largest score m of one row, and log Σ exp(x − m).
+/// The largest logit m of one row, and log Σ exp(x − m).
 struct Statistics<'a, T>(&'a [T]);
 
 impl<T: Scalar> WithSimd for Statistics<'_, T> {
@@ -94,6 +91,7 @@ impl<T: Scalar> WithSimd for Statistics<'_, T> {
             let of_piece = max_of(widen(piece, &mut wide));
             most = if of_piece > most { of_piece } else { most };
         }
+        // A second pass, for exponents at most 0: nothing overflows.
         let mut sum = T::Wide::ZERO;
         for piece in self.0.chunks(PIECE) {
             sum += sum_of(widen(piece, &mut wide), |x| Functions::exp::<S>(x - most));
@@ -105,13 +103,13 @@ impl<T: Scalar> WithSimd for Statistics<'_, T> {
 #[inline(always)]
 fn widen<'a, T: Scalar>(piece: &[T], wide: &'a mut [T::Wide; PIECE]) -> &'a [T::Wide] {
     let wide = &mut wide[..piece.len()];
-    wide.iter_mut().zip(piece).for_each(|(wide, score)| *wide = score.widen());
+    wide.iter_mut().zip(piece).for_each(|(wide, value)| *wide = value.widen());
     wide
 }
 
-/// One row of scores, to become its gradient.
+/// One row of logits, to become its gradient.
 struct Gradient<'a, T: Scalar> {
-    scores: &'a mut [T],
+    row: &'a mut [T],
     label: usize,
     largest: T::Wide,
     log_sum: T::Wide,
@@ -123,13 +121,14 @@ impl<T: Scalar> WithSimd for Gradient<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { scores, label, largest, log_sum, scale } = self;
-        let softmax = |score: T| Functions::exp::<S>(score.widen() - largest - log_sum);
-        let of_label = softmax(scores[label]);
-        for score in &mut *scores {
-            *score = T::narrow(softmax(*score) * scale);
+        let Self { row, label, largest, log_sum, scale } = self;
+        let softmax = |logit: T| Functions::exp::<S>(logit.widen() - largest - log_sum);
+        // Before the loop overwrites it.
+        let of_label = softmax(row[label]);
+        for logit in &mut *row {
+            *logit = T::narrow(softmax(*logit) * scale);
         }
         let one = T::Wide::from_f64(1.0);
-        scores[label] = T::narrow((of_label - one) * scale);
+        row[label] = T::narrow((of_label - one) * scale);
     }
 }

@@ -1,22 +1,25 @@
-//! Mean cross-entropy over the rows of a matrix of scores: one operator with its own backward.
+//! Mean cross-entropy over the rows of a matrix of logits: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
-mod reference;
 
 use crate::engine::device::assert_computes;
-use crate::engine::inputs::inputs;
-use crate::engine::run::Path;
+use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, inputs};
 use crate::engine::run::run;
+use crate::numerics::dropout::DropoutOps;
+use crate::numerics::sums::{narrow, wide};
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
+use burn::tensor::{IndexingUpdateOp, Shape};
 
 inputs! {
-    /// N rows of V scores, N and V above 0.
+    /// N rows of V logits, N and V above 0.
     CrossEntropy of CrossEntropyOp {
         floats {
-            /// The scores x, [N, V].
+            /// x, [N, V].
             logits,
         }
         ints {
@@ -29,9 +32,9 @@ inputs! {
     }
 }
 
-/// Mean cross-entropy of scores against labels, with a backward that turns the scores into their gradient.
+/// Mean cross-entropy of logits against labels, with its own backward.
 ///
-/// With scores x, m_n = max_v x_nv and l_n = log Σ_v exp(x_nv − m_n):
+/// With logits x, m_n = max_v x_nv and l_n = log Σ_v exp(x_nv − m_n):
 ///
 /// ```text
 /// loss     = Σ_n (l_n − (x_n,label(n) − m_n)) / N
@@ -40,9 +43,9 @@ inputs! {
 ///
 /// as `torch.nn.functional.cross_entropy`. No label is ignored: select the rows with labels first.
 ///
-/// The forward reads the scores and keeps them, with two numbers per row. On Flex and the CubeCL devices, the backward
-/// writes the gradient to the memory of the scores, if nothing else holds them: drop the tensor before `backward`, and no
-/// second [N, V] is allocated.
+/// The logits and two numbers per row are saved for backward. On Flex and the CubeCL devices, the backward writes the
+/// gradient to the memory of the logits if nothing else holds them: drop the tensor before `backward`, and no second
+/// [N, V] is allocated.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -72,8 +75,8 @@ inputs! {
 ///
 /// # Numerics
 ///
-/// f16 and bf16 scores are computed in f32, all others in their own dtype; loss and gradient are rounded once. On Flex, exponentials are right to 2 units in the last place, and the sum
-/// over rows is taken in f64.
+/// f16 and bf16 logits are computed in f32, all others in their own dtype; loss and gradient are rounded once. On Flex,
+/// exponentials are right to 2 units in the last place, and the sum over rows is taken in f64.
 ///
 /// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
 pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
@@ -85,4 +88,62 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
     assert_computes(&logits);
     let (logits, labels) = (logits.dequantize().into_dispatch(), labels.into_dispatch());
     Tensor::from_dispatch(run::<CrossEntropyOp, _>(CrossEntropy { logits, labels, path: Path::current() }))
+}
+
+impl Operator for CrossEntropyOp {
+    type Needs = [bool; 1];
+    /// Of each row the largest logit m and the log of the sum l, [N, 1] in the dtype of the arithmetic.
+    type Statistics<X: Held> = [X; 2];
+
+    fn specs(inputs: &CrossEntropy<Specs>) -> (Spec, [Spec; 2]) {
+        let Spec { shape, dtype } = inputs.logits.clone();
+        let of_row = Spec::statistic([shape[0], 1], dtype);
+        (Spec { shape: Shape::new([1]), dtype }, [of_row.clone(), of_row])
+    }
+
+    fn reference<B: DropoutOps>(inputs: CrossEntropy<B>) -> Output<Self, B> {
+        let CrossEntropy { logits, labels, .. } = inputs;
+        let dtype = logits.dtype();
+        let [rows, _] = logits.shape().dims();
+        let labels = column::<B>(labels, &logits);
+        let logits = wide::<B>(logits);
+        let largest = B::float_max_dim(logits.clone(), 1); // [N, 1]
+        let centered = B::float_sub(logits, largest.clone());
+        let log_sums = B::float_log(B::float_sum_dim(B::float_exp(centered.clone()), 1));
+        let losses = B::float_sub(log_sums.clone(), B::float_gather(1, centered, labels));
+        let loss = B::float_mul_scalar(B::float_sum(losses), (1.0 / rows as f64).into());
+        (narrow::<B>(B::float_reshape(loss, Shape::new([1])), dtype), [largest, log_sums])
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: CrossEntropy<B>,
+        [largest, log_sums]: [FloatTensor<B>; 2],
+        grad: FloatTensor<B>,
+        [needed]: [bool; 1],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        if !needed {
+            return vec![None];
+        }
+        let CrossEntropy { logits, labels, .. } = inputs;
+        let dtype = logits.dtype();
+        let [rows, _] = logits.shape().dims();
+        let labels = column::<B>(labels, &logits);
+        let centered = B::float_sub(wide::<B>(logits), largest);
+        let softmax = B::float_exp(B::float_sub(centered, log_sums));
+        let minus_one =
+            B::float_neg(B::float_ones(Shape::new([rows, 1]), &softmax.device(), softmax.dtype().into()));
+        // One label a row: no two additions meet, and their order does not matter.
+        let difference = B::float_scatter(1, softmax, labels, minus_one, IndexingUpdateOp::Add);
+        let scale = B::float_mul_scalar(wide::<B>(grad), (1.0 / rows as f64).into());
+        let gradient = B::float_mul(difference, B::float_reshape(scale, Shape::new([1, 1])));
+        vec![Some(narrow::<B>(gradient, dtype))]
+    }
+}
+
+/// The labels as [N, 1], each moved to the nearest one that exists, whatever the backend checks.
+fn column<B: Backend>(labels: IntTensor<B>, logits: &FloatTensor<B>) -> IntTensor<B> {
+    let [rows, classes] = logits.shape().dims();
+    // GPUs do not check the index of a gather.
+    let labels = B::int_clamp(labels, 0i64.into(), (classes as i64 - 1).into());
+    B::int_reshape(labels, Shape::new([rows, 1]))
 }

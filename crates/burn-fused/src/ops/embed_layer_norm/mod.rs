@@ -6,8 +6,7 @@ mod cube;
 mod flex;
 pub(crate) mod reference;
 
-use crate::engine::inputs::{Fields, Tensors, inputs};
-use crate::engine::run::Path;
+use crate::engine::operator::{Fields, Path, Tensors, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::Dropout;
 use burn::backend::{Backend, Dispatch, TensorMetadata};
@@ -82,6 +81,17 @@ impl<T: Tensors> Summand<T> {
         }
     }
 
+    /// Without ids: the row of token 0, and the number of tokens after which the rows repeat.
+    #[cfg(any(feature = "flex", feature = "_cubecl"))]
+    pub(crate) fn first_and_period(&self, [batch, seq]: [usize; 2]) -> [usize; 2] {
+        match self {
+            Summand::Range { first, .. } => [*first, seq],
+            Summand::Row { row, .. } => [*row, 1],
+            Summand::Values(_) => [0, batch * seq],
+            Summand::Absent | Summand::Lookup { .. } => [0, 1],
+        }
+    }
+
     pub(crate) fn operands(&self) -> [Option<&T::Float>; 1] {
         [self.source()]
     }
@@ -132,7 +142,7 @@ pub enum Rows {
         /// The row, below V.
         row: usize,
     },
-    /// Vectors of the caller's own, [B, S, H].
+    /// Given vectors, [B, S, H].
     Values(Tensor<3>),
 }
 
@@ -148,7 +158,16 @@ pub struct Norm {
     pub epsilon: f64,
 }
 
-/// `Dropout(LayerNorm(words + token_types + positions))` in one pass, with a backward of its own.
+impl Norm {
+    /// γ and β, dequantised.
+    pub(crate) fn vectors(self) -> [Tensor<1>; 2] {
+        let gamma = self.gamma.dequantize();
+        let beta = self.beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
+        [gamma, beta]
+    }
+}
+
+/// `Dropout(LayerNorm(words + token_types + positions))` in one pass, with its own backward.
 ///
 /// With x the sum of a token's three vectors, rounded to the tables' dtype after each addition:
 ///
@@ -168,10 +187,8 @@ pub struct Norm {
 ///
 /// A table's row gets the sum of ∂L/∂x over the tokens that read it, a padding row exactly 0.
 ///
-/// Dropout is active as Burn's is: on an autodiff device, with `dropout` > 0. Its mask comes from the device's seed
-/// stream, so [`Device::seed`] makes it reproducible; it is computed again in the backward and never stored.
-///
-/// Quantised tensors are dequantised as a whole first, and get no gradient.
+/// Dropout is active on autodiff devices, if `dropout` > 0. [`Device::seed`] makes its mask reproducible; the mask is
+/// computed again in the backward and never stored. Quantised tensors are dequantised first, and get no gradient.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -204,10 +221,8 @@ pub struct Norm {
 /// panics if an id has no row in its table; everything else takes the nearest row. Memory outside the table is never
 /// read.
 pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
-    let Norm { gamma, beta, epsilon } = norm;
-    let gamma = gamma.dequantize();
-    let beta = beta.map_or_else(|| Tensor::zeros_like(&gamma), Tensor::dequantize);
-    let (gamma, beta) = (gamma.into_dispatch(), beta.into_dispatch());
+    let epsilon = norm.epsilon;
+    let [gamma, beta] = norm.vectors().map(Tensor::into_dispatch);
     let [words, token_types, positions] = rows.map(primitive);
     let (mask, path) = (Dropout::Inactive, Path::current());
     let mut input =

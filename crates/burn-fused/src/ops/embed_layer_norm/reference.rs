@@ -3,11 +3,9 @@
 //! Generic over the backend, so `Dispatch` is one of them: on devices that [`run`](crate::engine::run) does not list
 //! (capture, LibTorch) Burn's own autodiff differentiates it.
 
-use crate::engine::inputs::{Held, Spec, Specs};
-use crate::engine::operator::{Operator, Output};
+use crate::engine::operator::{Held, Operator, Output, Spec, Specs};
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::sums;
-use crate::numerics::sums::{narrow, wide};
+use crate::numerics::sums::{self, narrow, wide};
 use crate::ops::embed_layer_norm::Summand;
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
@@ -45,10 +43,8 @@ impl Operator for EmbedLayerNormOp {
         let dtype = grad.dtype();
         let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
         let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&inputs)), mean), rstd.clone());
-
-        let beta = beta.then(|| sums::total::<B>(grad.clone(), &inputs.beta));
-        let gamma =
-            gamma.then(|| sums::total::<B>(B::float_mul(grad.clone(), normalized.clone()), &inputs.gamma));
+        let vectors = [gamma.then_some(&inputs.gamma), beta.then_some(&inputs.beta)];
+        let [gamma, beta] = sums::layer_norm_parameters_backward::<B>(&normalized, &grad, vectors);
         if !(words || token_types || positions) {
             return vec![None, None, None, gamma, beta];
         }
@@ -111,7 +107,7 @@ pub(crate) fn lookup<B: Backend>(
     B::float_mask_where(found, is_pad::<B>(ids, pad, shape.clone()), B::float_expand(pad_row, shape))
 }
 
-/// Summand `first` to `first + len` of `table` [V, H], as [1, len, H].
+/// Rows `first` to `first + len` of `table` [V, H], as [1, len, H].
 fn slice<B: Backend>(table: &FloatTensor<B>, first: usize, len: usize) -> FloatTensor<B> {
     let hidden = table.shape()[1];
     let rows = B::float_slice(table.clone(), &[Slice::from(first..first + len), Slice::from(0..hidden)]);

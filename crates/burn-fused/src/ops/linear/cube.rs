@@ -1,7 +1,6 @@
-//! Every CubeCL runtime: Burn's autotuned matmuls of operands in 16 bits, which reach tensor cores, into f32.
+//! CubeCL's devices: Burn's autotuned matmuls of operands in 16 bits, which reach tensor cores, into f32.
 
-use super::algebra::{Arithmetic, arithmetic, backward, forward};
-use super::{Linear, LinearOp};
+use super::{Arithmetic, Linear, LinearOp, arithmetic, backward, forward};
 use crate::cube::launch::product;
 use crate::engine::operator::{Kernels, Output};
 use burn::tensor::DType;

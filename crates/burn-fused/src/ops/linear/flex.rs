@@ -1,8 +1,6 @@
-//! Flex, Burn's CPU backend: matmuls in f32, each thread with a part of its own, and in bf16 on the instructions that the
-//! CPU has for them.
+//! Flex, Burn's CPU backend: the matmuls of `burn-fused-matmul`, in f32 or bf16.
 
-use super::algebra::{Arithmetic, arithmetic, backward, forward};
-use super::{Linear, LinearOp};
+use super::{Arithmetic, Linear, LinearOp, arithmetic, backward, forward};
 use crate::engine::operator::{Kernels, Output};
 use crate::flex::for_each;
 use crate::flex::scalar::Scalar;
@@ -71,6 +69,7 @@ impl Arithmetic<Flex> for Host {
     ) -> FloatTensor<Flex> {
         let bias = bias.map(|bias| with_f32!(bias.dtype(), T => widened::<T>(&bias)));
         let shape = Shape::new([a.shape()[0], b.shape()[1]]);
+        // The matmul rounds its own sums: no f32 matrix is written.
         if [dtype, output] == [DType::BF16; 2] {
             let product =
                 with_matrix(&a, |a| with_matrix(&b, |b| product_bf16(a, b, bias.as_deref(), Kernel::bf16())));
@@ -87,6 +86,7 @@ impl Arithmetic<Flex> for Host {
             }
             return tensor(sums, shape);
         }
+        // One loop for both cases: adding 0 costs less than a pass.
         let bias = bias.unwrap_or_else(|| vec![0.0; columns]);
         with_f32!(output, T => {
             let mut y = vec![T::default(); count];

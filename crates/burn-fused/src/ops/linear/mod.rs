@@ -1,17 +1,19 @@
 //! A linear layer whose operands may be rounded to 16 bits: one operator with its own backward.
 
-mod algebra;
 #[cfg(feature = "_cubecl")]
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::inputs::{Tensors, inputs};
-use crate::engine::run::Path;
+use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, Tensors, inputs};
 use crate::engine::run::run;
+use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{Precision, assert_supported};
+use crate::numerics::sums::{self, narrow, wide};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
-use burn::tensor::DType;
+use burn::tensor::{DType, Shape};
 
 inputs! {
     /// N rows of I values to N rows of O.
@@ -45,8 +47,8 @@ impl<T: Tensors> Linear<T> {
 
 /// `x·W + b`: Burn's linear layer, which [`autocast`](crate::autocast) can compute with operands in 16 bits.
 ///
-/// Outside autocast, and where W is neither f32 nor bf16, it is Burn's `linear`; but Flex multiplies operands in f32 or in
-/// bf16 as this crate does, and rounds y to their dtype. In autocast, with r(·) the rounding of one operand,
+/// Outside autocast, and where W is neither f32 nor bf16, it is Burn's `linear`, except on Flex, where this crate multiplies
+/// f32 and bf16 operands and rounds y to their dtype. In autocast, with r(·) the rounding of one operand,
 ///
 /// ```text
 /// y      = r(x)·r(W) + b
@@ -55,8 +57,7 @@ impl<T: Tensors> Linear<T> {
 /// ∂L/∂b  = Σ ∂L/∂y                       over rows
 /// ```
 ///
-/// Use it in the place of `Linear::forward` in a module of your own; see [`autocast`](crate::autocast) for an
-/// example.
+/// Use it in place of `Linear::forward` in a custom module; [`autocast`](crate::autocast) has an example.
 ///
 /// # Shapes
 ///
@@ -67,8 +68,7 @@ impl<T: Tensors> Linear<T> {
 ///
 /// # Numerics
 ///
-/// In autocast products are added up in f32; y and the gradients are f32. A quantised W is
-/// not rounded, and x is multiplied with it in f32.
+/// In autocast sums, y and the gradients are f32. A quantised W is not rounded, and x is multiplied with it in f32.
 ///
 /// # Panics
 ///
@@ -95,6 +95,7 @@ fn compute<const D: usize>(
         _ => None,
     };
     let ([inputs, outputs], weight_dtype) = (weight.dims(), weight.dtype());
+    // Burn's linear returns the right shape for empty inputs.
     let is_empty = outputs == 0 || dims.contains(&0);
     let Some(dtype) = dtype.filter(|_| !is_empty) else {
         // In autocast the layer before may have left x in 16 bits, which Burn does not multiply with dequantised f32.
@@ -140,4 +141,98 @@ fn has_matmuls<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
 #[cfg(not(feature = "flex"))]
 fn has_matmuls<const D: usize>(_x: &Tensor<D>, _weight: &Tensor<2>) -> bool {
     false
+}
+
+/// What a linear layer is made of on backend `B`: here of Burn's primitive operations.
+trait Arithmetic<B: Backend> {
+    /// A · B in f32, its operands rounded to `dtype`.
+    fn matmul(&self, a: FloatTensor<B>, b: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+        // Rounded operands are widened again, so that sums are f32 on every backend.
+        let [a, b] = [a, b].map(|operand| wide::<B>(narrow::<B>(operand, dtype)));
+        B::float_matmul(a, b)
+    }
+
+    /// A · B + bias for each row, its operands rounded to `dtype`, rounded to `output` once.
+    fn affine(
+        &self,
+        a: FloatTensor<B>,
+        b: FloatTensor<B>,
+        bias: Option<FloatTensor<B>>,
+        dtype: DType,
+        output: DType,
+    ) -> FloatTensor<B> {
+        let sum = self.matmul(a, b, dtype);
+        let sum = match bias {
+            Some(bias) => {
+                let bias = sums::vector::<B>(&bias, &sum);
+                B::float_add(sum, bias)
+            }
+            None => sum,
+        };
+        narrow::<B>(sum, output)
+    }
+
+    /// The sum of the rows of `x`, for the vector `of`.
+    fn total(&self, x: FloatTensor<B>, of: &FloatTensor<B>) -> FloatTensor<B> {
+        sums::total::<B>(wide::<B>(x), of)
+    }
+}
+
+/// What every backend has.
+struct Reference;
+
+impl<B: Backend> Arithmetic<B> for Reference {}
+
+/// The arithmetic of `input`: a backend's own, or the reference's.
+fn arithmetic<B: Backend>(input: &Linear<B>, own: &'static dyn Arithmetic<B>) -> &'static dyn Arithmetic<B> {
+    match input.path {
+        Path::Fused => own,
+        Path::Reference => &Reference,
+    }
+}
+
+fn forward<B: Backend>(by: &dyn Arithmetic<B>, input: Linear<B>) -> FloatTensor<B> {
+    let output = input.output();
+    by.affine(input.x, input.weight, input.bias, input.dtype, output)
+}
+
+fn backward<B: Backend>(
+    by: &dyn Arithmetic<B>,
+    input: Linear<B>,
+    grad: FloatTensor<B>,
+    [x, weight, bias]: [bool; 3],
+) -> Vec<Option<FloatTensor<B>>> {
+    let bias = input.bias.as_ref().filter(|_| bias).map(|bias| by.total(grad.clone(), bias));
+    let x_grad = x.then(|| {
+        let weight = B::float_swap_dims(input.weight.clone(), 0, 1);
+        by.affine(grad.clone(), weight, None, input.dtype, input.x.dtype())
+    });
+    let weight = weight.then(|| {
+        let (x, of_weight) = (B::float_swap_dims(input.x, 0, 1), input.weight.dtype());
+        by.affine(x, grad, None, input.dtype, of_weight)
+    });
+    vec![x_grad, weight, bias]
+}
+
+impl Operator for LinearOp {
+    type Needs = [bool; 3];
+    type Statistics<X: Held> = [X; 0];
+
+    fn specs(inputs: &Linear<Specs>) -> (Spec, [Spec; 0]) {
+        let shape = Shape::new([inputs.x.shape[0], inputs.weight.shape[1]]);
+        (Spec { shape, dtype: inputs.output() }, [])
+    }
+
+    fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {
+        (forward::<B>(&Reference, inputs), [])
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: Linear<B>,
+        []: [FloatTensor<B>; 0],
+        grad: FloatTensor<B>,
+        needs: [bool; 3],
+    ) -> Vec<Option<FloatTensor<B>>> {
+        backward::<B>(&Reference, inputs, grad, needs)
+    }
 }

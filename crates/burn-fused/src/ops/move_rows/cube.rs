@@ -1,14 +1,11 @@
-//! The kernel for CubeCL's devices, for forward and backward: each unit writes one value.
+//! CubeCL's devices: one kernel for forward and backward, of which each unit writes one value.
 
 use super::{MoveRows, MoveRowsOp};
-use crate::cube::launch::{RowLaunch, buffer};
-use crate::engine::operator::{Kernels, Operator, Output};
-use crate::engine::run::Path;
+use crate::cube::launch::{RowLaunch, buffer, int_tensor};
+use crate::engine::operator::{Kernels, Operator, Output, Path};
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
-use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 
 /// Buffers that a launch binds, with CubeCL's own for sizes.
@@ -51,29 +48,30 @@ fn gathered(path: Path, x: &CubeTensor, index: &CubeTensor, rows: usize) -> Opti
         CubeDim::new_1d(on.max_units as u32),
         on.address_type,
         buffer(x.clone()),
-        into_contiguous(cast(index.clone(), DType::I32)).into_tensor_arg(),
+        int_tensor(index.clone()),
         y.clone().into_buffer_arg(),
         of_x,
         columns,
-        [on.float, DType::I32].map(dtype_to_elem_type),
+        dtype_to_elem_type(on.float),
     );
     Some(y)
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn gather<T: Float, I: Int>(
+fn gather<T: Float>(
     x: &[T],
-    index: &OwnedTensor<I>,
+    index: &OwnedTensor<i32>,
     y: &mut [T],
     rows: usize,
     columns: usize,
-    #[define(T, I)] _dtypes: [ElemType; 2],
+    #[define(T)] _dtype: ElemType,
 ) {
     if ABSOLUTE_POS >= y.len() {
         terminate!();
     }
     let row = u32::cast_from(index[ABSOLUTE_POS / columns]) as usize;
     let mut value = T::new(0.0);
+    // Indices behind the last row ask for zeros.
     if row < rows {
         value = x[row * columns + ABSOLUTE_POS % columns];
     }

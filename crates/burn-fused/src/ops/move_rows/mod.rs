@@ -3,9 +3,7 @@
 #[cfg(feature = "_cubecl")]
 mod cube;
 
-use crate::engine::inputs::{Held, Spec, Specs, inputs};
-use crate::engine::operator::{Operator, Output};
-use crate::engine::run::Path;
+use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
@@ -60,6 +58,7 @@ impl Moves {
             to[row] = place;
             moved += 1;
         }
+        // The backward is a gather by the inverse.
         let [from, to] = [from, &to].map(|rows| indices(rows, device));
         Some(Self { from, to, moved })
     }
@@ -121,6 +120,7 @@ impl Operator for MoveRowsOp {
 
 /// The rows of `x` with these indices; that behind the last is zero, which some are if `has_zeros`.
 fn gather<B: Backend>(x: FloatTensor<B>, index: IntTensor<B>, has_zeros: bool) -> FloatTensor<B> {
+    // Saves the copy of x that a row of zeros is appended to.
     if !has_zeros {
         return B::float_select(x, 0, index);
     }

@@ -1,57 +1,34 @@
-//! Every CubeCL runtime: wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm and the CPU one.
+//! CubeCL's devices: Burn's autotuned matmuls, with operands in the dtype of Q and logits in f32 or f64, and three kernels
+//! around them: rows to heads, softmax, heads to rows.
 //!
-//! Products are Burn's autotuned ones, with operands in the dtype of Q and scores in f32 or f64. Around them the forward
-//! is three kernels and the backward three: rows to heads, softmax, heads to rows. The scores are soft-maxed in their
-//! place, so one [B, A, L, L] lives at a time in the forward and two in the backward; in 16 bits the weights, and in the
-//! backward the scores' gradient, take half as much again.
+//! Softmax is computed in place, so one [B, A, L, L] lives at a time in the forward and two in the backward; in 16 bits
+//! the weights, and in the backward the logits' gradient, take half as much again.
 
-mod heads;
-mod softmax;
+mod kernels;
 
 use super::{Attention, AttentionOp};
-use crate::cube::launch::{RowLaunch, buffer, product};
-use crate::cube::row;
+use crate::cube::launch::{RowLaunch, buffer, output, product};
+use crate::cube::row::Split;
 use crate::engine::deferred::array;
-use crate::engine::inputs::Fields;
-use crate::engine::operator::{Kernels, Operator, Output};
+use crate::engine::operator::{Fields, Kernels, Operator, Output};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
-use heads::HeadsLaunch;
-use softmax::{ScoresLaunch, StatisticsLaunch};
+use kernels::{HeadsLaunch, ScoresLaunch, StatisticsLaunch};
 
 type Input = Attention<CubeBackend>;
 
-impl Kernels<CubeBackend> for AttentionOp {
-    fn forward(input: Input) -> Output<Self, CubeBackend> {
-        match Setup::new(&input) {
-            Some(setup) => setup.forward(),
-            None => Self::reference::<CubeBackend>(input),
-        }
-    }
-
-    fn backward(
-        input: Input,
-        statistics: [FloatTensor<CubeBackend>; 2],
-        grad: FloatTensor<CubeBackend>,
-        needs: [bool; 4],
-    ) -> Vec<Option<FloatTensor<CubeBackend>>> {
-        match Setup::new(&input) {
-            Some(setup) => setup.backward(statistics, grad, needs),
-            None => Self::reference_backward::<CubeBackend>(input, statistics, grad, needs),
-        }
-    }
-}
+/// Buffers that a launch binds at most, CubeCL's own for sizes and scalars among them.
+const BINDINGS: u32 = 11;
 
 /// The launches for one input.
 struct Setup<'a> {
     input: &'a Input,
-    /// On the rows of scores [B · A · L, L].
+    /// On the rows of logits [B · A · L, L].
     on: RowLaunch,
     /// [B, A, L, d].
     dims: [usize; 4],
@@ -67,98 +44,21 @@ impl<'a> Setup<'a> {
         let dims = [batch, heads, longest, hidden / heads];
         let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
         let mut on = RowLaunch::of(input.path, &operands, [batch * heads * longest, longest], BINDINGS)?;
-        // Few kinds of cubes for any length.
-        on.units = on.max_units.min((16 * longest.div_ceil(64)).next_power_of_two());
+        // A power of two: a kernel is compiled for each split, and lengths vary from batch to batch.
+        let units = on.max_units.min((16 * longest.div_ceil(64)).next_power_of_two());
+        on.split = Split::new(longest, units);
+        // `fill` writes up to four tensors to one buffer.
         on.address_type = on.address_type.max(AddressType::from_len(4 * dims.iter().product::<usize>()));
-        let starts = into_contiguous(cast(input.starts.clone(), INTS));
+        let starts = cast(input.starts.clone(), DType::I32);
         Some(Self { input, on, dims, starts, bias: input.bias.clone().map(into_contiguous) })
     }
 
-    fn forward(&self) -> (CubeTensor, [CubeTensor; 2]) {
-        let on = &self.on;
-        let Input { query, key, value, .. } = self.input;
-        let [query, key, value] = self.fill([query, key, value]);
-        let products = product(query, transposed(key), on.wide);
-        let weights = self.narrow();
-        let [batch, heads, longest, _] = self.dims;
-        let statistics = [(); 2].map(|()| on.empty([batch, heads, longest, 1], on.wide));
-        softmax::softmax::launch(
-            &on.client,
-            on.cubes(on.rows),
-            on.cube_dim(),
-            on.address_type,
-            products.clone().into_buffer_arg(),
-            self.scores(),
-            on.mask(&self.input.dropout, INTS).into(),
-            weights.clone().map(CubeTensor::into_buffer_arg).into(),
-            arguments(statistics.clone()),
-            on.rows,
-            on.units,
-            row::slots(on.hidden, on.units),
-            on.dtypes(INTS),
-        );
-        let context = product(weights.unwrap_or(products), value, on.float);
-        let output = self.empty(vec![context], 0).remove(0);
-        (output, statistics)
-    }
-
-    /// The gradients that `needs` asks for.
-    fn backward(
-        &self,
-        statistics: [CubeTensor; 2],
-        grad: CubeTensor,
-        [of_query, of_key, of_value, of_bias]: [bool; 4],
-    ) -> Vec<Option<CubeTensor>> {
-        let on = &self.on;
-        let Input { query, key, value, .. } = self.input;
-        let [query, key, value, grad] = self.fill([query, key, value, &grad]);
-        let products = product(query.clone(), transposed(key.clone()), on.wide);
-        let scores_grad = product(grad.clone(), transposed(value), on.wide);
-        let (weights, narrow_grad) = (self.narrow(), self.narrow());
-        softmax::backward::launch(
-            &on.client,
-            on.cubes(on.rows),
-            on.cube_dim(),
-            on.address_type,
-            products.clone().into_buffer_arg(),
-            scores_grad.clone().into_buffer_arg(),
-            self.scores(),
-            on.mask(&self.input.dropout, INTS).into(),
-            arguments(statistics),
-            weights.clone().map(CubeTensor::into_buffer_arg).into(),
-            narrow_grad.clone().map(CubeTensor::into_buffer_arg).into(),
-            on.rows,
-            on.units,
-            row::slots(on.hidden, on.units),
-            on.dtypes(INTS),
-        );
-        let weights = weights.unwrap_or(products);
-        let scores_grad = narrow_grad.unwrap_or(scores_grad);
-        let value = of_value.then(|| product(transposed(weights), grad, on.float));
-        let query_grad = of_query.then(|| product(scores_grad.clone(), key, on.float));
-        let key_grad = of_key.then(|| product(transposed(scores_grad.clone()), query, on.float));
-        let scaled = usize::from(of_query) + usize::from(of_key);
-        let heads: Vec<_> = [query_grad, key_grad, value].into_iter().flatten().collect();
-        let mut rows = self.empty(heads, scaled).into_iter();
-        let [query, key, value] =
-            [of_query, of_key, of_value].map(|needed| if needed { rows.next() } else { None });
-        vec![query, key, value, self.bias.is_some().then_some(scores_grad).filter(|_| of_bias)]
-    }
-}
-
-/// Buffers that a launch binds at most, CubeCL's own for sizes and scalars among them.
-const BINDINGS: u32 = 11;
-
-/// What starts and seeds are read as.
-const INTS: DType = DType::I32;
-
-impl Setup<'_> {
     /// The heads [B, A, L, d] of rows [N, H].
     fn fill<const N: usize>(&self, rows: [&CubeTensor; N]) -> [CubeTensor; N] {
         let on = &self.on;
         let count = self.dims.iter().product::<usize>();
         let (all, stride, views) = on.parts(N, Shape::new(self.dims));
-        heads::fill::launch(
+        kernels::fill::launch(
             &on.client,
             on.cubes(count.div_ceil(on.max_units)),
             CubeDim::new_1d(on.max_units as u32),
@@ -168,7 +68,7 @@ impl Setup<'_> {
             all.into_buffer_arg(),
             count,
             stride,
-            [on.float, INTS].map(dtype_to_elem_type),
+            dtype_to_elem_type(on.float),
         );
         array(views)
     }
@@ -181,7 +81,7 @@ impl Setup<'_> {
             return Vec::new();
         }
         let (all, stride, views) = on.parts(parts, self.input.query.meta.shape().clone());
-        heads::empty::launch(
+        kernels::empty::launch(
             &on.client,
             on.cubes(count.div_ceil(on.max_units)),
             CubeDim::new_1d(on.max_units as u32),
@@ -193,17 +93,17 @@ impl Setup<'_> {
             count,
             stride,
             scaled,
-            on.dtypes(INTS),
+            on.floats(),
         );
         views
     }
 
-    fn heads<I: Int>(&self) -> HeadsLaunch<I> {
+    fn heads(&self) -> HeadsLaunch {
         let [_, heads, longest, columns] = self.dims;
-        HeadsLaunch::new(self.starts.clone().into_tensor_arg(), heads, longest, columns)
+        HeadsLaunch::new(into_contiguous(self.starts.clone()).into_tensor_arg(), heads, longest, columns)
     }
 
-    fn scores<T: Float, I: Int>(&self) -> ScoresLaunch<T, I> {
+    fn scores<T: Float>(&self) -> ScoresLaunch<T> {
         let bias = self.bias.clone().map(CubeTensor::into_buffer_arg);
         ScoresLaunch::new(self.on.scalar(self.input.scale), bias.into(), self.heads())
     }
@@ -223,4 +123,80 @@ fn arguments<W: Float>([max, inverse_sum]: [CubeTensor; 2]) -> StatisticsLaunch<
 /// The last two axes swapped.
 fn transposed(tensor: CubeTensor) -> CubeTensor {
     CubeBackend::float_swap_dims(tensor, 2, 3)
+}
+
+impl Kernels<CubeBackend> for AttentionOp {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
+        let Some(setup) = Setup::new(&input) else { return Self::reference(input) };
+        let on = &setup.on;
+        let Input { query, key, value, .. } = &input;
+        let [query, key, value] = setup.fill([query, key, value]);
+        let products = product(query, transposed(key), on.wide);
+        let weights = setup.narrow();
+        let [batch, heads, longest, _] = setup.dims;
+        let statistics = [(); 2].map(|()| on.empty([batch, heads, longest, 1], on.wide));
+        kernels::softmax::launch(
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
+            products.clone().into_buffer_arg(),
+            setup.scores(),
+            on.mask(&input.dropout).into(),
+            output(&weights).into(),
+            arguments(statistics.clone()),
+            on.rows,
+            on.split,
+            on.floats(),
+        );
+        // In f32 the weights have taken the place of the logits.
+        let context = product(weights.unwrap_or(products), value, on.float);
+        let output = setup.empty(vec![context], 0).remove(0);
+        (output, statistics)
+    }
+
+    fn backward(
+        input: Input,
+        statistics: [CubeTensor; 2],
+        grad: CubeTensor,
+        needs: [bool; 4],
+    ) -> Vec<Option<CubeTensor>> {
+        let Some(setup) = Setup::new(&input) else {
+            return Self::reference_backward(input, statistics, grad, needs);
+        };
+        let [of_query, of_key, of_value, of_bias] = needs;
+        let on = &setup.on;
+        let Input { query, key, value, .. } = &input;
+        let [query, key, value, grad] = setup.fill([query, key, value, &grad]);
+        let products = product(query.clone(), transposed(key.clone()), on.wide);
+        let scores_grad = product(grad.clone(), transposed(value), on.wide);
+        let (weights, narrow_grad) = (setup.narrow(), setup.narrow());
+        kernels::backward::launch(
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
+            products.clone().into_buffer_arg(),
+            scores_grad.clone().into_buffer_arg(),
+            setup.scores(),
+            on.mask(&input.dropout).into(),
+            arguments(statistics),
+            output(&weights).into(),
+            output(&narrow_grad).into(),
+            on.rows,
+            on.split,
+            on.floats(),
+        );
+        let weights = weights.unwrap_or(products);
+        let scores_grad = narrow_grad.unwrap_or(scores_grad);
+        let value = of_value.then(|| product(transposed(weights), grad, on.float));
+        let query_grad = of_query.then(|| product(scores_grad.clone(), key, on.float));
+        let key_grad = of_key.then(|| product(transposed(scores_grad.clone()), query, on.float));
+        let scaled = usize::from(of_query) + usize::from(of_key);
+        let heads: Vec<_> = [query_grad, key_grad, value].into_iter().flatten().collect();
+        let mut rows = setup.empty(heads, scaled).into_iter();
+        let [query, key, value] =
+            [of_query, of_key, of_value].map(|needed| if needed { rows.next() } else { None });
+        vec![query, key, value, setup.bias.is_some().then_some(scores_grad).filter(|_| of_bias)]
+    }
 }

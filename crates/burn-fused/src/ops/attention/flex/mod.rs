@@ -1,4 +1,4 @@
-//! Flex, Burn's CPU backend: sequences and heads in parallel, a block of rows of the scores at a time.
+//! Flex, Burn's CPU backend: sequences and heads in parallel, a block of rows of the logits at a time.
 //!
 //! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs. Results do
 //! not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and the blocks of a head
@@ -22,18 +22,66 @@ use std::ops::Range;
 
 impl HostKernels for AttentionOp {
     fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
-        let shape = Shape::new([input.lengths.len(), input.heads, input.longest(), 1]);
-        let (output, max, inverse_sum) = forward::<T>(&input);
-        (output, [tensor(max, shape.clone()), tensor(inverse_sum, shape)])
+        let shape = input.query.shape();
+        let heads = heads(&input);
+        let longest = input.longest();
+        let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
+        let batch = Batch::new(&input, &bias);
+        let mut output = vec![T::default(); shape.num_elements()];
+        let [mut max, mut inverse_sum] = [(); 2].map(|()| vec![T::Wide::ZERO; heads.len() * longest]);
+        let statistics = max.chunks_mut(longest).zip(inverse_sum.chunks_mut(longest));
+        let tasks: Vec<_> =
+            heads.iter().zip(parts(&heads, &mut output, input.heads)).zip(statistics).collect();
+        let work = tasks.len() * longest * longest;
+        for_each(work, tasks.into_iter(), |((head, output), (max, inverse_sum))| {
+            batch.head(head, output, max, inverse_sum);
+        });
+        let of_row = Shape::new([input.lengths.len(), input.heads, longest, 1]);
+        (tensor(output, shape), [max, inverse_sum].map(|values| tensor(values, of_row.clone())))
     }
 
     fn backward<T: Scalar>(
         input: Attention<Flex>,
-        [max, inverse_sum]: [FloatTensor<Flex>; 2],
+        statistics: [FloatTensor<Flex>; 2],
         grad: FloatTensor<Flex>,
         needs: [bool; 4],
     ) -> Vec<Option<FloatTensor<Flex>>> {
-        backward::<T>(&input, &max, &inverse_sum, &grad, needs)
+        let [needs_query, needs_key, needs_value, needs_bias] = needs;
+        let shape = input.query.shape();
+        let heads = heads(&input);
+        let longest = input.longest();
+        let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
+        let [max, inverse_sum] = statistics.map(|values| values.to_contiguous());
+        let batch = Gradients {
+            batch: Batch::new(&input, &bias),
+            grad: &grad,
+            max: slice::<T::Wide>(&max),
+            inverse_sum: slice::<T::Wide>(&inverse_sum),
+        };
+        let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
+        let [mut query, mut key, mut value] =
+            [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
+        let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
+        let [query_parts, key_parts, value_parts] =
+            [&mut query, &mut key, &mut value].map(|values| parts(&heads, values, input.heads));
+        let mut bias_parts = bias_grad.chunks_mut(longest * longest);
+        let outputs = query_parts.into_iter().zip(key_parts).zip(value_parts);
+        let tasks: Vec<_> = heads
+            .iter()
+            .zip(outputs)
+            .map(|(head, ((query, key), value))| {
+                (head, Outputs { query, key, value, bias: bias_parts.next() })
+            })
+            .collect();
+        let work = tasks.len() * longest * longest;
+        for_each(work, tasks.into_iter(), |(head, outputs)| batch.head(head, outputs));
+        let rows = |needed: bool, values| needed.then(|| tensor(values, shape.clone()));
+        vec![
+            rows(needs_query, query),
+            rows(needs_key, key),
+            rows(needs_value, value),
+            input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())),
+        ]
     }
 }
 
@@ -53,7 +101,7 @@ impl<'a, T: Scalar> Batch<'a, T> {
         Self { input, longest: input.longest(), mask, bias }
     }
 
-    /// The scores of a block of a head's rows, which begins at row `first` of B · A · L.
+    /// The logits of a block of a head's rows, which begins at row `first` of B · A · L.
     fn scores(&self, head: &Head, first: usize) -> Scores<'_, T> {
         Scores {
             length: head.length(),
@@ -104,7 +152,7 @@ impl Head {
     /// thread.
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         const BLOCK: usize = 128;
-        /// Scores of a block.
+        /// Logits of a block.
         const VALUES: usize = 64 * 1024;
         /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
@@ -126,12 +174,14 @@ impl Head {
         if T::dtype() != DType::F16 {
             return view;
         }
+        // Matmuls take f32 and bf16.
         tensor(widened::<T>(&view), view.shape())
     }
 }
 
 /// The rows of [N, H] cut up: for each head, its part of each row of its sequence.
 fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
+    // The columns of a head are apart in memory: a slice for each row, so that threads share nothing.
     let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.length())).collect();
     let Some(columns) = heads.first().map(|head| head.columns.len()) else { return parts };
     let mut rows = values.chunks_exact_mut(columns * count);
@@ -143,25 +193,6 @@ fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'
         }
     }
     parts
-}
-
-/// O [N, H], and of each row of the scores the maximum and the inverse sum, [B, A, L].
-fn forward<T: Scalar>(input: &Attention<Flex>) -> (FloatTensor<Flex>, Vec<T::Wide>, Vec<T::Wide>) {
-    let shape = input.query.shape();
-    let heads = heads(input);
-    let longest = input.longest();
-    let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
-    let batch = Batch::new(input, &bias);
-    let mut output = vec![T::default(); shape.num_elements()];
-    let mut max = vec![T::Wide::ZERO; heads.len() * longest];
-    let mut inverse_sum = vec![T::Wide::ZERO; heads.len() * longest];
-    let statistics = max.chunks_mut(longest).zip(inverse_sum.chunks_mut(longest));
-    let tasks: Vec<_> = heads.iter().zip(parts(&heads, &mut output, input.heads)).zip(statistics).collect();
-    let work = tasks.len() * longest * longest;
-    for_each(work, tasks.into_iter(), |((head, output), (max, inverse_sum))| {
-        batch.head(head, output, max, inverse_sum);
-    });
-    (tensor(output, shape), max, inverse_sum)
 }
 
 impl<T: Scalar> Batch<'_, T> {
@@ -180,6 +211,7 @@ impl<T: Scalar> Batch<'_, T> {
             });
             let context = multiply(products, value.clone());
             let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
+            // O is divided by the sums, and not P: d values of a row and not L.
             for ((context, output), &inverse_sum) in
                 rows.zip(&mut output[block.clone()]).zip(&inverse_sum[block])
             {
@@ -187,50 +219,6 @@ impl<T: Scalar> Batch<'_, T> {
             }
         }
     }
-}
-
-/// The gradients of query, key, value and bias that `needs` asks for.
-fn backward<T: Scalar>(
-    input: &Attention<Flex>,
-    max: &FloatTensor<Flex>,
-    inverse_sum: &FloatTensor<Flex>,
-    grad: &FloatTensor<Flex>,
-    needs: [bool; 4],
-) -> Vec<Option<FloatTensor<Flex>>> {
-    let [needs_query, needs_key, needs_value, needs_bias] = needs;
-    let shape = input.query.shape();
-    let heads = heads(input);
-    let longest = input.longest();
-    let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
-    let [max, inverse_sum] = [max, inverse_sum].map(|values| values.to_contiguous());
-    let batch = Gradients {
-        batch: Batch::new(input, &bias),
-        grad,
-        max: slice::<T::Wide>(&max),
-        inverse_sum: slice::<T::Wide>(&inverse_sum),
-    };
-    let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
-    let [mut query, mut key, mut value] =
-        [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
-    let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
-    let [query_parts, key_parts, value_parts] =
-        [&mut query, &mut key, &mut value].map(|values| parts(&heads, values, input.heads));
-    let mut bias_parts = bias_grad.chunks_mut(longest * longest);
-    let outputs = query_parts.into_iter().zip(key_parts).zip(value_parts);
-    let tasks: Vec<_> = heads
-        .iter()
-        .zip(outputs)
-        .map(|(head, ((query, key), value))| (head, Outputs { query, key, value, bias: bias_parts.next() }))
-        .collect();
-    let work = tasks.len() * longest * longest;
-    for_each(work, tasks.into_iter(), |(head, outputs)| batch.head(head, outputs));
-    let rows = |needed: bool, values| needed.then(|| tensor(values, shape.clone()));
-    vec![
-        rows(needs_query, query),
-        rows(needs_key, key),
-        rows(needs_value, value),
-        input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())),
-    ]
 }
 
 /// What all heads read.
@@ -256,13 +244,15 @@ impl<T: Scalar> Gradients<'_, T> {
         let Batch { input, longest, .. } = self.batch;
         let key = head.view::<T>(&input.key);
         let value = head.view::<T>(&input.value).transpose(0, 1);
-        let [mut key_sum, mut value_sum] = [&outputs.key, &outputs.value]
-            .map(|parts| Sum::<T::Wide> { values: vec![T::Wide::ZERO; parts.len() * head.columns.len()] });
+        // Blocks are added up in their order, whatever the threads.
+        let [mut key_sum, mut value_sum] =
+            [&outputs.key, &outputs.value].map(|parts| vec![T::Wide::ZERO; parts.len() * head.columns.len()]);
         let needs_scores = !outputs.query.is_empty() || !outputs.key.is_empty() || outputs.bias.is_some();
         for block in head.blocks() {
             let query = head.view_of::<T>(&input.query, block.clone());
             let grad = head.view_of::<T>(self.grad, block.clone());
             let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
+            // V's gradient needs the weights alone.
             let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.clone()));
             let first = head.index * longest + block.start;
             Arch::new().dispatch(SoftMaxBackward {
@@ -274,30 +264,19 @@ impl<T: Scalar> Gradients<'_, T> {
                 bias_grad: outputs.bias.as_mut().map(|bias| &mut bias[block.start * longest..]),
             });
             if !outputs.value.is_empty() {
-                value_sum.add(multiply(weights.transpose(0, 1), grad));
+                accumulate(&mut value_sum, multiply(weights.transpose(0, 1), grad).storage());
             }
             let Some(scores_grad) = scores_grad else { continue };
             if !outputs.key.is_empty() {
-                key_sum.add(multiply(scores_grad.transpose(0, 1), query));
+                accumulate(&mut key_sum, multiply(scores_grad.transpose(0, 1), query).storage());
             }
             if !outputs.query.is_empty() {
                 let grad = multiply(scores_grad, key.clone());
                 store(&mut outputs.query[block], grad.storage());
             }
         }
-        store(&mut outputs.key, &key_sum.values);
-        store(&mut outputs.value, &value_sum.values);
-    }
-}
-
-/// The sum of a head's blocks.
-struct Sum<W> {
-    values: Vec<W>,
-}
-
-impl<W: Wide> Sum<W> {
-    fn add(&mut self, block: FloatTensor<Flex>) {
-        accumulate(&mut self.values, block.storage());
+        store(&mut outputs.key, &key_sum);
+        store(&mut outputs.value, &value_sum);
     }
 }
 

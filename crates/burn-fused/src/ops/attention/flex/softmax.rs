@@ -1,4 +1,4 @@
-//! Rows of the scores.
+//! Rows of the logits.
 
 use crate::flex::functions::Functions;
 use crate::flex::mask::factors;
@@ -54,6 +54,7 @@ impl<T: Scalar> WithSimd for SoftMax<'_, T> {
         let rows = self.products.chunks_exact_mut(scores.length).zip(self.max).zip(self.inverse_sum);
         for (row, ((values, max), inverse_sum)) in rows.enumerate() {
             scores.scale(row, values);
+            // No exponent is above 0: nothing overflows.
             let highest = max_of(values);
             values.iter_mut().for_each(|s| *s = (*s - highest).exp::<S>());
             let sum = sum_of(values, |e| e).to_f64();
@@ -104,6 +105,7 @@ impl<T: Scalar> WithSimd for SoftMaxBackward<'_, '_, T> {
                     let bias = &mut bias[row * scores.bias_length..][..scores.length];
                     bias.iter_mut().zip(&*grad).for_each(|(bias, &d)| *bias = T::narrow(d));
                 }
+                // Behind the bias, whose gradient is not scaled.
                 grad.iter_mut().for_each(|d| *d = *d * scale);
             }
             if scores.mask.is_some() {

@@ -1,47 +1,22 @@
-//! Every CubeCL runtime: wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm and the CPU one.
+//! CubeCL's devices: the kernels of [`layer_norm`], with rows of tables as summands.
 //!
-//! The forward is one kernel. The backward is one that makes the sum's gradient and its part of each total, and one or
-//! two for each gradient that is asked for, four for a table that is looked up by id, with one more for each factor of
-//! eight in tokens beyond 1,024. None uses atomics, planes or anything else whose order varies: two runs are equal bit
-//! for bit. All are launched with bounds checks.
+//! The forward is one launch. The backward is one, and one or two for each gradient that is asked for; four for a table that
+//! is looked up by id, with one more for each factor of eight in tokens beyond 1,024.
 
-mod kernels;
 mod scatter;
 mod sort;
 
-use crate::cube::launch::{RowLaunch, address_type, buffer};
-use crate::engine::inputs::Fields;
-use crate::engine::operator::{Kernels, Operator, Output};
+use crate::cube::launch::{RowLaunch, address_type, buffer, output};
+use crate::cube::layer_norm::{self, SourceLaunch, SummandsArgs, TablesLaunch};
+use crate::engine::operator::{Fields, Kernels, Operator, Output};
 use crate::numerics::dropout::Dropout;
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Summand, assert_fits, summands};
-use burn::backend::tensor::FloatTensor;
+use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
-use kernels::{SourceLaunch, SourcesLaunch};
-
-impl Kernels<CubeBackend> for EmbedLayerNormOp {
-    fn forward(input: EmbedLayerNorm<CubeBackend>) -> Output<Self, CubeBackend> {
-        match Setup::new(&input) {
-            Some(setup) => setup.forward(&input),
-            None => Self::reference::<CubeBackend>(input),
-        }
-    }
-
-    fn backward(
-        input: EmbedLayerNorm<CubeBackend>,
-        [mean, rstd]: [FloatTensor<CubeBackend>; 2],
-        grad: FloatTensor<CubeBackend>,
-        needs: [bool; 5],
-    ) -> Vec<Option<FloatTensor<CubeBackend>>> {
-        match Setup::new(&input) {
-            Some(setup) => setup.backward(&input, mean, rstd, grad, needs),
-            None => Self::reference_backward::<CubeBackend>(input, [mean, rstd], grad, needs),
-        }
-    }
-}
 
 pub(super) type Input = EmbedLayerNorm<CubeBackend>;
 
@@ -72,28 +47,26 @@ impl Setup {
         Some(Self { on, ids, batch, seq })
     }
 
-    fn sources<T: Float, I: Int>(&self, input: &Input) -> SourcesLaunch<T, I> {
+    fn sources<T: Float, I: Int>(&self, input: &Input) -> SummandsArgs<T, I> {
         let [words, token_types, positions] = summands(input).map(|(_, rows)| self.source(rows).into());
-        SourcesLaunch::new(words, token_types, positions)
+        SummandsArgs::Tables(TablesLaunch::new(words, token_types, positions))
     }
 
     fn source<T: Float, I: Int>(&self, rows: &Summand<CubeBackend>) -> Option<SourceLaunch<T, I>> {
-        let (table, ids, first, period) = match rows {
-            Summand::Absent => return None,
-            Summand::Lookup { table, ids, .. } => (with_contiguous_rows(table), Some(self.ids(ids)), 0, 1),
-            Summand::Range { table, first } => (with_contiguous_rows(table), None, *first, self.seq),
-            Summand::Row { table, row } => (with_contiguous_rows(table), None, *row, 1),
-            Summand::Values(values) => {
-                let values = into_contiguous(values.clone());
-                let tokens = self.batch * self.seq;
-                let shape = Shape::new([tokens, self.on.hidden]);
-                let CubeTensor { client, device, handle, dtype, .. } = values;
-                (CubeTensor::new_contiguous(client, device, shape, handle, dtype), None, 0, tokens)
-            }
+        let mut table = with_contiguous_rows(rows.source()?);
+        if let Summand::Values(_) = rows {
+            let CubeTensor { client, device, handle, dtype, .. } = into_contiguous(table);
+            let shape = Shape::new([self.on.rows, self.on.hidden]);
+            // [B, S, H] as a table with a row for each token.
+            table = CubeTensor::new_contiguous(client, device, shape, handle, dtype);
+        }
+        let ids = match rows {
+            Summand::Lookup { ids, .. } => Some(self.ids(ids).into_tensor_arg()),
+            _ => None,
         };
+        let [first, period] = rows.first_and_period([self.batch, self.seq]);
         let last = table.meta.shape()[0] - 1;
-        let ids = ids.map(CubeTensor::into_tensor_arg).into();
-        Some(SourceLaunch::new(table.into_tensor_arg(), ids, first, period, last as u32))
+        Some(SourceLaunch::new(table.into_tensor_arg(), ids.into(), first, period, last as u32))
     }
 
     /// Ids in the dtype that they all share.
@@ -132,85 +105,88 @@ fn bindings(input: &Input) -> u32 {
 
 /// The table, with the values of each row side by side.
 fn with_contiguous_rows(table: &CubeTensor) -> CubeTensor {
-    match table.meta.strides()[1] {
-        1 => table.clone(),
+    match table.meta.strides().last() {
+        Some(1) => table.clone(),
         _ => into_contiguous(table.clone()),
     }
 }
 
-impl Setup {
-    /// y [B, S, H], mean and rstd [B, S, 1].
-    fn forward(&self, input: &Input) -> Output<EmbedLayerNormOp, CubeBackend> {
-        let on = &self.on;
-        let y = on.empty([self.batch, self.seq, on.hidden], on.float);
-        let [mean, rstd] = [(); 2].map(|()| on.empty([self.batch, self.seq, 1], on.wide));
-        kernels::forward::launch(
+impl Kernels<CubeBackend> for EmbedLayerNormOp {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
+        let Some(setup) = Setup::new(&input) else { return Self::reference(input) };
+        let on = &setup.on;
+        let y = on.empty([setup.batch, setup.seq, on.hidden], on.float);
+        let [mean, rstd] = [(); 2].map(|()| on.empty([setup.batch, setup.seq, 1], on.wide));
+        layer_norm::forward::launch(
             &on.client,
             on.cubes(on.rows),
             on.cube_dim(),
             on.address_type,
-            self.sources(input),
+            setup.sources(&input),
             buffer(input.gamma.clone()),
             buffer(input.beta.clone()),
             on.scalar(input.epsilon),
-            on.mask(&input.dropout, self.ids).into(),
+            on.mask(&input.dropout).into(),
             y.clone().into_buffer_arg(),
             mean.clone().into_buffer_arg(),
             rstd.clone().into_buffer_arg(),
             on.rows,
             on.hidden,
-            on.units,
-            on.slots(),
-            on.dtypes(self.ids),
+            on.split,
+            [on.float, on.wide, setup.ids].map(dtype_to_elem_type),
         );
         (y, [mean, rstd])
     }
 
-    /// The gradients that are asked for.
     fn backward(
-        &self,
-        input: &Input,
-        mean: CubeTensor,
-        rstd: CubeTensor,
+        input: Input,
+        statistics: [CubeTensor; 2],
         grad: CubeTensor,
-        [words, token_types, positions, gamma, beta]: [bool; 5],
+        needs: [bool; 5],
     ) -> Vec<Option<CubeTensor>> {
-        let on = &self.on;
+        let Some(setup) = Setup::new(&input) else {
+            return Self::reference_backward(input, statistics, grad, needs);
+        };
+        let on = &setup.on;
+        let [words, token_types, positions, gamma, beta] = needs;
+        let [mean, rstd] = statistics.map(buffer);
         let rows = [(words, &input.words), (token_types, &input.token_types), (positions, &input.positions)];
         let needed = || rows.iter().filter(|(needed, _)| *needed).map(|(_, rows)| *rows);
         let is_total = |rows: &Summand<_>| matches!(rows, Summand::Row { .. });
+        // A row that all tokens read gets the total of ∂L/∂x: nothing is stored for it.
         let totals = gamma || beta || needed().any(is_total);
         let stores = needed().any(|rows| !is_total(rows) && !matches!(rows, Summand::Absent));
         if !totals && !stores {
             return vec![None; 5];
         }
 
-        let sum = stores.then(|| on.empty([self.batch, self.seq, on.hidden], on.wide));
+        let sum = stores.then(|| on.empty([setup.batch, setup.seq, on.hidden], on.wide));
         let partials = on.partials(if totals { 3 } else { 0 });
-        kernels::backward::launch(
+        layer_norm::backward::launch(
             &on.client,
             on.cubes(on.shares()),
             on.cube_dim(),
             on.address_type,
-            self.sources(input),
+            setup.sources(&input),
             buffer(input.gamma.clone()),
-            on.mask(&input.dropout, self.ids).into(),
-            buffer(mean),
-            buffer(rstd),
+            on.mask(&input.dropout).into(),
+            mean,
+            rstd,
             buffer(grad),
-            sum.clone().map(CubeTensor::into_buffer_arg).into(),
-            partials.clone().map(CubeTensor::into_buffer_arg).into(),
+            output(&sum).into(),
+            None.into(),
+            output(&partials).into(),
             on.rows,
             on.rows_per_cube(),
             on.hidden,
-            on.units,
-            on.slots(),
-            on.dtypes(self.ids),
+            on.split,
+            // Tables add up the gradients of many tokens, which are rounded after that.
+            [on.float, on.wide, on.wide, setup.ids].map(dtype_to_elem_type),
         );
 
         let of_row = |table: &CubeTensor, row: usize| {
             let output = on.zeros_like(table);
-            let start = if row > 0 { row * output.meta.strides()[0] } else { 0 };
+            let start = row * output.meta.strides()[0];
             on.total(partials.clone()?, 2..3, output.clone(), start, 0);
             Some(output)
         };
@@ -221,10 +197,10 @@ impl Setup {
             match rows {
                 Summand::Absent => None,
                 Summand::Values(_) => Some(cast(sum.clone()?, on.float)),
-                Summand::Range { table, first } => Some(self.add_batch(sum.clone()?, table, *first)),
+                Summand::Range { table, first } => Some(setup.add_batch(sum.clone()?, table, *first)),
                 Summand::Row { table, row } => of_row(table, *row),
                 Summand::Lookup { table, ids, padding_idx } => {
-                    Some(self.scatter(sum.clone()?, table, ids, *padding_idx))
+                    Some(setup.scatter(sum.clone()?, table, ids, *padding_idx))
                 }
             }
         });

@@ -7,9 +7,15 @@
 
 use super::Setup;
 use crate::cube::launch::address_type;
-use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::cubecl::{self};
+use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
+
+/// What a unit adds up: a segment's tokens, in one column.
+#[cube]
+fn segment_and_column(#[comptime] hidden: usize, #[comptime] units: usize) -> (usize, usize) {
+    let blocks = comptime!(hidden.div_ceil(units));
+    (CUBE_POS / blocks, CUBE_POS % blocks * units + UNIT_POS as usize)
+}
 
 /// Adds up each segment's runs: into `table` [rows, H], or into `partials` [segments, 2, H] (a run that began in an
 /// earlier segment, a run that goes on in a later one).
@@ -26,9 +32,7 @@ pub(super) fn add_runs<T: Float, W: Float>(
     #[comptime] units: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
-    let blocks = comptime!(hidden.div_ceil(units));
-    let segment = CUBE_POS / blocks;
-    let column = CUBE_POS % blocks * units + UNIT_POS as usize;
+    let (segment, column) = segment_and_column(hidden, units);
     let first = segment * per_segment;
     if first >= tokens || column >= hidden {
         terminate!();
@@ -37,6 +41,7 @@ pub(super) fn add_runs<T: Float, W: Float>(
     let mut row = places[2 * first];
     let mut is_open = false;
     if first > 0 {
+        // A run that began in an earlier segment is not this one's to write.
         is_open = places[2 * first - 2] == row;
     }
     let mut total = W::new(0.0);
@@ -54,6 +59,7 @@ pub(super) fn add_runs<T: Float, W: Float>(
             total = W::new(0.0);
         }
         if row < rows {
+            // Tokens that train no row are last, with `rows` as row.
             total += sum[places[2 * place + 1] as usize * hidden + column];
         }
     }
@@ -86,9 +92,7 @@ pub(super) fn join<T: Float, W: Float>(
     #[comptime] units: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
-    let blocks = comptime!(hidden.div_ceil(units));
-    let segment = CUBE_POS / blocks;
-    let column = CUBE_POS % blocks * units + UNIT_POS as usize;
+    let (segment, column) = segment_and_column(hidden, units);
     let first = segment * per_segment;
     let end = first + per_segment;
     if end >= tokens || column >= hidden {
@@ -156,49 +160,49 @@ impl Setup {
         ids: &CubeTensor,
         padding_idx: Option<usize>,
     ) -> CubeTensor {
-        let tokens = self.batch * self.seq;
+        let on = &self.on;
         let rows = table.meta.shape()[0] as u32;
+        // No row has this number: without padding every token trains one.
         let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
         let places = self.sorted(ids, rows, pad);
-        let gradient = self.on.zeros_like(table);
-        let per_segment = tokens.isqrt().max(SEGMENT);
-        let segments = tokens.div_ceil(per_segment);
-        let partials = self.on.empty([segments, 2, self.on.hidden], self.on.wide);
-        let units = COLUMNS.min(self.on.max_units).min(self.on.hidden);
-        let cubes = segments * self.on.hidden.div_ceil(units);
+        let gradient = on.zeros_like(table);
+        let per_segment = on.rows.isqrt().max(SEGMENT);
+        let segments = on.rows.div_ceil(per_segment);
+        let partials = on.empty([segments, 2, on.hidden], on.wide);
+        let units = COLUMNS.min(on.max_units).min(on.hidden);
+        let cubes = segments * on.hidden.div_ceil(units);
         let addresses = address_type([&places, &sum, &partials, &gradient]);
-        let dtypes = self.on.floats();
         add_runs::launch(
-            &self.on.client,
-            self.on.cubes(cubes),
+            &on.client,
+            on.cubes(cubes),
             CubeDim::new_1d(units as u32),
             addresses,
             places.clone().into_buffer_arg(),
             sum.into_buffer_arg(),
             gradient.clone().into_tensor_arg(),
             partials.clone().into_buffer_arg(),
-            tokens,
+            on.rows,
             per_segment,
             rows,
-            self.on.hidden,
+            on.hidden,
             units,
-            dtypes,
+            on.floats(),
         );
         if segments > 1 {
             join::launch(
-                &self.on.client,
-                self.on.cubes(cubes),
+                &on.client,
+                on.cubes(cubes),
                 CubeDim::new_1d(units as u32),
                 addresses,
                 places.into_buffer_arg(),
                 partials.into_buffer_arg(),
                 gradient.clone().into_tensor_arg(),
-                tokens,
+                on.rows,
                 per_segment,
                 rows,
-                self.on.hidden,
+                on.hidden,
                 units,
-                dtypes,
+                on.floats(),
             );
         }
         gradient

@@ -20,7 +20,7 @@ pub(super) const WAYS: usize = 8;
 impl Setup {
     /// [tokens, 2]: row and token, by row and then by token. Tokens of the row `pad` come last, with `rows` as row.
     pub(super) fn sorted(&self, ids: &CubeTensor, rows: u32, pad: u32) -> CubeTensor {
-        let tokens = self.batch * self.seq;
+        let tokens = self.on.rows;
         let units = self.on.max_units;
         let cubes = self.on.cubes(tokens.div_ceil(units));
         let dim = CubeDim::new_1d(units as u32);
@@ -129,6 +129,7 @@ fn merge(from: &[u32], to: &mut [u32], tokens: usize, run: usize, #[comptime] wa
     for i in 0..ways {
         let other = first + i;
         if other < own {
+            // Equal rows of earlier runs come first: the sort is stable.
             place += count_below(from, other * run, run, tokens, row + 1);
         } else if other > own {
             place += count_below(from, other * run, run, tokens, row);

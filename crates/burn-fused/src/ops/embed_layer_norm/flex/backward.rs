@@ -6,24 +6,22 @@
 
 use super::scatter::Scatter;
 use super::source::{Source, Values, rows, sources, summands_of};
-use super::{Gradients, Norm, TASK, backward_token};
-use crate::flex::for_each;
+use super::{Norm, TASK, add_rows};
+use crate::flex::mask::for_groups;
 use crate::flex::scalar::{Scalar, Wide};
-use crate::flex::sums::accumulate;
-use crate::flex::{slice, tensor};
-use crate::ops::embed_layer_norm::EmbedLayerNorm;
-use burn::backend::Flex;
-use burn::backend::TensorMetadata;
+use crate::flex::sums::{self, accumulate};
+use crate::flex::{for_each, slice, tensor};
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, Summand};
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{Flex, TensorMetadata};
 use pulp::{Arch, Simd, WithSimd};
 use std::ops::Range;
 
 /// The gradients that `needs` asks for.
 pub(super) fn backward<T: Scalar>(
     input: &EmbedLayerNorm<Flex>,
-    mean: &FloatTensor<Flex>,
-    rstd: &FloatTensor<Flex>,
-    grad: &FloatTensor<Flex>,
+    statistics: [FloatTensor<Flex>; 2],
+    grad: FloatTensor<Flex>,
     needs: [bool; 5],
 ) -> Vec<Option<FloatTensor<Flex>>> {
     let [words, types, positions, gamma, beta] = needs;
@@ -34,7 +32,8 @@ pub(super) fn backward<T: Scalar>(
     let sources = sources(input);
     let needed = |needed: bool, source: usize| sources[source].as_ref().filter(|_| needed);
     let (words, types, positions) = (needed(words, 0), needed(types, 1), needed(positions, 2));
-    let order = Order::new(positions, batch, seq);
+    let is_range = matches!(input.positions, Summand::Range { .. });
+    let order = Order::new(positions, is_range, input.shape);
 
     let mut position_grad = positions.map(Source::zeros).unwrap_or_default();
     let mut word_grad = words.map(Source::zeros).unwrap_or_default();
@@ -43,7 +42,8 @@ pub(super) fn backward<T: Scalar>(
     );
     let mut duplicates = vec![T::Wide::ZERO; scatter.duplicates() * hidden];
 
-    let (mean, rstd, grad) = (mean.to_contiguous(), rstd.to_contiguous(), grad.to_contiguous());
+    let [mean, rstd] = statistics.map(|values| values.to_contiguous());
+    let grad = grad.to_contiguous();
     let batch = Batch {
         summands: summands_of::<T>(&sources),
         types,
@@ -65,6 +65,7 @@ pub(super) fn backward<T: Scalar>(
     let mut type_grad = types.map(Source::zeros).unwrap_or_default();
     let mut gamma_grad = vec![T::Wide::ZERO; hidden];
     let mut beta_grad = vec![T::Wide::ZERO; hidden];
+    // In the order of tasks, whatever thread ran them.
     for partial in partials {
         accumulate(&mut gamma_grad, &partial.gamma);
         accumulate(&mut beta_grad, &partial.beta);
@@ -97,12 +98,13 @@ enum Order {
 }
 
 impl Order {
-    fn new(positions: Option<&Source>, batch: usize, seq: usize) -> Self {
+    fn new(positions: Option<&Source>, is_range: bool, [batch, seq]: [usize; 2]) -> Self {
         let Some(positions) = positions else { return Order::Given };
-        if positions.is_range() {
+        if is_range {
             return Order::Columns { batch, seq };
         }
         let mut tokens: Vec<u32> = (0..(batch * seq) as u32).collect();
+        // Stable: tokens of a row stay in their order, and so does their sum.
         tokens.sort_by_key(|&token| positions.row(token as usize));
         Order::Sorted(tokens)
     }
@@ -202,22 +204,28 @@ impl<T: Scalar> WithSimd for Task<'_, '_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Batch { norm, order, .. } = self.batch;
         let hidden = norm.gamma.len();
-        let (mut normalized, mut sum) = (vec![T::Wide::ZERO; hidden], vec![T::Wide::ZERO; hidden]);
+        let [mut normalized, mut sum] = [(); 2].map(|()| vec![T::Wide::ZERO; hidden]);
         let partial = self.partial;
-        let sources = self.batch.words || self.batch.types.is_some() || self.batch.positions.is_some();
+        let trains_rows = self.batch.words || self.batch.types.is_some() || self.batch.positions.is_some();
         for (place, target) in self.places.zip(self.targets) {
             let token = order.token(place);
-            let rows = rows(&self.batch.summands, token, hidden);
-            let statistics = [self.batch.mean[token], self.batch.rstd[token]];
+            let (mean, rstd) = (self.batch.mean[token], self.batch.rstd[token]);
             let grad = &self.batch.grad[token * hidden..][..hidden];
-            let mut out = Gradients {
-                normalized: &mut normalized,
-                sum: &mut sum,
-                sources,
-                gamma: &mut partial.gamma,
-                beta: &mut partial.beta,
-            };
-            backward_token(simd, token as u64, rows, norm, statistics, grad, &mut out);
+            add_rows(rows(&self.batch.summands, token, hidden), &mut normalized);
+            normalized.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
+            match &norm.mask {
+                Some(mask) => {
+                    let drop = |factor, d: &mut T::Wide, grad: T| *d = grad.widen() * factor;
+                    for_groups(simd, mask, token as u64, &mut sum, grad, drop);
+                }
+                None => sum.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen()),
+            }
+            sums::layer_norm_parameters_backward(&sum, &normalized, &mut partial.gamma, &mut partial.beta);
+            // Only γ and β are trained.
+            if !trains_rows {
+                continue;
+            }
+            sums::layer_norm_backward(&mut sum, &normalized, &norm.gamma, rstd);
             if let Some(target) = target {
                 target.copy_from_slice(&sum);
             }

@@ -1,4 +1,4 @@
-//! Summand of a table's gradient, handed out so that no two tokens write to the same one.
+//! Rows of a table's gradient, handed out so that no two tokens write to the same one.
 
 use crate::flex::for_each;
 use crate::flex::scalar::Wide;
@@ -26,7 +26,7 @@ impl Scatter {
         Self { keys }
     }
 
-    /// Summand that the buffer of duplicates needs.
+    /// Rows that the buffer of duplicates needs.
     pub(super) fn duplicates(&self) -> usize {
         self.keys.len() - self.runs().count()
     }
@@ -60,6 +60,7 @@ impl Scatter {
         for (row, run) in rows_mut(table, hidden, repeated().map(|run| row(run[0]))).zip(repeated()) {
             let (own, rest) = duplicates.split_at((run.len() - 1) * hidden);
             duplicates = rest;
+            // One long run would keep a single thread busy.
             let columns = if run.len() > LONG_RUN { LONG_RUN } else { hidden };
             work.extend(row.chunks_mut(columns).enumerate().map(|(i, row)| (row, i * columns, own)));
         }

@@ -2,9 +2,7 @@
 
 use crate::flex::scalar::{Scalar, Wide};
 use crate::flex::{slice, tensor};
-use crate::ops::embed_layer_norm::EmbedLayerNorm;
-use crate::ops::embed_layer_norm::Summand;
-use crate::ops::embed_layer_norm::{assert_fits, summands};
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, Summand, assert_fits, summands};
 use burn::backend::Flex;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::DType;
@@ -12,37 +10,22 @@ use burn::tensor::DType;
 /// A summand whose tensors are contiguous.
 pub(super) struct Source {
     values: FloatTensor<Flex>,
-    index: Index,
+    /// The row by id, one for each token, or one for each place of a sequence.
+    ids: Option<Vec<u32>>,
+    /// Without ids: the row of token 0, and the number of tokens after which the rows repeat.
+    rows: [usize; 2],
     padding_idx: Option<usize>,
-}
-
-/// Which row a token reads.
-enum Index {
-    /// By id, one for each token, or one for each place of a sequence.
-    Lookup(Vec<u32>),
-    Range {
-        first: usize,
-        seq: usize,
-    },
-    Row(usize),
-    Values,
 }
 
 impl Source {
     /// `None` where nothing is added. The shapes must fit.
-    fn new(rows: &Summand<Flex>, seq: usize) -> Option<Self> {
-        let mut padding = None;
-        let (values, index) = match rows {
-            Summand::Absent => return None,
-            Summand::Lookup { table, ids, padding_idx } => {
-                padding = *padding_idx;
-                (table, Index::Lookup(row_ids(ids)))
-            }
-            Summand::Range { table, first } => (table, Index::Range { first: *first, seq }),
-            Summand::Row { table, row } => (table, Index::Row(*row)),
-            Summand::Values(values) => (values, Index::Values),
+    fn new(rows: &Summand<Flex>, shape: [usize; 2]) -> Option<Self> {
+        let values = rows.source()?.to_contiguous();
+        let (ids, padding_idx) = match rows {
+            Summand::Lookup { ids, padding_idx, .. } => (Some(row_ids(ids)), *padding_idx),
+            _ => (None, None),
         };
-        Some(Self { values: values.to_contiguous(), index, padding_idx: padding })
+        Some(Self { values, ids, rows: rows.first_and_period(shape), padding_idx })
     }
 
     /// All values, row after row.
@@ -53,22 +36,16 @@ impl Source {
     /// The row that `token`, counted over the batch, reads.
     #[inline(always)]
     pub(super) fn row(&self, token: usize) -> usize {
-        match &self.index {
-            Index::Lookup(ids) => ids[token % ids.len()] as usize,
-            Index::Range { first, seq } => first + token % seq,
-            Index::Row(row) => *row,
-            Index::Values => token,
+        let [first, period] = self.rows;
+        match &self.ids {
+            Some(ids) => ids[token % ids.len()] as usize,
+            None => first + token % period,
         }
     }
 
     /// The row that `token` reads, unless it is the padding row.
     pub(super) fn trained_row(&self, token: usize) -> Option<usize> {
         Some(self.row(token)).filter(|&row| Some(row) != self.padding_idx)
-    }
-
-    /// Whether the rows of a sequence are consecutive and those of all sequences alike.
-    pub(super) fn is_range(&self) -> bool {
-        matches!(self.index, Index::Range { .. })
     }
 
     /// The gradient with as many zeros as there are values.
@@ -89,7 +66,7 @@ impl Source {
 /// If shapes do not fit.
 pub(super) fn sources(input: &EmbedLayerNorm<Flex>) -> [Option<Source>; 3] {
     assert_fits(input);
-    summands(input).map(|(_, rows)| Source::new(rows, input.shape[1]))
+    summands(input).map(|(_, rows)| Source::new(rows, input.shape))
 }
 
 /// A summand and its values, row after row.
@@ -115,7 +92,7 @@ pub(super) fn rows<'a, T>(
 /// Panics, naming the id, unless every one has a row in its table. The forward does so; the backward gets the same ids.
 pub(super) fn assert_in_range(input: &EmbedLayerNorm<Flex>, sources: &[Option<Source>; 3]) {
     for ((name, rows), source) in summands(input).into_iter().zip(sources) {
-        let Some(Source { index: Index::Lookup(found), .. }) = source else { continue };
+        let Some(Source { ids: Some(found), .. }) = source else { continue };
         let Summand::Lookup { table, ids, .. } = rows else { continue };
         let rows = table.layout().shape()[0];
         let Some(place) = found.iter().position(|&id| id as usize >= rows) else { continue };

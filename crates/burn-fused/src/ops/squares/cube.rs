@@ -1,11 +1,49 @@
-//! The squares of many tensors, added up: each launch reads as many of them as the device can bind, and one more adds up
-//! what their cubes found.
+//! Each launch reads as many tensors as the device can bind, and one more adds up what their cubes found.
 
-use crate::cube::launch::{RowLaunch, exact_buffer};
+use crate::cube::launch::{RowLaunch, exact_buffer, is_computed};
 use crate::cube::row::cube_sum;
+use crate::engine::deferred::{Handles, register};
+use crate::engine::operator::{Path, Spec};
+use crate::engine::run::plain;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{
+    BackendTensor, Cube, DispatchKindConversion, DispatchTensor, DispatchTensorKind, TensorMetadata,
+};
 use burn::tensor::Shape;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
+
+/// Adds the sums of those tensors that the kernel takes, and returns the others.
+pub(super) fn take(tensors: Vec<DispatchTensor>, sums: &mut Vec<DispatchTensor>) -> Vec<DispatchTensor> {
+    let takes = |tensor: &DispatchTensor| {
+        Path::current() == Path::Fused
+            && matches!(tensor.kind, DispatchTensorKind::Cube(_))
+            && is_computed(tensor.dtype())
+    };
+    let (ours, others): (Vec<_>, Vec<_>) = tensors.into_iter().partition(takes);
+    let mut ours: Vec<_> = ours.into_iter().map(|tensor| plain::<Cube>(tensor).float()).collect();
+    // A launch reads one dtype on one device.
+    while let Some(first) = ours.first() {
+        let kind = (first.device(), first.dtype());
+        let (alike, rest) = ours.into_iter().partition(|other| (other.device(), other.dtype()) == kind);
+        ours = rest;
+        sums.push(DispatchTensor::from_backend(BackendTensor::<Cube>::Float(queue(alike))));
+    }
+    others
+}
+
+/// Σ x² over all values of `tensors`, which are on one device and of one dtype, `[1]`.
+fn queue(tensors: Vec<FloatTensor<Cube>>) -> FloatTensor<Cube> {
+    let (client, dtype) = (tensors[0].client.clone(), tensors[0].dtype());
+    let inputs: Vec<_> = tensors.into_iter().map(|tensor| tensor.into_ir()).collect();
+    let tensors = inputs.clone();
+    let run = move |handles: &mut Handles| {
+        let tensors = tensors.iter().map(|tensor| handles.get_float_tensor::<CubeBackend>(tensor));
+        vec![sum_of_squares(tensors.collect())]
+    };
+    register(&client, "burn_fused::sum_of_squares", &inputs, vec![Spec::statistic([1], dtype)], run).remove(0)
+}
 
 /// Tensors of a launch, at most.
 const TENSORS: usize = 16;
@@ -20,13 +58,14 @@ const CUBES: usize = 512;
 const VALUES: usize = 4;
 
 /// Σ x² over all values of `tensors`, of one dtype, `[1]`.
-pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
+fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
     let size = |tensor: &CubeTensor| tensor.meta.shape().num_elements();
     let largest = tensors.iter().map(size).max().unwrap_or(0);
     let on = RowLaunch::new(&tensors[0], [1, largest]);
     let tensors: Vec<_> = tensors.into_iter().filter(|tensor| size(tensor) > 0).collect();
     let bindings = on.client.properties().hardware.max_bindings as usize;
     let per_launch = TENSORS.min(bindings.saturating_sub(OTHERS)).max(1);
+    // From the largest alone: each tensor is read by all cubes.
     let cubes = largest.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
     let parts = on.empty([tensors.len().div_ceil(per_launch).max(1) * cubes], on.wide);
     for (i, some) in tensors.chunks(per_launch).enumerate() {
@@ -56,6 +95,7 @@ fn squares<T: Float, W: Float>(
     #[comptime] units: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
+    // A device may launch more cubes than were asked for.
     if CUBE_POS >= cubes {
         terminate!();
     }
@@ -80,9 +120,7 @@ fn squares<T: Float, W: Float>(
 mod tests {
     use super::*;
     use crate::testing::{float, numbers};
-    use burn::backend::ops::FloatTensorOps;
     use burn::tensor::DType;
-    use burn_cubecl::CubeBackend;
 
     fn tensor(count: usize, dtype: DType) -> CubeTensor {
         float::<CubeBackend>((0..count).map(|i| (i % 17) as f32 - 8.0).collect(), [count], dtype)
@@ -94,14 +132,6 @@ mod tests {
 
     fn read(sum: CubeTensor) -> f64 {
         numbers::<CubeBackend>(&sum)[0]
-    }
-
-    #[test]
-    fn values_are_read_in_any_layout() {
-        let matrix = CubeBackend::float_reshape(tensor(12, DType::F32), Shape::new([3, 4]));
-        let column = CubeBackend::float_slice(matrix.clone(), &[(0..3).into(), (1..2).into()]);
-        assert_eq!(read(sum_of_squares(vec![CubeBackend::float_swap_dims(matrix, 0, 1)])), expected(12));
-        assert_eq!(read(sum_of_squares(vec![column])), 49.0 + 9.0 + 1.0);
     }
 
     /// As CUDA and ROCm allocate rows: values of something else lie behind the last one.

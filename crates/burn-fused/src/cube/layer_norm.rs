@@ -1,0 +1,288 @@
+//! LayerNorm of rows that are added up as they are read: the kernels of `add_layer_norm` and `embed_layer_norm`.
+//!
+//! One kernel forward, one cube a row. One backward, in which a cube takes several rows in turn and stores its share of
+//! the gradients that are sums over rows.
+
+use crate::cube::mask::Mask;
+use crate::cube::row::{Split, column, cube_sum, factors, nearest_row, zeros};
+use crate::cube::totals::store_share;
+use burn_cubecl::cubecl::{self, prelude::*};
+
+/// What is added up to the row x that is normalised, and what dropout does.
+#[derive(CubeType, CubeLaunch)]
+#[allow(dead_code, clippy::large_enum_variant)] // a description for kernels: launches take `SummandsArgs`
+pub(crate) enum Summands<T: Float, I: Int> {
+    /// A block's output is dropped and added to its residual.
+    Residual(Residual<T>),
+    /// Rows of tables are added up, and y is dropped.
+    Tables(Tables<T, I>),
+}
+
+/// residual + mask · (x + bias).
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Residual<T: Float> {
+    /// [N, H].
+    x: Box<[T]>,
+    /// `[H]`.
+    bias: Box<[T]>,
+    /// [N, H].
+    residual: Box<[T]>,
+}
+
+/// words + token_types + positions.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Tables<T: Float, I: Int> {
+    words: ComptimeOption<Source<T, I>>,
+    token_types: ComptimeOption<Source<T, I>>,
+    positions: ComptimeOption<Source<T, I>>,
+}
+
+/// A table, and which of its rows a token reads.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Source<T: Float, I: Int> {
+    table: OwnedTensor<T>,
+    /// The row by id, one for each token or one for each place of a sequence.
+    ids: ComptimeOption<OwnedTensor<I>>,
+    /// Without ids: the row of token 0, ...
+    first: usize,
+    /// ... and the number of tokens after which the rows repeat.
+    period: usize,
+    last: u32,
+}
+
+#[cube]
+impl<T: Float, I: Int> Summands<T, I> {
+    /// A unit's columns of a row, 0 past the last column.
+    fn row<W: Float>(
+        &self,
+        row: usize,
+        factors: &Array<W>,
+        #[comptime] hidden: usize,
+        #[comptime] split: Split,
+    ) -> Array<W> {
+        let mut sum = zeros::<W>(split);
+        #[comptime]
+        match self {
+            Summands::Residual(block) =>
+            {
+                #[unroll(split.slots <= 16)]
+                for i in 0..split.slots {
+                    let column = column(i, split);
+                    if column < hidden {
+                        let place = row * hidden + column;
+                        let x = W::cast_from(block.x[place]) + W::cast_from(block.bias[column]);
+                        sum[i] = W::cast_from(block.residual[place]) + x * factors[i];
+                    }
+                }
+            }
+            Summands::Tables(tables) => {
+                let words = start::<T, I>(&tables.words, row);
+                let token_types = start::<T, I>(&tables.token_types, row);
+                let positions = start::<T, I>(&tables.positions, row);
+                #[unroll(split.slots <= 16)]
+                for i in 0..split.slots {
+                    let column = column(i, split);
+                    if column < hidden {
+                        let x = add::<T, W, I>(sum[i], &tables.words, words + column);
+                        let x = add::<T, W, I>(x, &tables.token_types, token_types + column);
+                        sum[i] = add::<T, W, I>(x, &tables.positions, positions + column);
+                    }
+                }
+            }
+        }
+        sum
+    }
+
+    /// What dropout's `factor` does to the summand that has a gradient of its own.
+    fn drop_summand<W: Float>(&self, value: W, factor: W) -> W {
+        #[comptime]
+        match self {
+            Summands::Residual(_block) => value * factor,
+            Summands::Tables(_tables) => value,
+        }
+    }
+
+    /// What dropout's `factor` does to y.
+    fn drop_output<W: Float>(&self, value: W, factor: W) -> W {
+        #[comptime]
+        match self {
+            Summands::Residual(_block) => value,
+            Summands::Tables(_tables) => value * factor,
+        }
+    }
+}
+
+/// Where in a table the row of `token` begins.
+#[cube]
+fn start<T: Float, I: Int>(source: &ComptimeOption<Source<T, I>>, token: usize) -> usize {
+    #[comptime]
+    match source {
+        ComptimeOption::Some(source) => {
+            #[comptime]
+            let row = match &source.ids {
+                ComptimeOption::Some(ids) => nearest_row(ids, token, source.last) as usize,
+                ComptimeOption::None => source.first + token % source.period,
+            };
+            row * source.table.stride(0)
+        }
+        ComptimeOption::None => 0usize,
+    }
+}
+
+/// A table's value added to `x`, rounded to `T` as Burn's additions round.
+#[cube]
+fn add<T: Float, W: Float, I: Int>(x: W, source: &ComptimeOption<Source<T, I>>, place: usize) -> W {
+    #[comptime]
+    match source {
+        ComptimeOption::Some(source) => W::cast_from(T::cast_from(x + W::cast_from(source.table[place]))),
+        ComptimeOption::None => x,
+    }
+}
+
+/// y = (x − mean) · rstd · γ + β of each row x, with its mean and rstd.
+#[cube(launch, address_type = "dynamic")]
+pub(crate) fn forward<T: Float, W: Float, I: Int>(
+    summands: &Summands<T, I>,
+    gamma: &[T],
+    beta: &[T],
+    epsilon: InputScalar,
+    mask: &ComptimeOption<Mask>,
+    y: &mut [T],
+    means: &mut [W],
+    rstds: &mut [W],
+    rows: usize,
+    #[comptime] hidden: usize,
+    #[comptime] split: Split,
+    #[define(T, W, I)] _dtypes: [ElemType; 3],
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let factors = factors::<W>(mask, row, split);
+    let mut x = summands.row::<W>(row, &factors, hidden, split);
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
+    let length = W::cast_from(comptime!(hidden as u32));
+    let mut sum = W::new(0.0);
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        sum += x[i];
+    }
+    let mean = cube_sum::<W>(sum, &mut scratch, split.units) / length;
+
+    // The mean is subtracted before values are squared: Σ x² / H − mean² would cancel.
+    let mut squares = W::new(0.0);
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        if column(i, split) < hidden {
+            x[i] -= mean;
+            squares += x[i] * x[i];
+        }
+    }
+    let variance = cube_sum::<W>(squares, &mut scratch, split.units) / length;
+    let rstd = W::new(1.0) / (variance + epsilon.get::<W>()).sqrt();
+
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        let column = column(i, split);
+        if column < hidden {
+            let value = x[i] * rstd * W::cast_from(gamma[column]) + W::cast_from(beta[column]);
+            y[row * hidden + column] = T::cast_from(summands.drop_output::<W>(value, factors[i]));
+        }
+    }
+    if UNIT_POS == 0 {
+        means[row] = mean;
+        rstds[row] = rstd;
+    }
+}
+
+/// Each cube takes `rows_per_cube` rows in turn. It stores the gradients of the summands in `O` and of the residual in `T`,
+/// and its share of the totals of γ, β and the summands' gradient.
+#[cube(launch, address_type = "dynamic")]
+pub(crate) fn backward<T: Float, W: Float, O: Float, I: Int>(
+    summands: &Summands<T, I>,
+    gamma: &[T],
+    mask: &ComptimeOption<Mask>,
+    means: &[W],
+    rstds: &[W],
+    grad: &[T],
+    mut dx: ComptimeOption<Box<[O]>>,
+    mut d_residual: ComptimeOption<Box<[T]>>,
+    mut partials: ComptimeOption<Box<[W]>>,
+    rows: usize,
+    rows_per_cube: usize,
+    #[comptime] hidden: usize,
+    #[comptime] split: Split,
+    #[define(T, W, O, I)] _dtypes: [ElemType; 4],
+) {
+    let first = CUBE_POS * rows_per_cube;
+    if first >= rows {
+        terminate!();
+    }
+    let end = clamp_max(first + rows_per_cube, rows);
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
+    let length = W::cast_from(comptime!(hidden as u32));
+    let mut gamma_total = zeros::<W>(split);
+    let mut beta_total = zeros::<W>(split);
+    let mut summand_total = zeros::<W>(split);
+    // ∂L/∂y · γ and x̂, 0 past the last column.
+    let mut g = zeros::<W>(split);
+    let mut normalized = zeros::<W>(split);
+
+    for row in first..end {
+        let mean = means[row];
+        let rstd = rstds[row];
+        let factors = factors::<W>(mask, row, split);
+        let x = summands.row::<W>(row, &factors, hidden, split);
+        let mut average = W::new(0.0);
+        let mut along = W::new(0.0);
+        #[unroll(split.slots <= 16)]
+        for i in 0..split.slots {
+            let column = column(i, split);
+            if column < hidden {
+                let d = W::cast_from(grad[row * hidden + column]);
+                let d = summands.drop_output::<W>(d, factors[i]);
+                normalized[i] = (x[i] - mean) * rstd;
+                beta_total[i] += d;
+                gamma_total[i] += d * normalized[i];
+                g[i] = d * W::cast_from(gamma[column]);
+                average += g[i];
+                along += g[i] * normalized[i];
+            }
+        }
+        let average = cube_sum::<W>(average, &mut scratch, split.units) / length;
+        let along = cube_sum::<W>(along, &mut scratch, split.units) / length;
+        #[unroll(split.slots <= 16)]
+        for i in 0..split.slots {
+            let column = column(i, split);
+            if column < hidden {
+                let place = row * hidden + column;
+                let ds = rstd * (g[i] - average - normalized[i] * along);
+                let dropped = summands.drop_summand::<W>(ds, factors[i]);
+                // In `W`: what is stored is rounded, its total is not.
+                summand_total[i] += dropped;
+                #[comptime]
+                match &mut dx {
+                    ComptimeOption::Some(dx) => dx[place] = O::cast_from(dropped),
+                    ComptimeOption::None => {}
+                }
+                #[comptime]
+                match &mut d_residual {
+                    ComptimeOption::Some(d_residual) => d_residual[place] = T::cast_from(ds),
+                    ComptimeOption::None => {}
+                }
+            }
+        }
+    }
+
+    #[comptime]
+    match &mut partials {
+        ComptimeOption::Some(partials) => {
+            let cubes = rows.div_ceil(rows_per_cube);
+            store_share::<W>(&gamma_total, partials, 0usize, cubes, hidden, split);
+            store_share::<W>(&beta_total, partials, 1usize, cubes, hidden, split);
+            store_share::<W>(&summand_total, partials, 2usize, cubes, hidden, split);
+        }
+        ComptimeOption::None => {}
+    }
+}

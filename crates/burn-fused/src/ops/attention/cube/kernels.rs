@@ -1,0 +1,262 @@
+//! Between packed rows [N, H] and heads [B, A, L, d]; softmax of the logits and its gradient, one cube a row. Each value is
+//! read and written once.
+
+use crate::cube::mask::Mask;
+use crate::cube::row::{Split, column, cube_max, cube_sum, factors};
+use burn_cubecl::cubecl::{self, prelude::*};
+
+/// Where the rows of a batch's sequences begin, and what a head is.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Heads {
+    /// [B + 1].
+    starts: OwnedTensor<i32>,
+    /// A.
+    heads: usize,
+    /// L.
+    longest: usize,
+    /// d.
+    columns: usize,
+}
+
+/// A place in [B, A, L, d].
+#[derive(CubeType)]
+struct Place {
+    /// Where the value is among those of the rows.
+    of_rows: usize,
+    /// Whether the sequence is long enough.
+    exists: bool,
+}
+
+#[cube]
+impl Heads {
+    fn start(&self, sequence: usize) -> usize {
+        u32::cast_from(self.starts[sequence]) as usize
+    }
+
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The number of keys of a row of logits [B, A, L, L], 0 past the sequence's end.
+    pub(super) fn keys(&self, row: usize) -> usize {
+        let sequence = row / self.longest / self.heads;
+        let length = self.start(sequence + 1) - self.start(sequence);
+        select(row % self.longest < length, length, 0usize)
+    }
+
+    fn place(&self, index: usize) -> Place {
+        let row = index / self.columns;
+        let head = row / self.longest;
+        let sequence = head / self.heads;
+        let token = self.start(sequence) + row % self.longest;
+        Place {
+            of_rows: (token * self.heads + head % self.heads) * self.columns + index % self.columns,
+            exists: token < self.start(sequence + 1),
+        }
+    }
+}
+
+/// The heads of each of `rows`, `stride` apart; 0 past a sequence's end.
+#[cube(launch, address_type = "dynamic")]
+pub(super) fn fill<T: Float>(
+    rows: &Sequence<Box<[T]>>,
+    layout: &Heads,
+    heads: &mut [T],
+    count: usize,
+    stride: usize,
+    #[define(T)] _dtype: ElemType,
+) {
+    if ABSOLUTE_POS >= count {
+        terminate!();
+    }
+    let place = layout.place(ABSOLUTE_POS);
+    #[unroll]
+    for i in 0..rows.len() {
+        let mut value = T::new(0.0);
+        if place.exists {
+            value = rows[i][place.of_rows];
+        }
+        heads[i * stride + ABSOLUTE_POS] = value;
+    }
+}
+
+/// The rows of each of `heads`, `stride` apart, the first `scaled` times `scale`.
+#[cube(launch, address_type = "dynamic")]
+pub(super) fn empty<T: Float, W: Float>(
+    heads: &Sequence<Box<[T]>>,
+    layout: &Heads,
+    rows: &mut [T],
+    scale: InputScalar,
+    count: usize,
+    stride: usize,
+    #[comptime] scaled: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    if ABSOLUTE_POS >= count {
+        terminate!();
+    }
+    let place = layout.place(ABSOLUTE_POS);
+    if place.exists {
+        #[unroll]
+        for i in 0..heads.len() {
+            let value = heads[i][ABSOLUTE_POS];
+            if comptime!(i < scaled) {
+                rows[i * stride + place.of_rows] = T::cast_from(W::cast_from(value) * scale.get::<W>());
+            } else {
+                rows[i * stride + place.of_rows] = value;
+            }
+        }
+    }
+}
+
+/// What turns products Q · Kᵀ into logits.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Scores<T: Float> {
+    scale: InputScalar,
+    /// [B, A, L, L].
+    bias: ComptimeOption<Box<[T]>>,
+    layout: Heads,
+}
+
+#[cube]
+impl<T: Float> Scores<T> {
+    fn score<W: Float>(&self, product: W, place: usize) -> W {
+        let score = product * self.scale.get::<W>();
+        #[comptime]
+        match &self.bias {
+            ComptimeOption::Some(bias) => score + W::cast_from(bias[place]),
+            ComptimeOption::None => score,
+        }
+    }
+}
+
+/// Of each row of logits: its maximum, and 1 / Σ exp(S − max).
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Statistics<W: Float> {
+    max: Box<[W]>,
+    inverse_sum: Box<[W]>,
+}
+
+/// Writes `value` in the place of what it was computed from, or, in 16 bits, elsewhere.
+#[cube]
+fn store<T: Float, W: Float>(value: W, place: usize, wide: &mut [W], narrow: &mut ComptimeOption<Box<[T]>>) {
+    #[comptime]
+    match narrow {
+        ComptimeOption::Some(narrow) => narrow[place] = T::cast_from(value),
+        ComptimeOption::None => wide[place] = value,
+    }
+}
+
+/// The weights mask · P of products Q · Kᵀ [rows, L], in their place.
+#[cube(launch, address_type = "dynamic")]
+pub(super) fn softmax<T: Float, W: Float>(
+    products: &mut [W],
+    scores: &Scores<T>,
+    mask: &ComptimeOption<Mask>,
+    mut weights: ComptimeOption<Box<[T]>>,
+    statistics: &mut Statistics<W>,
+    rows: usize,
+    #[comptime] split: Split,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let longest = scores.layout.longest();
+    let keys = scores.layout.keys(row);
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
+    let mut x = Array::<W>::new(split.slots);
+    // Subtracted below: no exponent is above 0, and nothing overflows.
+    let mut largest = W::min_value();
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        let column = column(i, split);
+        x[i] = W::new(0.0);
+        if column < keys {
+            let place = row * longest + column;
+            x[i] = scores.score::<W>(products[place], place);
+            largest = max(largest, x[i]);
+        }
+    }
+    let largest = cube_max::<W>(largest, &mut scratch, split.units);
+    let mut sum = W::new(0.0);
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        if column(i, split) < keys {
+            x[i] = (x[i] - largest).exp();
+            sum += x[i];
+        }
+    }
+    let sum = cube_sum::<W>(sum, &mut scratch, split.units);
+    let mut inverse_sum = W::new(0.0);
+    // A row past its sequence's end has no weights: 1 / 0 would be infinite.
+    if keys > 0 {
+        inverse_sum = W::new(1.0) / sum;
+    }
+    let factors = factors::<W>(mask, row, split);
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        let column = column(i, split);
+        if column < longest {
+            let weight = x[i] * inverse_sum * factors[i];
+            store::<T, W>(weight, row * longest + column, products, &mut weights);
+        }
+    }
+    if UNIT_POS == 0 {
+        statistics.max[row] = largest;
+        statistics.inverse_sum[row] = inverse_sum;
+    }
+}
+
+/// The weights mask · P again, in the place of products Q · Kᵀ [rows, L], and in that of ∂L/∂O · Vᵀ the logits'
+/// gradient.
+#[cube(launch, address_type = "dynamic")]
+pub(super) fn backward<T: Float, W: Float>(
+    products: &mut [W],
+    grad: &mut [W],
+    scores: &Scores<T>,
+    mask: &ComptimeOption<Mask>,
+    statistics: &Statistics<W>,
+    mut weights: ComptimeOption<Box<[T]>>,
+    mut scores_grad: ComptimeOption<Box<[T]>>,
+    rows: usize,
+    #[comptime] split: Split,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let longest = scores.layout.longest();
+    let keys = scores.layout.keys(row);
+    let largest = statistics.max[row];
+    let inverse_sum = statistics.inverse_sum[row];
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
+    let factors = factors::<W>(mask, row, split);
+    let mut x = Array::<W>::new(split.slots);
+    let mut d = Array::<W>::new(split.slots);
+    let mut along = W::new(0.0);
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        let column = column(i, split);
+        x[i] = W::new(0.0);
+        d[i] = W::new(0.0);
+        if column < keys {
+            let place = row * longest + column;
+            x[i] = (scores.score::<W>(products[place], place) - largest).exp() * inverse_sum;
+            d[i] = grad[place] * factors[i];
+            along += x[i] * d[i];
+        }
+    }
+    let along = cube_sum::<W>(along, &mut scratch, split.units);
+    #[unroll(split.slots <= 16)]
+    for i in 0..split.slots {
+        let column = column(i, split);
+        if column < longest {
+            let place = row * longest + column;
+            store::<T, W>(x[i] * factors[i], place, products, &mut weights);
+            store::<T, W>(x[i] * (d[i] - along), place, grad, &mut scores_grad);
+        }
+    }
+}
