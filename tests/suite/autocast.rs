@@ -137,6 +137,7 @@ fn a_model_of_16_bits_and_one_of_f64_compute_as_ever_in_autocast() {
 #[ignore = "needs a checkpoint: BURN_BERT_CHECKPOINT"]
 fn sentence_vectors_of_a_real_checkpoint_in_16_bits_are_those_of_f32() {
     use crate::transformers::real_checkpoint;
+    use burn_bert::cast_module;
     use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
     use burn_bert::text::BertTokenizer;
 
