@@ -33,8 +33,11 @@ fn placements(scheme: PositionEmbeddingType) -> Vec<(&'static str, Batch)> {
         ("one row of positions", Batch { positions: Some(one), ..batch() }),
         ("a row of positions each", Batch { positions: Some(each), past: 3, ..batch() }),
     ];
-    // Relative positions take none that are given.
-    placements.retain(|(_, batch)| scheme.has_table() || batch.positions.is_none());
+    if !scheme.has_table() {
+        // They take none that are given, and there is no table to be left.
+        placements.retain(|(_, batch)| batch.positions.is_none());
+        placements.push(("after 1000 past tokens", Batch { past: 1000, ..batch() }));
+    }
     placements
 }
 
@@ -112,10 +115,11 @@ pub fn gradients_pass_the_finite_difference_check(case: &Case) {
         if scheme == PositionEmbeddingType::AfterPadding {
             check = check.exclude_row("position_embeddings.weight", 0, 0.0);
         }
-        check
+        let report = check
             .run(&module, |module, probe| probe.weighted_sum(module.forward(&batch().input(probe.device()))))
-            .unwrap()
-            .assert_passes();
+            .unwrap();
+        report.assert_passes();
+        assert_eq!(report.parameters.len(), if scheme.has_table() { 5 } else { 4 }, "{report}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Answers, training windows and SQuAD's scores against the published rules (tests/fixtures/make_answers.py).
 
+use crate::files::{config_json, fixture, json};
+use crate::small_bert::small_bert;
 use crate::tolerance::values;
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
@@ -8,21 +10,16 @@ use burn::train::{ClassificationOutput, InferenceStep, TrainStep};
 use burn_bert::data::{QuestionWindowBatcher, QuestionWindows, SquadExample, TryBatcher};
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{
-    Answer, AnswersConfig, BertForQuestionAnswering, BertForQuestionAnsweringConfig, BertModelConfig,
-    PretrainedModel, QuestionAnsweringBatch,
+    Answer, AnswersConfig, BertForQuestionAnswering, BertForQuestionAnsweringConfig, PretrainedModel,
+    QuestionAnsweringBatch,
 };
 use burn_bert::text::BertTokenizer;
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask};
+use burn_bert::{BertEmbeddingsInput, Error, PaddingMask};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
-
-fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
-}
 
 fn cases() -> Value {
-    serde_json::from_slice(&fs::read(fixture("answers/cases.json")).unwrap()).unwrap()
+    json(fixture("answers/cases.json"))
 }
 
 fn examples() -> Vec<SquadExample> {
@@ -190,13 +187,7 @@ fn exact_match_and_f1_are_squads() {
 }
 
 fn tiny() -> BertForQuestionAnsweringConfig {
-    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
-    let bert = BertModelConfig::new(embeddings.with_hidden_dropout_prob(0.0))
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(12)
-        .with_attention_probs_dropout_prob(0.0);
-    BertForQuestionAnsweringConfig::new(bert)
+    BertForQuestionAnsweringConfig::new(small_bert(20, 8))
 }
 
 #[test]
@@ -234,7 +225,7 @@ fn a_saved_model_gives_the_same_answers() {
     let (dir, device) = (tempfile::tempdir().unwrap(), Device::default());
     let (model, tokenizer) = model("roberta");
     model.save_pretrained(dir.path()).unwrap();
-    let config: Value = serde_json::from_slice(&fs::read(dir.path().join("config.json")).unwrap()).unwrap();
+    let config = config_json(dir.path());
     assert_eq!(config["architectures"], json!(["RobertaForQuestionAnswering"]));
     assert_eq!(config["id2label"].as_object().unwrap().len(), 2);
     let (loaded, report) = BertForQuestionAnswering::from_pretrained(dir.path(), &device).unwrap();

@@ -1,5 +1,7 @@
 //! Classifiers: labels that do not fit, batches without labels, directories in and out.
 
+use crate::files::config_json;
+use crate::small_bert::small_bert;
 use crate::tolerance::{F32, assert_close, values};
 use crate::transformers::Python;
 use burn::module::Param;
@@ -22,16 +24,7 @@ fn device() -> Device {
 }
 
 fn bert() -> BertModelConfig {
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(20)
-        .with_hidden_size(8)
-        .with_max_position_embeddings(16)
-        .with_hidden_dropout_prob(0.0);
-    BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(12)
-        .with_attention_probs_dropout_prob(0.0)
+    small_bert(20, 8)
 }
 
 fn roberta() -> BertModelConfig {
@@ -46,10 +39,6 @@ fn sequence(bert: BertModelConfig) -> BertForSequenceClassificationConfig {
 
 fn input() -> BertEmbeddingsInput {
     BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 5, 3]], &Device::default().autodiff()).unwrap()
-}
-
-fn config_json(dir: &Path) -> Value {
-    serde_json::from_slice(&fs::read(dir.join("config.json")).unwrap()).unwrap()
 }
 
 #[test]

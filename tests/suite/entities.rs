@@ -1,19 +1,14 @@
 //! Entities against transformers' pipeline, and their scores against seqeval's (tests/fixtures/make_entities.py).
 
+use crate::files::{fixture, json};
 use burn::prelude::*;
 use burn_bert::Error;
 use burn_bert::model::{Aggregation, BertForTokenClassification, EntitiesConfig, PretrainedModel};
 use burn_bert::text::BertTokenizer;
 use serde_json::Value;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
-}
 
 fn cases() -> Value {
-    serde_json::from_slice(&fs::read(fixture("entities/cases.json")).unwrap()).unwrap()
+    json(fixture("entities/cases.json"))
 }
 
 fn model(name: &str) -> (BertForTokenClassification, BertTokenizer) {

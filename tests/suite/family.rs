@@ -1,6 +1,7 @@
 //! The family of a model: stated by `model_type`, kept by a save.
 
 use crate::checkpoint_files::*;
+use crate::files::config_json;
 use burn::prelude::*;
 use burn_bert::encoder::Activation;
 use burn_bert::model::{
@@ -8,7 +9,7 @@ use burn_bert::model::{
     BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
 };
 use burn_bert::{BertEmbeddingsConfig, Error, Family, PositionEmbeddingType};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs;
 
 fn config_of(model_type: &str, positions: &str) -> BertModelConfig {
@@ -20,10 +21,6 @@ fn config_of(model_type: &str, positions: &str) -> BertModelConfig {
     BertModelConfig::from_pretrained(dir.path()).unwrap()
 }
 
-fn json_of(dir: &std::path::Path) -> Value {
-    serde_json::from_slice(&fs::read(dir.join("config.json")).unwrap()).unwrap()
-}
-
 #[test]
 fn a_roberta_with_relative_positions_keeps_its_head_and_its_name() {
     let device = Device::default();
@@ -33,7 +30,7 @@ fn a_roberta_with_relative_positions_keeps_its_head_and_its_name() {
         assert!(model.bert.pooler.is_none() && model.classifier.dense.is_some(), "RoBERTa's head");
         let dir = tempfile::tempdir().unwrap();
         model.save_pretrained(dir.path()).unwrap();
-        let fields = json_of(dir.path());
+        let fields = config_json(dir.path());
         assert_eq!(
             [&fields["model_type"], &fields["architectures"][0], &fields["position_embedding_type"]],
             ["roberta", "RobertaForSequenceClassification", positions]
@@ -69,7 +66,7 @@ fn every_family_is_saved_as_itself_into_a_new_directory() {
         let config = config_of(model_type, "absolute");
         let dir = tempfile::tempdir().unwrap();
         BertForMaskedLmConfig::new(config.clone()).init(&device).save_pretrained(dir.path()).unwrap();
-        let fields = json_of(dir.path());
+        let fields = config_json(dir.path());
         assert_eq!([&fields["model_type"], &fields["architectures"][0]], [model_type, class]);
         let (read, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
         assert!(report.is_complete() && report.unused.is_empty(), "{report}");
@@ -96,7 +93,7 @@ fn the_name_of_an_activation_is_written_back_as_it_was_read() {
         let config = BertModelConfig { hidden_act: changed.unwrap_or(config.hidden_act), ..config };
         let saved = tempfile::tempdir().unwrap();
         BertForMaskedLmConfig::new(config).init(&Device::default()).save_pretrained(saved.path()).unwrap();
-        assert_eq!(json_of(saved.path())["hidden_act"], expected);
+        assert_eq!(config_json(saved.path())["hidden_act"], expected);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `BertEmbeddings` computes, against values worked out by hand and against a naive loop in f64.
+//! What `BertEmbeddings` computes, against values worked out by hand. `tests/backend` compares it with loops in f64.
 
 use crate::tolerance::{F32, assert_close, values};
 use burn::module::Param;
@@ -32,29 +32,6 @@ fn module(config: &BertEmbeddingsConfig) -> BertEmbeddings {
     module.layer_norm.gamma = Param::from_tensor(normal([1, hidden]).squeeze_dim::<1>(0).add_scalar(1.0));
     module.layer_norm.beta = Some(Param::from_tensor(normal([1, hidden]).squeeze_dim::<1>(0)));
     module
-}
-
-/// LayerNorm(W[word] + S[type] + P[position]) of one token, in f64, straight from the formula.
-fn token(module: &BertEmbeddings, word: usize, kind: usize, position: Option<usize>) -> Vec<f64> {
-    let hidden = module.hidden_size();
-    let row = |table: &Tensor<2>, row: usize| values(table.clone().narrow(0, row, 1));
-    let mut x = row(&module.word_embeddings.weight.val(), word);
-    let types = row(&module.token_type_embeddings.as_ref().unwrap().weight.val(), kind);
-    x.iter_mut().zip(types).for_each(|(x, s)| *x += s);
-    if let (Some(table), Some(position)) = (&module.position_embeddings, position) {
-        x.iter_mut().zip(row(&table.weight.val(), position)).for_each(|(x, p)| *x += p);
-    }
-    let mean = x.iter().sum::<f64>() / hidden as f64;
-    let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / hidden as f64;
-    let gamma = values(module.layer_norm.gamma.val());
-    let beta = values(module.layer_norm.beta.as_ref().unwrap().val());
-    (0..hidden)
-        .map(|i| (x[i] - mean) / (variance + module.layer_norm.epsilon()).sqrt() * gamma[i] + beta[i])
-        .collect()
-}
-
-fn tokens(module: &BertEmbeddings, list: &[(usize, usize, Option<usize>)]) -> Vec<f64> {
-    list.iter().flat_map(|&(word, kind, position)| token(module, word, kind, position)).collect()
 }
 
 fn input<const B: usize, const S: usize>(ids: [[i32; S]; B]) -> BertEmbeddingsInput {
@@ -97,41 +74,6 @@ fn epsilon_is_added_to_the_variance() {
 }
 
 #[test]
-fn the_three_tables_are_added() {
-    let module = module(&config());
-    let input = input([[5, 7], [3, 19]]).with_token_type_ids(&[[0, 2], [1, 1]]).unwrap();
-    let expected = tokens(&module, &[(5, 0, Some(0)), (7, 2, Some(1)), (3, 1, Some(0)), (19, 1, Some(1))]);
-    assert_close(&values(module.forward(&input)), &expected, F32);
-}
-
-#[test]
-fn token_types_are_zero_unless_given() {
-    let module = module(&config());
-    let expected = tokens(&module, &[(5, 0, Some(0)), (7, 0, Some(1))]);
-    assert_close(&values(module.forward(&input([[5, 7]]))), &expected, F32);
-}
-
-#[test]
-fn given_positions_are_looked_up_for_each_row_or_for_all() {
-    let module = module(&config());
-    let each = input([[5, 7], [5, 7]]).with_position_ids(&[[11, 3], [0, 0]]).unwrap();
-    let expected = tokens(&module, &[(5, 0, Some(11)), (7, 0, Some(3)), (5, 0, Some(0)), (7, 0, Some(0))]);
-    assert_close(&values(module.forward(&each)), &expected, F32);
-
-    let shared = input([[5, 7], [6, 8]]).with_position_ids(&[[11, 3]]).unwrap();
-    let expected = tokens(&module, &[(5, 0, Some(11)), (7, 0, Some(3)), (6, 0, Some(11)), (8, 0, Some(3))]);
-    assert_close(&values(module.forward(&shared)), &expected, F32);
-}
-
-#[test]
-fn past_tokens_move_default_positions() {
-    let module = module(&config());
-    let expected = tokens(&module, &[(5, 0, Some(10)), (7, 0, Some(11))]);
-    let moved = input([[5, 7]]).with_past_key_values_length(10);
-    assert_close(&values(module.forward(&moved)), &expected, F32);
-}
-
-#[test]
 fn chunks_with_past_equal_one_call() {
     let absolute = config();
     let after_padding =
@@ -157,71 +99,12 @@ fn chunks_with_past_equal_one_call() {
 }
 
 #[test]
-fn relative_schemes_add_no_position() {
-    for scheme in [PositionEmbeddingType::RelativeKey, PositionEmbeddingType::RelativeKeyQuery] {
-        let module = module(&config().with_position_embedding_type(scheme));
-        let expected = tokens(&module, &[(5, 0, None), (7, 0, None)]);
-        // Longer than any table, and past any table: there is none.
-        let input = input([[5, 7]]).with_past_key_values_length(1000);
-        assert_close(&values(module.forward(&input)), &expected, F32);
-    }
-}
-
-#[test]
-fn positions_after_padding_count_tokens_from_the_padding_id_on() {
-    let config =
-        config().with_pad_token_id(Some(1)).with_position_embedding_type(PositionEmbeddingType::AfterPadding);
-    let module = module(&config);
-    // Padding on the left, inside and on the right; positions worked out by hand.
-    let batch = input([[1, 5, 6, 7], [5, 1, 1, 6], [8, 9, 1, 1]]);
-    let positions = [[1, 2, 3, 4], [2, 1, 1, 3], [2, 3, 1, 1]];
-    let explicit = batch.clone().with_position_ids(&positions).unwrap();
-    let found = module.forward(&batch);
-    found.to_data().assert_eq(&module.forward(&explicit).into_data(), true);
-    let expected = tokens(&module, &[(1, 0, Some(1)), (5, 0, Some(2)), (6, 0, Some(3)), (7, 0, Some(4))]);
-    assert_close(&values(found.narrow(0, 0, 1)), &expected, F32);
-
-    // K moves tokens and leaves padding where it is.
-    let positions = [[1, 5, 6, 7], [5, 1, 1, 6], [5, 6, 1, 1]];
-    let moved = module.forward(&batch.clone().with_past_key_values_length(3));
-    let explicit = module.forward(&batch.with_position_ids(&positions).unwrap());
-    moved.into_data().assert_eq(&explicit.into_data(), true);
-}
-
-#[test]
-fn positions_after_padding_of_vectors_are_consecutive() {
-    let config =
-        config().with_pad_token_id(Some(1)).with_position_embedding_type(PositionEmbeddingType::AfterPadding);
-    let module = module(&config);
-    let embeds = Tensor::random([2, 3, 6], Distribution::Normal(0.0, 1.0), &Device::default());
-    let input = BertEmbeddingsInput::from_embeds(embeds).unwrap();
-    let explicit = input.clone().with_position_ids(&[[2, 3, 4]]).unwrap();
-    module.forward(&input).into_data().assert_eq(&module.forward(&explicit).into_data(), true);
-}
-
-#[test]
 fn vectors_take_the_place_of_the_word_table() {
     let module = module(&config());
     let ids = input([[5, 7, 0]]);
     let rows = module.word_embeddings.forward::<2, 3>(ids.input_ids().unwrap());
     let embeds = BertEmbeddingsInput::from_embeds(rows).unwrap();
     module.forward(&embeds).into_data().assert_eq(&module.forward(&ids).into_data(), true);
-}
-
-#[test]
-fn the_padding_row_is_read_as_it_is() {
-    let module = module(&config()); // its row 0 is not zero
-    let expected = tokens(&module, &[(0, 0, Some(0)), (5, 0, Some(1))]);
-    assert_close(&values(module.forward(&input([[0, 5]]))), &expected, F32);
-}
-
-#[test]
-fn the_longest_sequence_fits_exactly() {
-    let module = module(&config());
-    let ids: Vec<i32> = (0..12).collect();
-    let full = BertEmbeddingsInput::from_rows(&[ids], &Device::default()).unwrap();
-    let expected: Vec<_> = (0..12).map(|i| (i, 0, Some(i))).collect();
-    assert_close(&values(module.forward(&full)), &tokens(&module, &expected), F32);
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! The layer's gradients, by central differences.
+//! Gradients of the layer with a tied head, and of a large one, by central differences. `tests/backend` has those of the layer
+//! in every position scheme.
 
 use PositionEmbeddingType::{Absolute, AfterPadding, RelativeKey, RelativeKeyQuery};
 use burn::prelude::*;
-use burn::tensor::{Distribution, FloatDType};
+use burn::tensor::FloatDType;
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, PositionEmbeddingType,
 };
@@ -15,13 +16,12 @@ fn device() -> Device {
 const IDS: [[i32; 5]; 3] = [[5, 0, 7, 5, 10], [1, 9, 0, 0, 0], [0, 3, 0, 5, 2]];
 const TYPES: [[i32; 5]; 3] = [[0, 0, 1, 1, 0], [1, 0, 0, 1, 1], [0, 0, 0, 0, 1]];
 
-fn module(scheme: PositionEmbeddingType, pad_token_id: Option<usize>) -> BertEmbeddings {
+fn module(scheme: PositionEmbeddingType) -> BertEmbeddings {
     BertEmbeddingsConfig::new()
         .with_vocab_size(11)
         .with_hidden_size(6)
         .with_max_position_embeddings(9)
         .with_type_vocab_size(2)
-        .with_pad_token_id(pad_token_id)
         .with_hidden_dropout_prob(0.0)
         .with_initializer(EmbeddingInitializer::Normal { std: 0.02 })
         .with_position_embedding_type(scheme)
@@ -33,80 +33,13 @@ fn input() -> BertEmbeddingsInput {
     input.with_token_type_ids(&TYPES).unwrap()
 }
 
-/// Rows whose gradient through the lookup is 0 by design.
-fn padding_rows(check: GradCheck, scheme: PositionEmbeddingType, pad: usize) -> GradCheck {
-    let check = check.exclude_row("word_embeddings.weight", pad, 0.0);
-    match scheme {
-        AfterPadding => check.exclude_row("position_embeddings.weight", pad, 0.0),
-        _ => check,
-    }
-}
-
-#[test]
-fn every_position_scheme_passes_with_padding_in_the_batch() {
-    for scheme in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery] {
-        let report = padding_rows(GradCheck::new(), scheme, 0)
-            .run(&module(scheme, Some(0)), |module, probe| probe.weighted_sum(module.forward(&input())))
-            .unwrap();
-        report.assert_passes();
-        assert_eq!(report.parameters.len(), if scheme.has_table() { 5 } else { 4 }, "{report}");
-    }
-}
-
-#[test]
-fn past_tokens_and_explicit_positions_pass() {
-    for scheme in [Absolute, AfterPadding] {
-        let past = input().with_past_key_values_length(3);
-        let explicit = input().with_position_ids(&[[8, 1, 1, 4, 0]]).unwrap();
-        for input in [past, explicit] {
-            padding_rows(GradCheck::new(), scheme, 0)
-                .run(&module(scheme, Some(0)), |module, probe| probe.weighted_sum(module.forward(&input)))
-                .unwrap()
-                .assert_passes();
-        }
-    }
-}
-
-#[test]
-fn without_a_padding_row_every_row_is_compared() {
-    let report = GradCheck::new()
-        .run(&module(Absolute, None), |module, probe| probe.weighted_sum(module.forward(&input())))
-        .unwrap();
-    report.assert_passes();
-    assert_eq!(report.parameter("word_embeddings.weight").unwrap().coverage, Coverage::Entries(66));
-}
-
 #[test]
 fn without_its_exclusion_the_padding_row_disagrees_by_design() {
     let report = GradCheck::new()
-        .run(&module(Absolute, Some(0)), |module, probe| probe.weighted_sum(module.forward(&input())))
+        .run(&module(Absolute), |module, probe| probe.weighted_sum(module.forward(&input())))
         .unwrap();
     let failed: Vec<_> = report.parameters.iter().filter(|p| !p.passed).map(|p| p.path.as_str()).collect();
     assert_eq!(failed, ["word_embeddings.weight"], "{report}");
-}
-
-#[test]
-fn the_gradient_of_inputs_embeds_passes_in_every_position_scheme() {
-    for scheme in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery] {
-        // Vectors have no ids: their positions are consecutive, and none of them is padding.
-        let check = match scheme {
-            AfterPadding => GradCheck::new().exclude_row("position_embeddings.weight", 0, 0.0),
-            _ => GradCheck::new(),
-        };
-        let report = check
-            .run_with_input(
-                &module(scheme, Some(0)),
-                Tensor::random([3, 5, 6], Distribution::Normal(0.0, 1.0), &device()),
-                |module, embeds, probe| {
-                    let input = BertEmbeddingsInput::from_embeds(embeds).unwrap();
-                    probe.weighted_sum(module.forward(&input.with_token_type_ids(&TYPES).unwrap()))
-                },
-            )
-            .unwrap();
-        report.assert_passes();
-        assert_eq!(report.parameter("input").unwrap().coverage, Coverage::Entries(90));
-        assert!(!report.parameter("word_embeddings.weight").unwrap().has_gradient);
-    }
 }
 
 /// log-softmax of a tied head: logits = hidden · Wᵀ.
@@ -124,7 +57,7 @@ fn a_tied_head_passes_in_every_position_scheme() {
             _ => GradCheck::new(),
         };
         check
-            .run(&module(scheme, Some(0)), |module, probe| tied(module, module.forward(&input), probe))
+            .run(&module(scheme), |module, probe| tied(module, module.forward(&input), probe))
             .unwrap()
             .assert_passes();
     }
@@ -132,7 +65,7 @@ fn a_tied_head_passes_in_every_position_scheme() {
 
 #[test]
 fn a_tied_head_gives_the_padding_row_the_gradient_of_the_head_alone() {
-    let module = module(Absolute, Some(0));
+    let module = module(Absolute);
     let head = GradCheck::new()
         .run(&module, |module, probe| tied(module, module.forward(&input()).detach(), probe))
         .unwrap();

@@ -1,9 +1,10 @@
 //! Every bad input is a typed error whose message says what, where, and the way out.
 
+use crate::small_bert::small_bert;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig};
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingTable, Error, PositionEmbeddingType,
     TokenEmbeddingConfig, cast_module,
@@ -228,11 +229,7 @@ fn forward_panics_with_the_message_of_the_error() {
 }
 
 fn masked_lm() -> BertForMaskedLm {
-    let bert = BertModelConfig::new(config())
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(8);
-    BertForMaskedLmConfig::new(bert).init(&device())
+    BertForMaskedLmConfig::new(small_bert(10, 4)).init(&device())
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A learning rate for each layer: how far one step of gradient descent moves every parameter of every model.
 
+use crate::small_bert::small_bert;
 use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
@@ -12,7 +13,7 @@ use burn_bert::model::{
     SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn_bert::optim::{ScaledLr, layer_wise_decay, linear_warmup_decay};
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, PositionEmbeddingType, cast_module};
+use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, cast_module};
 use std::collections::BTreeMap;
 
 const LAYERS: usize = 3;
@@ -24,17 +25,9 @@ fn device() -> Device {
 }
 
 fn bert(positions: PositionEmbeddingType) -> BertModelConfig {
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(12)
-        .with_hidden_size(8)
-        .with_max_position_embeddings(10)
-        .with_hidden_dropout_prob(0.0)
-        .with_position_embedding_type(positions);
-    BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(LAYERS)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(12)
-        .with_attention_probs_dropout_prob(0.0)
+    let mut bert = small_bert(12, 8).with_num_hidden_layers(LAYERS);
+    bert.embeddings.position_embedding_type = positions;
+    bert
 }
 
 fn input() -> BertEmbeddingsInput {

@@ -4,11 +4,15 @@
 mod checkpoint_files;
 #[path = "../support/devices/mod.rs"]
 mod devices;
+#[path = "../support/files/mod.rs"]
+mod files;
 #[path = "../support/golden/mod.rs"]
 mod golden;
 #[cfg(feature = "checkpoint")]
 #[path = "../support/parity/mod.rs"]
 mod parity;
+#[path = "../support/small_bert/mod.rs"]
+mod small_bert;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 #[path = "../support/transformers/mod.rs"]

@@ -1,21 +1,20 @@
 //! Scores against scikit-learn's, SciPy's and sentence-transformers' (tests/fixtures/make_metrics.py).
 
+use crate::small_bert::small_bert;
 use crate::tolerance::values;
 use burn::data::dataloader::Progress;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput};
+use burn_bert::BertEmbeddingsInput;
 use burn_bert::data::LabelNames;
 use burn_bert::metrics::{
     ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, RetrievalInput, RetrievalMetric,
     RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput, TripletMetric, spearman,
 };
-use burn_bert::model::{
-    BertForSequenceClassificationConfig, BertModelConfig, SequenceClassificationBatch, Similarity,
-};
+use burn_bert::model::{BertForSequenceClassificationConfig, SequenceClassificationBatch, Similarity};
 use burn_bert::training::TokenClassificationItem;
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use serde_json::Value;
 
 fn fixture() -> Value {
@@ -110,12 +109,7 @@ fn a_confusion_matrix_prints_as_a_table() {
 #[test]
 fn sequences_without_a_label_count_in_no_metric() {
     let device = Device::default();
-    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4);
-    let bert = BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(4);
-    let model = BertForSequenceClassificationConfig::new(bert).init(&device);
+    let model = BertForSequenceClassificationConfig::new(small_bert(10, 4)).init(&device);
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3], [2, 8, 3], [2, 5, 3]], &device).unwrap();
     let (mut accuracy, mut loss) = (AccuracyMetric::new(), LossMetric::new());
     let mut confusion = ConfusionMetric::macro_f1();

@@ -1,26 +1,18 @@
 //! A whole model whose vocabulary or position table is resized.
 
+use crate::small_bert::small_bert;
 use crate::tolerance::values;
 use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup, ParamId};
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassificationConfig, BertModelConfig, MaskedLmBatch,
-    PretrainedModel,
+    BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassificationConfig, MaskedLmBatch, PretrainedModel,
 };
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, NewRows, PositionFill, VocabularyResize};
+use burn_bert::{BertEmbeddingsInput, Error, NewRows, PositionFill, VocabularyResize};
 
 fn config() -> BertForMaskedLmConfig {
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(20)
-        .with_hidden_size(8)
-        .with_max_position_embeddings(6)
-        .with_hidden_dropout_prob(0.0);
-    let bert = BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(12)
-        .with_attention_probs_dropout_prob(0.0);
+    let mut bert = small_bert(20, 8);
+    bert.embeddings.max_position_embeddings = 6;
     BertForMaskedLmConfig::new(bert)
 }
 

@@ -1,6 +1,7 @@
 //! Writing Hugging Face checkpoints.
 
 use crate::checkpoint_files::*;
+use crate::files::config_json;
 use crate::transformers::{Python, real_checkpoint};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
@@ -9,7 +10,7 @@ use burn_bert::{
     cast_module,
 };
 use safetensors::{Dtype, SafeTensors};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 
 fn device() -> Device {
@@ -24,10 +25,6 @@ fn roberta() -> BertEmbeddingsConfig {
         .with_pad_token_id(Some(1))
         .with_layer_norm_eps(1e-5)
         .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
-}
-
-fn config_json(dir: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap()
 }
 
 /// Key, dtype and shape of every tensor in `model.safetensors`, by key.

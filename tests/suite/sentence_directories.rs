@@ -1,5 +1,6 @@
 //! Sentence embeddings from and to directories of sentence-transformers.
 
+use crate::files::fixture;
 use crate::tolerance::values;
 use burn::prelude::*;
 use burn_bert::encoder::Activation;
@@ -31,7 +32,7 @@ fn config() -> BertForSentenceEmbeddingConfig {
 }
 
 fn read(dir: &Path, name: &str) -> Value {
-    serde_json::from_slice(&fs::read(dir.join(name)).unwrap()).unwrap()
+    crate::files::json(dir.join(name))
 }
 
 fn write(dir: &Path, name: &str, value: &Value) {
@@ -79,7 +80,7 @@ fn a_saved_model_is_read_back_with_its_pooling() {
 #[test]
 fn what_sentence_transformers_saves_is_read() {
     let (model, dir) = saved(&config());
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sentences/saved");
+    let fixture = fixture("sentences/saved");
     for name in
         ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json", "2_Normalize/config.json"]
     {
@@ -362,7 +363,7 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
     use burn::tensor::FloatDType;
     use burn_bert::model::EncodeConfig;
     use burn_bert::text::BertTokenizer;
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sentences");
+    let fixtures = fixture("sentences");
     let texts: Vec<String> = serde_json::from_value(read(&fixtures, "texts.json")).unwrap();
     let device = device().autodiff();
     let copy = tempfile::tempdir().unwrap();
@@ -475,7 +476,7 @@ mod against_sentence_transformers {
     #[test]
     #[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
     fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let fixtures = fixture("");
         let all = tempfile::tempdir().unwrap();
         let mut models = Vec::new();
         let modes = MODES.into_iter().map(|pooling| (burn_bert::Family::Bert, pooling, "tokenizer"));

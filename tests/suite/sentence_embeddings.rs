@@ -1,5 +1,6 @@
 //! Pooling, normalisation and the contrastive loss against sentence-transformers': values, gradients and ten steps.
 
+use crate::files::fixture;
 use crate::parity::{collected, key};
 use crate::tolerance::{F16, F32, F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
 use crate::whole_model::File;
@@ -12,7 +13,6 @@ use burn_bert::model::{
 };
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, cast_module};
-use std::path::{Path, PathBuf};
 
 const DTYPES: [(FloatDType, &str, Tolerance); 2] =
     [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)];
@@ -26,17 +26,13 @@ const MODES: [(Pooling, &str); 6] = [
     (Pooling::LastToken, "lasttoken"),
 ];
 
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
-}
-
 fn case(suffix: &str) -> File {
-    File::at(&fixtures().join(format!("sentences/cases_{suffix}.safetensors")))
+    File::at(&fixture(&format!("sentences/cases_{suffix}.safetensors")))
 }
 
 /// The tiny BERT of the fixture, in training without dropout.
 fn model(dtype: FloatDType, device: &Device, pooling: Pooling, normalize: bool) -> BertForSentenceEmbedding {
-    let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
+    let dir = fixture("masked_lm/tiny_bert_encoder_only");
     let mut config = BertForSentenceEmbeddingConfig::from_pretrained(&dir).unwrap();
     assert_eq!((config.pooling, config.normalize), (Pooling::Mean, false));
     config.bert.embeddings.hidden_dropout_prob = 0.0;

@@ -1,6 +1,7 @@
 //! The losses of sentence embeddings against sentence-transformers' (tests/fixtures/make_sentence_losses.py): values and
 //! gradients, of vectors and through a whole model, in mini-batches too.
 
+use crate::files::fixture;
 use crate::parity::{collected, key};
 use crate::tolerance::{F64, MODEL_F32, Tolerance, assert_close, values};
 use crate::whole_model::File;
@@ -11,7 +12,6 @@ use burn_bert::model::{
     MultipleNegativesRankingLoss, PretrainedModel, SentenceLoss, SentencePairBatch, Similarity, TripletLoss,
 };
 use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, cast_module};
-use std::path::{Path, PathBuf};
 
 const DTYPES: [(FloatDType, &str, Tolerance); 2] =
     [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)];
@@ -19,12 +19,8 @@ const DTYPES: [(FloatDType, &str, Tolerance); 2] =
 /// Pairs in a batch.
 const BATCH: usize = 5;
 
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
-}
-
 fn case(suffix: &str) -> File {
-    File::at(&fixtures().join(format!("sentence_losses/cases_{suffix}.safetensors")))
+    File::at(&fixture(&format!("sentence_losses/cases_{suffix}.safetensors")))
 }
 
 fn labels(case: &File) -> Vec<f32> {
@@ -70,7 +66,7 @@ fn model(
     device: &Device,
     change: impl FnOnce(BertForSentenceEmbeddingConfig) -> BertForSentenceEmbeddingConfig,
 ) -> BertForSentenceEmbedding {
-    let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
+    let dir = fixture("masked_lm/tiny_bert_encoder_only");
     let mut config = BertForSentenceEmbeddingConfig::from_pretrained(&dir).unwrap();
     config.bert.embeddings.hidden_dropout_prob = 0.0;
     config.bert.attention_probs_dropout_prob = 0.0;

@@ -3,12 +3,10 @@
 mod padding;
 mod training;
 
-use crate::tolerance::values;
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{LayerNormConfig, Linear};
 use burn::prelude::*;
+use burn::tensor::FloatDType;
 use burn::tensor::activation::softmax;
-use burn::tensor::{FloatDType, Gradients};
 use burn_bert::encoder::{BertEncoder, BertLayer};
 use burn_bert::model::BertModelConfig;
 use burn_bert::{
@@ -126,19 +124,6 @@ fn rectangle_layer(
     let inner = layer.intermediate.forward(hidden.clone());
     let active = inner.clone() * (inner.mul_scalar(0.5f64.sqrt()).erf() + 1.0).mul_scalar(0.5);
     norm(&layer.output_layer_norm, hidden + layer.output.forward(active))
-}
-
-/// The gradient of every parameter, in visiting order; empty where there is none.
-fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<Vec<f64>> {
-    struct Collect<'a>(&'a Gradients, Vec<Vec<f64>>);
-    impl ModuleVisitor for Collect<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.push(param.grad(self.0).map_or_else(Vec::new, values));
-        }
-    }
-    let mut collect = Collect(gradients, Vec::new());
-    module.visit(&mut collect);
-    collect.1
 }
 
 /// Numbers of order 1, another one for each value.

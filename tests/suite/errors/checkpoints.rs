@@ -40,19 +40,13 @@ fn save(path: &Path) -> Error {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row("Io", |dir| load(&dir.join("bert")), "cannot read DIR/bert", "os error"),
-        row("Io", |dir| save(&file(dir, "file", "")), "cannot write DIR/file", "os error"),
-        row(
-            "Data",
-            |_| load(Path::new("")),
-            "the empty path cannot be read; the current directory is \".\"",
-            "",
-        ),
+        row("Io", |dir| load(&dir.join("bert")), "cannot read DIR/bert").because("os error"),
+        row("Io", |dir| save(&file(dir, "file", "")), "cannot write DIR/file").because("os error"),
+        row("Data", |_| load(Path::new("")), "the empty path cannot be read; the current directory is \".\""),
         row(
             "Data",
             |_| save(Path::new("")),
             "the empty path cannot be saved into; the current directory is \".\"",
-            "",
         ),
         row(
             "File",
@@ -61,26 +55,19 @@ pub fn rows() -> Vec<Row> {
                 load(dir)
             },
             "DIR/model.safetensors is a directory, but must be a regular file or a link to one",
-            "",
         ),
         row(
             "File",
             |dir| bytes(dir, "version https://git-lfs.github.com/spec/v1\n"),
             "DIR/a.safetensors is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or \
              download the file",
-            "",
         ),
-        row(
-            "Json",
-            |dir| config(dir, "[]"),
-            "DIR/config.json does not hold the expected JSON",
-            "expected a map at line 1",
-        ),
+        row("Json", |dir| config(dir, "[]"), "DIR/config.json does not hold the expected JSON")
+            .because("expected a map at line 1"),
         row(
             "ConfigFile",
             |dir| config(dir, r#"{"model_type": "bert", "hidden_size": "4"}"#),
             "DIR/config.json: hidden_size is \"4\", but must be a whole number",
-            "",
         ),
         row(
             "ConfigFile",
@@ -94,27 +81,23 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/modules.json: modules are Transformer, Pooling, LayerNorm, but supported are Transformer, Pooling, then \
              any number of Dense and, if need be, Normalize",
-            "",
         ),
         row(
             "UnsupportedModel",
             |dir| config(dir, r#"{"model_type": "gpt2"}"#),
             "DIR/config.json: model type gpt2 is not supported: model types that can be read are bert, \
              distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert, data2vec-text",
-            "",
         ),
         row(
             "NotACheckpoint",
             |dir| bytes(dir, ""),
             "cannot use DIR/a.safetensors as a checkpoint: it is empty",
-            "",
         ),
         row(
             "NotACheckpoint",
             load,
             "cannot use DIR as a checkpoint: the directory has none of model.safetensors, \
              model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json",
-            "",
         ),
         row(
             "NotACheckpoint",
@@ -125,14 +108,13 @@ pub fn rows() -> Vec<Row> {
             "cannot use DIR as a checkpoint: it holds its weights as pytorch_model.bin, which a new \
              model.safetensors would hide; save into another directory, or convert the weights to one \
              model.safetensors first",
-            "",
         ),
         row(
             "CorruptCheckpoint",
             |dir| bytes(dir, [&1u64.to_le_bytes()[..], b"{"].concat()),
             "DIR/a.safetensors is damaged or not a state dict",
-            "EOF while parsing",
-        ),
+        )
+        .because("EOF while parsing"),
         row(
             "Data",
             |dir| {
@@ -144,19 +126,16 @@ pub fn rows() -> Vec<Row> {
             },
             "word_embeddings.weight cannot be loaded into a quantised parameter; load the checkpoint first and \
              quantise afterwards",
-            "",
         ),
         row(
             "MissingKey",
             |dir| changed(dir, |tensors| drop(tensors.pop())),
             "DIR/a.safetensors has no LayerNorm.bias: the layer cannot be loaded in part",
-            "",
         ),
         row(
             "MissingKey",
             |dir| changed(dir, |tensors| tensors.truncate(0)),
             "DIR/a.safetensors has no embeddings.word_embeddings.weight: is this a BERT or RoBERTa checkpoint?",
-            "",
         ),
         row(
             "MissingKey",
@@ -167,7 +146,6 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/model.safetensors has no encoder.layer.0.attention.self.query.weight: these are the tensors of an \
              embedding layer alone; load them with BertEmbeddings",
-            "",
         ),
         row(
             "MissingKey",
@@ -182,14 +160,12 @@ pub fn rows() -> Vec<Row> {
                 tiny().init(&device()).load(path).unwrap_err()
             },
             "DIR/shard has no LayerNorm.bias: the index of shards says that it is there",
-            "",
         ),
         row(
             "File",
             |dir| changed(dir, |tensors| tensors.push(Stored::f32("LayerNorm.gamma", &[4]))),
             "DIR/a.safetensors has LayerNorm.weight and LayerNorm.gamma, which stand for the same parameter; remove \
              or rename one",
-            "",
         ),
         row(
             "File",
@@ -202,14 +178,12 @@ pub fn rows() -> Vec<Row> {
             "DIR/model.safetensors has bert.embeddings.word_embeddings.weight and cls.predictions.decoder.weight \
              that differ, but the config ties the head to the word table; set tie_word_embeddings to false in config.json \
              to give the head its own decoder and bias",
-            "",
         ),
         row(
             "CheckpointShape",
             |dir| changed(dir, |tensors| tensors[0] = Stored::f32("word_embeddings.weight", &[10, 4])),
             "DIR/a.safetensors: word_embeddings.weight has shape [10, 4], but the module expects [9, 4]; does the \
              config belong to these weights? A model's from_pretrained_with_new_head leaves out a head of another size",
-            "",
         ),
         row(
             "CheckpointDType",
@@ -220,7 +194,6 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/a.safetensors: LayerNorm.bias has dtype I8, but weights are f16, bf16, f32 or f64; dequantise them \
              first",
-            "",
         ),
     ]
 }

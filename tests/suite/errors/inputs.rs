@@ -23,7 +23,6 @@ pub fn rows() -> Vec<Row> {
             "Config",
             |_| embeddings().with_hidden_dropout_prob(1.5).try_init(&device()).unwrap_err(),
             "invalid config: hidden_dropout_prob is 1.5, but must lie in [0, 1)",
-            "",
         ),
         row(
             "Config",
@@ -33,7 +32,6 @@ pub fn rows() -> Vec<Row> {
                 config.try_init(&device()).unwrap_err()
             },
             "invalid config: id2label has \"a\" twice, but label names must be unique",
-            "",
         ),
         row(
             "Config",
@@ -43,7 +41,6 @@ pub fn rows() -> Vec<Row> {
                 config.with_class_weights(Some(vec![1.0, 2.0])).try_init(&device()).unwrap_err()
             },
             "invalid config: class_weights are given, but a regression has no classes",
-            "",
         ),
         row(
             "Config",
@@ -53,28 +50,24 @@ pub fn rows() -> Vec<Row> {
                 config.try_init(&device()).unwrap_err()
             },
             "invalid config: scale is 0, but must be finite and above 0",
-            "",
         ),
         row(
             "IdOutOfRange",
             |_| embed(input_of(&[[1, 2, 3], [4, 5, 10]])),
             "input_ids[1][2] is 10, but the word table has 10 rows (valid ids: 0..=9); is this the tokenizer that \
              the model was made with?",
-            "",
         ),
         row(
             "IdOutOfRange",
             |_| embed(input().with_token_type_ids(&[[0, 0, 2], [0, 0, 0]]).unwrap()),
             "token_type_ids[0][2] is 2, but the token type table has 2 rows (valid ids: 0..=1); type_vocab_size is \
              the number of segment kinds",
-            "",
         ),
         row(
             "IdOutOfRange",
             |_| embed(input().with_position_ids(&[[0, -1, 2]]).unwrap()),
             "position_ids[0][1] is -1, but the position table has 6 rows (valid ids: 0..=5); shorten the sequence \
              or extend max_position_embeddings",
-            "",
         ),
         row(
             "IdOutOfRange",
@@ -84,20 +77,17 @@ pub fn rows() -> Vec<Row> {
             },
             "ids[1][0][1] is 5, but the embedding table has 5 rows (valid ids: 0..=4); num_embeddings must exceed \
              the largest id",
-            "",
         ),
         row(
             "IdOverflow",
             |_| BertEmbeddingsInput::from_rows(&[[1, 1i64 << 40]], &device()).unwrap_err(),
             "input_ids[0][1] does not fit a 32-bit signed integer; no table has such a row",
-            "",
         ),
         row(
             "SequenceTooLong",
             |_| embed(input().with_past_key_values_length(4)),
             "the sequence needs position 6 (3 tokens from position 4 on), but the position table has 6 rows (valid \
              ids: 0..=5); shorten the sequence or extend max_position_embeddings",
-            "",
         ),
         row(
             "SequenceTooLong",
@@ -110,7 +100,6 @@ pub fn rows() -> Vec<Row> {
             "the sequence needs position 6 (input_ids[0] has 5 tokens that are not padding, after 0 past ones, and \
              positions start at 2), but the position table has 6 rows (valid ids: 0..=5); shorten the sequence or \
              extend max_position_embeddings",
-            "",
         ),
         row(
             "SequenceTooLong",
@@ -121,19 +110,16 @@ pub fn rows() -> Vec<Row> {
             },
             "the sequence needs position 6 (7 tokens with relative positions), but the position table has 6 rows \
              (valid ids: 0..=5); shorten the sequence or extend max_position_embeddings",
-            "",
         ),
         row(
             "RaggedRows",
             |_| BertEmbeddingsInput::from_rows(&[vec![1, 2, 3], vec![1, 2]], &device()).unwrap_err(),
             "input_ids[1] has 2 entries, but input_ids[0] has 3; pad all rows to one length",
-            "",
         ),
         row(
             "RaggedRows",
             |_| PaddingMask::from_rows(&[vec![false], vec![false, true]]).unwrap_err(),
             "padding[1] has 2 entries, but padding[0] has 1; pad all rows to one length",
-            "",
         ),
         row(
             "Parameter",
@@ -143,13 +129,11 @@ pub fn rows() -> Vec<Row> {
                 module.try_forward(&input()).unwrap_err()
             },
             "position_embeddings.weight has shape [6, 5], but expected [6, 4]",
-            "",
         ),
         row(
             "ShapeMismatch",
             |_| input().with_token_type_ids(&[[0, 0, 0]]).unwrap_err(),
             "token_type_ids has shape [1, 3], but expected [2, 3], the shape of the tokens",
-            "",
         ),
         row(
             "ShapeMismatch",
@@ -158,13 +142,11 @@ pub fn rows() -> Vec<Row> {
                 model.scores(Tensor::zeros([1, 5], &device())).unwrap_err()
             },
             "hidden has shape [1, 5], but expected [N, 4]",
-            "",
         ),
         row(
             "ShapeMismatch",
             |_| SentencePairBatch::new((input(), None), (input_of(&[[2, 3]]), None)).unwrap_err(),
             "candidates has shape [1, 2], but expected [2 or more, 2], at least one per anchor",
-            "",
         ),
         row(
             "ShapeMismatch",
@@ -174,7 +156,6 @@ pub fn rows() -> Vec<Row> {
                 loss.try_forward(anchors, candidates, None).unwrap_err()
             },
             "candidates has shape [3, 5], but expected [2 or more, 4] for 2 anchors",
-            "",
         ),
         row(
             "DTypeMismatch",
@@ -183,7 +164,6 @@ pub fn rows() -> Vec<Row> {
                 embed(BertEmbeddingsInput::from_embeds(vectors).unwrap())
             },
             "inputs_embeds is F64, but the module's tables are F32; cast one of them",
-            "",
         ),
         #[cfg(all(feature = "flex", feature = "ndarray"))]
         row(
@@ -193,13 +173,11 @@ pub fn rows() -> Vec<Row> {
                 embeddings().init(&crate::devices::flex()).try_forward(&there).unwrap_err()
             },
             "input_ids is on Device<NdArray(Cpu)>, but Device<Flex(Cpu)> is needed; move it there with to_device",
-            "",
         ),
         row(
             "Empty",
             |_| BertEmbeddingsInput::from_rows(&[[0; 0]; 2], &device()).unwrap_err(),
             "input_ids has shape [2, 0]: a batch needs at least one sequence of at least one token",
-            "",
         ),
         row(
             "Resize",
@@ -208,7 +186,6 @@ pub fn rows() -> Vec<Row> {
                 module.resize_vocabulary(&VocabularyResize::new(3)).unwrap_err()
             },
             "cannot resize the word table: 3 rows would cut off the padding row 3; keep at least 4",
-            "",
         ),
         row(
             "Resize",
@@ -217,7 +194,6 @@ pub fn rows() -> Vec<Row> {
                 embeddings().init(&device()).resize_vocabulary(&resize).unwrap_err()
             },
             "cannot resize the word table: 0 rows, rounded up to a multiple of 8, cannot be a table size",
-            "",
         ),
         row(
             "Resize",
@@ -226,7 +202,6 @@ pub fn rows() -> Vec<Row> {
                 module.extend_positions(5, PositionFill::Tile).unwrap_err()
             },
             "cannot resize the position table: it has 6 rows already, more than 5",
-            "",
         ),
     ]
 }

@@ -35,7 +35,6 @@ pub fn rows() -> Vec<Row> {
                 classifier().try_forward(&batch).unwrap_err()
             },
             "labels[1] is 3, but the model has 3 labels (valid: 0..=2); set id2label in the config to have more",
-            "",
         ),
         row(
             "LabelOutOfRange",
@@ -46,7 +45,6 @@ pub fn rows() -> Vec<Row> {
                 model.try_forward(&batch).unwrap_err()
             },
             "labels[1][2] is -1, but the model has 2 labels (valid: 0..=1); set id2label in the config to have more",
-            "",
         ),
         row(
             "IdOutOfRange",
@@ -56,19 +54,16 @@ pub fn rows() -> Vec<Row> {
             },
             "labels[0][1] is 15, but the word table has 10 rows (valid ids: 0..=9); is this the tokenizer that the \
              model was made with?",
-            "",
         ),
         row(
             "ShapeMismatch",
             |_| SequenceClassificationBatch::single_label(input(), None, &[1]).unwrap_err(),
             "labels has shape [1], but expected [2], one label per sequence",
-            "",
         ),
         row(
             "ShapeMismatch",
             |_| TokenClassificationBatch::new(input(), None, &[vec![0; 3], vec![0; 2]]).unwrap_err(),
             "labels has shape [2, 2], but expected [2, 3], one label per token",
-            "",
         ),
         row(
             "ShapeMismatch",
@@ -77,7 +72,6 @@ pub fn rows() -> Vec<Row> {
                 classifier().try_forward(&batch).unwrap_err()
             },
             "labels has shape [2, 1], but expected [2, 3], one number per label",
-            "",
         ),
         row(
             "Config",
@@ -88,7 +82,6 @@ pub fn rows() -> Vec<Row> {
                 config.init(&device()).try_forward(&batch).unwrap_err()
             },
             "invalid config: problem_type is Regression, but the batch has labels of SingleLabelClassification",
-            "",
         ),
         row(
             "Config",
@@ -98,13 +91,11 @@ pub fn rows() -> Vec<Row> {
                 config.init(&device()).try_forward(&batch).unwrap_err()
             },
             "invalid config: id2label has one label, but the batch has labels of SingleLabelClassification, which needs two",
-            "",
         ),
         row(
             "ShapeMismatch",
             |_| masked(&[[0, 1]], &[7, 5]),
             "labels has shape [2], but expected [1], one per position",
-            "",
         ),
         row(
             "Data",
@@ -114,7 +105,6 @@ pub fn rows() -> Vec<Row> {
             },
             "padding[1] has padding before its first token, but the head reads the vector at position 0; pad at the \
              end",
-            "",
         ),
         row(
             "Data",
@@ -123,57 +113,48 @@ pub fn rows() -> Vec<Row> {
                 SequenceClassificationBatch::multi_label(input(), None, &labels).unwrap_err()
             },
             "labels[0][1] is 1.5, but must lie in [0, 1]",
-            "",
         ),
         row(
             "Data",
             |_| SequenceClassificationBatch::regression(input(), None, &[[0.0], [f64::NAN]]).unwrap_err(),
             "labels[1][0] is NaN, but must lie in [-1e15, 1e15]",
-            "",
         ),
         row(
             "Data",
             // Infinite in f32, as the square of 1e20 is.
             |_| SequenceClassificationBatch::regression(input(), None, &[[1e15], [-1e300]]).unwrap_err(),
             "labels[1][0] is -1e300, but must lie in [-1e15, 1e15]",
-            "",
         ),
         row(
             "Data",
             |_| TokenClassificationBatch::new(input(), None, &[[0; 3], [0, -100, 1 << 32]]).unwrap_err(),
             "labels[1][2] is 4294967296, which is not an id: ids are 32-bit signed integers",
-            "",
         ),
         row(
             "Data",
             |_| masked(&[[1, 2]], &[u32::MAX]),
             "labels[1][2] is 4294967295, which is not an id: ids are 32-bit signed integers",
-            "",
         ),
         row(
             "Data",
             |_| masked(&[[2, 0]], &[7]),
             "a label is at [2][0], but the batch has 2 sequences of 3 tokens",
-            "",
         ),
         row(
             "Data",
             |_| masked(&[[0, 1], [0, 1]], &[7, 5]),
             "the token at [0][1] has two labels; keep one of them",
-            "",
         ),
         row(
             "Data",
             |_| resized_without_its_head(BertForMaskedLmConfig::new(bert())),
             "the head's bias has 10 rows, but the word table has 12; resize both with the model's resize_vocabulary",
-            "",
         ),
         row(
             "Data",
             |_| resized_without_its_head(BertForMaskedLmConfig::new(bert()).with_tie_word_embeddings(false)),
             "the head's decoder has 10 rows, but the word table has 12; resize both with the model's \
              resize_vocabulary",
-            "",
         ),
         row(
             "Data",
@@ -186,7 +167,6 @@ pub fn rows() -> Vec<Row> {
             },
             "examples[1] has no word ids, which whole_word_masking needs; set them with with_word_ids or turn \
              whole_word_masking off",
-            "",
         ),
     ]
 }

@@ -30,13 +30,15 @@ struct Row {
     cause: &'static str,
 }
 
-fn row(
-    variant: &'static str,
-    provoke: fn(&Path) -> Error,
-    message: &'static str,
-    cause: &'static str,
-) -> Row {
-    Row { variant, provoke, message, cause }
+fn row(variant: &'static str, provoke: fn(&Path) -> Error, message: &'static str) -> Row {
+    Row { variant, provoke, message, cause: "" }
+}
+
+impl Row {
+    /// The error has a source, whose message has this in it.
+    fn because(self, cause: &'static str) -> Self {
+        Self { cause, ..self }
+    }
 }
 
 /// The table; each module has the rows of one part of the crate.

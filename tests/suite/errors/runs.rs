@@ -23,13 +23,11 @@ pub fn rows() -> Vec<Row> {
                 create(dir).unwrap_err()
             },
             "DIR/training holds a run already; resume it, or choose another output directory",
-            "",
         ),
         row(
             "File",
             |dir| Run::resume(dir, &7).unwrap_err(),
             "DIR/training holds no run to resume; start a new one",
-            "",
         ),
         row(
             "File",
@@ -38,7 +36,6 @@ pub fn rows() -> Vec<Row> {
                 create(dir).unwrap_err()
             },
             "DIR is not empty; choose another output directory",
-            "",
         ),
         row(
             "File",
@@ -48,13 +45,11 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/training holds a run with other settings: 7, now 8; resume it with those it began with, or choose \
              another output directory",
-            "",
         ),
         row(
             "File",
             |dir| create(dir).unwrap().begin(f64::NAN, &[]).unwrap_err(),
             "DIR/training cannot hold a run that begins at a loss of NaN; check the checkpoint and the data",
-            "",
         ),
         row(
             "File",
@@ -64,7 +59,6 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/training holds a run that began at a loss of 3.5, but with this checkpoint it is 3.6; resume with \
              the original checkpoint",
-            "",
         ),
     ]
 }

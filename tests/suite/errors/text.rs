@@ -14,13 +14,11 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/a.txt is not UTF-8: line 2 has an invalid byte at offset 13 of the file; convert the file, with \
              iconv for example",
-            "",
         ),
         row(
             "File",
             |dir| Lines::open(file(dir, "a.txt", "\n \n")).unwrap_err(),
             "DIR/a.txt has no text: it is empty, or has only blank lines or a header",
-            "",
         ),
     ]
 }

@@ -23,20 +23,18 @@ pub fn rows() -> Vec<Row> {
             |dir| BertTokenizer::from_pretrained(dir).unwrap_err(),
             "DIR has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
              AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files",
-            "",
         ),
         row(
             "CorruptTokenizer",
             |dir| refused(dir, "tokenizer.json", "{"),
             "cannot parse tokenizer file DIR/tokenizer.json",
-            "EOF while parsing",
-        ),
+        )
+        .because("EOF while parsing"),
         row(
             "File",
             |dir| refused(dir, "vocab.txt", &SPECIAL.replace("[MASK]", "the")),
             "DIR/vocab.txt has no mask_token: its vocabulary lacks [MASK] and <mask>; if the token has another \
              name, set mask_token in tokenizer_config.json",
-            "",
         ),
         row(
             "File",
@@ -46,27 +44,23 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/vocab.txt has no pad_token: its vocabulary lacks <none>; if the token has another name, set \
              pad_token in tokenizer_config.json",
-            "",
         ),
         row(
             "Data",
             |dir| tokenizer(dir).for_model(&embeddings().with_vocab_size(5)).unwrap_err(),
             "the tokenizer's vocabulary has 6 tokens, but the model's word table has 5 rows; is this the \
              tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows",
-            "",
         ),
         row(
             "Data",
             |dir| tokenizer(dir).with_model_max_length(2).encode_pair("the", "the").unwrap_err(),
             "sequences of at most 2 tokens have no room for the 3 special tokens; set a larger model_max_length",
-            "",
         ),
         row(
             "Data",
             |dir| tokenizer(dir).with_model_max_length(8).encode_windows(&"the ".repeat(9), 7).unwrap_err(),
             "windows that overlap by 7 tokens must hold more than that, but have room for only 6 beside the \
              special tokens; set a smaller stride or a larger model_max_length",
-            "",
         ),
         row(
             "Tokenize",
@@ -77,7 +71,7 @@ pub fn rows() -> Vec<Row> {
                 BertTokenizer::from_pretrained(path).unwrap().encode("the").unwrap_err()
             },
             "the tokenizer failed",
-            "Encountered an unknown token but `unk_id` is missing",
-        ),
+        )
+        .because("Encountered an unknown token but `unk_id` is missing"),
     ]
 }

@@ -6,6 +6,7 @@ mod round_trip;
 mod untied_head;
 
 use crate::checkpoint_files::{Stored, safetensors_bytes};
+use crate::files::config_json;
 use burn::prelude::*;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, LoadReport, PretrainedModel,
@@ -21,7 +22,7 @@ fn device() -> Device {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/masked_lm").join(name)
+    crate::files::fixture("masked_lm").join(name)
 }
 
 fn with_embeddings(embeddings: BertEmbeddingsConfig) -> BertForMaskedLmConfig {
@@ -51,10 +52,6 @@ fn keys(dir: &Path) -> Vec<String> {
         SafeTensors::deserialize(&bytes).unwrap().names().into_iter().map(String::from).collect();
     keys.sort();
     keys
-}
-
-fn config_json(dir: &Path) -> Value {
-    serde_json::from_slice(&fs::read(dir.join("config.json")).unwrap()).unwrap()
 }
 
 /// A copy of a fixture with fields of its config replaced.

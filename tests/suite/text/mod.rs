@@ -6,15 +6,11 @@ mod special_tokens;
 mod transformers;
 mod words;
 
+use crate::files::{fixture, json};
 use burn_bert::text::BertTokenizer;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-
-fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
-}
 
 fn bert() -> BertTokenizer {
     BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap()
@@ -25,7 +21,7 @@ fn roberta() -> BertTokenizer {
 }
 
 fn cases(folder: &str) -> Value {
-    serde_json::from_slice(&fs::read(fixture(folder).join("cases.json")).unwrap()).unwrap()
+    json(fixture(folder).join("cases.json"))
 }
 
 /// The fixture's `vocab.txt` alone in a directory, with other files beside it.

@@ -4,7 +4,8 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::prelude::*;
-use burn::tensor::DType;
+use burn::tensor::{DType, Gradients};
+use std::collections::BTreeMap;
 
 /// Two numbers are close if |a − b| ≤ `absolute` + `relative` · |b|.
 #[derive(Clone, Copy, Debug)]
@@ -82,4 +83,24 @@ pub fn all_values(module: &impl Module) -> Vec<f64> {
     let mut collect = Collect(Vec::new());
     module.visit(&mut collect);
     collect.0
+}
+
+/// Values of a module's parameters by their paths, or the gradients of those that have one.
+pub fn parameters(module: &impl Module, gradients: Option<&Gradients>) -> BTreeMap<String, Vec<f64>> {
+    struct Collect<'a>(Vec<String>, Option<&'a Gradients>, BTreeMap<String, Vec<f64>>);
+    impl ModuleVisitor for Collect<'_> {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.0.push(name.into());
+        }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.0.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let found = self.1.map_or_else(|| Some(param.val()), |gradients| param.grad(gradients));
+            self.2.extend(found.map(|found| (self.0.join("."), values(found))));
+        }
+    }
+    let mut collect = Collect(Vec::new(), gradients, BTreeMap::new());
+    module.visit(&mut collect);
+    collect.2
 }

@@ -1,0 +1,20 @@
+//! The small BERT of tests that need no other.
+
+#![allow(dead_code)] // every test file takes what it needs
+
+use burn_bert::BertEmbeddingsConfig;
+use burn_bert::model::BertModelConfig;
+
+/// A layer with two heads, 16 positions, an inner width of 12, and no dropout.
+pub fn small_bert(vocab_size: usize, hidden_size: usize) -> BertModelConfig {
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(vocab_size)
+        .with_hidden_size(hidden_size)
+        .with_max_position_embeddings(16)
+        .with_hidden_dropout_prob(0.0);
+    BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(12)
+        .with_attention_probs_dropout_prob(0.0)
+}
