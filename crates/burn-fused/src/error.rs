@@ -6,6 +6,15 @@ use burn::tensor::DType;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What cannot be computed.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::Precision;
+///
+/// if let Err(error) = Precision::Bf16.check(&Device::default()) {
+///     println!("{error}"); // says which device has no such floats, and what to choose
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -9,6 +9,10 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// Burn 0.22.1 copies them when the data are first accessed, and may have overwritten the tensor by then. It reads at once
 /// in an asynchronous runtime; this setting decides nothing else.
+///
+/// ```
+/// burn_fused::read_at_once(); // once, before the first tensor is read
+/// ```
 pub fn read_at_once() {
     #[cfg(feature = "_cubecl")]
     burn_std::set_runtime_kind(burn_std::RuntimeKind::Async);

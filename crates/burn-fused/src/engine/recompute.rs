@@ -35,6 +35,19 @@ const OPERANDS: usize = 4096;
 /// `compute(module, x, context)`; if `x` is on a device with gradient checkpointing, [as one step](recomputed_anywhere) of
 /// the graph.
 ///
+/// ```
+/// use burn::nn::{Linear, LinearConfig};
+/// use burn::prelude::*;
+/// use burn_fused::recomputed;
+///
+/// let device = Device::default().autodiff().gradient_checkpointing();
+/// let linear = LinearConfig::new(3, 3).init(&device);
+/// let layer = |linear: &Linear, x: Tensor<2>, scale: &f64| linear.forward(x).mul_scalar(*scale).tanh();
+/// let y = recomputed(&linear, Tensor::ones([2, 3], &device), &0.5, layer);
+/// let gradients = y.sum().backward(); // computes the layer again
+/// assert!(linear.weight.val().grad(&gradients).is_some());
+/// ```
+///
 /// # Panics
 ///
 /// On a device with gradient checkpointing, if the module has 4,096 parameters or more.

@@ -21,6 +21,17 @@ const LANES: usize = 16;
 const DTYPE: &str = "floats of the kernel's dtype";
 
 /// Whether a tensor, outside autodiff, is floats in the host's memory.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::host::{is_on_host, scale, sum_of_squares};
+///
+/// let gradient = Tensor::<1>::from_floats([3.0, 4.0], &Device::flex());
+/// assert!(is_on_host(&gradient));
+/// let (squares, gradient) = sum_of_squares(gradient);
+/// let unit = scale(gradient, squares.sqrt().recip());
+/// assert_eq!(unit.into_data(), TensorData::from([0.6f32, 0.8]));
+/// ```
 pub fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
     with_scalar!(Some(tensor.dtype()), _Float => tensor.device() == Device::flex(), false)
 }
@@ -137,7 +148,7 @@ pub fn takes<const D: usize>(
     is(values, dtype) && is(gradient, dtype) && is(mean, wide) && is(square, wide)
 }
 
-/// One step of Adam: `w ← keep·w − size·m / (root·√v + ε)`, with m and v the running means of g and g².
+/// One step of [`adam`]: `w ← keep·w − size·m / (root·√v + ε)`, with m and v the running means of g and g².
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamStep {
     /// The decay of m.
@@ -158,6 +169,18 @@ pub struct AdamStep {
 ///
 /// The new values are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and need not be
 /// copied for that.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::host::{AdamStep, adam, takes};
+///
+/// let of = |value: f32| Tensor::<1>::from_floats([value], &Device::flex());
+/// let step = AdamStep { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, keep: 1.0, root: 1.0, size: 0.1 };
+/// let (values, state, gradient) = (of(1.0), [of(0.0), of(0.0)], of(2.0));
+/// assert!(takes(&values, state.each_ref(), &gradient));
+/// let (stepped, _state) = adam(step, values, state, gradient);
+/// assert!(stepped.into_scalar::<f32>() < 1.0);
+/// ```
 pub fn adam<const D: usize>(
     step: AdamStep,
     values: Tensor<D>,

@@ -65,6 +65,12 @@ pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, like: &FloatTensor<B>)
 }
 
 /// The dtype of sums and optimizer state for numbers of `dtype`: f32 for 16-bit floats, otherwise the same.
+///
+/// ```
+/// use burn::tensor::DType;
+///
+/// assert_eq!(burn_fused::computed_in(DType::BF16), DType::F32);
+/// ```
 pub fn computed_in(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,

@@ -28,6 +28,20 @@ struct Shared {
 ///
 /// A queue such as that of Burn's fusion can run independent draws in another order than
 /// they were asked for. Inside another call `f` goes on with that call's seeds.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{Norm, add_layer_norm, with_one_draw};
+///
+/// let device = Device::default().autodiff();
+/// let x = Tensor::<2>::ones([2, 4], &device).require_grad();
+/// let norm = || Norm { gamma: Tensor::ones([4], &device), beta: None, epsilon: 1e-12 };
+/// let y = with_one_draw(2, || {
+///     let y = add_layer_norm(x.clone(), None, x.clone(), norm(), 0.1);
+///     add_layer_norm(y.clone(), None, y, norm(), 0.1)
+/// });
+/// assert_eq!(y.dims(), [2, 4]);
+/// ```
 pub fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
     if SHARED.with_borrow(Option::is_some) {
         return f();

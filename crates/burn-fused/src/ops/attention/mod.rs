@@ -169,7 +169,7 @@ pub fn attention(
     Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
 
-/// The weights before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L].
+/// The weights of [`attention`] before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L].
 pub fn attention_weights(
     [query, key]: [Tensor<2>; 2],
     sequences: &Sequences,

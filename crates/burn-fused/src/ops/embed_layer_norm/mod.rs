@@ -246,7 +246,7 @@ fn primitive(rows: Rows) -> Summand<Dispatch> {
     }
 }
 
-/// `table[ids]`, [B, S] → [B, S, H]: the reference's lookup, which never leaves the table.
+/// `table[ids]`, [B, S] → [B, S, H]: the lookup of the reference of [`embed_layer_norm`], which never leaves the table.
 pub fn lookup(table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize>) -> Tensor<3> {
     let table = table.dequantize().into_dispatch();
     Tensor::from_dispatch(reference::lookup::<Dispatch>(&table, &ids.into_dispatch(), padding_idx))

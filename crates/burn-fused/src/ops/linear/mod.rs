@@ -77,7 +77,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tens
     compute(x, weight, bias, false)
 }
 
-/// [`linear`] with an output in 16 bits in autocast, for what only reads it rounded.
+/// [`linear`] with an output in 16 bits in [`autocast`](crate::autocast), for what only reads it rounded.
 pub fn linear_narrow<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     compute(x, weight, bias, true)
 }
@@ -184,6 +184,7 @@ struct Reference;
 impl<B: Backend> Arithmetic<B> for Reference {}
 
 /// The arithmetic of `input`: a backend's own, or the reference's.
+#[cfg(any(feature = "flex", feature = "_cubecl"))]
 fn arithmetic<B: Backend>(input: &Linear<B>, own: &'static dyn Arithmetic<B>) -> &'static dyn Arithmetic<B> {
     match input.path {
         Path::Fused => own,

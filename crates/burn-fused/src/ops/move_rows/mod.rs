@@ -38,6 +38,16 @@ inputs! {
 impl crate::engine::operator::Kernels<burn::backend::Flex> for MoveRowsOp {}
 
 /// Which rows of a matrix become which of another one.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{Moves, indices};
+///
+/// let device = Device::default();
+/// let x = Tensor::<2>::from_floats([[1.0], [2.0], [3.0]], &device);
+/// let picked = Moves::new(&[2, 0], 3, &device).expect("no row twice").apply(x.clone());
+/// assert_eq!(picked.into_data(), x.select(0, indices(&[2, 0], &device)).into_data());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Moves {
     /// Row of the output → row of the input.
@@ -87,7 +97,8 @@ impl Moves {
     }
 }
 
-/// `values` as a tensor on `device`, outside autodiff, so that they fit tensors with and without gradient checkpointing.
+/// `values` as a tensor on `device`, outside autodiff, so that they fit tensors with and without gradient checkpointing, such
+/// as those of [`Moves`].
 pub fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
     let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
     let length = values.len();

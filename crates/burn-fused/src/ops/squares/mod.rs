@@ -12,6 +12,15 @@ use burn::prelude::*;
 /// [`computed_in`](crate::computed_in) of a tensor's dtype.
 ///
 /// On a CubeCL device many tensors are read by one launch, and each dtype gives one number.
+///
+/// ```
+/// use burn::prelude::*;
+///
+/// let x = Tensor::<1>::from_floats([3.0, 4.0], &Device::default());
+/// let sums = burn_fused::sums_of_squares(vec![x.into_dispatch()]);
+/// let total: f32 = sums.into_iter().map(|sum| sum.into_scalar::<f32>()).sum();
+/// assert_eq!(total, 25.0);
+/// ```
 pub fn sums_of_squares(tensors: Vec<DispatchTensor>) -> Vec<Tensor<1>> {
     let mut sums = Vec::new();
     #[cfg(feature = "_cubecl")]
