@@ -6,7 +6,8 @@
 //!
 //!     BURN_BERT_MUTANTS=1000000 cargo test --features tokenizers,train --test mutated_files
 //!
-//! A file that fails is made again with its seed and `BURN_BERT_MUTANTS=1`, and lies in `target/tmp/mutated_files`.
+//! A file that fails is made again with its seed and `BURN_BERT_MUTANTS=1`. It stays in a folder of the run below the one
+//! that Cargo gives to integration tests; the test says which.
 
 #[path = "support/counting_allocator/mod.rs"]
 mod counting_allocator;
@@ -24,6 +25,7 @@ use std::alloc::System;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -290,12 +292,14 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
 }
 
-/// Ends the program when a file is read for a minute, since nothing else ends it. The file lies in `target/tmp`.
-fn watch(program: Instant) -> ! {
+/// Ends the program when a file is read for a minute, since nothing else ends it. The file stays in `root`.
+fn watch(program: Instant, root: &Path) -> ! {
     loop {
         std::thread::sleep(Duration::from_secs(1));
         let began = BEGAN.load(Relaxed);
         if began > 0 && program.elapsed() > Duration::from_millis(began) + 6 * SLOW {
+            // Past the capture of tests, which an abort leaves unread.
+            let _ = writeln!(std::io::stderr(), "a file in {} is read without an end", root.display());
             std::process::abort();
         }
     }
@@ -304,8 +308,10 @@ fn watch(program: Instant) -> ! {
 #[test]
 fn no_mutated_file_panics_hangs_or_takes_much_memory() {
     let _alone = ALONE.lock();
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutated_files");
-    let _ = fs::remove_dir_all(&root);
+    // A folder of its own for each run. It is removed at the end only, so that what fails can be looked at.
+    let folder = tempfile::Builder::new().prefix("mutated_files_").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
+    let root = folder.unwrap().keep();
+    println!("files: {}", root.display());
     let dirs = KINDS.map(|(name, _, make, read)| {
         let dir = root.join(name);
         fs::create_dir_all(&dir).unwrap();
@@ -318,7 +324,8 @@ fn no_mutated_file_panics_hangs_or_takes_much_memory() {
     let panic = Arc::new(Mutex::new(String::new()));
     let (message, hook, program) = (panic.clone(), take_hook(), Instant::now());
     set_hook(Box::new(move |info| *message.lock().unwrap() = info.to_string().replace('\n', ": ")));
-    std::thread::spawn(move || -> () { watch(program) });
+    let watched = root.clone();
+    std::thread::spawn(move || -> () { watch(program, &watched) });
 
     let draws: Vec<usize> = (0..KINDS.len()).flat_map(|i| vec![i; KINDS[i].1]).collect();
     let first = setting("BURN_BERT_MUTANTS_SEED", 0);

@@ -74,7 +74,6 @@ impl ForHead for Batches<'_> {
 
 #[test]
 fn a_texts_logits_have_the_same_bits_alone_and_in_any_batch() {
-    let _turn = crate::turn();
     let threads = [1, 2, 3, 8].map(|count| ThreadPoolBuilder::new().num_threads(count).build().unwrap());
     let (mut compared, mut red) = (0, Vec::new());
     for architecture in architectures(48) {

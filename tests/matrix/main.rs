@@ -11,12 +11,10 @@ use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup, Quantizer};
 use burn::prelude::*;
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{FloatDType, Gradients};
-use burn_bert::PositionEmbeddingType::{RelativeKey, RelativeKeyQuery};
 use burn_bert::functional::{Precision, autocast, on_reference_path};
 use burn_bert::{Family, cast_module};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What becomes of the model before a run.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +40,8 @@ enum Agrees {
     InEveryBit(&'static str),
     /// As that, without dropout.
     WithoutDropout(&'static str),
-    /// In logits, by this share of their length, without dropout.
+    /// In logits by this share of their length, in all gradients by six times as much, without dropout; and not in every bit, which
+    /// shows that something else was computed.
     Nearly(&'static str, f64),
 }
 use Agrees::*;
@@ -77,11 +76,11 @@ const MODES: [Mode; 19] = {
     [
         mode("plain", PLAIN, F32, Trained, None),
         mode("autodiff", AUTODIFF, F32, Trained, Some(WithoutDropout("plain"))),
-        mode("reference", AUTODIFF, F32, OnReferencePath, Some(Nearly("plain", 1e-3))),
+        mode("reference", AUTODIFF, F32, OnReferencePath, Some(Nearly("autodiff", 1e-3))),
         mode("reference, checkpointing", CHECKPOINTING, F32, OnReferencePath, Some(InEveryBit("reference"))),
         mode("valid", AUTODIFF, F32, Valid, Some(InEveryBit("plain"))),
         mode("checkpointing", CHECKPOINTING, F32, Trained, Some(InEveryBit("autodiff"))),
-        mode("bf16", AUTODIFF, Bf16, Trained, Some(Nearly("plain", 0.05))),
+        mode("bf16", AUTODIFF, Bf16, Trained, Some(Nearly("autodiff", 0.05))),
         mode("bf16, checkpointing", CHECKPOINTING, Bf16, Trained, Some(InEveryBit("bf16"))),
         mode("LoRA", AUTODIFF, F32, Lora, Some(WithoutDropout("autodiff"))),
         mode("LoRA, checkpointing", CHECKPOINTING, F32, Lora, Some(InEveryBit("LoRA"))),
@@ -94,8 +93,8 @@ const MODES: [Mode; 19] = {
             FrozenEmbeddings,
             Some(InEveryBit("frozen embeddings")),
         ),
-        mode("weights in bf16", AUTODIFF, F32, Cast(FloatDType::BF16), Some(Nearly("plain", 0.1))),
-        mode("weights in f16", AUTODIFF, F32, Cast(FloatDType::F16), Some(Nearly("plain", 0.02))),
+        mode("weights in bf16", AUTODIFF, F32, Cast(FloatDType::BF16), Some(Nearly("autodiff", 0.1))),
+        mode("weights in f16", AUTODIFF, F32, Cast(FloatDType::F16), Some(Nearly("autodiff", 0.02))),
         mode("weights in bf16, plain", PLAIN, F32, Cast(FloatDType::BF16), Some(Nearly("plain", 0.1))),
         mode("quantised", PLAIN, F32, Quantized { all: true }, Some(Nearly("plain", 0.1))),
         mode("quantised layers", PLAIN, F32, Quantized { all: false }, Some(Nearly("plain", 0.1))),
@@ -168,13 +167,18 @@ fn texts(pad: i32) -> Texts {
     Texts::new(ids, pad)
 }
 
-fn run<M: Module>(head: &Head<M>, architecture: &Architecture, mode: &Mode, dropout: f64) -> Option<Ran> {
-    let device = match mode.autodiff {
+/// The devices of the modes.
+fn device(autodiff: Option<bool>) -> Device {
+    match autodiff {
         None => Device::default(),
         Some(false) => Device::default().autodiff(),
         Some(true) => Device::default().autodiff().gradient_checkpointing(),
-    };
-    let model = head.model(architecture.config(dropout), &device)?;
+    }
+}
+
+/// `model` is on the device of `mode`.
+fn run<M: Module>(head: &Head<M>, model: M, architecture: &Architecture, mode: &Mode) -> Ran {
+    let device = device(mode.autodiff);
     device.seed(10);
     let model = prepared(model, mode.change);
     gradients(&model, None); // draws what LoRA adds
@@ -204,12 +208,11 @@ fn run<M: Module>(head: &Head<M>, architecture: &Architecture, mode: &Mode, drop
         }
     }
     let with = |(path, found): (String, Option<Vec<f64>>)| Some((path, found?));
-    Some(Ran { loss: loss_values, logits, gradients: all.into_iter().filter_map(with).collect() })
+    Ran { loss: loss_values, logits, gradients: all.into_iter().filter_map(with).collect() }
 }
 
 /// Asserts what `mode` promises, given the runs of the modes before it.
-/// `is_summed`: whether a parameter is read several times in a forward; computed again, its parts are added in another order.
-fn check(mode: &Mode, found: &Ran, dropout: f64, is_summed: bool, before: &BTreeMap<&str, Ran>) {
+fn check(mode: &Mode, found: &Ran, dropout: f64, shares_layers: bool, before: &BTreeMap<&str, Ran>) {
     let all = found.gradients.values().chain([&found.loss, &found.logits]);
     assert!(all.flatten().all(|value| value.is_finite()), "not finite");
     let trains_embeddings = found.gradients.keys().any(|path| path.contains("embeddings."));
@@ -235,8 +238,12 @@ fn check(mode: &Mode, found: &Ran, dropout: f64, is_summed: bool, before: &BTree
         );
         for (path, gradient) in &found.gradients {
             let Some(expected) = expected.gradients.get(path) else { continue };
+            // What is read more than twice in a forward has parts that are added in another order where layers are computed
+            // again: distances, once for each length of a text, and adapters of a layer that all layers share. Up to 6.4e-8
+            // were measured; 2⁻²³ is a unit in the last place.
+            let is_summed = path.contains("distance_embedding") || shares_layers && path.contains(".lora.");
             let distance = distance(gradient, expected);
-            let is_near = is_summed && distance < 1e-6;
+            let is_near = is_summed && distance < 2e-7;
             assert!(is_near || gradient == expected, "the gradient of {path} is {distance:.1e} from {name}");
         }
     };
@@ -245,22 +252,22 @@ fn check(mode: &Mode, found: &Ran, dropout: f64, is_summed: bool, before: &BTree
         Some(WithoutDropout(name)) if dropout == 0.0 => same(name),
         Some(WithoutDropout("plain")) => assert!(found.loss != before["plain"].loss, "nothing was dropped"),
         Some(Nearly(name, limit)) if dropout == 0.0 || mode.autodiff.is_none() => {
-            // Four numbers near 0 are away by the share of what they were added up from.
-            let expected = &before[name].logits;
-            let is_few = expected.len() <= 4;
-            let (distance, limit) =
-                (distance(&found.logits, expected), if is_few { 4.0 * limit } else { limit });
-            // So few may round to the same numbers; more show that another way was taken.
-            assert!((distance > 0.0 || is_few) && distance < limit, "logits are {distance:.1e} from {name}");
+            let expected = &before[name];
+            let all = |ran: &Ran| ran.gradients.values().flatten().copied().collect::<Vec<_>>();
+            let of_logits = distance(&found.logits, &expected.logits);
+            // Four numbers near 0 are away by the share of what they were added up from: 0.085 in bf16 and 0.13 quantised.
+            let of_few = if expected.logits.len() <= 4 { 2.0 } else { 1.0 };
+            assert!(of_logits < of_few * limit, "logits are {of_logits:.1e} from {name}");
+            let of_gradients = distance(&all(found), &all(expected));
+            // On a plain device there are none: 0 / 0. Those of a contrastive loss with a scale of 20 are away the furthest:
+            // 0.26 in bf16, 0.36 with weights in bf16.
+            let is_far = of_gradients >= 6.0 * limit;
+            assert!(!is_far, "gradients are {of_gradients:.1e} from {name}");
+            let differs = found.logits != expected.logits || found.gradients != expected.gradients;
+            assert!(differs, "every bit is that of {name}");
         }
         _ => {}
     }
-}
-
-/// Waits until the other test no longer draws: a device has one generator for all threads.
-fn turn() -> MutexGuard<'static, ()> {
-    static GENERATOR: Mutex<()> = Mutex::new(());
-    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Cells<'a> {
@@ -271,19 +278,26 @@ struct Cells<'a> {
 
 impl ForHead for Cells<'_> {
     fn run<M: Module>(&mut self, head: &Head<M>) {
-        let is_summed = self.architecture.family() == Family::Albert
-            || matches!(self.architecture.positions(), RelativeKey | RelativeKeyQuery);
+        let shares_layers = self.architecture.family() == Family::Albert;
         for dropout in [0.0, 0.3] {
+            // Built once for all modes of a device: building takes longer than a run.
+            let models = [PLAIN, AUTODIFF, CHECKPOINTING]
+                .map(|autodiff| head.model(self.architecture.config(dropout), &device(autodiff)));
+            let [Some(plain), Some(autodiff), Some(checkpointing)] = models else { return };
             let mut before = BTreeMap::new();
             for mode in &MODES {
                 let cell = || {
-                    let found = run(head, self.architecture, mode, dropout)?;
-                    check(mode, &found, dropout, is_summed, &before);
-                    Some(found)
+                    let model = match mode.autodiff {
+                        PLAIN => &plain,
+                        AUTODIFF => &autodiff,
+                        CHECKPOINTING => &checkpointing,
+                    };
+                    let found = run(head, model.clone(), self.architecture, mode);
+                    check(mode, &found, dropout, shares_layers, &before);
+                    found
                 };
                 match catch_unwind(AssertUnwindSafe(cell)) {
-                    Ok(None) => return,
-                    Ok(Some(found)) => drop(before.insert(mode.name, found)),
+                    Ok(found) => drop(before.insert(mode.name, found)),
                     Err(panic) => {
                         let message = panic.downcast_ref::<String>().cloned();
                         let message =
@@ -301,9 +315,9 @@ impl ForHead for Cells<'_> {
     }
 }
 
+/// The one test here that draws: a device has one generator for all threads.
 #[test]
 fn every_family_head_and_mode_is_finite_and_agrees_with_the_plain_model() {
-    let _turn = turn();
     let (mut count, mut red) = (0, Vec::new());
     let architectures = architectures(16);
     for architecture in &architectures {

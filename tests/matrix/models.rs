@@ -189,7 +189,10 @@ impl ModuleMapper for Fill {
             middle + scale * (bits as f32 / (1 << 23) as f32 - 1.0)
         };
         let data = TensorData::new((0..count).map(draw).collect::<Vec<f32>>(), shape);
-        param.map(|old| Tensor::from_data(data, &old.device()).set_require_grad(old.is_require_grad()))
+        // In the place of a value that nothing has drawn.
+        let value = Tensor::from_data(data, &param.lazy_device());
+        let value = if value.is_autodiff() { value.require_grad() } else { value };
+        Param::initialized(param.id, value)
     }
 }
 

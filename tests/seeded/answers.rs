@@ -1,5 +1,6 @@
 //! A model for questions learns to answer.
 
+use crate::files::fixture;
 use crate::turn;
 use burn::data::dataloader::DataLoader;
 use burn::module::Module;
@@ -11,11 +12,6 @@ use burn_bert::metrics::SquadScores;
 use burn_bert::model::{AnswersConfig, BertForQuestionAnsweringConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use burn_bert::text::BertTokenizer;
-use std::path::{Path, PathBuf};
-
-fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
-}
 
 fn tokenizer() -> BertTokenizer {
     BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap().with_model_max_length(32)

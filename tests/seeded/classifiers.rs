@@ -1,9 +1,10 @@
 //! The classifiers in Burn's trainer: they learn, with everything, with frozen embeddings and with adapters.
 
+use crate::tolerance::parameters;
 use crate::turn;
 use burn::data::dataloader::Progress;
 use burn::data::dataset::InMemDataset;
-use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup};
+use burn::module::{Lora, Module, ParamGroup};
 use burn::optim::SgdConfig;
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
@@ -22,7 +23,6 @@ use burn_bert::model::{
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{ProgressLines, TokenClassificationItem, Training};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -48,28 +48,8 @@ fn bert() -> BertModelConfig {
 fn classifier(device: &Device) -> BertForSequenceClassification {
     device.seed(3);
     let model = BertForSequenceClassificationConfig::new(bert()).init(device);
-    values(&model); // draws the parameters
+    parameters(&model, None); // draws the parameters
     model
-}
-
-/// Values of a module's parameters, by their paths.
-fn values(module: &impl Module) -> BTreeMap<String, Vec<f64>> {
-    #[derive(Default)]
-    struct Collect(Vec<String>, BTreeMap<String, Vec<f64>>);
-    impl ModuleVisitor for Collect {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.0.push(name.to_string());
-        }
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.pop();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.insert(self.0.join("."), param.val().into_data().iter::<f64>().collect());
-        }
-    }
-    let mut collect = Collect::default();
-    module.visit(&mut collect);
-    collect.1
 }
 
 /// Reviews, of which one word tells the label.
@@ -129,9 +109,9 @@ fn a_classifier_learns_in_burns_trainer() {
 fn frozen_embeddings_keep_their_values() {
     let _turn = turn();
     let model = classifier(&Device::default().autodiff());
-    let before = values(&model);
+    let before = parameters(&model, None);
     let embeddings = ParamGroup::from_regex(r"^bert\.embeddings\.").unwrap();
-    let after = values(&trained(model.set_require_grad_group(embeddings, false), 5));
+    let after = parameters(&trained(model.set_require_grad_group(embeddings, false), 5), None);
     for (path, values) in &before {
         let is_same = after[path] == *values;
         assert_eq!(is_same, path.starts_with("bert.embeddings."), "{path}");
@@ -142,7 +122,7 @@ fn frozen_embeddings_keep_their_values() {
 fn adapters_are_trained_merged_and_saved() {
     let _turn = turn();
     let model = classifier(&Device::default().autodiff());
-    let before = values(&model);
+    let before = parameters(&model, None);
     let group = |pattern: &str| ParamGroup::from_regex(pattern).unwrap();
     let layers = group(r"encoder\.layers\..*\.weight$");
     let model = model
@@ -152,7 +132,7 @@ fn adapters_are_trained_merged_and_saved() {
     assert!(accuracy(&trained) > 0.95, "{}", accuracy(&trained));
 
     let merged = trained.clone().materialize();
-    let after = values(&merged);
+    let after = parameters(&merged, None);
     assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>(), "no adapter is left");
     for (path, values) in &before {
         let is_adapted = path.contains("encoder") && path.ends_with("weight");
@@ -164,7 +144,7 @@ fn adapters_are_trained_merged_and_saved() {
     let (read, report) =
         BertForSequenceClassification::from_pretrained(dir.path(), &Device::default()).unwrap();
     assert!(report.is_complete(), "{report}");
-    assert_eq!(values(&read), after);
+    assert_eq!(parameters(&read, None), after);
     assert_eq!(accuracy(&read), accuracy(&trained));
 }
 

@@ -1,5 +1,6 @@
-//! Dropout is active in training alone.
+//! Dropout is active in training alone: what is frozen, whole models and heads. `tests/backend` has the layer on each device.
 
+use crate::tolerance::values;
 use crate::turn;
 use burn::module::{Module, Param, ParamGroup};
 use burn::nn::Linear;
@@ -8,8 +9,6 @@ use burn_bert::model::{
     BertForSequenceClassificationConfig, BertForTokenClassificationConfig, BertModelConfig,
 };
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
-
-use crate::tolerance::{F32, assert_close, values};
 
 const DROPOUT: f64 = 0.25;
 
@@ -39,26 +38,6 @@ fn dropped(module: &BertEmbeddings) -> usize {
 }
 
 #[test]
-fn dropout_is_identity_on_a_plain_device() {
-    let _turn = turn();
-    let module = module(&Device::default());
-    assert_eq!(dropped(&module), 0);
-    module.forward(&input()).into_data().assert_eq(&module.forward(&input()).into_data(), true);
-}
-
-#[test]
-fn training_drops_values_and_scales_the_kept_ones() {
-    let _turn = turn();
-    let module = module(&Device::default().autodiff());
-    let plain = values(module.valid().forward(&input()));
-    let trained = values(module.forward(&input()));
-    let kept: Vec<usize> = (0..plain.len()).filter(|&i| trained[i] != 0.0).collect();
-    assert!(kept.len() < plain.len() && kept.len() > plain.len() / 2, "{} of {}", kept.len(), plain.len());
-    let pick = |from: &[f64], scale: f64| kept.iter().map(|&i| from[i] * scale).collect::<Vec<_>>();
-    assert_close(&pick(&trained, 1.0), &pick(&plain, 1.0 / (1.0 - DROPOUT)), F32);
-}
-
-#[test]
 fn every_call_draws_anew_and_the_seed_brings_a_call_back() {
     let _turn = turn();
     let device = Device::default().autodiff();
@@ -73,16 +52,6 @@ fn every_call_draws_anew_and_the_seed_brings_a_call_back() {
     let first = call(Some(5));
     assert_ne!(first, call(None));
     assert_eq!(first, call(Some(5)));
-}
-
-#[test]
-fn valid_turns_dropout_off_and_train_brings_it_back() {
-    let _turn = turn();
-    let module = module(&Device::default().autodiff());
-    assert_ne!(dropped(&module), 0);
-    let valid = module.valid();
-    assert_eq!(dropped(&valid), 0);
-    assert_ne!(dropped(&valid.train()), 0);
 }
 
 #[test]
@@ -105,19 +74,6 @@ fn freezing_the_tables_alone_leaves_dropout_on() {
     assert_ne!(dropped(&module), 0);
     assert!(!module.word_embeddings.weight.val().is_require_grad());
     assert!(module.layer_norm.gamma.val().is_require_grad());
-}
-
-#[test]
-fn a_probability_of_zero_never_drops() {
-    let _turn = turn();
-    let device = Device::default().autodiff();
-    device.seed(1);
-    let module = BertEmbeddingsConfig::new()
-        .with_vocab_size(20)
-        .with_hidden_size(16)
-        .with_hidden_dropout_prob(0.0)
-        .init(&device);
-    assert_eq!(dropped(&module), 0);
 }
 
 /// Ids and vectors that were made on an autodiff device, and moved to a plain one, keep that device's mark in Burn.

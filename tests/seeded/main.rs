@@ -1,6 +1,9 @@
 //! What depends on the random numbers that a device draws. A device has one generator for all threads, so each test
 //! that draws takes its [`turn`].
 
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[path = "../support/files/mod.rs"]
+mod files;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 

@@ -1,13 +1,12 @@
 //! Contrastive training in Burn's trainer: sentences find their partners.
 
-use crate::tolerance::{F32, assert_close};
+use crate::tolerance::{F32, assert_close, parameters};
 use crate::turn;
 use burn::data::dataloader::{DataLoader, Progress};
 use burn::data::dataset::InMemDataset;
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::prelude::*;
-use burn::tensor::Gradients;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{InferenceStep, Learner, SupervisedTraining};
 use burn_bert::data::{
@@ -271,20 +270,6 @@ fn triplets_are_learned() {
     assert!(before < 0.9 && after > 0.9, "{before} → {after}");
 }
 
-/// The gradients of all parameters.
-fn gradients(model: &BertForSentenceEmbedding, loss: Tensor<1>) -> Vec<Vec<f64>> {
-    struct Collect<'a>(&'a Gradients, Vec<Vec<f64>>);
-    impl ModuleVisitor for Collect<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.push(param.grad(self.0).map_or_else(Vec::new, crate::tolerance::values));
-        }
-    }
-    let gradients = loss.backward();
-    let mut collect = Collect(&gradients, Vec::new());
-    model.visit(&mut collect);
-    collect.1
-}
-
 /// The backward computes what the forward computed, with the same masks: as if everything had been kept.
 #[test]
 fn mini_batches_are_computed_again_with_the_same_dropout() {
@@ -321,21 +306,23 @@ fn mini_batches_are_computed_again_with_the_same_dropout() {
             };
             let anchors = parts(&batch.anchors, &batch.anchor_padding);
             let candidates = parts(&batch.candidates, &batch.candidate_padding);
-            gradients(&drawn, loss.forward(anchors, candidates, None))
+            parameters(&drawn, Some(&loss.forward(anchors, candidates, None).backward()))
         };
         device.seed(7);
         let found = drawn.forward(&batch).loss;
         drawn.forward(&batch); // draws between forward and backward are not those of the backward
-        let found = gradients(&drawn, found);
-        assert!(kept.iter().flatten().any(|&gradient| gradient != 0.0));
-        for (found, kept) in found.iter().zip(&kept) {
-            assert_close(found, kept, F32);
+        let found = parameters(&drawn, Some(&found.backward()));
+        assert!(kept.values().flatten().any(|&gradient| gradient != 0.0));
+        assert!(found.keys().eq(kept.keys()));
+        for (path, kept) in &kept {
+            assert_close(&found[path], kept, F32);
         }
         device.seed(8);
-        assert!(gradients(&drawn, drawn.forward(&batch).loss) != kept, "another dropout");
+        let other = parameters(&drawn, Some(&drawn.forward(&batch).loss.backward()));
+        assert!(other != kept, "another dropout");
         // A model that nothing has used before.
         let fresh = new();
-        let found = gradients(&fresh, fresh.forward(&batch).loss);
-        assert!(found.iter().all(|gradient| !gradient.is_empty()), "every parameter has a gradient");
+        let found = parameters(&fresh, Some(&fresh.forward(&batch).loss.backward()));
+        assert!(found.keys().eq(parameters(&fresh, None).keys()), "every parameter has a gradient");
     }
 }
