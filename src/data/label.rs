@@ -9,7 +9,7 @@ use std::path::Path;
 /// The label of a text; `LabelledTexts` reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
-    /// One class of several, by its id.
+    /// One class of several, by its id in [`LabelNames`].
     Class(usize),
     /// Any number of classes, by their ids.
     Classes(Vec<usize>),
@@ -21,7 +21,7 @@ pub enum Label {
 /// `TextColumns::with_label`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
-    /// One class per text: a name or an id.
+    /// One class per text: a name of [`LabelNames`] or an id.
     #[default]
     Class,
     /// Several classes per text: a JSON list, or names separated by commas.

@@ -179,7 +179,8 @@ fn columns(line: &str) -> Vec<&str> {
     line.split(separator).filter(|column| separator == '\t' || !column.is_empty()).collect()
 }
 
-/// The label of a token that the loss ignores, as in PyTorch and transformers; [`TokenBatcher`] sets it.
+/// The label of a token without a tag of [`LabelledSentences`], which the loss ignores, as in PyTorch; [`TokenBatcher`]
+/// sets it.
 pub const IGNORED_LABEL: i64 = -100;
 
 /// Tokenises words and aligns their tags for an [`EpochLoader`](super::EpochLoader): the first token of a word has its

@@ -185,7 +185,7 @@ fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Opt
 
 in_memory!(QuestionWindows.windows: QuestionWindow);
 
-/// Pads windows to the longest of the batch.
+/// Pads windows of a [`SquadExample`] to the longest of the batch.
 #[derive(Clone, Debug)]
 pub struct QuestionWindowBatcher {
     tokenizer: Arc<BertTokenizer>,

@@ -9,6 +9,11 @@ use burn::config::Config;
 
 /// Configuration of [`BertEmbeddings`](crate::BertEmbeddings). Field names are those of Hugging Face's `config.json`; the
 /// defaults are BERT-base uncased.
+///
+/// ```
+/// let config = burn_bert::BertEmbeddingsConfig::new().with_hidden_size(256).with_hidden_dropout_prob(0.0);
+/// assert_eq!(config.num_params(), (30522 + 512 + 2 + 2) * 256);
+/// ```
 #[derive(Config, Debug, PartialEq)]
 pub struct BertEmbeddingsConfig {
     /// The architecture, and how the model is stored.

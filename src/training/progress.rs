@@ -91,7 +91,7 @@ pass_on! {
 const LINES: usize = 5;
 
 /// Prints the metrics five times per epoch, one line each time (`2/3 train 160/800 | Loss: epoch 0.41 - batch 0.38 | …`),
-/// where Burn's renderer without a terminal prints one for each batch; see [`progress()`].
+/// where Burn's renderer without a terminal prints one for each batch; see [`progress()`] and [`Run`](super::Run).
 #[derive(Debug, Default)]
 pub struct ProgressLines {
     names: BTreeMap<String, String>,
