@@ -5,7 +5,7 @@ use super::group::{Element, Group};
 /// Elements of a rank in one exchange: large enough for the bandwidth, small beside the gradients.
 const PART: usize = 1 << 20;
 
-/// How gradients travel between ranks.
+/// How gradients travel between ranks; [the module](crate::distributed) has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wire {
     /// In f32, or in f64 where a parameter is f64.

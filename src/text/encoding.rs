@@ -4,7 +4,7 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::layers::PaddingMask;
 
 /// The tokens of one text or of a pair, special tokens included, not padded. Made by
-/// [`BertTokenizer`](super::BertTokenizer).
+/// [`BertTokenizer`](super::BertTokenizer); [the module](super) has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
     input_ids: Vec<u32>,

@@ -7,7 +7,8 @@ use crate::text::{BertTokenizer, Encoding};
 use burn::config::Config;
 use burn::module::Module;
 
-/// How the predictions for tokens become entities: transformers' aggregation strategies.
+/// How the predictions for tokens become entities: transformers' aggregation strategies. See
+/// [`BertForTokenClassification::entities`].
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 pub enum Aggregation {
     /// Each token is an entity, whose label has its prefix, such as `B-PER`.
