@@ -196,11 +196,11 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         mut gradients: GradientsParams,
     ) -> Self {
         let count = gradients.remove::<1>(count_id()).unwrap_or_else(|| self.one());
-        let Some(exchange) = &self.ranks else {
-            average_and_clip(&self.model, &mut [&mut gradients], count, self.max_grad_norm);
+        let Some(exchange) = self.ranks.as_ref().filter(|exchange| exchange.ranks.size() > 1) else {
+            // Batches that count nothing have gradients of 0. Nothing is read back from the device.
+            average_and_clip(&self.model, &mut [&mut gradients], count.clamp_min(1.0), self.max_grad_norm);
             return optimizer.step(rate, self, gradients);
         };
-        // Batches that count nothing have gradients of 0.
         average_and_clip(&self.model, &mut [&mut gradients], count.clone().clamp_min(1.0), f64::INFINITY);
         let Some(mut gradients) = exchange.mean(&self.model, gradients, count) else { return self };
         average_and_clip(&self.model, &mut [&mut gradients], self.one(), self.max_grad_norm);

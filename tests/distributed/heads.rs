@@ -78,10 +78,12 @@ pub fn bert() -> BertModelConfig {
         .with_attention_probs_dropout_prob(0.0)
 }
 
-/// A model, and the loss of some texts with the number of what it is a mean over.
+/// The loss of some texts, with the number of what it is a mean over.
+type Loss<M> = fn(&M, &[Vec<i64>], &Device) -> (Tensor<1>, usize);
+
 struct Head<M> {
     model: M,
-    loss: fn(&M, &[Vec<i64>], &Device) -> (Tensor<1>, usize),
+    loss: Loss<M>,
     micro_batches: usize,
 }
 

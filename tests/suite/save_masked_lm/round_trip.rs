@@ -35,7 +35,7 @@ fn a_new_directory_has_the_keys_and_fields_that_transformers_writes() {
         let dir = tempfile::tempdir().unwrap();
         model.save_pretrained(dir.path()).unwrap();
         assert_eq!(keys(dir.path()), keys(&fixture(name)));
-        let (written, theirs) = (config_json(dir.path()), config_json(&fixture(name)));
+        let (written, theirs) = (config_json(dir.path()), config_json(fixture(name)));
         for (field, value) in written.as_object().unwrap() {
             assert_eq!(*value, theirs[field], "{field}");
         }
