@@ -134,9 +134,8 @@ impl Run {
         }
     }
 
-    /// The run of all ranks of a data-parallel training. Rank 0 alone writes it; the others read it, so its directory must be
-    /// on a file system that all of them share, and each keeps its own logs in a folder of its own. Returns [`Error::Rank`]
-    /// if the settings of a rank differ, or it could not open the run.
+    /// The run of all ranks, in a directory that all of them share. Rank 0 alone writes it; the others keep logs of their own.
+    /// Returns [`Error::Rank`] if the settings of a rank differ, or it could not open the run.
     pub fn shared(self, ranks: &Ranks) -> Result<Self> {
         // Nobody writes before all have opened it.
         ranks.same("setting or output directory", &(&self.output, &self.settings, self.finished_epochs))?;
@@ -255,11 +254,13 @@ impl Run {
         Ok(training.checkpoint(self.finished_epochs))
     }
 
-    /// The renderer of the run, see [`progress()`]; of several ranks, the first shows it.
+    /// The renderer of the run, see [`progress()`]; of several ranks, the first prints lines.
     pub fn progress(&self, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
-        match self.ranks.is_first() {
-            true => progress(interrupter, self.finished_epochs),
-            false => Box::new(ProgressLines::silent()),
+        match (self.ranks.rank(), self.ranks.size()) {
+            (0, 1) => progress(interrupter, self.finished_epochs),
+            // mpirun gives every rank a terminal of its own, which nobody sees.
+            (0, _) => Box::new(ProgressLines::default()),
+            _ => Box::new(ProgressLines::silent()),
         }
     }
 

@@ -27,7 +27,8 @@ const FOLDER: &str = "BURN_BERT_RANK_FOLDER";
 const BATCH: usize = 4;
 /// The last step of an epoch has fewer texts on some ranks.
 const TEXTS: usize = 45;
-const KILLS: usize = 20;
+/// In one test, if the environment does not say it.
+const KILLS: usize = 6;
 
 struct Batcher;
 
@@ -162,10 +163,11 @@ fn a_run_whose_ranks_are_killed_at_any_moment_ends_as_if_they_were_not() {
     let folder = tempfile::tempdir().unwrap();
     let start = Instant::now();
     assert!(launch_in(folder.path(), "killed", 2).status.success());
-    let whole = start.elapsed();
+    let mut whole = start.elapsed();
     let expected = fs::read(folder.path().join("weights")).unwrap();
+    let most = env::var("BURN_BERT_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let mut kills = 0;
-    while kills < KILLS {
+    while kills < most {
         let folder = tempfile::tempdir().unwrap();
         // Each start is killed a bit later than the one before, until one ends first.
         for attempt in 1u32.. {
@@ -176,6 +178,7 @@ fn a_run_whose_ranks_are_killed_at_any_moment_ends_as_if_they_were_not() {
             mpirun.arg(env::current_exe().unwrap()).args(["--exact", "rank", "--ignored"]);
             mpirun.env(TASK, "killed").env(FOLDER, folder.path());
             mpirun.env("RAYON_NUM_THREADS", "1").env("BURN_DEVICE", "flex");
+            let start = Instant::now();
             let mut mpirun = mpirun.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             let wait = whole * (3 + (attempt * 7 + kills as u32 * 5) % 11) / 13;
             thread::sleep(wait + Duration::from_millis(u64::from(attempt) * 20));
@@ -184,6 +187,8 @@ fn a_run_whose_ranks_are_killed_at_any_moment_ends_as_if_they_were_not() {
                 Command::new("kill").args(["-9", &pid]).status().unwrap();
             }
             if mpirun.wait().unwrap().success() {
+                // The first run of all may have been slower than these, which would then end before they are killed.
+                whole = if attempt == 1 { whole.min(start.elapsed() * 3 / 4) } else { whole };
                 break;
             }
             kills += 1;

@@ -1,6 +1,4 @@
-//! Products of operands packed in tiles: for AMX and AVX512-BF16.
-//!
-//! A tile is 16 × 16 words of 32 bits, 1 KiB. A word holds two bf16 values that follow each other along K, the first in its
+//! Matmuls of operands packed in tiles, for AMX and AVX512-BF16. A tile is 16 × 16 words of 32 bits, 1 KiB. A word holds two bf16 values that follow each other along K, the first in its
 //! lower half: what `tdpbf16ps` and `vdpbf16ps` multiply.
 //!
 //! ```text
