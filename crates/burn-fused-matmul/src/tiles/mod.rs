@@ -1,5 +1,5 @@
-//! Matmuls of operands packed in tiles, for AMX and AVX512-BF16. A tile is 16 × 16 words of 32 bits, 1 KiB. A word holds two bf16 values that follow each other along K, the first in its
-//! lower half: what `tdpbf16ps` and `vdpbf16ps` multiply.
+//! Matmuls of operands packed in tiles, for AMX and AVX512-BF16. A tile is 16 × 16 words of 32 bits, 1 KiB. A word holds two
+//! bf16 values that follow each other along K, the first in its lower half: what `tdpbf16ps` and `vdpbf16ps` multiply.
 //!
 //! ```text
 //! tile of A: word (i, p) = (A[i, 2p], A[i, 2p + 1])      16 rows of 32 values
