@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::layers::PaddingMask;
 use burn::prelude::*;
 use burn_fused::{Moves, Sequences, indices};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
 /// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
@@ -15,6 +15,8 @@ pub struct Packing {
     tokens: Option<Tokens>,
     /// The tokens of each sequence.
     pub(super) sequences: Sequences,
+    /// Those of [`unpack_aligned`](Self::unpack_aligned), which every layer asks for.
+    aligned: Arc<OnceLock<Moves>>,
 }
 
 /// Between places and rows.
@@ -35,7 +37,7 @@ impl Packing {
         }
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             let sequences = Sequences::new(vec![dims[1]; dims[0]], device);
-            return Ok(Self { dims, tokens: None, sequences });
+            return Ok(Self { dims, tokens: None, sequences, aligned: Arc::default() });
         };
         let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
         for (place, &is_padding) in mask.rows().flatten().enumerate() {
@@ -48,7 +50,7 @@ impl Packing {
         let tokens = Tokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
         let sequences = Sequences::new(mask.rows().map(length).collect(), device);
-        Ok(Self { dims, tokens: Some(tokens), sequences })
+        Ok(Self { dims, tokens: Some(tokens), sequences, aligned: Arc::default() })
     }
 
     /// [B, S].
@@ -90,6 +92,25 @@ impl Packing {
             None => rows,
         };
         all.reshape([batch, seq, width])
+    }
+
+    /// The vectors of each sequence from its first token on, with zeros after its last: [N, C] → [B, L, C], L the tokens of the
+    /// longest.
+    pub(super) fn unpack_aligned(&self, rows: Tensor<2>) -> Tensor<3> {
+        let lengths = self.sequences.lengths();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let shape = [lengths.len(), longest, rows.dims()[1]];
+        let Some(tokens) = self.tokens.as_ref().filter(|_| lengths.iter().any(|&length| length < longest))
+        else {
+            return rows.reshape(shape);
+        };
+        let moves = self.aligned.get_or_init(|| {
+            let starts = (0..).step_by(longest);
+            let places = starts.zip(lengths).flat_map(|(start, &length)| start..start + length);
+            let places: Vec<usize> = places.collect();
+            Moves::new(&places, lengths.len() * longest, &tokens.moves.device()).expect("one token a place")
+        });
+        moves.inverse().apply(rows).reshape(shape)
     }
 
     /// The vectors at some places, row of the batch · S + column, without unpacking the others: [N, C] → [M, C]. The vector

@@ -65,12 +65,17 @@ impl BertSelfAttention {
             return attention(all, &packing.sequences, heads, None, dropout);
         }
         let all = all.map(|layer| linear(layer, rows.clone()));
-        if self.relative_positions.is_none() && packing.is_contiguous() {
+        let positions = self.relative_positions.as_ref();
+        if packing.is_contiguous() {
+            let own = positions.map(|positions| {
+                let [query, key] = [&all[0], &all[1]].map(|rows| packing.unpack_aligned(rows.clone())); // [B, L, H]
+                positions.bias(&query, &key, heads)
+            });
+            let bias = own.into_iter().chain(bias).reduce(|own, shared| own + shared);
             return attention(all, &packing.sequences, heads, bias, dropout);
         }
         // Distances are those of places, so padding between tokens counts.
         let [query, key, value] = all.map(|rows| packing.unpack(rows)); // [B, S, H]
-        let positions = self.relative_positions.as_ref();
         let own = positions.map(|positions| positions.bias(&query, &key, heads));
         let bias = own.into_iter().chain(bias).reduce(|own, shared| own + shared);
         let bias = packing.mask_keys(bias.expect("one of them is there"));

@@ -4,7 +4,7 @@ use crate::models::{Architecture, ForHead, Head, Run, Texts, VOCABULARY, archite
 use burn::module::Module;
 use burn::prelude::*;
 use burn_bert::Family;
-use burn_bert::PositionEmbeddingType::{Absolute, RelativeKey, RelativeKeyQuery};
+use burn_bert::PositionEmbeddingType::Absolute;
 use burn_bert::functional::{Precision, autocast};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -86,9 +86,7 @@ fn a_texts_logits_have_the_same_bits_alone_and_in_any_batch() {
             Family::MpNet,
             Family::Albert,
         ];
-        // Relative scores are computed over the rectangle of the batch, not over rows: equal up to rounding only.
-        let is_promised = !matches!(architecture.positions(), RelativeKey | RelativeKeyQuery);
-        if is_promised && own.contains(&architecture.family()) {
+        if own.contains(&architecture.family()) {
             let random = StdRng::seed_from_u64(7);
             let mut batches =
                 Batches { architecture: &architecture, random, threads: &threads, compared: 0, red: vec![] };
