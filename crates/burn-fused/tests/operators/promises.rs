@@ -506,3 +506,28 @@ fn a_device_says_which_precision_it_lacks() {
     }
     assert!(Precision::Bf16.check(&flex()).is_ok());
 }
+
+/// Not on ndarray: burn-ndarray 0.22.1 divides by zero in a matmul without rows.
+#[test]
+fn a_linear_layer_without_rows_has_no_output_and_gradients_of_zero() {
+    let _turn = turn();
+    for device in with_kernels().into_iter().map(Device::autodiff) {
+        let precision = Precision::Bf16.check(&device).map_or(Precision::F32, |()| Precision::Bf16);
+        for precision in [Precision::F32, precision] {
+            let [weight, bias] =
+                [[3, 2], [1, 2]].map(|shape| Tensor::<2>::ones(shape, &device).require_grad());
+            let x = Tensor::<2>::zeros([0, 3], &device);
+            let y = autocast(precision, || linear(x, weight.clone(), Some(bias.clone().reshape([2]))));
+            assert_eq!(y.dims(), [0, 2]);
+            let gradients = y.sum().backward();
+            for leaf in [weight, bias] {
+                let gradient = leaf.grad(&gradients).expect("of a trained leaf");
+                assert_eq!(
+                    (gradient.dims(), values(gradient.abs().sum())),
+                    (leaf.dims(), vec![0.0]),
+                    "{precision}"
+                );
+            }
+        }
+    }
+}
