@@ -101,6 +101,8 @@ mod layers;
 pub mod metrics;
 pub mod model;
 pub mod optim;
+#[cfg(feature = "tokenizers")]
+pub mod pipeline;
 pub mod text;
 #[cfg(feature = "train")]
 pub mod training;
