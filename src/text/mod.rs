@@ -28,9 +28,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Pipeline`](crate::pipeline::Pipeline) is a model with its tokenizer. For a custom loop, a model's
-//! [`limit_tokenizer`](crate::model::PretrainedModel::limit_tokenizer) cuts texts to what it reads. For masked language
-//! modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
+//! A `Pipeline` is a model with its tokenizer. In a custom loop, `PretrainedModel::limit_tokenizer` cuts texts to what a model
+//! reads. For masked language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
 //! and an `Encoding` turns into a [`MaskedLmExample`](crate::data::MaskedLmExample) with token types and words.
 
 #[cfg(feature = "tokenizers")]
