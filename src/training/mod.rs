@@ -5,6 +5,7 @@
 
 mod checkpoints;
 mod classification;
+mod exchange;
 mod learner;
 mod losses;
 mod progress;
