@@ -54,5 +54,5 @@ mod parameters;
 mod ranks;
 mod weighted_sum;
 
-pub use ranks::Ranks;
+pub use ranks::{Exchanged, Ranks};
 pub use weighted_sum::Wire;
