@@ -108,6 +108,7 @@ impl<B: TryBatcher> EpochLoader<B> {
             seed: 0,
             is_shuffled: false,
             lengths: None,
+            texts: None,
             rank: 0,
             ranks: 1,
             range: None,
@@ -140,12 +141,24 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// Items are grouped within fifty batches, and only if they are shuffled, so the order stays random. Returns
     /// [`Error::Data`] if there is not one length per item.
     pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
-        let items = self.source.order.num_items;
-        if lengths.len() != items {
-            let problem = format!("number {}, but there must be one per item: {items}", lengths.len());
-            return Err(Error::data("lengths", problem));
-        }
+        self.check_count("lengths", lengths.len())?;
         self.checked(|order| EpochOrder { lengths: Some(Arc::new(lengths)), ..order })
+    }
+
+    /// Keeps items with a text in common out of one batch, of all ranks together, for losses to which all others of a batch are
+    /// negatives. `texts` has hashes of the texts of each item. The last batches of an epoch may have equal texts, if the data
+    /// leave no other choice. Only if items are shuffled. Returns [`Error::Data`] if there is not one list per item.
+    pub fn with_distinct_texts(self, texts: Vec<Vec<u64>>) -> Result<Self> {
+        self.check_count("texts", texts.len())?;
+        self.checked(|order| EpochOrder { texts: Some(Arc::new(texts)), ..order })
+    }
+
+    fn check_count(&self, what: &str, found: usize) -> Result<()> {
+        let items = self.source.order.num_items;
+        if found == items {
+            return Ok(());
+        }
+        Err(Error::data(what, format!("number {found}, but there must be one per item: {items}")))
     }
 
     /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank

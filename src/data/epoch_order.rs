@@ -1,5 +1,6 @@
 //! Which items make up the batches of an epoch.
 
+use super::distinct::distinct;
 use super::finished::Finished;
 use crate::error::{Error, Result};
 use rand::seq::SliceRandom;
@@ -40,6 +41,8 @@ pub(super) struct EpochOrder {
     pub(super) is_shuffled: bool,
     /// The length of each item, to batch those of similar lengths.
     pub(super) lengths: Option<Arc<Vec<usize>>>,
+    /// Hashes of the texts of each item, of which no two of a step are to be equal.
+    pub(super) texts: Option<Arc<Vec<Vec<u64>>>>,
     pub(super) rank: usize,
     pub(super) ranks: usize,
     /// Which of the rank's items in an epoch are this device's; `None` for all.
@@ -143,7 +146,10 @@ impl EpochOrder {
                 bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(place, item)| *place = item);
             }
         }
-        items
+        match &self.texts {
+            Some(texts) if self.is_shuffled => distinct(&items, self.step_items(), texts),
+            _ => items,
+        }
     }
 
     fn pass(&self, pass: usize) -> Vec<usize> {

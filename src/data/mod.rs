@@ -41,6 +41,8 @@ macro_rules! in_memory {
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod corpus;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod distinct;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epoch_loader;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epoch_order;

@@ -130,7 +130,10 @@ pub(super) fn classified(
 ) -> ClassificationOutput {
     let device = loss.device();
     match rows {
-        Some((scores, labels)) => ClassificationOutput::new(loss.clone(), scores, labels),
+        // A loss for each label: Burn weights a batch's loss by its length, so that the mean of all batches is one over labels.
+        Some((scores, labels)) => {
+            ClassificationOutput::new(loss.clone().expand([labels.dims()[0]]), scores, labels)
+        }
         None => ClassificationOutput::new(
             Tensor::zeros([0], &device),
             Tensor::zeros([0, classes], &device),
