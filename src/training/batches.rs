@@ -111,6 +111,23 @@ impl<B: TryBatcher> Batches<B> {
         self.len() == 0
     }
 
+    /// Refuses lengths, sources or texts that are not one per item.
+    pub(super) fn checked(self) -> Result<Self> {
+        let counts = [
+            ("lengths", self.lengths.as_ref().map(Vec::len)),
+            ("sources", self.sources.as_ref().map(Vec::len)),
+            ("texts", self.texts.as_ref().map(Vec::len)),
+        ];
+        match counts.into_iter().find(|(_, count)| count.is_some_and(|count| count != self.len())) {
+            Some((what, count)) => {
+                let found = count.unwrap_or_default();
+                let problem = format!("number {found}, but there must be one per item: {}", self.len());
+                Err(Error::data(what, problem))
+            }
+            None => Ok(self),
+        }
+    }
+
     /// These items, in this order.
     fn select(self, places: Vec<usize>) -> Self {
         fn of<T: Clone>(all: Option<Vec<T>>, places: &[usize]) -> Option<Vec<T>> {
@@ -159,7 +176,6 @@ impl<B: TryBatcher> Batches<B> {
             places.sort_unstable();
         }
         if let Some(lengths) = self.lengths.as_ref().filter(|_| arguments.group_by_length) {
-            check_count("lengths", lengths.len(), self.len())?;
             places.sort_by_key(|&place| Reverse(lengths[place]));
         }
         let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
@@ -181,13 +197,6 @@ impl<B: TryBatcher> Batches<B> {
             None => Ok(loader),
         }
     }
-}
-
-fn check_count(what: &str, found: usize, items: usize) -> Result<()> {
-    if found == items {
-        return Ok(());
-    }
-    Err(Error::data(what, format!("number {found}, but there must be one per item: {items}")))
 }
 
 /// Some items of a dataset.

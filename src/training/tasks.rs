@@ -77,7 +77,7 @@ impl TrainingData<BertForSequenceClassification> for LabelledTexts {
         let metrics = Metrics::new();
         match self.kind() {
             ProblemType::Regression => metrics.with(SpearmanMetric::new()),
-            ProblemType::MultiLabelClassification => metrics.with(HammingScore::new()),
+            ProblemType::MultiLabelClassification => metrics.with(HammingScore::new().with_sigmoid(true)),
             ProblemType::SingleLabelClassification => metrics
                 .with(AccuracyMetric::new())
                 .with(ConfusionMetric::macro_f1())

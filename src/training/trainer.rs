@@ -354,7 +354,7 @@ fn batches<M: TrainableModel, D: TrainingData<M>>(
         }
         tokenizer = tokenizer.with_model_max_length(length);
     }
-    data.batches(model, &tokenizer, arguments)
+    data.batches(model, &tokenizer, arguments)?.checked()
 }
 
 /// By what the best evaluation is found.

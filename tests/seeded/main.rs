@@ -10,6 +10,8 @@ mod tolerance;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod answers;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod checkpoint;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod classifiers;
 mod dropout;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
@@ -18,6 +20,8 @@ mod loader;
 mod sentences;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod small_text;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod tasks;
 mod token_embedding;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod trainer;
