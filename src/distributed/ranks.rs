@@ -162,26 +162,13 @@ impl Ranks {
     /// rank among those of its machine, in turn if there are more ranks than GPUs; otherwise the default device.
     pub fn device(&self) -> Device {
         let default = Device::default();
-        let kinds: Vec<burn::tensor::DeviceType> = vec![
-            #[cfg(feature = "cuda")]
-            burn::tensor::DeviceType::Cuda,
-            #[cfg(feature = "rocm")]
-            burn::tensor::DeviceType::Rocm,
-            #[cfg(feature = "metal")]
-            burn::tensor::DeviceType::Metal,
-            #[cfg(feature = "vulkan")]
-            burn::tensor::DeviceType::Vulkan,
-            #[cfg(feature = "webgpu")]
-            burn::tensor::DeviceType::WebGpu,
-            #[cfg(feature = "wgpu")]
-            burn::tensor::DeviceType::Wgpu,
-        ];
         if self.size() == 1 {
             return default;
         }
-        let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
-        let devices = kinds.into_iter().find(|devices| devices.contains(&default));
-        devices.map_or(default, |devices| devices[self.0.local_rank % devices.len()].clone())
+        match &gpus()[..] {
+            [] => default,
+            gpus => gpus[self.0.local_rank % gpus.len()].clone(),
+        }
     }
 
     /// `module` with the parameters of rank 0: values, whatever is trained.
@@ -325,6 +312,26 @@ impl Ranks {
     pub fn is_stopped(&self) -> bool {
         self.0.lock().is_stopped
     }
+}
+
+/// The GPUs of this machine of the kind of Burn's default device; empty if that is no GPU.
+pub(crate) fn gpus() -> Vec<Device> {
+    let kinds: Vec<burn::tensor::DeviceType> = vec![
+        #[cfg(feature = "cuda")]
+        burn::tensor::DeviceType::Cuda,
+        #[cfg(feature = "rocm")]
+        burn::tensor::DeviceType::Rocm,
+        #[cfg(feature = "metal")]
+        burn::tensor::DeviceType::Metal,
+        #[cfg(feature = "vulkan")]
+        burn::tensor::DeviceType::Vulkan,
+        #[cfg(feature = "webgpu")]
+        burn::tensor::DeviceType::WebGpu,
+        #[cfg(feature = "wgpu")]
+        burn::tensor::DeviceType::Wgpu,
+    ];
+    let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
+    kinds.into_iter().find(|devices| devices.contains(&Device::default())).unwrap_or_default()
 }
 
 impl Debug for Ranks {
