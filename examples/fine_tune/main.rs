@@ -18,17 +18,13 @@ mod pictures;
 use anyhow::{Context, Result};
 use burn::data::dataset::Dataset;
 use burn::train::Interrupter;
-use burn_bert::data::{
-    Column, Label, LabelKind, LabelNames, LabelledSentences, LabelledTexts, PlainText, RankedPairs,
-    SentenceColumns, SentencePairs, SquadExample, TextColumns,
-};
+use burn_bert::data::{Column, Label, LabelKind, LabelNames, LabelledTexts, TextColumns};
+use burn_bert::data::{LabelledSentences, PlainText, RankedPairs, SentencePairs, SquadExample};
 use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::functional::Precision;
 use burn_bert::metrics::ConfusionMatrix;
-use burn_bert::model::{
-    BertForSequenceClassification, CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss,
-    TripletLoss,
-};
+use burn_bert::model::{BertForSequenceClassification, SentenceLoss};
+use burn_bert::model::{CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, TripletLoss};
 use burn_bert::pipeline::TextOptions;
 use burn_bert::training::{
     EvalStrategy, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData, Tuning,
@@ -182,11 +178,11 @@ struct Settings {
     /// What matmuls are computed in: f32 or bf16
     #[arg(long, default_value_t)]
     precision: Precision,
-    /// A part of the model that is not trained
-    #[arg(long, value_parser = ["embeddings"])]
-    freeze: Option<String>,
+    /// Do not train the embedding layer
+    #[arg(long)]
+    freeze_embeddings: bool,
     /// Train LoRA adapters of this rank, and the head
-    #[arg(long, value_name = "RANK", conflicts_with = "freeze")]
+    #[arg(long, value_name = "RANK", conflicts_with = "freeze_embeddings")]
     lora: Option<usize>,
     /// The metric by which the best model is chosen
     #[arg(long, value_name = "METRIC", default_value = "Loss")]
@@ -203,10 +199,10 @@ struct Settings {
 
 impl Settings {
     fn arguments(&self, ranks: &Ranks) -> Result<TrainingArguments> {
-        let tuning = match (self.lora, &self.freeze) {
-            (Some(rank), _) => Tuning::Lora { rank, alpha: 2.0 * rank as f64 },
-            (None, Some(_)) => Tuning::FrozenEmbeddings,
-            (None, None) => Tuning::Full,
+        let tuning = match self.lora {
+            Some(rank) => Tuning::Lora { rank, alpha: 2.0 * rank as f64 },
+            None if self.freeze_embeddings => Tuning::FrozenEmbeddings,
+            None => Tuning::Full,
         };
         let arguments = TrainingArguments::new(&self.output)
             .with_ranks(ranks)
@@ -232,15 +228,11 @@ impl Settings {
     }
 
     /// Trains the model on what `open` reads.
-    fn train<M, D>(
+    fn train<M: TrainableModel, D: TrainingData<M>>(
         &self,
         arguments: TrainingArguments,
         open: impl Fn(&Path) -> burn_bert::Result<D>,
-    ) -> Result<Trained<M>>
-    where
-        M: TrainableModel,
-        D: TrainingData<M>,
-    {
+    ) -> Result<Trained<M>> {
         let (interrupter, is_first) = (Interrupter::new(), arguments.ranks.is_first());
         let trainer = Trainer::from_pretrained(&self.model, open(&self.train)?, arguments)?;
         let trainer = match &self.valid {
@@ -248,11 +240,10 @@ impl Settings {
             None => trainer.with_validation_share(0.1)?,
         };
         let trainer = trainer.with_interrupter(&interrupter);
-        ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
+        ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C")))?;
         let trained = trainer.train()?;
         if is_first {
             self.draw("loss.svg", &pictures::loss(&trained.history))?;
-            print(format_args!("before training: {:.4?}", trained.history.initial));
             print(format_args!("{}\nsaved {}", trained.history, self.output.display()));
             if trained.interrupted.is_some() {
                 print("stopped; --resume goes on from the last evaluation");
@@ -321,7 +312,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             });
             let arguments = settings.arguments(ranks)?.with_sentence_loss(loss);
             let arguments = arguments.with_mini_batch_size(*mini_batch_size);
-            settings.train(arguments, |path| SentencePairs::open(path, &SentenceColumns::default())).map(drop)
+            settings.train(arguments, |path| SentencePairs::open(path, &Default::default())).map(drop)
         }
         Task::MaskedLm { settings, mlm_probability, whole_words } => {
             let open = |path: &Path| {

@@ -9,10 +9,8 @@ use std::fmt::Write;
 const POINTS: usize = 100;
 
 fn begin(width: usize, height: usize) -> String {
-    format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' \
-         font-size='12'><rect width='{width}' height='{height}' fill='white'/>"
-    )
+    let form = "xmlns='http://www.w3.org/2000/svg' style='background: white; font: 12px sans-serif'";
+    format!("<svg {form} viewBox='0 0 {width} {height}'>")
 }
 
 /// The losses of all batches and of all evaluations, the one before training included.

@@ -68,19 +68,22 @@ impl History {
     }
 }
 
-/// A row for each evaluation, and a column for each metric of the validation data.
+/// A row for each evaluation, the one before training included, and a column for each metric of the validation data.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let first = self.evaluations.first();
-        let names: Vec<&String> = first.iter().flat_map(|first| first.valid.keys()).collect();
+        let names: Vec<&String> = self.initial.keys().collect();
+        let value = |value: Option<&f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
+        let row = |f: &mut fmt::Formatter<'_>, step: usize, train: Option<&f64>, valid: &BTreeMap<_, _>| {
+            write!(f, "\n{step:>8} {:>13}", value(train))?;
+            names.iter().try_for_each(|name| {
+                write!(f, " {:>width$}", value(valid.get(*name)), width = name.chars().count().max(10))
+            })
+        };
         write!(f, "{:>8} {:>13}", "step", "training loss")?;
         names.iter().try_for_each(|name| write!(f, " {name:>10}"))?;
+        row(f, 0, None, &self.initial)?;
         for (place, Evaluation { step, train, valid }) in self.evaluations.iter().enumerate() {
-            let value = |value: Option<&f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
-            write!(f, "\n{step:>8} {:>13}", value(train.get(LOSS)))?;
-            for name in &names {
-                write!(f, " {:>width$}", value(valid.get(*name)), width = name.chars().count().max(10))?;
-            }
+            row(f, *step, train.get(LOSS), valid)?;
             if self.best == Some(place) {
                 write!(f, " best")?;
             }
@@ -232,8 +235,13 @@ mod tests {
         assert_eq!(history.evaluations[2].step, 30);
         assert_eq!(history.evaluations[1].train[LOSS], 2.0);
         assert_eq!(stopping(false, 0.0).best.epoch(&history.valid(LOSS)), Some(3));
+        let history = History { initial: history.evaluations[0].valid.clone(), best: Some(2), ..history };
         let table = history.to_string();
-        assert_eq!(table.lines().nth(3).unwrap(), "      30        3.0000        0.5000     1.5000");
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "    step training loss F1 of a class       Loss");
+        assert_eq!(lines[1], "       0                      0.5000     2.0000");
+        assert_eq!(lines[3], "      20        2.0000        0.5000           ");
+        assert_eq!(lines[4], "      30        3.0000        0.5000     1.5000 best");
         assert_eq!(History::read(&dir.path().join("elsewhere"), &names, 1).unwrap(), History::default());
     }
 }

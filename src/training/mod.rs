@@ -16,6 +16,8 @@ mod losses;
 mod metric_set;
 mod progress;
 mod run;
+#[cfg(test)]
+mod run_tests;
 mod sentence_embedding;
 mod steps;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
