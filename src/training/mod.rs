@@ -5,9 +5,9 @@
 
 mod checkpoints;
 mod classification;
-mod exchange;
 mod learner;
 mod losses;
+mod outputs;
 mod progress;
 mod run;
 mod sentence_embedding;

@@ -93,7 +93,7 @@ fn train(
         .with_shuffling(3)
         .with_length_bucketing(lengths)?
         .shard(ranks.rank(), ranks.size())?
-        .starting_after(run.finished());
+        .resuming(run.finished());
     let train = if is("moved") { train.with_batches_per_epoch(3)? } else { train };
     if is("moved") {
         let loader = train.clone();
@@ -112,8 +112,7 @@ fn train(
         fs::write(run.folder().join("checkpoint"), "no folder").unwrap();
     }
     let model = Training::new(model).with_max_grad_norm(0.5).with_ranks(ranks, &interrupter)?;
-    let valid = model.share_validation(Arc::new(valid));
-    let training = SupervisedTraining::new(run.folder(), Arc::new(train), valid)
+    let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.share(ranks)))
         .metrics((LossMetric::new(),))
         .grads_accumulation(2)
         .num_epochs(epochs)
