@@ -114,7 +114,8 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
         .with_batches_per_epoch(batches)?
         .shard(ranks.rank(), ranks.size())?
         .resuming(run.finished());
-    let valid = EpochLoader::new(InMemDataset::new(held_out), collator, settings.batch_size, &device)?;
+    let valid =
+        EpochLoader::new(InMemDataset::new(held_out), collator, settings.batch_size, &device)?.share(ranks);
     let before = held_out_loss(&model, &valid)?;
     print_line(format_args!("held out before: loss {before:.3}, perplexity {:.2}", before.exp()));
     run.begin(before, &[&args.text])?;

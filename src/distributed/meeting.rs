@@ -3,7 +3,6 @@
 use super::group::Group;
 use super::weighted_sum::Wire;
 use crate::error::{Error, Result};
-use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,9 +24,11 @@ pub(super) struct State {
     pub(super) parted: Option<(usize, String)>,
     pub(super) is_stopped: bool,
     pub(super) exchanged: Exchanged,
-    /// Of a shared validation, see [`Ranks::output`].
+    /// Of a shared validation, see `Ranks::output`.
+    #[cfg(feature = "train")]
     pub(super) round: Option<usize>,
-    pub(super) outputs: VecDeque<Vec<u8>>,
+    #[cfg(feature = "train")]
+    pub(super) outputs: std::collections::VecDeque<Vec<u8>>,
 }
 
 /// What the exchanges of gradients have cost a rank so far; of [`Ranks::exchanged`].
@@ -46,6 +47,7 @@ pub(super) enum Call {
     Gradients,
     Sum,
     Same,
+    #[cfg(feature = "train")]
     Outputs,
     Leave,
 }

@@ -211,7 +211,7 @@ impl Ranks {
     /// returns one, in the order of the batches, so that metrics see what they see in one process.
     #[cfg(feature = "train")]
     pub(crate) fn output(&self, own: impl FnOnce() -> Vec<u8>) -> Result<Option<Vec<u8>>> {
-        let Some(round) = self.0.lock().round.take() else { return Ok(None) };
+        let Some(round) = self.0.lock().round.take().filter(|_| self.size() > 1) else { return Ok(None) };
         if round > 0 {
             // In the last round some ranks may have no batch, and take part with nothing.
             let own = if self.rank() < round { own() } else { Vec::new() };
