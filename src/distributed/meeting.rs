@@ -31,7 +31,7 @@ pub(super) struct State {
     pub(super) outputs: std::collections::VecDeque<Vec<u8>>,
 }
 
-/// What the exchanges of gradients have cost a rank so far; of [`Ranks::exchanged`].
+/// What the exchanges of gradients have cost a rank so far; of [`Ranks::exchanged`](super::Ranks::exchanged).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exchanged {
     /// Bytes that this rank sent to others, and as many received.

@@ -168,6 +168,15 @@ impl<M: Module> Training<M> {
         Self { precision, ..self }
     }
 
+    /// `count`, or 1 in place of 0, as what counts nothing has gradients of 0; class weights may count less than 1.
+    fn divisor(&self, count: Tensor<1>) -> Tensor<1> {
+        if self.ranks.is_none() {
+            return count; // of batches
+        }
+        let is_zero = count.clone().equal_elem(0.0);
+        count.mask_fill(is_zero, 1.0)
+    }
+
     /// What one batch adds to the gradient of `batches`.
     fn one(&self) -> Tensor<1> {
         Tensor::ones([1], (&self.batches.val().device().inner(), DType::F32))
@@ -201,7 +210,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         let count = gradients.remove::<1>(count_id()).unwrap_or_else(|| self.one());
         let Some(exchange) = self.ranks.as_ref().filter(|exchange| exchange.ranks.size() > 1) else {
             // Nothing is read back from the device.
-            average_and_clip(&self.model, &mut [&mut gradients], divisor(count), self.max_grad_norm);
+            average_and_clip(&self.model, &mut [&mut gradients], self.divisor(count), self.max_grad_norm);
             return optimizer.step(rate, self, gradients);
         };
         let count = count.into_scalar::<f64>();
@@ -221,7 +230,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         let count = gradients.remove::<1>(count_id()).map_or_else(|| self.one(), |(count, _)| count);
         let mut gradients = add_up(&self.model, gradients);
         let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
-        average_and_clip(&self.model, &mut sets, divisor(count), self.max_grad_norm);
+        average_and_clip(&self.model, &mut sets, self.divisor(count), self.max_grad_norm);
         optimizer.step_multi(rate, self, gradients)
     }
 }
@@ -239,10 +248,4 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
         }
         output
     }
-}
-
-/// `count`, or 1 in place of 0: batches that count nothing have gradients of 0. Class weights may count less than 1.
-fn divisor(count: Tensor<1>) -> Tensor<1> {
-    let is_zero = count.clone().equal_elem(0.0);
-    count.mask_fill(is_zero, 1.0)
 }
