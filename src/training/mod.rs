@@ -8,12 +8,12 @@ mod arguments;
 mod batches;
 mod checkpoints;
 mod classification;
-mod exchange;
 mod history;
 mod learner;
 mod losses;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
 mod metric_set;
+mod outputs;
 mod progress;
 mod run;
 #[cfg(test)]

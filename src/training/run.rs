@@ -3,7 +3,6 @@
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
 use super::history::{Best, History};
 use super::losses::Logs;
-use crate::data::Finished;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -38,7 +37,7 @@ struct Beginning {
     /// Checksums of the training data and of the validation data.
     data: [u32; 2],
     /// Each of its starts: how many epochs were finished, and the number of ranks.
-    ranks: Vec<(usize, usize)>,
+    starts: Vec<(usize, usize)>,
 }
 
 /// What a run finds in its output directory.
@@ -143,17 +142,20 @@ impl Run {
         self.finished_epochs
     }
 
-    /// The same with the ranks that trained these epochs, so that a run that goes on with another number of ranks goes on at the
-    /// same place in the data.
-    pub(super) fn finished(&self) -> Finished {
-        Finished::of(self.finished_epochs, &self.earlier_ranks())
+    /// The finished epochs, and the shards that all ranks have read in them, for a loader's `resuming`: a run that goes on with
+    /// another number of ranks goes on at the same place in the data.
+    pub(super) fn finished(&self) -> (usize, usize) {
+        let starts = self.starts();
+        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
+        let shards = starts.iter().zip(ends).map(|(&(epoch, ranks), end)| (end - epoch) * ranks);
+        (self.finished_epochs, shards.sum())
     }
 
-    /// How many ranks trained the finished epochs, as in [`Beginning`].
-    fn earlier_ranks(&self) -> Vec<(usize, usize)> {
-        let ranks = self.begun.iter().flat_map(|begun| begun.ranks.iter().copied());
+    /// The starts whose epochs were finished, as in [`Beginning`].
+    fn starts(&self) -> Vec<(usize, usize)> {
+        let starts = self.begun.iter().flat_map(|begun| begun.starts.iter().copied());
         // Later ones ended before their first checkpoint, or with one that is damaged.
-        ranks.filter(|(epoch, _)| *epoch < self.finished_epochs).collect()
+        starts.filter(|(epoch, _)| *epoch < self.finished_epochs).collect()
     }
 
     /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
@@ -175,9 +177,9 @@ impl Run {
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
-        let mut ranks = self.earlier_ranks();
-        ranks.push((self.finished_epochs, self.ranks.size()));
-        let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data, ranks };
+        let mut starts = self.starts();
+        starts.push((self.finished_epochs, self.ranks.size()));
+        let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data, starts };
         match (&self.begun, self.start) {
             (Some(begun), _) => self.compare(begun, &beginning)?,
             (None, Start::Overwriting) => self.clear()?,

@@ -199,14 +199,14 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let initial = evaluated(&plain)?;
         let _lock = run.begin(loss_of(&initial), plan.evaluations, sums)?;
 
-        let loader = train.clone().starting_after(run.finished());
+        let loader = train.clone().resuming(run.finished());
         let loader = loader.shard(ranks.rank(), ranks.size())?;
         let loader = Arc::new(match plan.batches {
             Some(batches) => loader.with_batches_per_epoch(batches)?,
             None => loader,
         });
         let validating: Arc<dyn DataLoader<_>> = match &valid {
-            Some(valid) => Arc::new(valid.clone()),
+            Some(valid) => Arc::new(valid.clone().share(ranks)),
             None => loader.slice(0, 0),
         };
         let trained = num_trainable_params(&model);
@@ -231,7 +231,6 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         } else {
             let problem = Arc::default();
             let watch = Watch::new(&interrupter, &problem);
-            let validating = training.share_validation(validating);
             let launch = SupervisedTraining::new(run.own_folder(), loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)

@@ -93,7 +93,7 @@ fn train(
         .with_shuffling(3)
         .with_length_bucketing(lengths)?
         .shard(ranks.rank(), ranks.size())?
-        .starting_after(run.finished());
+        .resuming(run.finished());
     let train = if is("moved") { train.with_batches_per_epoch(3)? } else { train };
     if is("moved") {
         let loader = train.clone();
@@ -112,8 +112,7 @@ fn train(
         fs::write(run.folder().join("checkpoint"), "no folder").unwrap();
     }
     let model = Training::new(model).with_max_grad_norm(0.5).with_ranks(ranks, &interrupter)?;
-    let valid = model.share_validation(Arc::new(valid));
-    let training = SupervisedTraining::new(run.folder(), Arc::new(train), valid)
+    let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.share(ranks)))
         .metrics((LossMetric::new(),))
         .grads_accumulation(2)
         .num_epochs(epochs)
@@ -140,11 +139,11 @@ pub fn run(ranks: &Ranks, task: &str) -> Result<()> {
     let folder = env::var(FOLDER).unwrap();
     let folder = Path::new(&folder);
     fs::write(folder.join(format!("pid-{}", ranks.rank())), std::process::id().to_string()).unwrap();
-    let name = if task == "learner" { "shared" } else { task };
     let (task, epochs) = match task.split_once(' ') {
         Some((task, epochs)) => (task, epochs.parse().unwrap()),
         None => (task, if task == "killed" { 8 } else { 2 }),
     };
+    let name = if task == "learner" { "shared" } else { task };
     let model = train(ranks, ranks.size(), &folder.join(name), epochs, task)?;
     ranks.same("model", &bits(&model))?;
     if task == "learner" {
@@ -185,7 +184,9 @@ fn the_learner_on_ranks_trains_the_model_of_one_process() {
         };
         let (found, alone) = (numbers(valid), numbers(log("alone-0/training/valid")));
         assert_eq!((found.len(), alone.len()), (7, 7));
-        assert!(found.iter().zip(&alone).all(|(a, b)| (a - b).abs() <= 1e-12), "{found:?} for {alone:?}");
+        // A batch without a label has no loss.
+        let is_close = |a: &f64, b: &f64| (a - b).abs() <= 1e-12 || a.is_nan() && b.is_nan();
+        assert!(found.iter().zip(&alone).all(|(a, b)| is_close(a, b)), "{found:?} for {alone:?}");
     }
 }
 
@@ -214,7 +215,7 @@ fn what_one_rank_does_to_the_learner_ends_all() {
     for (fault, message) in [
         ("stop", "was stopped: another rank was stopped"), // said by rank 0 or 2
         ("disk", "rank 0 "),
-        ("unreadable", "rank 1 the training: a text cannot be read"), // in a validation
+        ("unreadable", "rank 1 the training Dataset error: a text cannot be read"), // in a validation
     ] {
         let folder = tempfile::tempdir().unwrap();
         let output = launch_in(folder.path(), fault, 3);
