@@ -197,6 +197,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             }
         }
         let initial = evaluated(&plain)?;
+        let schedule = arguments.schedule(plan, model.bert().encoder.layers.len())?;
         let _lock = run.begin(loss_of(&initial), plan.evaluations, sums)?;
 
         let loader = train.clone().resuming(run.finished());
@@ -211,7 +212,6 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
         let trained = num_trainable_params(&model);
         note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
-        let layers = model.bert().encoder.layers.len();
         let training = Training::new(model)
             .with_max_grad_norm(arguments.max_grad_norm)
             .with_precision(arguments.precision)
@@ -243,7 +243,6 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             let launch = run.checkpointed(metrics.register(launch), &training, &best)?;
             let launch = stopping.into_iter().fold(launch, SupervisedTraining::early_stopping);
             let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay));
-            let schedule = arguments.schedule(plan, layers)?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
             drop(renderer); // gives the terminal back

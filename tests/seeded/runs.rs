@@ -9,7 +9,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use burn::train::metric::{
-    Adaptor, LossInput, Metric, MetricMetadata, MetricName, Numeric, NumericEntry, SerializedEntry,
+    LossInput, Metric, MetricMetadata, MetricName, Numeric, NumericEntry, SerializedEntry,
 };
 use burn::train::{InferenceStep, Interrupter, RegressionOutput, TrainOutput, TrainStep};
 use burn_bert::data::{
