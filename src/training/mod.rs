@@ -1,7 +1,7 @@
-//! Models in Burn's trainer.
+//! Fine-tuning.
 //!
-//! [`Training`] makes any model trainable by Burn's `Learner`; [`Run`], [`Patience`] and [`progress()`] are for stopping,
-//! resuming and showing a run.
+//! `Trainer` goes from a checkpoint, data and [`TrainingArguments`] to the best model with its tokenizer (features `checkpoint` and
+//! `tokenizers`). [`Training`] makes any model trainable by Burn's `Learner`.
 
 mod arguments;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
