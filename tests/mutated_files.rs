@@ -179,10 +179,6 @@ fn read_squad(dir: &Path) -> Outcome {
     Ok(SquadExample::read(dir.join("squad.json")).map(drop)?)
 }
 
-fn tiny() -> BertEmbeddings {
-    BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4).init(&Device::default())
-}
-
 /// A run that is finished: resuming it reads everything, and trains nothing.
 fn run(dir: &Path, is_resumed: bool) -> burn_bert::Result<()> {
     let item = |id| MaskedLmExample::new(vec![2, 5 + id, 6, 3]);

@@ -27,7 +27,7 @@ mod trainer;
 
 pub use arguments::{EvalStrategy, TrainingArguments, Tuning};
 #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
-pub use batches::{Batches, TrainingData};
+pub use batches::{Batches, Reader, TrainingData};
 pub use classification::{SequenceClassificationItem, TokenClassificationItem};
 pub use history::{Evaluation, History};
 pub use learner::Training;

@@ -1,5 +1,6 @@
 //! The folder of a training run.
 
+use super::arguments::Settings;
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
 use super::history::{Best, History};
 use super::losses::Logs;
@@ -11,7 +12,7 @@ use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use burn::train::{LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::{self, Debug, Write};
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -28,8 +29,7 @@ const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 /// A run as it began.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
-    /// As `{:#?}` writes them.
-    settings: String,
+    settings: Settings,
     /// The loss before training, which reveals another checkpoint.
     loss: f64,
     /// The evaluations that are planned; a resumed run may have more.
@@ -60,7 +60,7 @@ pub(super) struct Run {
     /// Where this rank's logs are: `folder` on the first.
     own_folder: PathBuf,
     start: Start,
-    settings: String,
+    settings: Settings,
     /// How the run that is resumed began.
     begun: Option<Beginning>,
     finished_epochs: usize,
@@ -79,7 +79,7 @@ impl Run {
     /// nothing. Returns [`Error::File`] if the directory is not empty, or there is no run to resume, it began with other settings
     /// or its checkpoints are damaged; [`Error::Json`] if its `run.json` is; [`Error::Rank`] if the settings of a rank differ, or
     /// it could not open the run; [`Error::Io`].
-    pub(super) fn open(output: &Path, settings: String, start: Start, ranks: &Ranks) -> Result<Self> {
+    pub(super) fn open(output: &Path, settings: Settings, start: Start, ranks: &Ranks) -> Result<Self> {
         let folder = output.join(TRAINING);
         let own_folder = match ranks.rank() {
             0 => folder.clone(),
@@ -336,50 +336,15 @@ impl Run {
     }
 }
 
-/// The fields that differ between two settings, as `{:#?}` writes them.
-fn differences(begun: &str, now: &str) -> String {
-    let (begun, now) = (fields(begun), fields(now));
-    let mut found = Vec::new();
-    for (name, value) in &begun {
-        // Settings that are a single value have no name.
-        let label = if name.is_empty() { String::new() } else { format!("{name}: ") };
-        match now.get(name) {
-            Some(other) if other == value => {}
-            Some(other) => found.push(format!("{label}{value}, now {other}")),
-            None => found.push(format!("{label}{value}, now missing")),
-        }
-    }
-    let new = now.iter().filter(|(name, _)| !begun.contains_key(*name));
-    found.extend(new.map(|(name, value)| format!("{name}: {value}, which is new")));
-    found.join("; ")
-}
-
-/// The fields of a value that `{:#?}` wrote, one a line, by their paths; a struct or a list has its name as its value.
-fn fields(settings: &str) -> BTreeMap<String, String> {
-    let (mut found, mut path) = (BTreeMap::new(), Vec::<(String, usize)>::new());
-    for line in settings.lines().map(|line| line.trim().trim_end_matches(',')) {
-        if matches!(line, "}" | ")" | "]") {
-            path.pop();
-            continue;
-        }
-        let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
-        let (name, value) = match line.split_once(": ").filter(|(name, _)| is_name(name)) {
-            Some((name, value)) => (name.to_string(), value),
-            // An element of a list, or of a tuple.
-            None => {
-                let index = path.last_mut().map(|(_, elements)| std::mem::replace(elements, *elements + 1));
-                (index.map_or(String::new(), |index| index.to_string()), line)
-            }
-        };
-        let names = path.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty());
-        let whole = names.chain([name.as_str()]).collect::<Vec<_>>().join(".");
-        let opened = value.strip_suffix(['{', '(', '[']);
-        found.insert(whole, opened.unwrap_or(value).trim().to_string());
-        if opened.is_some() {
-            path.push((name, 0));
-        }
-    }
-    found
+/// The settings that differ.
+fn differences(begun: &Settings, now: &Settings) -> String {
+    let missing = |setting: Option<&String>| setting.map_or("missing".into(), String::clone);
+    let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
+    let found = names
+        .into_iter()
+        .filter(|name| begun.get(*name) != now.get(*name))
+        .map(|name| format!("{name}: {}, now {}", missing(begun.get(name)), missing(now.get(name))));
+    found.collect::<Vec<_>>().join("; ")
 }
 
 /// Whether a directory holds nothing but these names, or does not exist.

@@ -1,5 +1,6 @@
 //! The folder of a run: what it refuses, and what a kill leaves in it.
 
+use super::arguments::{TrainingArguments, Tuning};
 use super::run::{Lock, Run, Start, checksum_of};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
@@ -7,12 +8,16 @@ use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
-fn open(output: &Path, start: Start, settings: &impl Debug) -> Result<Run> {
-    Run::open(output, format!("{settings:#?}"), start, &Ranks::single())
+fn open_with(output: &Path, start: Start, arguments: &TrainingArguments) -> Result<Run> {
+    Run::open(output, arguments.settings(), start, &Ranks::single())
 }
 
-fn create(output: &Path, settings: &impl Debug) -> Run {
-    open(output, Start::New, settings).unwrap()
+fn open(output: &Path, start: Start) -> Result<Run> {
+    open_with(output, start, &TrainingArguments::new("out"))
+}
+
+fn create(output: &Path) -> Run {
+    open(output, Start::New).unwrap()
 }
 
 fn begin(run: &Run, loss: f64) -> Result<Lock> {
@@ -30,10 +35,10 @@ fn problem(result: Result<impl Debug>) -> String {
 fn a_loss_that_is_no_number_neither_begins_nor_resumes_a_run() {
     let dir = tempfile::tempdir().unwrap();
     for loss in [f64::NAN, f64::INFINITY] {
-        problem(begin(&create(dir.path(), &7), loss));
+        problem(begin(&create(dir.path()), loss));
     }
-    begin(&create(dir.path(), &7), 3.5).unwrap();
-    let resume = || open(dir.path(), Start::Resumed, &7).unwrap();
+    begin(&create(dir.path()), 3.5).unwrap();
+    let resume = || open(dir.path(), Start::Resumed).unwrap();
     // A little at a time: what it began at is what the first start said.
     for loss in [3.501, 3.502, 3.503] {
         begin(&resume(), loss).unwrap();
@@ -44,29 +49,10 @@ fn a_loss_that_is_no_number_neither_begins_nor_resumes_a_run() {
 }
 
 #[test]
-fn any_settings_are_those_that_the_run_began_with() {
-    let numbers = [f64::INFINITY, f64::NAN, -0.0, 0.1 + 0.2, 5e-324, f64::MAX, 1.0 / 3.0, 2.0_f64.powf(0.3)];
-    for (index, &number) in numbers.iter().enumerate() {
-        let dir = tempfile::tempdir().unwrap();
-        let settings = (number, u128::MAX, Some("text"));
-        begin(&create(dir.path(), &settings), 3.5).unwrap();
-        open(dir.path(), Start::Resumed, &settings).unwrap();
-        for (_, &other) in numbers.iter().enumerate().filter(|&(other, _)| other != index) {
-            let problem = problem(open(dir.path(), Start::Resumed, &(other, u128::MAX, Some("text"))));
-            assert!(
-                problem.contains("other settings") && problem.contains(&format!("{number:?}")),
-                "{problem}"
-            );
-        }
-    }
-}
-
-#[test]
 fn a_run_is_not_resumed_with_other_data_or_fewer_evaluations() {
     let dir = tempfile::tempdir().unwrap();
-    begin(&create(dir.path(), &7), 3.5).unwrap();
-    let resume =
-        |evaluations, data| open(dir.path(), Start::Resumed, &7).unwrap().begin(3.5, evaluations, data);
+    begin(&create(dir.path()), 3.5).unwrap();
+    let resume = |evaluations, data| open(dir.path(), Start::Resumed).unwrap().begin(3.5, evaluations, data);
     assert!(problem(resume(3, [0, 2])).contains("other training data"));
     assert!(problem(resume(3, [1, 0])).contains("other validation data"));
     assert!(problem(resume(2, [1, 2])).contains("a run of 3 evaluations, now 2"));
@@ -79,18 +65,18 @@ fn a_run_is_not_resumed_with_other_data_or_fewer_evaluations() {
 #[test]
 fn two_trainings_do_not_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
-    let [first, second] = [create(dir.path(), &7), create(dir.path(), &7)];
-    let overwriting = open(dir.path(), Start::Overwriting, &7).unwrap();
+    let [first, second] = [create(dir.path()), create(dir.path())];
+    let overwriting = open(dir.path(), Start::Overwriting).unwrap();
     let lock = begin(&first, 3.5).unwrap();
     for other in [&second, &overwriting] {
         assert!(problem(begin(other, 3.5)).contains("in use"));
     }
     drop(lock);
     assert!(problem(begin(&second, 3.5)).contains("holds a run already"));
-    let third = open(dir.path(), Start::Resumed, &7).unwrap();
+    let third = open(dir.path(), Start::Resumed).unwrap();
     begin(&third, 3.5).unwrap();
     begin(&overwriting, 9.5).unwrap();
-    let message = problem(begin(&open(dir.path(), Start::Resumed, &7).unwrap(), 3.5));
+    let message = problem(begin(&open(dir.path(), Start::Resumed).unwrap(), 3.5));
     assert!(message.contains("a loss of 9.5"), "the run that replaced it: {message}");
 }
 
@@ -100,10 +86,10 @@ fn a_start_that_was_broken_off_does_not_stand_in_the_way() {
     fs::create_dir(dir.path().join("training")).unwrap();
     fs::write(dir.path().join("training/lock"), "").unwrap();
     fs::write(dir.path().join("training/run.json.unfinished"), "{\"sett").unwrap();
-    let run = create(dir.path(), &7);
+    let run = create(dir.path());
     fs::write(dir.path().join("training/mine"), "").unwrap();
     for start in [Start::New, Start::Overwriting] {
-        assert!(problem(open(dir.path(), start, &7)).contains("not empty"));
+        assert!(problem(open(dir.path(), start)).contains("not empty"));
     }
     begin(&run, 3.5).unwrap();
 }
@@ -112,7 +98,7 @@ fn a_start_that_was_broken_off_does_not_stand_in_the_way() {
 #[test]
 fn the_beginning_is_written_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let run = create(dir.path(), &7);
+    let run = create(dir.path());
     let folder = dir.path().join("training");
     // What is in the way of the new file is an error, and no half of it is left.
     fs::create_dir_all(folder.join("run.json.unfinished")).unwrap();
@@ -125,28 +111,23 @@ fn the_beginning_is_written_whole() {
 }
 
 #[test]
-fn each_setting_that_differs_is_named() {
-    #[derive(Debug)]
-    #[allow(dead_code)]
-    struct Settings {
-        epochs: usize,
-        rate: Option<f64>,
-        layers: Vec<usize>,
-        text: &'static str,
-    }
-    let begun = Settings { epochs: 3, rate: Some(0.1), layers: vec![1, 2], text: "a {" };
+fn each_setting_that_differs_is_named_and_whatever_may_change_is_not() {
+    let begun = TrainingArguments::new("a").with_max_grad_norm(f64::INFINITY).with_layer_decay(0.1 + 0.2);
     let dir = tempfile::tempdir().unwrap();
-    begin(&create(dir.path(), &begun), 3.5).unwrap();
+    begin(&open_with(dir.path(), Start::New, &begun).unwrap(), 3.5).unwrap();
+    let same = TrainingArguments { output_dir: "b".into(), ..begun.clone() };
+    let same = same.with_epochs(9).with_max_steps(7).with_resume(true).with_silent(true);
+    open_with(dir.path(), Start::Resumed, &same).unwrap();
     for (now, differences) in [
-        (Settings { epochs: 5, layers: vec![1, 2], ..begun }, "epochs: 3, now 5;"),
+        (begun.clone().with_seed(7), "seed: 42, now 7;"),
+        (begun.clone().with_max_grad_norm(f64::MAX), "max_grad_norm: inf, now 1.7976931348623157e308;"),
+        (begun.clone().with_layer_decay(0.3), "layer_decay: Some(0.30000000000000004), now Some(0.3);"),
         (
-            Settings { rate: None, layers: vec![1, 2], ..begun },
-            "rate: Some, now None; rate.0: 0.1, now missing;",
+            begun.clone().with_tuning(Tuning::FrozenEmbeddings).with_max_length(9),
+            "max_length: None, now Some(9); tuning: Full, now FrozenEmbeddings;",
         ),
-        (Settings { layers: vec![1, 4, 5], ..begun }, "layers.1: 2, now 4; layers.2: 5, which is new;"),
-        (Settings { text: "a }", layers: vec![1, 2], ..begun }, "text: \"a {\", now \"a }\";"),
     ] {
-        let problem = problem(open(dir.path(), Start::Resumed, &now));
+        let problem = problem(open_with(dir.path(), Start::Resumed, &now));
         assert!(problem.contains(&format!("with other settings: {differences} resume")), "{problem}");
     }
 }
@@ -159,7 +140,7 @@ fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
     for name in ["run.json", "lock", "checkpoint/model-1.bpk", "train/epoch-1/Loss.log"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("training").join(name);
-        let run = create(dir.path(), &7);
+        let run = create(dir.path());
         if name != "lock" {
             begin(&run, 3.5).unwrap();
         }
@@ -170,7 +151,7 @@ fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
         let error = match name {
             "lock" => begin(&run, 3.5).map(drop),
             "train/epoch-1/Loss.log" => History::read(&dir.path().join("training"), &[], 1).map(drop),
-            _ => open(dir.path(), Start::Resumed, &7).map(drop),
+            _ => open(dir.path(), Start::Resumed).map(drop),
         };
         assert!(error.unwrap_err().to_string().contains("a FIFO"), "{name}");
     }

@@ -1,12 +1,13 @@
 //! The trainer: a model, its data and its settings to a better model.
 
 use super::arguments::TrainingArguments;
-use super::batches::{Batches, TrainingData};
+use super::batches::{Batches, Reader, TrainingData};
 use super::history::{Best, EarlyStopping, History, LOSS};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::{Watch, progress};
 use super::run::{Run, Start, checksum_of};
+use crate::checkpoint::Fields;
 use crate::error::{Error, Result};
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
 use crate::pipeline::Pipeline;
@@ -87,7 +88,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let (path, device) = (path.as_ref(), arguments.device());
         arguments.check()?;
         device.seed(arguments.seed);
-        let config = train.config(path, &arguments)?;
+        let config = train.config(M::config_of(&Fields::at(path)?)?, &arguments);
         let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
         if !report.is_complete() {
             note(&arguments, format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
@@ -342,7 +343,7 @@ fn batches<M: TrainableModel, D: TrainingData<M>>(
     tokenizer: &BertTokenizer,
     arguments: &TrainingArguments,
 ) -> Result<Batches<D::Batcher>> {
-    let mut tokenizer = tokenizer.clone();
+    let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments };
     if let Some(length) = arguments.max_length {
         let limit = model.bert().embeddings.config().max_sequence_length().unwrap_or(usize::MAX);
         // The shortest text: a token between [CLS] and [SEP].
@@ -350,9 +351,9 @@ fn batches<M: TrainableModel, D: TrainingData<M>>(
             let problem = format!("is {length}, but must be 3 to {limit}, what the model can read");
             return Err(Error::Config { field: "max_length", problem });
         }
-        tokenizer = tokenizer.with_model_max_length(length);
+        reader.tokenizer = reader.tokenizer.with_model_max_length(length);
     }
-    data.batches(model, &tokenizer, arguments)?.checked()
+    data.batches(&reader)?.checked()
 }
 
 /// By what the best evaluation is found.

@@ -25,9 +25,7 @@ use burn_bert::model::{
 use burn_bert::optim::LrSchedule;
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    Batches, EvalStrategy, Trained, Trainer, TrainingArguments, TrainingData, Tuning, evaluate,
-};
+use burn_bert::training::{Batches, EvalStrategy, Trained, Trainer, TrainingArguments, Tuning, evaluate};
 use burn_bert::{Error, Result};
 use std::fs;
 use std::path::Path;
@@ -615,9 +613,6 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
         }
     }
     // By hand: the mean over all labelled tokens.
-    let batches =
-        sentences.clone().batches(trained.pipeline.model(), trained.pipeline.tokenizer(), &settings);
-    let _ = batches.unwrap();
     let batcher = burn_bert::data::TokenBatcher::new(trained.pipeline.tokenizer().clone());
     let all = (0..23).map(tags).collect();
     let batch = batcher.try_batch(all, &Device::default()).unwrap();
