@@ -5,7 +5,7 @@ use super::batches::{Batches, Reader, TrainingData};
 use super::history::{Best, EarlyStopping, History, LOSS};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
-use super::progress::{Watch, progress};
+use super::progress::Progress;
 use super::run::{Run, Start, checksum_of};
 use crate::checkpoint::Fields;
 use crate::error::{Error, Result};
@@ -231,13 +231,14 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             (run.model_of(run.finished_epochs(), training.valid())?, None)
         } else {
             let problem = Arc::default();
-            let watch = Watch::new(&interrupter, &problem);
+            let progress =
+                Progress::new(&interrupter, &problem, run.finished_epochs(), ranks, arguments.silent);
             let launch = SupervisedTraining::new(run.own_folder(), loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
                 .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
                 .with_application_logger(None)
-                .renderer(progress(watch, run.finished_epochs(), ranks, arguments.silent))
+                .renderer(Box::new(progress))
                 .with_interrupter(training.interrupter());
             let launch =
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
