@@ -40,17 +40,19 @@ impl History {
     pub(super) fn read(folder: &Path, names: &[String], steps: usize) -> Result<Self> {
         let mut history = Self::default();
         for epoch in 1.. {
+            let folder = |split: &str| folder.join(split).join(format!("epoch-{epoch}"));
+            // Not by a log, which a full disk may have lost.
+            if !folder("train").exists() {
+                break;
+            }
             let read = |split: &str, name: &str| {
-                let folder = folder.join(split).join(format!("epoch-{epoch}"));
-                read_log(&folder.join(format!("{}.log", name.replace(' ', "_"))))
+                read_log(&folder(split).join(format!("{}.log", name.replace(' ', "_"))))
             };
-            let Some((losses, _)) = read("train", LOSS)? else { break };
-            history.losses.extend(losses);
+            history.losses.extend(read("train", LOSS)?.0);
             let metrics = |split: &str| -> Result<BTreeMap<String, f64>> {
                 let mut found = BTreeMap::new();
                 for name in names {
-                    let log = read(split, name)?;
-                    found.extend(log.and_then(|(_, mean)| Some((name.clone(), mean?))));
+                    found.extend(read(split, name)?.1.map(|value| (name.clone(), value)));
                 }
                 Ok(found)
             };
@@ -96,11 +98,10 @@ impl fmt::Display for History {
 pub(super) const LOSS: &str = "Loss";
 
 /// The values of the batches, and that of the epoch, if it was not broken off: one number a line, followed by its count or by
-/// `final`. `None` if there is no log.
-#[allow(clippy::type_complexity)] // read in one place
-fn read_log(path: &Path) -> Result<Option<(Vec<f64>, Option<f64>)>> {
+/// `final`.
+fn read_log(path: &Path) -> Result<(Vec<f64>, Option<f64>)> {
     if !path.exists() {
-        return Ok(None);
+        return Ok((Vec::new(), None));
     }
     // A line of a crashed run may be anything.
     let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
@@ -112,7 +113,7 @@ fn read_log(path: &Path) -> Result<Option<(Vec<f64>, Option<f64>)>> {
     let values = values.filter(|(value, _)| value.is_finite());
     let (finals, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
     let batches = batches.into_iter().map(|(value, _)| value).collect();
-    Ok(Some((batches, finals.last().map(|&(value, _)| value))))
+    Ok((batches, finals.last().map(|&(value, _)| value)))
 }
 
 /// Which evaluation is the best.

@@ -34,10 +34,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A metric that does something with the number of its batch, and whose value is that number.
 #[derive(Clone)]
-struct Hook(Arc<AtomicUsize>, Arc<dyn Fn(usize) + Send + Sync>);
+pub struct Hook(Arc<AtomicUsize>, Arc<dyn Fn(usize) + Send + Sync>);
 
 impl Hook {
-    fn new(hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+    pub fn new(hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
         Self(Arc::default(), Arc::new(hook))
     }
 }
@@ -82,13 +82,13 @@ impl Numeric for Hook {
     }
 }
 
-type Classifier = Trainer<BertForSequenceClassification, LabelledTexts>;
+pub type Classifier = Trainer<BertForSequenceClassification, LabelledTexts>;
 
-fn trainer(model: &Path, arguments: TrainingArguments) -> Result<Classifier> {
+pub fn trainer(model: &Path, arguments: TrainingArguments) -> Result<Classifier> {
     Ok(Trainer::from_pretrained(model, reviews(48), arguments)?.with_validation(reviews(8)))
 }
 
-fn weights(trained: &Trained<BertForSequenceClassification>) -> Vec<f64> {
+pub fn weights(trained: &Trained<BertForSequenceClassification>) -> Vec<f64> {
     all_values(trained.pipeline.model())
 }
 
