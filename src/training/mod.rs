@@ -8,6 +8,8 @@ mod arguments;
 mod batches;
 mod checkpoints;
 mod classification;
+#[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
+mod evaluation;
 mod history;
 mod learner;
 mod losses;
@@ -29,10 +31,12 @@ pub use arguments::{EvalStrategy, TrainingArguments, Tuning};
 #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
 pub use batches::{Batches, Reader, TrainingData};
 pub use classification::{SequenceClassificationItem, TokenClassificationItem};
+#[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
+pub use evaluation::evaluate;
 pub use history::{Evaluation, History};
 pub use learner::Training;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
 pub use metric_set::{Metrics, TrainableModel};
 pub use sentence_embedding::SentenceEmbeddingItem;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
-pub use trainer::{Trained, Trainer, evaluate};
+pub use trainer::{Trained, Trainer};

@@ -1,6 +1,6 @@
 //! The folder of a training run.
 
-use super::arguments::Settings;
+use super::arguments::{Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
 use super::history::{Best, History};
 use super::losses::Logs;
@@ -40,17 +40,6 @@ struct Beginning {
     starts: Vec<(usize, usize)>,
 }
 
-/// What a run finds in its output directory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Start {
-    /// Nothing.
-    New,
-    /// The run that it continues.
-    Resumed,
-    /// Nothing, or a run that it replaces.
-    Overwriting,
-}
-
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
 /// trainer, from which the run is resumed. A run is resumed only with the settings that it began with.
 #[derive(Debug)]
@@ -59,7 +48,8 @@ pub(super) struct Run {
     folder: PathBuf,
     /// Where this rank's logs are: `folder` on the first.
     own_folder: PathBuf,
-    start: Start,
+    /// Replaces the run that is there.
+    is_overwriting: bool,
     settings: Settings,
     /// How the run that is resumed began.
     begun: Option<Beginning>,
@@ -79,32 +69,32 @@ impl Run {
     /// nothing. Returns [`Error::File`] if the directory is not empty, or there is no run to resume, it began with other settings
     /// or its checkpoints are damaged; [`Error::Json`] if its `run.json` is; [`Error::Rank`] if the settings of a rank differ, or
     /// it could not open the run; [`Error::Io`].
-    pub(super) fn open(output: &Path, settings: Settings, start: Start, ranks: &Ranks) -> Result<Self> {
+    pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
+        let (output, ranks) = (arguments.output_dir.clone(), arguments.ranks.clone());
         let folder = output.join(TRAINING);
         let own_folder = match ranks.rank() {
             0 => folder.clone(),
             rank => folder.join(format!("rank-{rank}")),
         };
-        let output = output.to_path_buf();
         let run = Self {
             output,
             folder,
             own_folder,
-            start,
-            settings,
+            is_overwriting: arguments.overwrite_output_dir && !arguments.resume,
+            settings: arguments.settings(),
             begun: None,
             finished_epochs: 0,
-            ranks: ranks.clone(),
+            ranks,
         };
-        let run = if start == Start::Resumed { run.resumed()? } else { run.begun_anew()? };
+        let run = if arguments.resume { run.resumed()? } else { run.begun_anew()? };
         // Nobody writes before all have opened it.
-        ranks.same("setting or output directory", &(&run.output, &run.settings, run.finished_epochs))?;
+        run.ranks.same("setting or output directory", &(&run.output, &run.settings, run.finished_epochs))?;
         Ok(run)
     }
 
     fn begun_anew(self) -> Result<Self> {
         let is_begun = self.read_beginning()?.is_some();
-        if is_begun && self.start == Start::Overwriting {
+        if is_begun && self.is_overwriting {
             return Ok(self);
         }
         self.refuse_begun()?;
@@ -180,10 +170,10 @@ impl Run {
         let mut starts = self.starts();
         starts.push((self.finished_epochs, self.ranks.size()));
         let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data, starts };
-        match (&self.begun, self.start) {
-            (Some(begun), _) => self.compare(begun, &beginning)?,
-            (None, Start::Overwriting) => self.clear()?,
-            (None, _) => self.refuse_begun()?,
+        match &self.begun {
+            Some(begun) => self.compare(begun, &beginning)?,
+            None if self.is_overwriting => self.clear()?,
+            None => self.refuse_begun()?,
         }
         // Losses before training may differ a little, and must not drift.
         let loss = self.begun.as_ref().map_or(loss, |begun| begun.loss);

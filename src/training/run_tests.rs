@@ -1,23 +1,22 @@
 //! The folder of a run: what it refuses, and what a kill leaves in it.
 
 use super::arguments::{TrainingArguments, Tuning};
-use super::run::{Lock, Run, Start, checksum_of};
-use crate::distributed::Ranks;
+use super::run::{Lock, Run, checksum_of};
 use crate::error::{Error, Result};
 use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
-fn open_with(output: &Path, start: Start, arguments: &TrainingArguments) -> Result<Run> {
-    Run::open(output, arguments.settings(), start, &Ranks::single())
+fn resume(output: &Path) -> Result<Run> {
+    Run::open(&TrainingArguments::new(output).with_resume(true))
 }
 
-fn open(output: &Path, start: Start) -> Result<Run> {
-    open_with(output, start, &TrainingArguments::new("out"))
+fn overwrite(output: &Path) -> Result<Run> {
+    Run::open(&TrainingArguments::new(output).with_overwrite_output_dir(true))
 }
 
 fn create(output: &Path) -> Run {
-    open(output, Start::New).unwrap()
+    Run::open(&TrainingArguments::new(output)).unwrap()
 }
 
 fn begin(run: &Run, loss: f64) -> Result<Lock> {
@@ -38,13 +37,12 @@ fn a_loss_that_is_no_number_neither_begins_nor_resumes_a_run() {
         problem(begin(&create(dir.path()), loss));
     }
     begin(&create(dir.path()), 3.5).unwrap();
-    let resume = || open(dir.path(), Start::Resumed).unwrap();
     // A little at a time: what it began at is what the first start said.
     for loss in [3.501, 3.502, 3.503] {
-        begin(&resume(), loss).unwrap();
+        begin(&resume(dir.path()).unwrap(), loss).unwrap();
     }
     for loss in [f64::NAN, f64::INFINITY, 3.504, 3.6] {
-        problem(begin(&resume(), loss));
+        problem(begin(&resume(dir.path()).unwrap(), loss));
     }
 }
 
@@ -52,12 +50,12 @@ fn a_loss_that_is_no_number_neither_begins_nor_resumes_a_run() {
 fn a_run_is_not_resumed_with_other_data_or_fewer_evaluations() {
     let dir = tempfile::tempdir().unwrap();
     begin(&create(dir.path()), 3.5).unwrap();
-    let resume = |evaluations, data| open(dir.path(), Start::Resumed).unwrap().begin(3.5, evaluations, data);
-    assert!(problem(resume(3, [0, 2])).contains("other training data"));
-    assert!(problem(resume(3, [1, 0])).contains("other validation data"));
-    assert!(problem(resume(2, [1, 2])).contains("a run of 3 evaluations, now 2"));
-    resume(5, [1, 2]).unwrap();
-    assert!(problem(resume(4, [1, 2])).contains("a run of 5 evaluations, now 4"));
+    let begin_again = |evaluations, data| resume(dir.path()).unwrap().begin(3.5, evaluations, data);
+    assert!(problem(begin_again(3, [0, 2])).contains("other training data"));
+    assert!(problem(begin_again(3, [1, 0])).contains("other validation data"));
+    assert!(problem(begin_again(2, [1, 2])).contains("a run of 3 evaluations, now 2"));
+    begin_again(5, [1, 2]).unwrap();
+    assert!(problem(begin_again(4, [1, 2])).contains("a run of 5 evaluations, now 4"));
     assert_eq!(checksum_of(&["a", "b"]), checksum_of(&["a", "b"]));
     assert_ne!(checksum_of(&["a", "b"]), checksum_of(&["a", "c"]));
 }
@@ -66,17 +64,17 @@ fn a_run_is_not_resumed_with_other_data_or_fewer_evaluations() {
 fn two_trainings_do_not_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let [first, second] = [create(dir.path()), create(dir.path())];
-    let overwriting = open(dir.path(), Start::Overwriting).unwrap();
+    let overwriting = overwrite(dir.path()).unwrap();
     let lock = begin(&first, 3.5).unwrap();
     for other in [&second, &overwriting] {
         assert!(problem(begin(other, 3.5)).contains("in use"));
     }
     drop(lock);
     assert!(problem(begin(&second, 3.5)).contains("holds a run already"));
-    let third = open(dir.path(), Start::Resumed).unwrap();
+    let third = resume(dir.path()).unwrap();
     begin(&third, 3.5).unwrap();
     begin(&overwriting, 9.5).unwrap();
-    let message = problem(begin(&open(dir.path(), Start::Resumed).unwrap(), 3.5));
+    let message = problem(begin(&resume(dir.path()).unwrap(), 3.5));
     assert!(message.contains("a loss of 9.5"), "the run that replaced it: {message}");
 }
 
@@ -88,9 +86,8 @@ fn a_start_that_was_broken_off_does_not_stand_in_the_way() {
     fs::write(dir.path().join("training/run.json.unfinished"), "{\"sett").unwrap();
     let run = create(dir.path());
     fs::write(dir.path().join("training/mine"), "").unwrap();
-    for start in [Start::New, Start::Overwriting] {
-        assert!(problem(open(dir.path(), start)).contains("not empty"));
-    }
+    assert!(problem(Run::open(&TrainingArguments::new(dir.path()))).contains("not empty"));
+    assert!(problem(overwrite(dir.path())).contains("not empty"));
     begin(&run, 3.5).unwrap();
 }
 
@@ -112,22 +109,22 @@ fn the_beginning_is_written_whole() {
 
 #[test]
 fn each_setting_that_differs_is_named_and_whatever_may_change_is_not() {
-    let begun = TrainingArguments::new("a").with_max_grad_norm(f64::INFINITY).with_layer_decay(0.1 + 0.2);
     let dir = tempfile::tempdir().unwrap();
-    begin(&open_with(dir.path(), Start::New, &begun).unwrap(), 3.5).unwrap();
-    let same = TrainingArguments { output_dir: "b".into(), ..begun.clone() };
-    let same = same.with_epochs(9).with_max_steps(7).with_resume(true).with_silent(true);
-    open_with(dir.path(), Start::Resumed, &same).unwrap();
+    let begun = TrainingArguments::new(dir.path());
+    let begun = begun.with_max_grad_norm(f64::INFINITY).with_layer_decay(0.1 + 0.2);
+    begin(&Run::open(&begun).unwrap(), 3.5).unwrap();
+    let begun = begun.with_resume(true);
+    Run::open(&begun.clone().with_epochs(9).with_max_steps(7).with_silent(true)).unwrap();
     for (now, differences) in [
         (begun.clone().with_seed(7), "seed: 42, now 7;"),
-        (begun.clone().with_max_grad_norm(f64::MAX), "max_grad_norm: inf, now 1.7976931348623157e308;"),
+        (begun.clone().with_max_grad_norm(1e300), "max_grad_norm: inf, now 1e300;"),
         (begun.clone().with_layer_decay(0.3), "layer_decay: Some(0.30000000000000004), now Some(0.3);"),
         (
             begun.clone().with_tuning(Tuning::FrozenEmbeddings).with_max_length(9),
             "max_length: None, now Some(9); tuning: Full, now FrozenEmbeddings;",
         ),
     ] {
-        let problem = problem(open_with(dir.path(), Start::Resumed, &now));
+        let problem = problem(Run::open(&now));
         assert!(problem.contains(&format!("with other settings: {differences} resume")), "{problem}");
     }
 }
@@ -151,7 +148,7 @@ fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
         let error = match name {
             "lock" => begin(&run, 3.5).map(drop),
             "train/epoch-1/Loss.log" => History::read(&dir.path().join("training"), &[], 1).map(drop),
-            _ => open(dir.path(), Start::Resumed).map(drop),
+            _ => resume(dir.path()).map(drop),
         };
         assert!(error.unwrap_err().to_string().contains("a FIFO"), "{name}");
     }
