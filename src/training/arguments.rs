@@ -11,7 +11,7 @@ use burn_fused::Precision;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// When a run is evaluated and saved.
+/// When a run is evaluated and saved, of [`TrainingArguments`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvalStrategy {
     /// After each pass over the data.
@@ -21,7 +21,7 @@ pub enum EvalStrategy {
     Steps(usize),
 }
 
-/// Which parameters a run trains.
+/// Which parameters a run trains, of [`TrainingArguments`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Tuning {
     /// Those that are not frozen already.

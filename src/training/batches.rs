@@ -46,7 +46,7 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     }
 }
 
-/// For whom batches are made.
+/// For whom [`TrainingData`] are read, by a [`Trainer`](super::Trainer).
 pub struct Reader<'a, M> {
     /// The model.
     pub model: &'a M,

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// The metrics of a run as data: all losses, and all metrics of all evaluations. It prints as a table.
+/// The metrics of a run of a [`Trainer`](super::Trainer) as data: all losses, and all metrics of all evaluations. It prints as a
+/// table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// The loss of each training batch that has one.
@@ -23,8 +24,7 @@ pub struct History {
     pub best: Option<usize>,
 }
 
-/// The metrics of one evaluation, by name, as [`Trainer`](super::Trainer) documents them. Values that are not finite are left
-/// out.
+/// The metrics of one evaluation of a [`Trainer`](super::Trainer), by name. Values that are not finite are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Optimizer steps so far.

@@ -63,7 +63,7 @@ enum Validation<D> {
     Data(D),
 }
 
-/// What [`Trainer::train`] returns.
+/// What [`Trainer::train`] returns: a model with its tokenizer, and how it came to be. [`Trainer`] has an example.
 pub struct Trained<M> {
     /// The model, as inference, with its tokenizer: the best of the evaluations; the last one without validation data; as it was
     /// when the run was stopped. The output directory holds the same.
