@@ -2,7 +2,6 @@
 
 use crate::cube::mask::{MaskLaunch, mask_args};
 use crate::cube::row::Split;
-use crate::engine::operator::Path;
 use crate::numerics::dropout::Dropout;
 use crate::numerics::sums::computed_in;
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -57,11 +56,11 @@ impl RowLaunch {
     }
 
     /// For kernels that bind `bindings` buffers and whose float inputs all have one dtype; `None` for what they do not take.
-    pub(crate) fn of(path: Path, inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
+    pub(crate) fn of(inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
         let dtype = inputs[0].dtype;
         let alike = inputs.iter().all(|input| input.dtype == dtype);
         // No device launches zero cubes.
-        let takes = path == Path::Fused && alike && !shape.contains(&0) && is_computed(dtype);
+        let takes = alike && !shape.contains(&0) && is_computed(dtype);
         let takes = takes && bindings <= inputs[0].client.properties().hardware.max_bindings;
         takes.then(|| Self::new(inputs[0], shape))
     }

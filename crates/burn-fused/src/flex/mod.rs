@@ -5,11 +5,12 @@
 
 pub(crate) mod functions;
 pub mod host;
+pub(crate) mod layer_norm;
 pub(crate) mod mask;
 pub(crate) mod scalar;
 pub(crate) mod sums;
 
-use crate::engine::operator::{Kernels, Operator, Output, Path};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
 use crate::numerics::precision::Precision;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
@@ -17,7 +18,7 @@ use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex,
 use burn::prelude::Tensor;
 use burn::tensor::{DType, Shape, TensorData, bf16};
 use burn_fused_matmul::{Kernel, Matrix, product};
-use scalar::Scalar;
+pub(crate) use scalar::{Scalar, Wide};
 use std::sync::{Mutex, PoisonError};
 
 /// Runs `$body` with the type alias `$scalar` for the dtype `$dtype`, or `$other` if that is `None` or has no kernel.
@@ -46,6 +47,39 @@ macro_rules! with_scalar {
 }
 pub(crate) use with_scalar;
 
+/// Defines a function whose body is compiled for the instructions of the detected CPU, the type `$S`: loops in it are
+/// vectorised. The lifetime of arguments is `'a`.
+macro_rules! simd_fn {
+    (
+        $(#[$doc:meta])*
+        $visibility:vis fn $name:ident<$S:ident $(, $T:ident: $bound:path)*>(
+            $simd:ident, $($argument:ident: $type:ty),* $(,)?
+        ) $(-> $output:ty)? $body:block
+    ) => {
+        $(#[$doc])*
+        $visibility fn $name<'a, $($T: $bound),*>($($argument: $type),*) $(-> $output)? {
+            // What pulp calls is a type's method: a closure would not be compiled for the CPU's instructions.
+            struct Call<'a, $($T: $bound),*> {
+                $($argument: $type,)*
+                types: std::marker::PhantomData<($($T,)*)>,
+            }
+            #[allow(unused_parens)] // around the type of what is returned, if anything is
+            impl<'a, $($T: $bound),*> pulp::WithSimd for Call<'a, $($T),*> {
+                type Output = ($($output)?);
+
+                #[inline(always)]
+                fn with_simd<$S: pulp::Simd>(self, $simd: $S) -> Self::Output {
+                    let _ = $simd; // most bodies name the type alone
+                    let Self { $($argument,)* .. } = self;
+                    $body
+                }
+            }
+            pulp::Arch::new().dispatch(Call::<$($T),*> { $($argument,)* types: std::marker::PhantomData })
+        }
+    };
+}
+pub(crate) use simd_fn;
+
 /// An operator whose kernels compute in the dtype that all float inputs share; the reference takes other inputs.
 pub(crate) trait HostKernels: Operator {
     /// Whether there are kernels for these inputs, whatever their dtype.
@@ -57,12 +91,7 @@ pub(crate) trait HostKernels: Operator {
     fn forward<T: Scalar>(inputs: Self::On<Flex>) -> Output<Self, Flex>;
 
     /// See [`Operator::reference_backward`].
-    fn backward<T: Scalar>(
-        inputs: Self::On<Flex>,
-        statistics: Self::Statistics<FloatTensor<Flex>>,
-        grad: FloatTensor<Flex>,
-        needs: Self::Needs,
-    ) -> Vec<Option<FloatTensor<Flex>>>;
+    fn backward<T: Scalar>(inputs: Self::On<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex>;
 }
 
 impl<O: HostKernels> Kernels<Flex> for O {
@@ -71,16 +100,11 @@ impl<O: HostKernels> Kernels<Flex> for O {
         with_scalar!(dtype, T => <O as HostKernels>::forward::<T>(inputs), O::reference(inputs))
     }
 
-    fn backward(
-        inputs: O::On<Flex>,
-        statistics: O::Statistics<FloatTensor<Flex>>,
-        grad: FloatTensor<Flex>,
-        needs: O::Needs,
-    ) -> Vec<Option<FloatTensor<Flex>>> {
+    fn backward(inputs: O::On<Flex>, upstream: Upstream<O, Flex>) -> Gradients<Flex> {
         with_scalar!(
             kernel_dtype::<O>(&inputs),
-            T => <O as HostKernels>::backward::<T>(inputs, statistics, grad, needs),
-            O::reference_backward(inputs, statistics, grad, needs)
+            T => <O as HostKernels>::backward::<T>(inputs, upstream),
+            O::reference_backward(inputs, upstream)
         )
     }
 }
@@ -106,7 +130,7 @@ fn kernel_dtype<O: HostKernels>(inputs: &O::On<Flex>) -> Option<DType> {
     let dtype = operands.first()?.dtype();
     let alike = operands.iter().all(|operand| operand.dtype() == dtype);
     let empty = operands.iter().any(|operand| operand.layout().num_elements() == 0);
-    (O::path(inputs) == Path::Fused && O::takes(inputs) && alike && !empty).then_some(dtype)
+    (Path::current() == Path::Fused && O::takes(inputs) && alike && !empty).then_some(dtype)
 }
 
 /// Rows of a task: enough to be worth handing out, and always as many whatever the threads.
@@ -117,6 +141,24 @@ pub(crate) fn rows_per_task(columns: usize) -> usize {
 /// A tensor of `values`.
 pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Flex> {
     Flex::float_from_data(TensorData::new(values, shape), &Default::default())
+}
+
+/// The two statistics of each row, as tensors of `shape`.
+pub(crate) fn statistics<W: Wide>(of_rows: &[[W; 2]], shape: Shape) -> [FloatTensor<Flex>; 2] {
+    [0, 1].map(|i| tensor(of_rows.iter().map(|of_row| of_row[i]).collect(), shape.clone()))
+}
+
+/// The two statistics of each row, which [`statistics`] made tensors of.
+pub(crate) fn of_rows<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]> {
+    let [first, second] = statistics.map(|of_rows| of_rows.to_contiguous());
+    slice::<W>(&first).iter().zip(slice::<W>(&second)).map(|(&first, &second)| [first, second]).collect()
+}
+
+/// What tasks have added up apart, added up in the order of tasks, whatever thread ran them.
+pub(crate) fn total<W: Wide>(partials: &[Vec<W>]) -> Vec<W> {
+    let mut total = vec![W::ZERO; partials[0].len()];
+    partials.iter().for_each(|partial| sums::accumulate(&mut total, partial));
+    total
 }
 
 /// Rows that an operator replaces by its output.

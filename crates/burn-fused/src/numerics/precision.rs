@@ -1,9 +1,10 @@
 //! The precision that matmuls are computed in.
 
 use crate::error::{Error, Result};
+use crate::scope::within;
 use burn::prelude::*;
 use burn::tensor::DType;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
@@ -48,7 +49,7 @@ impl Precision {
 
     /// That of matmuls that are called now, on this thread.
     pub fn current() -> Self {
-        CURRENT.get()
+        CURRENT.with_borrow(|precision| *precision)
     }
 
     /// What operands are rounded to, if they are.
@@ -105,19 +106,11 @@ impl FromStr for Precision {
 ///
 /// Source: `torch.autocast` of PyTorch 2.15.
 pub fn autocast<T>(precision: Precision, f: impl FnOnce() -> T) -> T {
-    struct Restore(Precision);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CURRENT.set(self.0);
-        }
-    }
-    // Dropped, and so restored, also if `f` panics.
-    let _restore = Restore(CURRENT.replace(precision));
-    f()
+    within(&CURRENT, precision, f).0
 }
 
 thread_local! {
-    static CURRENT: Cell<Precision> = const { Cell::new(Precision::F32) };
+    static CURRENT: RefCell<Precision> = const { RefCell::new(Precision::F32) };
     /// Devices that can compute in bf16: asking takes longer than a small layer.
     static SUPPORTED: RefCell<Vec<Device>> = const { RefCell::new(Vec::new()) };
 }

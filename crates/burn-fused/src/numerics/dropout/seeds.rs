@@ -1,10 +1,10 @@
 //! Seeds of masks, from the generator of a device.
 
+use crate::scope::within;
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::thread::LocalKey;
 
 thread_local! {
     static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
@@ -46,31 +46,18 @@ pub fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
     if SHARED.with_borrow(Option::is_some) {
         return f();
     }
-    during(&SHARED, Some(Shared { count, drawn: None, next: 0 }), f).0
+    within(&SHARED, Some(Shared { count, drawn: None, next: 0 }), f).0
 }
 
 /// What `f` returns, and the seeds that its operators got.
 pub(crate) fn recorded<T>(f: impl FnOnce() -> T) -> (T, Vec<Seed>) {
-    let (result, seeds) = during(&RECORDED, Some(Vec::new()), f);
-    (result, seeds.expect("a call does not record within another"))
+    let (result, seeds) = within(&RECORDED, Some(Vec::new()), f);
+    (result, seeds.expect("nothing else stops the recording"))
 }
 
 /// Runs `f`, whose operators get the seeds of a recorded call.
 pub(crate) fn replayed<T>(seeds: Vec<Seed>, f: impl FnOnce() -> T) -> T {
-    during(&REPLAYED, seeds.into(), f).0
-}
-
-/// What `f` returns with `value` in a place, and what it left there; nothing stays, also if `f` panics.
-fn during<V: Default, T>(place: &'static LocalKey<RefCell<V>>, value: V, f: impl FnOnce() -> T) -> (T, V) {
-    struct End<V: Default + 'static>(&'static LocalKey<RefCell<V>>);
-    impl<V: Default> Drop for End<V> {
-        fn drop(&mut self) {
-            self.0.take();
-        }
-    }
-    let end = End(place);
-    place.set(value);
-    (f(), end.0.take())
+    within(&REPLAYED, seeds.into(), f).0
 }
 
 /// Seeds on a device, and the row of one that no other operator has.

@@ -5,11 +5,10 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Fields, Held, Operator, Output, Path, Spec, Specs, inputs};
+use crate::engine::operator::{Fields, Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::sums;
-use crate::numerics::sums::{narrow, wide};
+use crate::numerics::sums::{self, narrow, wide};
 use crate::ops::embed_layer_norm::Norm;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Dispatch, TensorMetadata};
@@ -37,7 +36,6 @@ inputs! {
         plain {
             /// LayerNorm's ε.
             epsilon: f64,
-            path: Path,
         }
     }
 }
@@ -116,7 +114,6 @@ pub fn add_layer_norm(
         gamma: gamma.into_dispatch(),
         beta: beta.into_dispatch(),
         epsilon,
-        path: Path::current(),
     };
     input.dropout = Dropout::choose(dropout, AddLayerNormOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AddLayerNormOp, _>(input))
@@ -142,10 +139,9 @@ impl Operator for AddLayerNormOp {
 
     fn reference_backward<B: DropoutOps>(
         inputs: AddLayerNorm<B>,
-        [mean, rstd]: [FloatTensor<B>; 2],
-        grad: FloatTensor<B>,
-        [x, bias, residual, gamma, beta]: [bool; 5],
-    ) -> Vec<Option<FloatTensor<B>>> {
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { statistics: [mean, rstd], grad, needs: [x, bias, residual, gamma, beta] } = upstream;
         let grad = wide::<B>(grad);
         let normalized = B::float_mul(B::float_sub(sum::<B>(&inputs), mean), rstd.clone());
         let vectors = [gamma.then_some(&inputs.gamma), beta.then_some(&inputs.beta)];

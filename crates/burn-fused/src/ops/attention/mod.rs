@@ -7,7 +7,7 @@ mod flex;
 mod reference;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Fields, Path, Tensors, inputs};
+use crate::engine::operator::{Fields, Tensors, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::Dropout;
 use crate::numerics::sums::narrow;
@@ -44,7 +44,6 @@ inputs! {
             heads: usize,
             /// What logits are multiplied by, usually 1 / √d.
             scale: f64,
-            path: Path,
         }
     }
 }
@@ -200,6 +199,5 @@ fn input(
         lengths: sequences.lengths.clone(),
         heads,
         scale: 1.0 / ((hidden / heads) as f64).sqrt(),
-        path: Path::current(),
     }
 }

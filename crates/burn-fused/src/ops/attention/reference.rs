@@ -1,7 +1,7 @@
 //! The operator made of Burn's primitive operations.
 
 use super::{Attention, AttentionOp};
-use crate::engine::operator::{Held, Operator, Output, Spec, Specs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{narrow, wide};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
@@ -26,12 +26,8 @@ impl Operator for AttentionOp {
         (context::<B>(&inputs, weights), [max, inverse_sum])
     }
 
-    fn reference_backward<B: DropoutOps>(
-        inputs: Attention<B>,
-        [max, inverse_sum]: [FloatTensor<B>; 2],
-        grad: FloatTensor<B>,
-        [query, key, value, bias]: [bool; 4],
-    ) -> Vec<Option<FloatTensor<B>>> {
+    fn reference_backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        let Upstream { statistics: [max, inverse_sum], grad, needs: [query, key, value, bias] } = upstream;
         let rectangle = Rectangle::new(&inputs);
         let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
         let grad = rectangle.fill(&grad);

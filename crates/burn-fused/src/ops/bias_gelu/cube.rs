@@ -4,10 +4,9 @@ use super::{Activation, BiasGelu, BiasGeluOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::row::{Split, column, zeros};
 use crate::cube::totals::store_share;
-use crate::engine::operator::{Kernels, Operator, Output};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
-use burn_cubecl::tensor::CubeTensor;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
@@ -19,7 +18,7 @@ fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
     if input.activation != Activation::Gelu {
         return None;
     }
-    RowLaunch::of(input.path, &[&input.x, &input.bias], input.x.meta.shape().dims(), BINDINGS)
+    RowLaunch::of(&[&input.x, &input.bias], input.x.meta.shape().dims(), BINDINGS)
 }
 
 impl Kernels<CubeBackend> for BiasGeluOp {
@@ -43,11 +42,10 @@ impl Kernels<CubeBackend> for BiasGeluOp {
 
     fn backward(
         input: BiasGelu<CubeBackend>,
-        _statistics: [CubeTensor; 0],
-        grad: CubeTensor,
-        [x, bias]: [bool; 2],
-    ) -> Vec<Option<CubeTensor>> {
-        let Some(on) = launch(&input) else { return Self::reference_backward(input, [], grad, [x, bias]) };
+        upstream: Upstream<Self, CubeBackend>,
+    ) -> Gradients<CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
+        let Upstream { grad, needs: [x, bias], .. } = upstream;
         let dx = x.then(|| on.empty([on.rows, on.hidden], on.float));
         let partials = on.partials(usize::from(bias));
         backward_kernel::launch(

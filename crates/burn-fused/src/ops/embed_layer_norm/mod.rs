@@ -6,7 +6,7 @@ mod cube;
 mod flex;
 pub(crate) mod reference;
 
-use crate::engine::operator::{Fields, Path, Tensors, inputs};
+use crate::engine::operator::{Fields, Tensors, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::Dropout;
 use burn::backend::{Backend, Dispatch, TensorMetadata};
@@ -36,7 +36,6 @@ inputs! {
             shape: [usize; 2],
             /// LayerNorm's ε.
             epsilon: f64,
-            path: Path,
         }
     }
 }
@@ -224,9 +223,9 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
     let epsilon = norm.epsilon;
     let [gamma, beta] = norm.vectors().map(Tensor::into_dispatch);
     let [words, token_types, positions] = rows.map(primitive);
-    let (mask, path) = (Dropout::Inactive, Path::current());
+    let mask = Dropout::Inactive;
     let mut input =
-        EmbedLayerNorm { words, token_types, positions, dropout: mask, gamma, beta, shape, epsilon, path };
+        EmbedLayerNorm { words, token_types, positions, dropout: mask, gamma, beta, shape, epsilon };
     assert_fits(&input);
     input.dropout = Dropout::choose(dropout, EmbedLayerNormOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input))

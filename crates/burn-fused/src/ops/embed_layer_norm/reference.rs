@@ -3,11 +3,10 @@
 //! Generic over the backend, so `Dispatch` is one of them: on devices that [`run`](crate::engine::run) does not list
 //! (capture, LibTorch) Burn's own autodiff differentiates it.
 
-use crate::engine::operator::{Held, Operator, Output, Spec, Specs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{self, narrow, wide};
-use crate::ops::embed_layer_norm::Summand;
-use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Summand, summands};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, IntDType, Shape, Slice};
@@ -36,10 +35,10 @@ impl Operator for EmbedLayerNormOp {
     /// The tables' gradients share the dtype of y's.
     fn reference_backward<B: DropoutOps>(
         inputs: EmbedLayerNorm<B>,
-        [mean, rstd]: [FloatTensor<B>; 2],
-        grad: FloatTensor<B>,
-        [words, token_types, positions, gamma, beta]: [bool; 5],
-    ) -> Vec<Option<FloatTensor<B>>> {
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { statistics: [mean, rstd], grad, needs } = upstream;
+        let [words, token_types, positions, gamma, beta] = needs;
         let dtype = grad.dtype();
         let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
         let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&inputs)), mean), rstd.clone());
@@ -68,9 +67,8 @@ impl Operator for EmbedLayerNormOp {
 fn sum<B: Backend>(inputs: &EmbedLayerNorm<B>) -> FloatTensor<B> {
     let [batch, seq] = inputs.shape;
     let hidden = inputs.gamma.shape()[0];
-    let summands = [&inputs.words, &inputs.token_types, &inputs.positions];
-    let sum =
-        summands.into_iter().filter_map(|rows| rows_forward::<B>(rows, inputs.shape)).reduce(B::float_add);
+    let summands = summands(inputs).into_iter();
+    let sum = summands.filter_map(|(_, rows)| rows_forward::<B>(rows, inputs.shape)).reduce(B::float_add);
     let shape = Shape::new([batch, seq, hidden]);
     match sum {
         Some(sum) if sum.shape() == shape => sum,

@@ -7,57 +7,40 @@
 mod softmax;
 
 use super::{Attention, AttentionOp};
-use crate::engine::operator::Output;
-use crate::flex::multiply;
-use crate::flex::scalar::{Scalar, Wide};
+use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::sums::accumulate;
-use crate::flex::{HostKernels, for_each, slice, tensor, widened};
+use crate::flex::{
+    HostKernels, Scalar, Wide, for_each, multiply, of_rows, slice, statistics, tensor, widened,
+};
 use crate::numerics::philox::Mask;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
-use pulp::Arch;
-use softmax::{Scores, SoftMax, SoftMaxBackward};
+use softmax::{Scores, softmax, softmax_backward};
 use std::ops::Range;
 
 impl HostKernels for AttentionOp {
     fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
-        let shape = input.query.shape();
-        let heads = heads(&input);
-        let longest = input.longest();
-        let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
-        let batch = Batch::new(&input, &bias);
+        let input = with_contiguous_bias(input);
+        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
+        let batch = Batch::<T>::new(&input);
         let mut output = vec![T::default(); shape.num_elements()];
-        let [mut max, mut inverse_sum] = [(); 2].map(|()| vec![T::Wide::ZERO; heads.len() * longest]);
-        let statistics = max.chunks_mut(longest).zip(inverse_sum.chunks_mut(longest));
-        let tasks: Vec<_> =
-            heads.iter().zip(parts(&heads, &mut output, input.heads)).zip(statistics).collect();
-        let work = tasks.len() * longest * longest;
-        for_each(work, tasks.into_iter(), |((head, output), (max, inverse_sum))| {
-            batch.head(head, output, max, inverse_sum);
+        let mut found = vec![[T::Wide::ZERO; 2]; heads.len() * longest];
+        let outputs = parts(&heads, &mut output, input.heads);
+        let tasks: Vec<_> = heads.iter().zip(outputs).zip(found.chunks_mut(longest)).collect();
+        for_each(tasks.len() * longest * longest, tasks.into_iter(), |((head, output), found)| {
+            batch.forward(head, output, found);
         });
         let of_row = Shape::new([input.lengths.len(), input.heads, longest, 1]);
-        (tensor(output, shape), [max, inverse_sum].map(|values| tensor(values, of_row.clone())))
+        (tensor(output, shape), statistics(&found, of_row))
     }
 
-    fn backward<T: Scalar>(
-        input: Attention<Flex>,
-        statistics: [FloatTensor<Flex>; 2],
-        grad: FloatTensor<Flex>,
-        needs: [bool; 4],
-    ) -> Vec<Option<FloatTensor<Flex>>> {
-        let [needs_query, needs_key, needs_value, needs_bias] = needs;
-        let shape = input.query.shape();
-        let heads = heads(&input);
-        let longest = input.longest();
-        let bias = input.bias.as_ref().map(FloatTensor::<Flex>::to_contiguous);
-        let [max, inverse_sum] = statistics.map(|values| values.to_contiguous());
-        let batch = Gradients {
-            batch: Batch::new(&input, &bias),
-            grad: &grad,
-            max: slice::<T::Wide>(&max),
-            inverse_sum: slice::<T::Wide>(&inverse_sum),
-        };
+    fn backward<T: Scalar>(input: Attention<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
+        let Upstream { statistics, grad, needs: [needs_query, needs_key, needs_value, needs_bias] } =
+            upstream;
+        let input = with_contiguous_bias(input);
+        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
+        let (batch, statistics) = (Batch::<T>::new(&input), of_rows(statistics));
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
         let [mut query, mut key, mut value] =
             [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
@@ -66,15 +49,12 @@ impl HostKernels for AttentionOp {
             [&mut query, &mut key, &mut value].map(|values| parts(&heads, values, input.heads));
         let mut bias_parts = bias_grad.chunks_mut(longest * longest);
         let outputs = query_parts.into_iter().zip(key_parts).zip(value_parts);
-        let tasks: Vec<_> = heads
-            .iter()
-            .zip(outputs)
-            .map(|(head, ((query, key), value))| {
-                (head, Outputs { query, key, value, bias: bias_parts.next() })
-            })
-            .collect();
-        let work = tasks.len() * longest * longest;
-        for_each(work, tasks.into_iter(), |(head, outputs)| batch.head(head, outputs));
+        let outputs =
+            outputs.map(|((query, key), value)| Outputs { query, key, value, bias: bias_parts.next() });
+        let tasks: Vec<_> = heads.iter().zip(outputs).collect();
+        for_each(tasks.len() * longest * longest, tasks.into_iter(), |(head, outputs)| {
+            batch.backward(head, &grad, &statistics, outputs);
+        });
         let rows = |needed: bool, values| needed.then(|| tensor(values, shape.clone()));
         vec![
             rows(needs_query, query),
@@ -83,6 +63,10 @@ impl HostKernels for AttentionOp {
             input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())),
         ]
     }
+}
+
+fn with_contiguous_bias(input: Attention<Flex>) -> Attention<Flex> {
+    Attention { bias: input.bias.map(|bias| bias.to_contiguous()), ..input }
 }
 
 /// What all heads read.
@@ -95,9 +79,8 @@ struct Batch<'a, T> {
 }
 
 impl<'a, T: Scalar> Batch<'a, T> {
-    /// `bias` is the input's, contiguous.
-    fn new(input: &'a Attention<Flex>, bias: &'a Option<FloatTensor<Flex>>) -> Self {
-        let (mask, bias) = (input.dropout.mask(), bias.as_ref().map(|bias| slice::<T>(bias)));
+    fn new(input: &'a Attention<Flex>) -> Self {
+        let (mask, bias) = (input.dropout.mask(), input.bias.as_ref().map(|bias| slice::<T>(bias)));
         Self { input, longest: input.longest(), mask, bias }
     }
 
@@ -112,6 +95,80 @@ impl<'a, T: Scalar> Batch<'a, T> {
             bias_length: self.longest,
         }
     }
+
+    /// The output of a head, and the statistics of its rows.
+    fn forward(&self, head: &Head, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
+        let key = head.view::<T>(&self.input.key).transpose(0, 1);
+        let value = head.view::<T>(&self.input.value);
+        for block in head.blocks() {
+            let query = head.view_of::<T>(&self.input.query, block.clone());
+            let mut products = multiply(query, key.clone());
+            let first = head.index * self.longest + block.start;
+            softmax(self.scores(head, first), products.storage_mut(), &mut statistics[block.clone()]);
+            let context = multiply(products, value.clone());
+            let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
+            // O is divided by the sums, and not P: d values of a row and not L.
+            for ((context, output), &[_, inverse_sum]) in
+                rows.zip(&mut output[block.clone()]).zip(&statistics[block])
+            {
+                output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * inverse_sum));
+            }
+        }
+    }
+
+    /// The gradients of a head, given that of the output and the statistics of all rows, [B, A, L].
+    fn backward(
+        &self,
+        head: &Head,
+        grad: &FloatTensor<Flex>,
+        statistics: &[[T::Wide; 2]],
+        mut outputs: Outputs<T>,
+    ) {
+        let Batch { input, longest, .. } = *self;
+        let key = head.view::<T>(&input.key);
+        let value = head.view::<T>(&input.value).transpose(0, 1);
+        // Blocks are added up in their order, whatever the threads.
+        let [mut key_sum, mut value_sum] =
+            [&outputs.key, &outputs.value].map(|parts| vec![T::Wide::ZERO; parts.len() * head.columns.len()]);
+        let needs_scores = !outputs.query.is_empty() || !outputs.key.is_empty() || outputs.bias.is_some();
+        for block in head.blocks() {
+            let query = head.view_of::<T>(&input.query, block.clone());
+            let grad = head.view_of::<T>(grad, block.clone());
+            let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
+            // V's gradient needs the weights alone.
+            let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.clone()));
+            let first = head.index * longest + block.start;
+            softmax_backward(
+                self.scores(head, first),
+                weights.storage_mut(),
+                scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
+                &statistics[first..][..block.len()],
+                outputs.bias.as_mut().map(|bias| &mut bias[block.start * longest..]),
+            );
+            if !outputs.value.is_empty() {
+                accumulate(&mut value_sum, multiply(weights.transpose(0, 1), grad).storage());
+            }
+            let Some(scores_grad) = scores_grad else { continue };
+            if !outputs.key.is_empty() {
+                accumulate(&mut key_sum, multiply(scores_grad.transpose(0, 1), query).storage());
+            }
+            if !outputs.query.is_empty() {
+                let grad = multiply(scores_grad, key.clone());
+                store(&mut outputs.query[block], grad.storage());
+            }
+        }
+        store(&mut outputs.key, &key_sum);
+        store(&mut outputs.value, &value_sum);
+    }
+}
+
+/// Where a head stores its gradients: one part per row of its sequence, none if they are not asked for.
+struct Outputs<'a, T> {
+    query: Vec<&'a mut [T]>,
+    key: Vec<&'a mut [T]>,
+    value: Vec<&'a mut [T]>,
+    /// [L, L].
+    bias: Option<&'a mut [T]>,
 }
 
 /// One head of one sequence.
@@ -193,91 +250,6 @@ fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'
         }
     }
     parts
-}
-
-impl<T: Scalar> Batch<'_, T> {
-    fn head(&self, head: &Head, mut output: Vec<&mut [T]>, max: &mut [T::Wide], inverse_sum: &mut [T::Wide]) {
-        let key = head.view::<T>(&self.input.key).transpose(0, 1);
-        let value = head.view::<T>(&self.input.value);
-        for block in head.blocks() {
-            let query = head.view_of::<T>(&self.input.query, block.clone());
-            let mut products = multiply(query, key.clone());
-            let first = head.index * self.longest + block.start;
-            Arch::new().dispatch(SoftMax {
-                scores: self.scores(head, first),
-                products: products.storage_mut(),
-                max: &mut max[block.clone()],
-                inverse_sum: &mut inverse_sum[block.clone()],
-            });
-            let context = multiply(products, value.clone());
-            let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
-            // O is divided by the sums, and not P: d values of a row and not L.
-            for ((context, output), &inverse_sum) in
-                rows.zip(&mut output[block.clone()]).zip(&inverse_sum[block])
-            {
-                output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * inverse_sum));
-            }
-        }
-    }
-}
-
-/// What all heads read.
-struct Gradients<'a, T: Scalar> {
-    batch: Batch<'a, T>,
-    grad: &'a FloatTensor<Flex>,
-    /// [B, A, L].
-    max: &'a [T::Wide],
-    inverse_sum: &'a [T::Wide],
-}
-
-/// Where a head stores its gradients: one part per row of its sequence, none if they are not asked for.
-struct Outputs<'a, T> {
-    query: Vec<&'a mut [T]>,
-    key: Vec<&'a mut [T]>,
-    value: Vec<&'a mut [T]>,
-    /// [L, L].
-    bias: Option<&'a mut [T]>,
-}
-
-impl<T: Scalar> Gradients<'_, T> {
-    fn head(&self, head: &Head, mut outputs: Outputs<T>) {
-        let Batch { input, longest, .. } = self.batch;
-        let key = head.view::<T>(&input.key);
-        let value = head.view::<T>(&input.value).transpose(0, 1);
-        // Blocks are added up in their order, whatever the threads.
-        let [mut key_sum, mut value_sum] =
-            [&outputs.key, &outputs.value].map(|parts| vec![T::Wide::ZERO; parts.len() * head.columns.len()]);
-        let needs_scores = !outputs.query.is_empty() || !outputs.key.is_empty() || outputs.bias.is_some();
-        for block in head.blocks() {
-            let query = head.view_of::<T>(&input.query, block.clone());
-            let grad = head.view_of::<T>(self.grad, block.clone());
-            let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
-            // V's gradient needs the weights alone.
-            let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.clone()));
-            let first = head.index * longest + block.start;
-            Arch::new().dispatch(SoftMaxBackward {
-                scores: self.batch.scores(head, first),
-                products: weights.storage_mut(),
-                grad: scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
-                max: &self.max[first..][..block.len()],
-                inverse_sum: &self.inverse_sum[first..][..block.len()],
-                bias_grad: outputs.bias.as_mut().map(|bias| &mut bias[block.start * longest..]),
-            });
-            if !outputs.value.is_empty() {
-                accumulate(&mut value_sum, multiply(weights.transpose(0, 1), grad).storage());
-            }
-            let Some(scores_grad) = scores_grad else { continue };
-            if !outputs.key.is_empty() {
-                accumulate(&mut key_sum, multiply(scores_grad.transpose(0, 1), query).storage());
-            }
-            if !outputs.query.is_empty() {
-                let grad = multiply(scores_grad, key.clone());
-                store(&mut outputs.query[block], grad.storage());
-            }
-        }
-        store(&mut outputs.key, &key_sum);
-        store(&mut outputs.value, &value_sum);
-    }
 }
 
 /// Stores rows of a head, narrowed.

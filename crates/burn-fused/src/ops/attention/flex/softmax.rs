@@ -2,10 +2,9 @@
 
 use crate::flex::functions::Functions;
 use crate::flex::mask::factors;
-use crate::flex::scalar::{Scalar, Wide};
 use crate::flex::sums::{dot, max_of, sum_of};
+use crate::flex::{Scalar, Wide, simd_fn};
 use crate::numerics::philox::Mask;
-use pulp::{Simd, WithSimd};
 
 /// What is the same for all rows of a block.
 #[derive(Clone, Copy)]
@@ -36,29 +35,23 @@ impl<T: Scalar> Scores<'_, T> {
     }
 }
 
-/// From products Q·Kᵀ to mask · exp(S − max), row by row.
-pub(super) struct SoftMax<'a, T: Scalar> {
-    pub(super) scores: Scores<'a, T>,
-    pub(super) products: &'a mut [T::Wide],
-    pub(super) max: &'a mut [T::Wide],
-    pub(super) inverse_sum: &'a mut [T::Wide],
-}
-
-impl<T: Scalar> WithSimd for SoftMax<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let scores = self.scores;
+simd_fn! {
+    /// From products Q·Kᵀ to mask · exp(S − max), row by row. The statistics are max and 1 / Σ exp(S − max).
+    pub(super) fn softmax<S, T: Scalar>(
+        simd,
+        scores: Scores<'a, T>,
+        products: &'a mut [T::Wide],
+        statistics: &'a mut [[T::Wide; 2]],
+    ) {
         let mut factor = vec![T::Wide::ZERO; if scores.mask.is_some() { scores.length } else { 0 }];
-        let rows = self.products.chunks_exact_mut(scores.length).zip(self.max).zip(self.inverse_sum);
-        for (row, ((values, max), inverse_sum)) in rows.enumerate() {
+        let rows = products.chunks_exact_mut(scores.length).zip(statistics);
+        for (row, (values, statistics)) in rows.enumerate() {
             scores.scale(row, values);
             // No exponent is above 0: nothing overflows.
             let highest = max_of(values);
             values.iter_mut().for_each(|s| *s = (*s - highest).exp::<S>());
             let sum = sum_of(values, |e| e).to_f64();
-            (*max, *inverse_sum) = (highest, T::Wide::from_f64(1.0 / sum));
+            *statistics = [highest, T::Wide::from_f64(1.0 / sum)];
             if let Some(mask) = scores.mask {
                 factors(simd, mask, scores.first + row as u64, &mut factor);
                 values.iter_mut().zip(&factor).for_each(|(e, &factor)| *e = *e * factor);
@@ -67,29 +60,23 @@ impl<T: Scalar> WithSimd for SoftMax<'_, T> {
     }
 }
 
-/// From products Q·Kᵀ to mask · P, and from ∂L/∂(mask · P) to scale · ∂L/∂S, row by row.
-pub(super) struct SoftMaxBackward<'a, 'b, T: Scalar> {
-    pub(super) scores: Scores<'a, T>,
-    pub(super) products: &'a mut [T::Wide],
-    /// Empty if only V's gradient is asked for.
-    pub(super) grad: &'a mut [T::Wide],
-    pub(super) max: &'a [T::Wide],
-    pub(super) inverse_sum: &'a [T::Wide],
-    /// The block's rows of the gradient of the bias, each of `bias_length`.
-    pub(super) bias_grad: Option<&'b mut [T]>,
-}
-
-impl<T: Scalar> WithSimd for SoftMaxBackward<'_, '_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let scores = self.scores;
-        let scale = T::Wide::from_f64(scores.scale);
+simd_fn! {
+    /// From products Q·Kᵀ to mask · P, and from ∂L/∂(mask · P) to scale · ∂L/∂S, row by row.
+    ///
+    /// `grad` is empty if only V's gradient is asked for; `bias_grad` has the block's rows, each of `bias_length`.
+    pub(super) fn softmax_backward<S, T: Scalar>(
+        simd,
+        scores: Scores<'a, T>,
+        products: &'a mut [T::Wide],
+        grad: &'a mut [T::Wide],
+        statistics: &'a [[T::Wide; 2]],
+        bias_grad: Option<&'a mut [T]>,
+    ) {
+        let (scale, mut bias_grad) = (T::Wide::from_f64(scores.scale), bias_grad);
         let mut factor = vec![T::Wide::ZERO; if scores.mask.is_some() { scores.length } else { 0 }];
-        let mut grads = self.grad.chunks_exact_mut(scores.length);
-        let rows = self.products.chunks_exact_mut(scores.length).zip(self.max.iter().zip(self.inverse_sum));
-        for (row, (values, (&max, &inverse_sum))) in rows.enumerate() {
+        let mut grads = grad.chunks_exact_mut(scores.length);
+        let rows = products.chunks_exact_mut(scores.length).zip(statistics);
+        for (row, (values, &[max, inverse_sum])) in rows.enumerate() {
             scores.scale(row, values);
             values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
             if let Some(mask) = scores.mask {
@@ -101,7 +88,7 @@ impl<T: Scalar> WithSimd for SoftMaxBackward<'_, '_, T> {
                 }
                 let along = dot(grad, values);
                 grad.iter_mut().zip(&*values).for_each(|(d, &p)| *d = p * (*d - along));
-                if let Some(bias) = &mut self.bias_grad {
+                if let Some(bias) = &mut bias_grad {
                     let bias = &mut bias[row * scores.bias_length..][..scores.length];
                     bias.iter_mut().zip(&*grad).for_each(|(bias, &d)| *bias = T::narrow(d));
                 }

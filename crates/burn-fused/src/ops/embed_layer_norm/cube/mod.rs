@@ -8,7 +8,7 @@ mod sort;
 
 use crate::cube::launch::{RowLaunch, address_type, buffer, output};
 use crate::cube::layer_norm::{self, SourceLaunch, SummandsArgs, TablesLaunch};
-use crate::engine::operator::{Fields, Kernels, Operator, Output};
+use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use crate::numerics::dropout::Dropout;
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Summand, assert_fits, summands};
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -42,7 +42,7 @@ impl Setup {
         if floats.iter().any(|float| float.meta.shape()[0] == 0) {
             return None;
         }
-        let mut on = RowLaunch::of(input.path, &floats, shape, bindings(input))?;
+        let mut on = RowLaunch::of(&floats, shape, bindings(input))?;
         on.address_type = on.address_type.max(address_type(floats));
         Some(Self { on, ids, batch, seq })
     }
@@ -138,17 +138,10 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
         (y, [mean, rstd])
     }
 
-    fn backward(
-        input: Input,
-        statistics: [CubeTensor; 2],
-        grad: CubeTensor,
-        needs: [bool; 5],
-    ) -> Vec<Option<CubeTensor>> {
-        let Some(setup) = Setup::new(&input) else {
-            return Self::reference_backward(input, statistics, grad, needs);
-        };
+    fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
+        let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
         let on = &setup.on;
-        let [words, token_types, positions, gamma, beta] = needs;
+        let Upstream { statistics, grad, needs: [words, token_types, positions, gamma, beta] } = upstream;
         let [mean, rstd] = statistics.map(buffer);
         let rows = [(words, &input.words), (token_types, &input.token_types), (positions, &input.positions)];
         let needed = || rows.iter().filter(|(needed, _)| *needed).map(|(_, rows)| *rows);

@@ -6,28 +6,25 @@
 
 use super::scatter::Scatter;
 use super::source::{Source, Values, rows, sources, summands_of};
-use super::{Norm, TASK, add_rows};
+use super::{TASK, add_rows};
+use crate::engine::operator::{Gradients, Upstream};
+use crate::flex::layer_norm::{Norm, parameters_backward};
 use crate::flex::mask::for_groups;
-use crate::flex::scalar::{Scalar, Wide};
-use crate::flex::sums::{self, accumulate};
-use crate::flex::{for_each, slice, tensor};
-use crate::ops::embed_layer_norm::{EmbedLayerNorm, Summand};
-use burn::backend::tensor::FloatTensor;
+use crate::flex::sums::accumulate;
+use crate::flex::{Scalar, Wide, for_each, of_rows, simd_fn, slice, tensor};
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Summand};
 use burn::backend::{Flex, TensorMetadata};
-use pulp::{Arch, Simd, WithSimd};
 use std::ops::Range;
 
-/// The gradients that `needs` asks for.
+/// The gradients that are needed.
 pub(super) fn backward<T: Scalar>(
     input: &EmbedLayerNorm<Flex>,
-    statistics: [FloatTensor<Flex>; 2],
-    grad: FloatTensor<Flex>,
-    needs: [bool; 5],
-) -> Vec<Option<FloatTensor<Flex>>> {
-    let [words, types, positions, gamma, beta] = needs;
+    upstream: Upstream<EmbedLayerNormOp, Flex>,
+) -> Gradients<Flex> {
+    let Upstream { statistics, grad, needs: [words, types, positions, gamma, beta] } = upstream;
     let [batch, seq] = input.shape;
     let tokens = batch * seq;
-    let norm = Norm::of::<T>(input);
+    let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
     let hidden = norm.gamma.len();
     let sources = sources(input);
     let needed = |needed: bool, source: usize| sources[source].as_ref().filter(|_| needed);
@@ -42,8 +39,7 @@ pub(super) fn backward<T: Scalar>(
     );
     let mut duplicates = vec![T::Wide::ZERO; scatter.duplicates() * hidden];
 
-    let [mean, rstd] = statistics.map(|values| values.to_contiguous());
-    let grad = grad.to_contiguous();
+    let (statistics, grad) = (of_rows(statistics), grad.to_contiguous());
     let batch = Batch {
         summands: summands_of::<T>(&sources),
         types,
@@ -51,20 +47,21 @@ pub(super) fn backward<T: Scalar>(
         words: words.is_some(),
         norm: &norm,
         order: &order,
-        mean: slice(&mean),
-        rstd: slice(&rstd),
+        statistics: &statistics,
         grad: slice(&grad),
     };
     let mut targets = scatter.targets(tokens, hidden, &mut word_grad, &mut duplicates);
     let mut partials: Vec<_> = (0..tokens.div_ceil(TASK)).map(|_| Partial::zeros(hidden)).collect();
-    let tasks = batch.tasks(tokens, &mut position_grad, &mut targets, &mut partials);
-    for_each(tokens * hidden, tasks.into_iter(), |task| Arch::new().dispatch(task));
-    drop(targets);
+    let position_rows = batch.position_rows(tokens, &mut position_grad);
+    let tasks = position_rows.into_iter().zip(targets.chunks_mut(TASK)).zip(&mut partials);
+    for_each(tokens * hidden, tasks.enumerate(), |(task, (((first, rows), targets), partial))| {
+        let places = task * TASK..tokens.min((task + 1) * TASK);
+        backward_tokens(&batch, places, targets, first, rows, partial);
+    });
     scatter.merge(hidden, &mut word_grad, &duplicates);
 
     let mut type_grad = types.map(Source::zeros).unwrap_or_default();
-    let mut gamma_grad = vec![T::Wide::ZERO; hidden];
-    let mut beta_grad = vec![T::Wide::ZERO; hidden];
+    let [mut gamma_grad, mut beta_grad] = [(); 2].map(|()| vec![T::Wide::ZERO; hidden]);
     // In the order of tasks, whatever thread ran them.
     for partial in partials {
         accumulate(&mut gamma_grad, &partial.gamma);
@@ -129,21 +126,32 @@ struct Batch<'a, T: Scalar> {
     words: bool,
     norm: &'a Norm<T::Wide>,
     order: &'a Order,
-    mean: &'a [T::Wide],
-    rstd: &'a [T::Wide],
+    statistics: &'a [[T::Wide; 2]],
     grad: &'a [T],
 }
 
-/// Consecutive places, and what belongs to them alone.
-struct Task<'a, 'b, T: Scalar> {
-    batch: &'a Batch<'a, T>,
-    places: Range<usize>,
-    /// For each place, where its word's gradient is stored.
-    targets: &'a mut [Option<&'b mut [T::Wide]>],
-    /// The position rows from `first_position` on that begin here.
-    positions: &'a mut [T::Wide],
-    first_position: usize,
-    partial: &'a mut Partial<T::Wide>,
+impl<T: Scalar> Batch<'_, T> {
+    /// For each task the first position row that begins in it, and the gradients of all that do.
+    fn position_rows<'a>(
+        &self,
+        tokens: usize,
+        mut position_grad: &'a mut [T::Wide],
+    ) -> Vec<(usize, &'a mut [T::Wide])> {
+        let hidden = self.norm.gamma.len();
+        let position = |place| self.positions.map(|source| source.row(self.order.token(place)));
+        let begins = |&place: &usize| place == 0 || position(place) != position(place - 1);
+        let mut tasks = Vec::new();
+        // From the last task to the first: each takes the position rows from its first beginning on.
+        for start in (0..tokens).step_by(TASK).rev() {
+            let first = (start..tokens.min(start + TASK)).find(begins).and_then(position);
+            let first = first.unwrap_or(position_grad.len() / hidden);
+            let (rest, own) = position_grad.split_at_mut(first * hidden);
+            position_grad = rest;
+            tasks.push((first, own));
+        }
+        tasks.reverse();
+        tasks
+    }
 }
 
 /// What a task adds to sums that others add to as well.
@@ -161,57 +169,27 @@ impl<W: Wide> Partial<W> {
     }
 }
 
-impl<T: Scalar> Batch<'_, T> {
-    fn tasks<'a, 'b>(
-        &'a self,
-        tokens: usize,
-        mut position_grad: &'a mut [T::Wide],
-        mut targets: &'a mut [Option<&'b mut [T::Wide]>],
-        partials: &'a mut [Partial<T::Wide>],
-    ) -> Vec<Task<'a, 'b, T>> {
-        let hidden = self.norm.gamma.len();
-        let position = |place| self.positions.map(|source| source.row(self.order.token(place)));
-        let mut tasks = Vec::with_capacity(partials.len());
-        // From the last task to the first: each takes the position rows from its first beginning on.
-        for (partial, start) in partials.iter_mut().zip((0..tokens).step_by(TASK)).rev() {
-            let places = start..tokens.min(start + TASK);
-            let begins = |&place: &usize| place == 0 || position(place) != position(place - 1);
-            let first_position = match places.clone().find(begins).and_then(position) {
-                Some(row) => row,
-                None => position_grad.len() / hidden,
-            };
-            let (rest, own) = position_grad.split_at_mut(first_position * hidden);
-            let (rest_targets, own_targets) = targets.split_at_mut(start);
-            (position_grad, targets) = (rest, rest_targets);
-            tasks.push(Task {
-                batch: self,
-                places,
-                targets: own_targets,
-                positions: own,
-                first_position,
-                partial,
-            });
-        }
-        tasks.reverse();
-        tasks
-    }
-}
-
-impl<T: Scalar> WithSimd for Task<'_, '_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Batch { norm, order, .. } = self.batch;
+simd_fn! {
+    /// The tokens at some `places`, which have a target each where their word's gradient is stored; and the gradients of the
+    /// position rows from `first_position` on that begin here.
+    fn backward_tokens<S, T: Scalar>(
+        simd,
+        batch: &'a Batch<'a, T>,
+        places: Range<usize>,
+        targets: &'a mut [Option<&'a mut [T::Wide]>],
+        first_position: usize,
+        position_grad: &'a mut [T::Wide],
+        partial: &'a mut Partial<T::Wide>,
+    ) {
+        let Batch { types, positions, words, norm, order, statistics, grad, .. } = *batch;
         let hidden = norm.gamma.len();
         let [mut normalized, mut sum] = [(); 2].map(|()| vec![T::Wide::ZERO; hidden]);
-        let partial = self.partial;
-        let trains_rows = self.batch.words || self.batch.types.is_some() || self.batch.positions.is_some();
-        for (place, target) in self.places.zip(self.targets) {
+        let trains_rows = words || types.is_some() || positions.is_some();
+        for (place, target) in places.zip(targets) {
             let token = order.token(place);
-            let (mean, rstd) = (self.batch.mean[token], self.batch.rstd[token]);
-            let grad = &self.batch.grad[token * hidden..][..hidden];
-            add_rows(rows(&self.batch.summands, token, hidden), &mut normalized);
+            let [mean, rstd] = statistics[token];
+            let grad = &grad[token * hidden..][..hidden];
+            add_rows(rows(&batch.summands, token, hidden), &mut normalized);
             normalized.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
             match &norm.mask {
                 Some(mask) => {
@@ -220,21 +198,22 @@ impl<T: Scalar> WithSimd for Task<'_, '_, T> {
                 }
                 None => sum.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen()),
             }
-            sums::layer_norm_parameters_backward(&sum, &normalized, &mut partial.gamma, &mut partial.beta);
+            parameters_backward(&sum, &normalized, &mut partial.gamma, &mut partial.beta);
             // Only γ and β are trained.
             if !trains_rows {
                 continue;
             }
-            sums::layer_norm_backward(&mut sum, &normalized, &norm.gamma, rstd);
+            norm.backward(&mut sum, &normalized, rstd);
             if let Some(target) = target {
                 target.copy_from_slice(&sum);
             }
-            if let Some(row) = self.batch.types.and_then(|types| types.trained_row(token)) {
+            if let Some(row) = types.and_then(|types| types.trained_row(token)) {
                 accumulate(sum_at(&mut partial.types, row, hidden), &sum);
             }
-            if let Some(row) = self.batch.positions.and_then(|positions| positions.trained_row(token)) {
-                match row.checked_sub(self.first_position) {
-                    Some(own) => accumulate(&mut self.positions[own * hidden..][..hidden], &sum),
+            if let Some(row) = positions.and_then(|positions| positions.trained_row(token)) {
+                match row.checked_sub(first_position) {
+                    Some(own) => accumulate(&mut position_grad[own * hidden..][..hidden], &sum),
+                    // Another task owns the row: its sum there and the one here are added up in the order of tasks.
                     None => accumulate(sum_at(&mut partial.positions, row, hidden), &sum),
                 }
             }

@@ -1,8 +1,7 @@
 //! Rows of a table's gradient, handed out so that no two tokens write to the same one.
 
-use crate::flex::for_each;
-use crate::flex::scalar::Wide;
 use crate::flex::sums::accumulate;
+use crate::flex::{Wide, for_each};
 
 /// Above this many tokens in one row, its columns are summed in parallel.
 const LONG_RUN: usize = 64;

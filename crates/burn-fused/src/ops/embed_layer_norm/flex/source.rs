@@ -1,7 +1,6 @@
 //! The summands as the kernels read them.
 
-use crate::flex::scalar::{Scalar, Wide};
-use crate::flex::{slice, tensor};
+use crate::flex::{Scalar, Wide, slice, tensor};
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, Summand, assert_fits, summands};
 use burn::backend::Flex;
 use burn::backend::tensor::{FloatTensor, IntTensor};
