@@ -4,8 +4,9 @@
 //! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
 //! the number of threads.
 
-use crate::flex::{Scalar, Wide, for_each, primitive, simd_fn, slice, with_scalar};
+use crate::flex::{Scalar, Wide, for_each, simd_fn, slice, with_scalar};
 use crate::numerics::sums::computed_in;
+use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex};
 use burn::prelude::*;
 
 /// Values of a task.
@@ -168,7 +169,8 @@ pub fn adam<const D: usize>(
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
     let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
     // Only read: whoever else holds them keeps them.
-    let w = primitive(values).to_contiguous();
+    let w: Result<BackendTensor<Flex>, _> = DispatchTensor::try_into_backend(values.into_dispatch());
+    let w = w.unwrap_or_else(|error| panic!("a tensor that is not on Flex: {error}")).float().to_contiguous();
     on_host!(g, T => {
         let (w, m, v, g) = (slice::<T>(&w), m.values_mut(), v.values_mut(), g.values_mut());
         let moments = m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE));

@@ -14,8 +14,7 @@ use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstre
 use crate::numerics::precision::Precision;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
-use burn::prelude::Tensor;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape, TensorData, bf16};
 use burn_fused_matmul::{Kernel, Matrix, product};
 pub(crate) use scalar::{Scalar, Wide};
@@ -195,16 +194,6 @@ impl Rows {
     pub(crate) fn output(self) -> FloatTensor<Flex> {
         self.output
     }
-}
-
-/// The tensor as Flex has it, outside autodiff.
-///
-/// # Panics
-///
-/// If the tensor is on another device.
-pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Flex> {
-    let tensor: Result<BackendTensor<Flex>, _> = DispatchTensor::try_into_backend(tensor.into_dispatch());
-    tensor.unwrap_or_else(|error| panic!("a tensor that is not on Flex: {error}")).float()
 }
 
 /// A · B. If one of the two is in bf16, the other is rounded to it, and the product is in f32.

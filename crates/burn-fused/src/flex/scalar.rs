@@ -13,8 +13,9 @@ pub(crate) trait Scalar: Element + Pod + Send + Sync {
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
 
-    /// `narrow` of every value, in place where the types are the same.
-    fn narrow_all(wide: Vec<Self::Wide>) -> Vec<Self>;
+    fn narrow_all(wide: Vec<Self::Wide>) -> Vec<Self> {
+        wide.into_iter().map(Self::narrow).collect()
+    }
 }
 
 /// A type that arithmetic is done in.
@@ -50,6 +51,7 @@ macro_rules! wide {
                 wide
             }
 
+            // A table's gradient has tens of millions of values: no pass over them for nothing.
             fn narrow_all(wide: Vec<Self>) -> Vec<Self> {
                 wide
             }
@@ -89,10 +91,6 @@ macro_rules! narrow {
             #[inline(always)]
             fn narrow(wide: f32) -> Self {
                 Self::from_f32(wide)
-            }
-
-            fn narrow_all(wide: Vec<f32>) -> Vec<Self> {
-                wide.into_iter().map(Self::from_f32).collect()
             }
         }
     };

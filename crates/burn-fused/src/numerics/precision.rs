@@ -39,25 +39,16 @@ impl Precision {
     ///
     /// [`Error::UnsupportedPrecision`] if the device has no floats of 16 bits of this kind.
     pub fn check(self, device: &Device) -> Result<()> {
-        match self.dtype() {
-            Some(dtype) if !device.supports_dtype(dtype) => {
-                Err(Error::UnsupportedPrecision { precision: self, device: format!("{device:?}"), dtype })
-            }
-            _ => Ok(()),
+        let dtype = DType::BF16;
+        if self == Self::F32 || device.supports_dtype(dtype) {
+            return Ok(());
         }
+        Err(Error::UnsupportedPrecision { precision: self, device: format!("{device:?}"), dtype })
     }
 
     /// That of matmuls that are called now, on this thread.
     pub fn current() -> Self {
         CURRENT.with_borrow(|precision| *precision)
-    }
-
-    /// What operands are rounded to, if they are.
-    fn dtype(self) -> Option<DType> {
-        match self {
-            Self::F32 => None,
-            Self::Bf16 => Some(DType::BF16),
-        }
     }
 }
 
@@ -74,8 +65,7 @@ impl FromStr for Precision {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let known = [Self::F32, Self::Bf16];
-        let found = known.into_iter().find(|precision| precision.to_string() == text);
+        let found = [Self::F32, Self::Bf16].into_iter().find(|precision| precision.to_string() == text);
         found.ok_or_else(|| Error::UnknownPrecision { found: text.into() })
     }
 }

@@ -8,7 +8,6 @@ use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::tensor::CubeTensor;
 
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 13;

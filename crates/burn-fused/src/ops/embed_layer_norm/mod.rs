@@ -40,13 +40,6 @@ inputs! {
     }
 }
 
-impl<T: Tensors> EmbedLayerNorm<T> {
-    /// The tables or vectors of the summands.
-    pub(crate) fn sources(&self) -> [Option<&T::Float>; 3] {
-        [&self.words, &self.token_types, &self.positions].map(Summand::source)
-    }
-}
-
 /// One of the three summands.
 #[derive(Clone, Debug)]
 pub(crate) enum Summand<T: Tensors> {
@@ -252,7 +245,7 @@ pub fn lookup(table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize>)
 }
 
 /// The three summands, and what a message calls the index of each.
-pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str, &Summand<B>); 3] {
+pub(crate) fn summands<T: Tensors>(input: &EmbedLayerNorm<T>) -> [(&'static str, &Summand<T>); 3] {
     [("input_ids", &input.words), ("token_type_ids", &input.token_types), ("position_ids", &input.positions)]
 }
 

@@ -19,7 +19,7 @@ impl Operator for EmbedLayerNormOp {
 
     fn specs(inputs: &EmbedLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
         let EmbedLayerNorm { shape: [batch, seq], gamma, .. } = inputs;
-        let dtype = inputs.sources().into_iter().flatten().next().unwrap_or(gamma).dtype;
+        let dtype = summands(inputs).into_iter().find_map(|(_, rows)| rows.source()).unwrap_or(gamma).dtype;
         let of_token = Spec::statistic([*batch, *seq, 1], dtype);
         (Spec { shape: Shape::new([*batch, *seq, gamma.shape[0]]), dtype }, [of_token.clone(), of_token])
     }
@@ -37,29 +37,24 @@ impl Operator for EmbedLayerNormOp {
         inputs: EmbedLayerNorm<B>,
         upstream: Upstream<Self, B>,
     ) -> Gradients<B> {
-        let Upstream { statistics: [mean, rstd], grad, needs } = upstream;
-        let [words, token_types, positions, gamma, beta] = needs;
+        let Upstream { statistics: [mean, rstd], grad, needs: [words, types, positions, gamma, beta] } =
+            upstream;
         let dtype = grad.dtype();
         let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
         let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&inputs)), mean), rstd.clone());
         let vectors = [gamma.then_some(&inputs.gamma), beta.then_some(&inputs.beta)];
         let [gamma, beta] = sums::layer_norm_parameters_backward::<B>(&normalized, &grad, vectors);
-        if !(words || token_types || positions) {
+        if !(words || types || positions) {
             return vec![None, None, None, gamma, beta];
         }
 
         let grad = sums::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
         let grad = narrow::<B>(grad, dtype);
-        let source = |needed: bool, rows: &Summand<B>| {
+        let summands = summands(&inputs).into_iter().zip([words, types, positions]);
+        let of_rows = |((_, rows), needed): ((_, &Summand<B>), bool)| {
             needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten()
         };
-        vec![
-            source(words, &inputs.words),
-            source(token_types, &inputs.token_types),
-            source(positions, &inputs.positions),
-            gamma,
-            beta,
-        ]
+        summands.map(of_rows).chain([gamma, beta]).collect()
     }
 }
 
