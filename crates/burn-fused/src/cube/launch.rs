@@ -112,8 +112,7 @@ impl RowLaunch {
     }
 
     pub(crate) fn mask(&self, dropout: &Dropout<CubeBackend>) -> Option<MaskLaunch> {
-        let Dropout::Philox { seeds, row, prob } = dropout else { return None };
-        Some(mask_args(seeds.clone(), *row, *prob, self.wide))
+        dropout.0.as_ref().map(|seeded| mask_args(seeded, self.wide))
     }
 
     /// `float` and `wide` as kernels take them.

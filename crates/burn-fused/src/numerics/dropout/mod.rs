@@ -6,31 +6,29 @@ use crate::engine::operator::Tensors;
 use crate::numerics::philox::{GROUP, Mask};
 use crate::numerics::sums::{narrow, wide};
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchAutodiffContext, TensorMetadata, try_read_sync};
 use burn::prelude::*;
 use burn::tensor::{Distribution, TensorData};
 pub use seeds::with_one_draw;
 pub(crate) use seeds::{Seed, recorded, replayed};
 
-/// The elements that dropout keeps.
+/// What dropout does: nothing if `None`.
 #[derive(Clone, Debug)]
-pub(crate) enum Dropout<T: Tensors> {
-    /// All of them.
-    Inactive,
-    /// Each with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
-    ///
-    /// The mask is a function of the seed, the token and the column alone, so the backward computes it again.
-    /// It is the same on every device, in every dtype, and on any number of threads.
-    Philox {
-        /// Seeds, [K, 4]. A seed is four integers in 0..65536: the 64 bits of the generator's key, least significant
-        /// first.
-        seeds: T::Int,
-        /// The row of the seed.
-        row: usize,
-        /// The probability of a zero, in [0, 1).
-        prob: f64,
-    },
+pub(crate) struct Dropout<T: Tensors>(pub(crate) Option<Seeded<T>>);
+
+/// Keeps each element with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
+///
+/// The mask is a function of the seed, the token and the column alone, so the backward computes it again.
+/// It is the same on every device, in every dtype, and on any number of threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Seeded<T: Tensors> {
+    /// Seeds, [K, 4]. A seed is four integers in 0..65536: the 64 bits of the generator's key, least significant first.
+    pub(crate) seeds: T::Int,
+    /// The row of the seed.
+    pub(crate) row: usize,
+    /// The probability of a zero, in [0, 1).
+    pub(crate) prob: f64,
 }
 
 impl Dropout<Dispatch> {
@@ -41,13 +39,13 @@ impl Dropout<Dispatch> {
     /// If `prob` is not in [0, 1).
     pub(crate) fn choose(prob: f64, operands: Vec<Option<&FloatTensor<Dispatch>>>) -> Self {
         assert!((0.0..1.0).contains(&prob), "dropout: the probability is {prob}, but must lie in [0, 1)");
-        let is_active = |tensor: &&FloatTensor<Dispatch>| {
-            prob > 0.0 && tensor.autodiff != DispatchAutodiffContext::Disabled
-        };
-        let Some(tensor) = operands.into_iter().flatten().find(is_active) else { return Self::Inactive };
+        let mut operands = operands.into_iter().flatten().filter(|_| prob > 0.0);
         // The device of the operand that is under autodiff: others may be constants from outside.
-        let (seeds, row) = seeds::next(&Tensor::<1>::from_dispatch(tensor.clone()).device());
-        Self::Philox { seeds: seeds.into_dispatch(), row, prob }
+        let operand = operands.find(|operand| operand.autodiff != DispatchAutodiffContext::Disabled);
+        Self(operand.map(|operand| {
+            let (seeds, row) = seeds::next(&Tensor::<1>::from_dispatch(operand.clone()).device());
+            Seeded { seeds: seeds.into_dispatch(), row, prob }
+        }))
     }
 }
 
@@ -57,10 +55,7 @@ impl<T: Tensors> Dropout<T> {
         _float: &mut impl FnMut(T::Float) -> U::Float,
         int: &mut impl FnMut(T::Int) -> U::Int,
     ) -> Dropout<U> {
-        match self {
-            Self::Inactive => Dropout::Inactive,
-            Self::Philox { seeds, row, prob } => Dropout::Philox { seeds: int(seeds), row, prob },
-        }
+        Dropout(self.0.map(|Seeded { seeds, row, prob }| Seeded { seeds: int(seeds), row, prob }))
     }
 
     /// None: nothing in it has a gradient.
@@ -73,8 +68,7 @@ impl<B: Backend> Dropout<B> {
     /// The mask, its seed read back.
     #[cfg(feature = "flex")]
     pub(crate) fn mask(&self) -> Option<Mask> {
-        let Self::Philox { seeds, row, prob } = self else { return None };
-        Some(read_mask::<B>(seeds.clone(), *row, *prob))
+        self.0.as_ref().map(read_mask::<B>)
     }
 
     /// The elements of `tensor` that are kept, scaled.
@@ -82,14 +76,14 @@ impl<B: Backend> Dropout<B> {
     where
         B: DropoutOps,
     {
-        match self {
-            Self::Inactive => tensor,
-            Self::Philox { seeds, row, prob } => B::dropout(tensor, seeds.clone(), *row, *prob),
+        match &self.0 {
+            None => tensor,
+            Some(seeded) => B::dropout(tensor, seeded),
         }
     }
 }
 
-/// Dropout with a mask that is a function of its seed, a row of `seeds`; see [`Dropout`](super::Dropout).
+/// Dropout with a mask that is a function of its seed.
 ///
 /// The default body draws the mask on the host: right for devices whose memory is the host's. A kernel must give the
 /// same bits.
@@ -102,24 +96,16 @@ pub(crate) trait DropoutOps: Backend {
     /// # Panics
     ///
     /// The default body panics on a device that cannot be read without waiting for a browser's event loop.
-    fn dropout(
-        tensor: FloatTensor<Self>,
-        seeds: IntTensor<Self>,
-        row: usize,
-        prob: f64,
-    ) -> FloatTensor<Self> {
-        let mask = read_mask::<Self>(seeds, row, prob);
+    fn dropout(tensor: FloatTensor<Self>, seeded: &Seeded<Self>) -> FloatTensor<Self> {
+        let mask = read_mask::<Self>(seeded);
         let shape = tensor.shape();
         let columns = shape[shape.num_dims() - 1];
         let mut factors = Vec::with_capacity(shape.num_elements());
         // Without columns there are no tokens.
         for token in 0..(shape.num_elements() / columns.max(1)) as u64 {
             for group in 0..columns.div_ceil(GROUP) {
-                let columns = GROUP.min(columns - group * GROUP);
-                let words = mask.words(token, group as u32);
-                factors.extend(
-                    words[..columns].iter().map(|&word| if mask.keeps(word) { mask.scale } else { 0.0 }),
-                );
+                let words = mask.words(token, group as u32).into_iter().take(columns - group * GROUP);
+                factors.extend(words.map(|word| if mask.keeps(word) { mask.scale } else { 0.0 }));
             }
         }
         let dtype = tensor.dtype();
@@ -131,13 +117,13 @@ pub(crate) trait DropoutOps: Backend {
     }
 }
 
-/// The mask of a row of seeds, which are read back.
-pub(super) fn read_mask<B: Backend>(seeds: IntTensor<B>, row: usize, prob: f64) -> Mask {
-    let Some(Ok(data)) = try_read_sync(B::int_into_data(seeds)) else {
+/// The mask of a seed, which is read back.
+fn read_mask<B: Backend>(Seeded { seeds, row, prob }: &Seeded<B>) -> Mask {
+    let Some(Ok(data)) = try_read_sync(B::int_into_data(seeds.clone())) else {
         panic!("the seed of a dropout mask could not be read from its device")
     };
     let words: Vec<u32> = data.iter::<u32>().collect();
-    Mask::new(std::array::from_fn(|i| words[4 * row + i]), prob)
+    Mask::new(std::array::from_fn(|i| words[4 * row + i]), *prob)
 }
 
 #[cfg(feature = "flex")]
@@ -153,12 +139,7 @@ impl DropoutOps for burn::backend::Cube {}
 
 /// On a device that the operators do not know, the mask is Burn's own.
 impl DropoutOps for Dispatch {
-    fn dropout(
-        tensor: FloatTensor<Self>,
-        _seeds: IntTensor<Self>,
-        _row: usize,
-        prob: f64,
-    ) -> FloatTensor<Self> {
+    fn dropout(tensor: FloatTensor<Self>, Seeded { prob, .. }: &Seeded<Self>) -> FloatTensor<Self> {
         let (shape, device, dtype) = (tensor.shape(), tensor.device(), tensor.dtype());
         let mask = Self::float_random(shape, Distribution::Bernoulli(1.0 - prob), &device, dtype.into());
         Self::float_mul_scalar(Self::float_mul(tensor, mask), (1.0 / (1.0 - prob)).into())

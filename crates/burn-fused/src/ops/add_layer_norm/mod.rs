@@ -107,7 +107,7 @@ pub fn add_layer_norm(
         assert_eq!(vector.dims(), [hidden], "{name} must be as long as a row of x");
     }
     let mut input = AddLayerNorm {
-        dropout: Dropout::Inactive,
+        dropout: Dropout(None),
         x: x.into_dispatch(),
         bias: bias.into_dispatch(),
         residual: residual.into_dispatch(),
@@ -133,23 +133,19 @@ impl Operator for AddLayerNormOp {
 
     fn reference<B: DropoutOps>(inputs: AddLayerNorm<B>) -> Output<Self, B> {
         let AddLayerNorm { gamma, beta, epsilon, .. } = &inputs;
-        let (y, mean, rstd) = sums::layer_norm::<B>(sum::<B>(&inputs), gamma, beta, *epsilon);
-        (narrow::<B>(y, inputs.x.dtype()), [mean, rstd])
+        let (y, statistics) = sums::layer_norm::<B>(sum::<B>(&inputs), [gamma, beta], *epsilon);
+        (narrow::<B>(y, inputs.x.dtype()), statistics)
     }
 
     fn reference_backward<B: DropoutOps>(
         inputs: AddLayerNorm<B>,
         upstream: Upstream<Self, B>,
     ) -> Gradients<B> {
-        let Upstream { statistics: [mean, rstd], grad, needs: [x, bias, residual, gamma, beta] } = upstream;
-        let grad = wide::<B>(grad);
-        let normalized = B::float_mul(B::float_sub(sum::<B>(&inputs), mean), rstd.clone());
-        let vectors = [gamma.then_some(&inputs.gamma), beta.then_some(&inputs.beta)];
-        let [gamma, beta] = sums::layer_norm_parameters_backward::<B>(&normalized, &grad, vectors);
-        if !(x || bias || residual) {
-            return vec![None, None, None, gamma, beta];
-        }
-        let grad = sums::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
+        let Upstream { statistics, grad, needs: [x, bias, residual, gamma, beta] } = upstream;
+        let (sum, vectors, grad) = (sum::<B>(&inputs), [&inputs.gamma, &inputs.beta], wide::<B>(grad));
+        let needs = [x || bias || residual, gamma, beta];
+        let [grad, gamma, beta] = sums::layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
+        let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
         let residual = residual.then(|| narrow::<B>(grad.clone(), inputs.residual.dtype()));
         let grad = if x || bias { inputs.dropout.apply(grad) } else { grad };
         let bias = bias.then(|| sums::total::<B>(grad.clone(), &inputs.bias));

@@ -190,7 +190,7 @@ fn input(
     let [_, hidden] = rows[0].dims();
     let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
     Attention {
-        dropout: Dropout::Inactive,
+        dropout: Dropout(None),
         query,
         key,
         value,

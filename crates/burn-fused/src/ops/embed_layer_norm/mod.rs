@@ -216,9 +216,9 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
     let epsilon = norm.epsilon;
     let [gamma, beta] = norm.vectors().map(Tensor::into_dispatch);
     let [words, token_types, positions] = rows.map(primitive);
-    let mask = Dropout::Inactive;
+    let none = Dropout(None);
     let mut input =
-        EmbedLayerNorm { words, token_types, positions, dropout: mask, gamma, beta, shape, epsilon };
+        EmbedLayerNorm { words, token_types, positions, dropout: none, gamma, beta, shape, epsilon };
     assert_fits(&input);
     input.dropout = Dropout::choose(dropout, EmbedLayerNormOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input))

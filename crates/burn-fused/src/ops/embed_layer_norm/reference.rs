@@ -28,8 +28,8 @@ impl Operator for EmbedLayerNormOp {
         let sum = sum::<B>(&inputs);
         let dtype = sum.dtype();
         let EmbedLayerNorm { gamma, beta, epsilon, .. } = &inputs;
-        let (y, mean, rstd) = sums::layer_norm::<B>(wide::<B>(sum), gamma, beta, *epsilon);
-        (narrow::<B>(inputs.dropout.apply(y), dtype), [mean, rstd])
+        let (y, statistics) = sums::layer_norm::<B>(wide::<B>(sum), [gamma, beta], *epsilon);
+        (narrow::<B>(inputs.dropout.apply(y), dtype), statistics)
     }
 
     /// The tables' gradients share the dtype of y's.
@@ -37,18 +37,13 @@ impl Operator for EmbedLayerNormOp {
         inputs: EmbedLayerNorm<B>,
         upstream: Upstream<Self, B>,
     ) -> Gradients<B> {
-        let Upstream { statistics: [mean, rstd], grad, needs: [words, types, positions, gamma, beta] } =
-            upstream;
+        let Upstream { statistics, grad, needs: [words, types, positions, gamma, beta] } = upstream;
         let dtype = grad.dtype();
         let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
-        let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&inputs)), mean), rstd.clone());
-        let vectors = [gamma.then_some(&inputs.gamma), beta.then_some(&inputs.beta)];
-        let [gamma, beta] = sums::layer_norm_parameters_backward::<B>(&normalized, &grad, vectors);
-        if !(words || types || positions) {
-            return vec![None, None, None, gamma, beta];
-        }
-
-        let grad = sums::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
+        let (sum, vectors) = (wide::<B>(sum::<B>(&inputs)), [&inputs.gamma, &inputs.beta]);
+        let needs = [words || types || positions, gamma, beta];
+        let [grad, gamma, beta] = sums::layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
+        let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
         let grad = narrow::<B>(grad, dtype);
         let summands = summands(&inputs).into_iter().zip([words, types, positions]);
         let of_rows = |((_, rows), needed): ((_, &Summand<B>), bool)| {
