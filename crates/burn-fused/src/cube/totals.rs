@@ -108,11 +108,11 @@ fn sum_kernel<T: Float, W: Float>(
     }
 }
 
-/// Stores a unit's part of a share of total `index`, which lies in `partials` [totals, cubes, H].
+/// Stores a unit's part of a share of total `index`, which lies in `partials` [totals, cubes, H], if totals are asked for.
 #[cube]
 pub(crate) fn store_share<W: Float>(
     share: &Array<W>,
-    partials: &mut [W],
+    partials: &mut ComptimeOption<Box<[W]>>,
     index: usize,
     cubes: usize,
     #[comptime] hidden: usize,
@@ -122,8 +122,18 @@ pub(crate) fn store_share<W: Float>(
     for i in 0..split.slots {
         let column = column(i, split);
         if column < hidden {
-            partials[(index * cubes + CUBE_POS) * hidden + column] = share[i];
+            store::<W, W>(partials, (index * cubes + CUBE_POS) * hidden + column, share[i]);
         }
+    }
+}
+
+/// Stores a result where it is asked for.
+#[cube]
+pub(crate) fn store<T: Float, W: Float>(to: &mut ComptimeOption<Box<[T]>>, place: usize, value: W) {
+    #[comptime]
+    match to {
+        ComptimeOption::Some(to) => to[place] = T::cast_from(value),
+        ComptimeOption::None => {}
     }
 }
 

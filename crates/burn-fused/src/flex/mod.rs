@@ -3,12 +3,10 @@
 //! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks add up
 //! separately is added up in the order of tasks.
 
-pub(crate) mod functions;
 pub mod host;
-pub(crate) mod layer_norm;
 pub(crate) mod mask;
+pub(crate) mod row;
 pub(crate) mod scalar;
-pub(crate) mod sums;
 
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
 use crate::numerics::precision::Precision;
@@ -156,7 +154,7 @@ pub(crate) fn of_rows<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]
 /// What tasks have added up apart, added up in the order of tasks, whatever thread ran them.
 pub(crate) fn total<W: Wide>(partials: &[Vec<W>]) -> Vec<W> {
     let mut total = vec![W::ZERO; partials[0].len()];
-    partials.iter().for_each(|partial| sums::accumulate(&mut total, partial));
+    partials.iter().for_each(|partial| row::accumulate(&mut total, partial));
     total
 }
 

@@ -2,9 +2,8 @@
 
 use super::{AddLayerNorm, AddLayerNormOp};
 use crate::engine::operator::{Gradients, Output, Upstream};
-use crate::flex::layer_norm::{Norm, parameters_backward};
 use crate::flex::mask::factors;
-use crate::flex::sums::accumulate;
+use crate::flex::row::{Norm, accumulate, parameters_backward};
 use crate::flex::{
     HostKernels, Rows, Scalar, Wide, for_each, of_rows, rows_per_task, simd_fn, slice, statistics, tensor,
     total, widened,

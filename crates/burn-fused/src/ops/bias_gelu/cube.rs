@@ -3,7 +3,7 @@
 use super::{Activation, BiasGelu, BiasGeluOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::row::{Split, column, zeros};
-use crate::cube::totals::store_share;
+use crate::cube::totals::{store, store_share};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -125,20 +125,9 @@ fn backward_kernel<T: Float, W: Float>(
                 let slope = cumulative::<W>(z, inverse_root.get::<W>()) + z * density;
                 let gradient = W::cast_from(grad[place]) * slope;
                 total[i] += gradient;
-                #[comptime]
-                match &mut dx {
-                    ComptimeOption::Some(dx) => dx[place] = T::cast_from(gradient),
-                    ComptimeOption::None => {}
-                }
+                store::<T, W>(&mut dx, place, gradient);
             }
         }
     }
-    #[comptime]
-    match &mut partials {
-        ComptimeOption::Some(partials) => {
-            let cubes = rows.div_ceil(rows_per_cube);
-            store_share::<W>(&total, partials, 0usize, cubes, hidden, split);
-        }
-        ComptimeOption::None => {}
-    }
+    store_share::<W>(&total, &mut partials, 0usize, rows.div_ceil(rows_per_cube), hidden, split);
 }

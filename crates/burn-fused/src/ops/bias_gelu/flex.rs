@@ -2,8 +2,8 @@
 
 use super::{Activation, BiasGelu, BiasGeluOp, CUBIC};
 use crate::engine::operator::{Gradients, Output, Upstream};
-use crate::flex::functions::Functions;
-use crate::flex::sums::accumulate;
+use crate::flex::row::accumulate;
+use crate::flex::scalar::Functions;
 use crate::flex::{
     HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total, widened,
 };

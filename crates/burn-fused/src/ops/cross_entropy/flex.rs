@@ -2,8 +2,8 @@
 
 use super::{CrossEntropy, CrossEntropyOp};
 use crate::engine::operator::{Gradients, Output, Upstream};
-use crate::flex::functions::Functions;
-use crate::flex::sums::{max_of, sum_of};
+use crate::flex::row::{max_of, sum_of};
+use crate::flex::scalar::Functions;
 use crate::flex::{HostKernels, Scalar, Wide, for_each, of_rows, simd_fn, slice, statistics, tensor};
 use burn::backend::Flex;
 use burn::backend::ops::FloatTensorOps;

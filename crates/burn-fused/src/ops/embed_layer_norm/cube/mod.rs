@@ -4,7 +4,6 @@
 //! is looked up by id, with one more for each factor of eight in tokens beyond 1,024.
 
 mod scatter;
-mod sort;
 
 use crate::cube::launch::{RowLaunch, address_type, buffer, output};
 use crate::cube::layer_norm::{self, SourceLaunch, SummandsArgs, TablesLaunch};

@@ -4,19 +4,18 @@
 //! not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and the blocks of a head
 //! are added up in their order.
 
-mod softmax;
-
 use super::{Attention, AttentionOp};
 use crate::engine::operator::{Gradients, Output, Upstream};
-use crate::flex::sums::accumulate;
+use crate::flex::mask::factors;
+use crate::flex::row::{accumulate, dot, max_of, sum_of};
+use crate::flex::scalar::Functions;
 use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, multiply, of_rows, slice, statistics, tensor, widened,
+    HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor, widened,
 };
 use crate::numerics::philox::Mask;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
-use softmax::{Scores, softmax, softmax_backward};
 use std::ops::Range;
 
 impl HostKernels for AttentionOp {
@@ -42,26 +41,24 @@ impl HostKernels for AttentionOp {
         let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
         let (batch, statistics) = (Batch::<T>::new(&input), of_rows(statistics));
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
-        let [mut query, mut key, mut value] =
-            [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
+        let needs = [needs_query, needs_key, needs_value];
+        let mut grads = needs.map(|needed| buffer(needed, shape.num_elements()));
         let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
-        let [query_parts, key_parts, value_parts] =
-            [&mut query, &mut key, &mut value].map(|values| parts(&heads, values, input.heads));
+        let [query, key, value] = grads.each_mut().map(|values| parts(&heads, values, input.heads));
         let mut bias_parts = bias_grad.chunks_mut(longest * longest);
-        let outputs = query_parts.into_iter().zip(key_parts).zip(value_parts);
-        let outputs =
-            outputs.map(|((query, key), value)| Outputs { query, key, value, bias: bias_parts.next() });
+        let outputs = query.into_iter().zip(key).zip(value);
+        let outputs = outputs.map(|((query, key), value)| ([query, key, value], bias_parts.next()));
         let tasks: Vec<_> = heads.iter().zip(outputs).collect();
-        for_each(tasks.len() * longest * longest, tasks.into_iter(), |(head, outputs)| {
-            batch.backward(head, &grad, &statistics, outputs);
+        for_each(tasks.len() * longest * longest, tasks.into_iter(), |(head, (outputs, bias))| {
+            batch.backward(head, &grad, &statistics, outputs, bias);
         });
-        let rows = |needed: bool, values| needed.then(|| tensor(values, shape.clone()));
-        vec![
-            rows(needs_query, query),
-            rows(needs_key, key),
-            rows(needs_value, value),
-            input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())),
-        ]
+        let mut rows = grads
+            .into_iter()
+            .zip(needs)
+            .map(|(values, needed)| needed.then(|| tensor(values, shape.clone())))
+            .collect::<Vec<_>>();
+        rows.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
+        rows
     }
 }
 
@@ -116,21 +113,23 @@ impl<'a, T: Scalar> Batch<'a, T> {
         }
     }
 
-    /// The gradients of a head, given that of the output and the statistics of all rows, [B, A, L].
+    /// Stores the gradients of a head's query, key and value, one part per row of its sequence, and of its bias, [L, L];
+    /// none where they are not asked for. The output's gradient and the statistics are those of all rows.
     fn backward(
         &self,
         head: &Head,
         grad: &FloatTensor<Flex>,
         statistics: &[[T::Wide; 2]],
-        mut outputs: Outputs<T>,
+        [mut query_grad, mut key_grad, mut value_grad]: [Vec<&mut [T]>; 3],
+        mut bias_grad: Option<&mut [T]>,
     ) {
         let Batch { input, longest, .. } = *self;
         let key = head.view::<T>(&input.key);
         let value = head.view::<T>(&input.value).transpose(0, 1);
         // Blocks are added up in their order, whatever the threads.
         let [mut key_sum, mut value_sum] =
-            [&outputs.key, &outputs.value].map(|parts| vec![T::Wide::ZERO; parts.len() * head.columns.len()]);
-        let needs_scores = !outputs.query.is_empty() || !outputs.key.is_empty() || outputs.bias.is_some();
+            [&key_grad, &value_grad].map(|parts| vec![T::Wide::ZERO; parts.len() * head.columns.len()]);
+        let needs_scores = !query_grad.is_empty() || !key_grad.is_empty() || bias_grad.is_some();
         for block in head.blocks() {
             let query = head.view_of::<T>(&input.query, block.clone());
             let grad = head.view_of::<T>(grad, block.clone());
@@ -143,32 +142,23 @@ impl<'a, T: Scalar> Batch<'a, T> {
                 weights.storage_mut(),
                 scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
                 &statistics[first..][..block.len()],
-                outputs.bias.as_mut().map(|bias| &mut bias[block.start * longest..]),
+                bias_grad.as_mut().map(|bias| &mut bias[block.start * longest..]),
             );
-            if !outputs.value.is_empty() {
+            if !value_grad.is_empty() {
                 accumulate(&mut value_sum, multiply(weights.transpose(0, 1), grad).storage());
             }
             let Some(scores_grad) = scores_grad else { continue };
-            if !outputs.key.is_empty() {
+            if !key_grad.is_empty() {
                 accumulate(&mut key_sum, multiply(scores_grad.transpose(0, 1), query).storage());
             }
-            if !outputs.query.is_empty() {
+            if !query_grad.is_empty() {
                 let grad = multiply(scores_grad, key.clone());
-                store(&mut outputs.query[block], grad.storage());
+                store(&mut query_grad[block], grad.storage());
             }
         }
-        store(&mut outputs.key, &key_sum);
-        store(&mut outputs.value, &value_sum);
+        store(&mut key_grad, &key_sum);
+        store(&mut value_grad, &value_sum);
     }
-}
-
-/// Where a head stores its gradients: one part per row of its sequence, none if they are not asked for.
-struct Outputs<'a, T> {
-    query: Vec<&'a mut [T]>,
-    key: Vec<&'a mut [T]>,
-    value: Vec<&'a mut [T]>,
-    /// [L, L].
-    bias: Option<&'a mut [T]>,
 }
 
 /// One head of one sequence.
@@ -257,5 +247,101 @@ fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
     let columns = parts.first().map_or(1, |part| part.len());
     for (part, row) in parts.iter_mut().zip(values.chunks_exact(columns)) {
         part.iter_mut().zip(row).for_each(|(part, &value)| *part = T::narrow(value));
+    }
+}
+
+/// What is the same for all rows of a block.
+#[derive(Clone, Copy)]
+struct Scores<'a, T> {
+    /// Length of a row.
+    length: usize,
+    scale: f64,
+    /// The first row of the block in dropout's mask.
+    first: u64,
+    mask: Option<&'a Mask>,
+    /// The block's rows of the bias, each of `bias_length`.
+    bias: Option<&'a [T]>,
+    bias_length: usize,
+}
+
+impl<T: Scalar> Scores<'_, T> {
+    /// Scales row `row` of a block of products and adds its bias.
+    #[inline(always)]
+    fn scale(&self, row: usize, products: &mut [T::Wide]) {
+        let scale = T::Wide::from_f64(self.scale);
+        match self.bias {
+            Some(bias) => {
+                let bias = &bias[row * self.bias_length..][..self.length];
+                products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
+            }
+            None => products.iter_mut().for_each(|s| *s = *s * scale),
+        }
+    }
+}
+
+simd_fn! {
+    /// From products Q·Kᵀ to mask · exp(S − max), row by row. The statistics are max and 1 / Σ exp(S − max).
+    fn softmax<S, T: Scalar>(
+        simd,
+        scores: Scores<'a, T>,
+        products: &'a mut [T::Wide],
+        statistics: &'a mut [[T::Wide; 2]],
+    ) {
+        let mut factor = vec![T::Wide::ZERO; if scores.mask.is_some() { scores.length } else { 0 }];
+        let rows = products.chunks_exact_mut(scores.length).zip(statistics);
+        for (row, (values, statistics)) in rows.enumerate() {
+            scores.scale(row, values);
+            // No exponent is above 0: nothing overflows.
+            let highest = max_of(values);
+            values.iter_mut().for_each(|s| *s = (*s - highest).exp::<S>());
+            let sum = sum_of(values, |e| e).to_f64();
+            *statistics = [highest, T::Wide::from_f64(1.0 / sum)];
+            if let Some(mask) = scores.mask {
+                factors(simd, mask, scores.first + row as u64, &mut factor);
+                values.iter_mut().zip(&factor).for_each(|(e, &factor)| *e = *e * factor);
+            }
+        }
+    }
+}
+
+simd_fn! {
+    /// From products Q·Kᵀ to mask · P, and from ∂L/∂(mask · P) to scale · ∂L/∂S, row by row.
+    ///
+    /// `grad` is empty if only V's gradient is asked for; `bias_grad` has the block's rows, each of `bias_length`.
+    fn softmax_backward<S, T: Scalar>(
+        simd,
+        scores: Scores<'a, T>,
+        products: &'a mut [T::Wide],
+        grad: &'a mut [T::Wide],
+        statistics: &'a [[T::Wide; 2]],
+        bias_grad: Option<&'a mut [T]>,
+    ) {
+        let (scale, mut bias_grad) = (T::Wide::from_f64(scores.scale), bias_grad);
+        let mut factor = vec![T::Wide::ZERO; if scores.mask.is_some() { scores.length } else { 0 }];
+        let mut grads = grad.chunks_exact_mut(scores.length);
+        let rows = products.chunks_exact_mut(scores.length).zip(statistics);
+        for (row, (values, &[max, inverse_sum])) in rows.enumerate() {
+            scores.scale(row, values);
+            values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
+            if let Some(mask) = scores.mask {
+                factors(simd, mask, scores.first + row as u64, &mut factor);
+            }
+            if let Some(grad) = grads.next() {
+                if scores.mask.is_some() {
+                    grad.iter_mut().zip(&factor).for_each(|(d, &factor)| *d = *d * factor);
+                }
+                let along = dot(grad, values);
+                grad.iter_mut().zip(&*values).for_each(|(d, &p)| *d = p * (*d - along));
+                if let Some(bias) = &mut bias_grad {
+                    let bias = &mut bias[row * scores.bias_length..][..scores.length];
+                    bias.iter_mut().zip(&*grad).for_each(|(bias, &d)| *bias = T::narrow(d));
+                }
+                // Behind the bias, whose gradient is not scaled.
+                grad.iter_mut().for_each(|d| *d = *d * scale);
+            }
+            if scores.mask.is_some() {
+                values.iter_mut().zip(&factor).for_each(|(p, &factor)| *p = *p * factor);
+            }
+        }
     }
 }
