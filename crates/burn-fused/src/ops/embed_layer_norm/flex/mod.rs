@@ -10,7 +10,7 @@ use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::for_groups;
 use crate::flex::row::{Norm, accumulate, parameters_backward};
 use crate::flex::{HostKernels, Scalar, Wide, for_each, of_rows, simd_fn, slice, statistics, tensor};
-use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Summand};
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use tables::{Scatter, Source, Values, assert_in_range, rows, sources, summands_of};
@@ -100,8 +100,8 @@ fn backward<T: Scalar>(
     let sources = sources(input);
     let needed = |needed: bool, source: usize| sources[source].as_ref().filter(|_| needed);
     let (words, types, positions) = (needed(words, 0), needed(types, 1), needed(positions, 2));
-    let is_range = matches!(input.positions, Summand::Range { .. });
-    let order = order(positions, is_range, input.shape);
+    // By position row where positions are trained, so that a row's tokens are neighbours.
+    let order = positions.map_or_else(|| (0..tokens as u32).collect(), |source| source.order(tokens));
 
     let mut position_grad = positions.map(Source::zeros).unwrap_or_default();
     let mut word_grad = words.map(Source::zeros).unwrap_or_default();
@@ -150,20 +150,6 @@ fn backward<T: Scalar>(
         gamma.then(|| vector(gamma_grad)),
         beta.then(|| vector(beta_grad)),
     ]
-}
-
-/// Tokens in the order of work: by position row where positions are trained, so that a row's tokens are neighbours.
-fn order(positions: Option<&Source>, is_range: bool, [batch, seq]: [usize; 2]) -> Vec<u32> {
-    let mut tokens: Vec<u32> = (0..(batch * seq) as u32).collect();
-    if let Some(positions) = positions {
-        if is_range {
-            // Token s of every sequence, then token s + 1: what the sort would find, without its comparisons.
-            return (0..seq).flat_map(|s| (0..batch).map(move |b| (b * seq + s) as u32)).collect();
-        }
-        // Stable: tokens of a row stay in their order, and so does their sum.
-        tokens.sort_by_key(|&token| positions.row(token as usize));
-    }
-    tokens
 }
 
 /// What all tasks read.

@@ -3,7 +3,7 @@
 
 use crate::flex::row::accumulate;
 use crate::flex::{Scalar, Wide, for_each, slice, tensor};
-use crate::ops::embed_layer_norm::{EmbedLayerNorm, Summand, assert_fits, summands};
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, Index, Summand, summands};
 use burn::backend::Flex;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::DType;
@@ -19,14 +19,28 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// `None` where nothing is added. The shapes must fit.
-    fn new(rows: &Summand<Flex>, shape: [usize; 2]) -> Option<Self> {
-        let values = rows.source()?.to_contiguous();
-        let (ids, padding_idx) = match rows {
-            Summand::Lookup { ids, padding_idx, .. } => (Some(row_ids(ids)), *padding_idx),
-            _ => (None, None),
-        };
-        Some(Self { values, ids, rows: rows.first_and_period(shape), padding_idx })
+    /// `None` where nothing is added.
+    fn new(summand: &Summand<Flex>) -> Option<Self> {
+        let values = summand.table.as_ref()?.to_contiguous();
+        Some(match &summand.rows {
+            Index::Ids { ids, padding_idx } => {
+                Self { values, ids: Some(row_ids(ids)), rows: [0, 1], padding_idx: *padding_idx }
+            }
+            Index::Cyclic { first, period } => {
+                Self { values, ids: None, rows: [*first, *period], padding_idx: None }
+            }
+        })
+    }
+
+    /// Tokens by the row that they read, and those of a row in their order, so that its sum has one order.
+    pub(super) fn order(&self, tokens: usize) -> Vec<u32> {
+        let [_, period] = self.rows;
+        if self.ids.is_none() {
+            return (0..period).flat_map(|i| (i..tokens).step_by(period)).map(|token| token as u32).collect();
+        }
+        let mut order: Vec<u32> = (0..tokens as u32).collect();
+        order.sort_by_key(|&token| self.row(token as usize)); // a stable sort
+        order
     }
 
     /// All values, row after row.
@@ -61,13 +75,8 @@ impl Source {
 }
 
 /// words, token_types and positions.
-///
-/// # Panics
-///
-/// If shapes do not fit.
 pub(super) fn sources(input: &EmbedLayerNorm<Flex>) -> [Option<Source>; 3] {
-    assert_fits(input);
-    summands(input).map(|(_, rows)| Source::new(rows, input.shape))
+    summands(input).map(Source::new)
 }
 
 /// A summand and its values, row after row.
@@ -92,9 +101,10 @@ pub(super) fn rows<'a, T>(
 
 /// Panics, naming the id, unless every one has a row in its table. The forward does so; the backward gets the same ids.
 pub(super) fn assert_in_range(input: &EmbedLayerNorm<Flex>, sources: &[Option<Source>; 3]) {
-    for ((name, rows), source) in summands(input).into_iter().zip(sources) {
+    let names = ["input_ids", "token_type_ids", "position_ids"];
+    for ((name, summand), source) in names.into_iter().zip(summands(input)).zip(sources) {
         let Some(Source { ids: Some(found), .. }) = source else { continue };
-        let Summand::Lookup { table, ids, .. } = rows else { continue };
+        let Summand { table: Some(table), rows: Index::Ids { ids, .. } } = summand else { continue };
         let rows = table.layout().shape()[0];
         let Some(place) = found.iter().position(|&id| id as usize >= rows) else { continue };
         let [_, columns] = ids.layout().shape().dims();
