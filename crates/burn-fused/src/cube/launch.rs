@@ -141,10 +141,11 @@ pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
     into_contiguous(cast(tensor, DType::I32)).into_tensor_arg()
 }
 
-/// As [`buffer`], for kernels that read to its end: without the padding that CUDA and ROCm may put behind the last value.
+/// As [`buffer`], for kernels that read to its end.
 pub(crate) fn exact_buffer(tensor: CubeTensor) -> BufferArg {
     let mut tensor = into_contiguous(tensor);
     let values = (tensor.meta.shape().num_elements() * tensor.dtype.size()) as u64;
+    // CUDA and ROCm may put padding behind the last value.
     let padding = tensor.handle.size_in_used() - values;
     if padding > 0 {
         tensor.handle = tensor.handle.offset_end(padding);
@@ -152,13 +153,13 @@ pub(crate) fn exact_buffer(tensor: CubeTensor) -> BufferArg {
     tensor.into_buffer_arg()
 }
 
-/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once, its values side by side:
-/// CUDA and ROCm begin each row of what Burn allocates at an aligned address.
+/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once.
 pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
     let (mut shape, columns) = (left.meta.shape().to_vec(), right.meta.shape().to_vec().pop());
     let last = shape.len() - 1;
     shape[last] = columns.expect("a matrix");
     let (client, device) = (left.client.clone(), left.device.clone());
+    // Values side by side: CUDA and ROCm begin each row of what Burn allocates at an aligned address.
     let output = empty_device_contiguous_dtype(client, device, Shape::from(shape), dtype);
     let product = matmul(left, right, Some(output), MatmulStrategy::default(), dtype);
     product.unwrap_or_else(|error| panic!("matmul: {error}"))

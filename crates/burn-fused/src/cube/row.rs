@@ -18,6 +18,7 @@ pub(crate) struct Split {
 
 impl Split {
     pub(crate) fn new(columns: usize, units: usize) -> Self {
+        // Four columns at a counter, sixteen counters for each 64 columns, also of the last, which may be fewer.
         Self { units, slots: 4 * (16 * columns.div_ceil(64)).div_ceil(units) }
     }
 }

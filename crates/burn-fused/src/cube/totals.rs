@@ -14,8 +14,9 @@ const SHARES: usize = 1024;
 const LANES: usize = 8;
 
 impl RowLaunch {
-    /// How many rows a cube takes. At least four, so that the shares are few beside the rows themselves.
+    /// How many rows a cube takes.
     pub(crate) fn rows_per_cube(&self) -> usize {
+        // At least four, so that the shares are few beside the rows themselves.
         self.rows.div_ceil(SHARES).max(4)
     }
 

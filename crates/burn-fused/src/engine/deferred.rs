@@ -46,8 +46,7 @@ fn queue<O: OnCube>(
     others: Vec<FloatTensor<Cube>>,
     needs: Option<O::Needs>,
 ) -> Vec<FloatTensor<Cube>> {
-    let operand = O::operands::<Cube>(&inputs).into_iter().flatten().next().expect("an operand");
-    let client = operand.client.clone();
+    let client = O::operand::<Cube>(&inputs).client.clone();
     let tensors = RefCell::new(Vec::new());
     let queued = |tensor: FloatTensor<Cube>| {
         let tensor = tensor.into_ir();
@@ -92,10 +91,7 @@ fn queue<O: OnCube>(
 fn results<O: Operator>(inputs: &O::On<Queued>, needs: &Option<O::Needs>) -> Vec<Spec> {
     let spec = |TensorIr { shape, dtype, .. }| Spec { shape, dtype };
     let inputs = O::map::<Queued, Specs>(inputs.clone(), &mut |tensor| spec(tensor), &mut |_| ());
-    let Some(needs) = needs.clone() else {
-        let (output, statistics) = O::specs(&inputs);
-        return [output].into_iter().chain(statistics).collect();
-    };
+    let Some(needs) = needs.clone() else { return O::specs(&inputs) };
     let operands = O::operands::<Specs>(&inputs).into_iter().zip(needs);
     operands.filter_map(|(operand, needed)| operand.filter(|_| needed).cloned()).collect()
 }

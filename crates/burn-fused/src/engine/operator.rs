@@ -74,6 +74,11 @@ pub(crate) trait Fields: Held {
 
     /// What can need a gradient, in order; `None` for what is absent.
     fn operands<T: Tensors>(inputs: &Self::On<T>) -> Vec<Option<&T::Float>>;
+
+    /// One of them, which is on the device of all.
+    fn operand<T: Tensors>(inputs: &Self::On<T>) -> &T::Float {
+        Self::operands::<T>(inputs).into_iter().flatten().next().expect("an operand")
+    }
 }
 
 /// Declares an operator and the struct of its inputs, generic over their [`Tensors`].
@@ -155,9 +160,9 @@ pub(crate) trait Operator: Fields {
     /// What the backward needs besides the inputs: an array.
     type Statistics<X: Held>: Held + IntoIterator<Item = X> + TryFrom<Vec<X>>;
 
-    /// Of the output and the statistics.
+    /// Of the output, then of the statistics.
     #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
-    fn specs(inputs: &Self::On<Specs>) -> (Spec, Self::Statistics<Spec>);
+    fn specs(inputs: &Self::On<Specs>) -> Vec<Spec>;
 
     /// The output and the statistics.
     fn reference<B: DropoutOps>(inputs: Self::On<B>) -> Output<Self, B>;
@@ -209,11 +214,10 @@ where
     C: CheckpointStrategy,
 {
     let operands = O::operands::<Autodiff<B, C>>(&inputs);
-    let present = operands.iter().copied().flatten().next().expect("an operand");
     let nodes: [NodeGuard; N] = std::array::from_fn(|i| match operands[i] {
         Some(operand) => operand.node(),
         // A constant stands for what is absent.
-        None => Autodiff::<B, C>::from_inner(present.primitive().clone()).node(),
+        None => Autodiff::<B, C>::from_inner(O::operand(&inputs).primitive().clone()).node(),
     });
     let inputs =
         O::map::<Autodiff<B, C>, B>(inputs, &mut |tensor| tensor.into_primitive(), &mut |tensor| tensor);

@@ -89,11 +89,13 @@ where
     E: From<Error> + Debug + 'static,
 {
     let Some(strategy) = x.gradient_checkpointing_strategy() else { return compute(module, x, context) };
+    // x is under autodiff: it has a strategy.
     let mut detach = Detach { operands: vec![Some(x.clone().into_dispatch())], followed: vec![true] };
     let detached = module.clone().map(&mut detach);
     let Detach { operands, followed } = detach;
     let (again, path, precision) = (context.clone(), Path::current(), Precision::current());
     let part = Part(move |x, needs: &[bool]| -> Result<_, E> {
+        // Leaves are new in each run: gradients of a graph that ended here would be lost.
         let mut attach = Attach { followed: &followed, needs, leaves: Vec::new() };
         let x = attach.leaf(x);
         // Parameters are visited in the order in which `Detach` took them.
@@ -126,8 +128,7 @@ impl<F> Debug for Part<F> {
 trait Run<E>: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static {}
 impl<E, F: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static> Run<E> for F {}
 
-/// The step for as many operands: the parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of
-/// which a model has many.
+/// The step for as many operands.
 fn sized<B, S, F, E>(part: Part<F>, operands: Vec<Option<DispatchTensor>>) -> Result<Tensor<2>, E>
 where
     B: Backend,
@@ -136,6 +137,7 @@ where
     E: From<Error> + Debug + 'static,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
 {
+    // The parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of which a model has many.
     match operands.len() {
         0..=32 => record::<B, S, F, E, 32>(part, operands),
         33..=512 => record::<B, S, F, E, 512>(part, operands),

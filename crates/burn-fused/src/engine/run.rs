@@ -56,8 +56,7 @@ where
     let inputs =
         O::map::<Dispatch, Dispatch>(inputs, &mut |tensor| merge(tensor), &mut |tensor| merge(tensor));
     let context = context.get();
-    let operand = O::operands::<Dispatch>(&inputs).into_iter().flatten().next().expect("an operand");
-    let kind = match &operand.kind {
+    let kind = match &O::operand::<Dispatch>(&inputs).kind {
         DispatchTensorKind::Autodiff(inner) => inner,
         kind => kind,
     };

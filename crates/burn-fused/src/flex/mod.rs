@@ -106,11 +106,7 @@ impl<O: HostKernels> Kernels<Flex> for O {
     }
 }
 
-/// All values of a contiguous tensor, row-major.
-///
-/// # Panics
-///
-/// If the tensor is not contiguous or of another dtype than `T`.
+/// All values of a contiguous tensor of dtype `T`, row-major.
 pub(crate) fn slice<T: Scalar>(tensor: &FloatTensor<Flex>) -> &[T] {
     tensor.as_slice().expect("a contiguous tensor of the kernel's dtype")
 }
@@ -126,12 +122,14 @@ fn kernel_dtype<O: HostKernels>(inputs: &O::On<Flex>) -> Option<DType> {
     let operands: Vec<_> = O::operands::<Flex>(inputs).into_iter().flatten().collect();
     let dtype = operands.first()?.dtype();
     let alike = operands.iter().all(|operand| operand.dtype() == dtype);
+    // Kernels cut rows into chunks, which cannot be of no values.
     let empty = operands.iter().any(|operand| operand.layout().num_elements() == 0);
     (Path::current() == Path::Fused && O::takes(inputs) && alike && !empty).then_some(dtype)
 }
 
-/// Rows of a task: enough to be worth handing out, and always as many whatever the threads.
+/// Rows of a task.
 pub(crate) fn rows_per_task(columns: usize) -> usize {
+    // Enough to be worth handing out, and as many on any number of threads, on which no sum may depend.
     (48 * 1024 / columns).clamp(1, 64)
 }
 
@@ -206,10 +204,11 @@ pub(crate) fn multiply(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTenso
     tensor(with_matrix(&a, |a| with_matrix(&b, |b| product(a, b, kernel))), shape)
 }
 
-/// Calls `f` with a matrix in f32 or bf16, which is copied only if it runs backwards.
+/// Calls `f` with a matrix in f32 or bf16.
 pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) -> R) -> R {
     let layout = matrix.layout();
     let (Ok(row), Ok(column)) = (layout.strides()[0].try_into(), layout.strides()[1].try_into()) else {
+        // A matrix that runs backwards, as a flipped one does.
         return with_matrix(&matrix.to_contiguous(), f);
     };
     let (shape, strides, start) = (layout.shape().dims(), [row, column], layout.start_offset());
@@ -245,9 +244,6 @@ pub fn matrix_kernel(precision: Precision) -> &'static str {
 const PARALLEL_FROM: usize = 32 * 1024;
 
 /// Calls `work` with every item, of `values` numbers in all, in parallel if that is worth it.
-///
-/// The calling thread begins at once and rayon's join in as they wake up. rayon's own loops put the caller to sleep, which
-/// doubles the time of work of some tenths of a millisecond.
 pub(crate) fn for_each<I>(values: usize, items: I, work: impl Fn(I::Item) + Sync)
 where
     I: ExactSizeIterator<Item: Send> + Send,
@@ -264,6 +260,8 @@ where
             work(item);
         }
     };
+    // The calling thread begins at once and rayon's join in as they wake up. rayon's own loops put the caller to sleep,
+    // which doubles the time of work of some tenths of a millisecond.
     rayon::in_place_scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|_| run());

@@ -17,9 +17,8 @@ use std::collections::VecDeque;
 pub(crate) struct Dropout<T: Tensors>(pub(crate) Option<Seeded<T>>);
 
 /// Keeps each element with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
-///
-/// The mask is a function of the seed, the token and the column alone, so the backward computes it again.
-/// It is the same on every device, in every dtype, and on any number of threads.
+// The mask is a function of the seed, the token and the column alone, so the backward computes it again. It is the same on
+// every device, in every dtype, and on any number of threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Seeded<T: Tensors> {
     /// Seeds, [K, 4]. A seed is four integers in 0..65536: the 64 bits of the generator's key, least significant first.
@@ -200,11 +199,10 @@ pub(crate) fn replayed<T>(seeds: Vec<Seed>, f: impl FnOnce() -> T) -> T {
 }
 
 /// Seeds on a device, and the row of one that no other operator has.
-///
-/// They are outside autodiff: those of one draw go to operators with and without gradient checkpointing, whose tensors
-/// Burn does not mix.
 fn next_seed(device: &Device) -> Seed {
     let again = REPLAYED.with_borrow_mut(VecDeque::pop_front);
+    // Outside autodiff: those of one draw go to operators with and without gradient checkpointing, whose tensors Burn does
+    // not mix.
     let seed = again.unwrap_or_else(|| new_seed(&device.clone().without_autodiff()));
     RECORDED.with_borrow_mut(|recorded| recorded.as_mut().map(|seeds| seeds.push(seed.clone())));
     seed

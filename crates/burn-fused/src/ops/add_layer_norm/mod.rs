@@ -125,10 +125,9 @@ impl Operator for AddLayerNormOp {
     /// Mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
     type Statistics<X: Held> = [X; 2];
 
-    fn specs(inputs: &AddLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
-        let Spec { shape, dtype } = &inputs.x;
-        let of_row = Spec::statistic([shape[0], 1], *dtype);
-        (inputs.x.clone(), [of_row.clone(), of_row])
+    fn specs(inputs: &AddLayerNorm<Specs>) -> Vec<Spec> {
+        let of_row = Spec::statistic([inputs.x.shape[0], 1], inputs.x.dtype);
+        vec![inputs.x.clone(), of_row.clone(), of_row]
     }
 
     fn reference<B: DropoutOps>(inputs: AddLayerNorm<B>) -> Output<Self, B> {

@@ -195,8 +195,7 @@ impl Head {
         self.rows.len()
     }
 
-    /// The rows of each block: few enough for the block to stay in a core's cache, and for each of its products to run on one
-    /// thread.
+    /// The rows of each block.
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         const BLOCK: usize = 128;
         /// Logits of a block.
@@ -204,6 +203,7 @@ impl Head {
         /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
         let length = self.length();
+        // Few enough for the block to stay in a core's cache, and for each of its products to run on one thread.
         let fits = (PRODUCT - 1) / (length * self.columns.len()).max(1);
         let step = BLOCK.min(VALUES / length.max(1)).min(fits).max(1);
         (0..length).step_by(step).map(move |first| first..length.min(first + step))

@@ -211,10 +211,10 @@ impl Operator for AttentionOp {
     /// Of each row of S its maximum and 1 / Σ exp(S − max), [B, A, L, 1] in the dtype of the arithmetic.
     type Statistics<X: Held> = [X; 2];
 
-    fn specs(inputs: &Attention<Specs>) -> (Spec, [Spec; 2]) {
+    fn specs(inputs: &Attention<Specs>) -> Vec<Spec> {
         let shape = [inputs.lengths.len(), inputs.heads, inputs.longest(), 1];
         let of_row = Spec::statistic(shape, inputs.query.dtype);
-        (inputs.query.clone(), [of_row.clone(), of_row])
+        vec![inputs.query.clone(), of_row.clone(), of_row]
     }
 
     fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {

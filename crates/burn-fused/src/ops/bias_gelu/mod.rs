@@ -92,8 +92,8 @@ impl Operator for BiasGeluOp {
     type Needs = [bool; 2];
     type Statistics<X: Held> = [X; 0];
 
-    fn specs(inputs: &BiasGelu<Specs>) -> (Spec, [Spec; 0]) {
-        (inputs.x.clone(), [])
+    fn specs(inputs: &BiasGelu<Specs>) -> Vec<Spec> {
+        vec![inputs.x.clone()]
     }
 
     fn reference<B: DropoutOps>(inputs: BiasGelu<B>) -> Output<Self, B> {

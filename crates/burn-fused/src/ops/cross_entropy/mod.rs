@@ -92,10 +92,10 @@ impl Operator for CrossEntropyOp {
     /// Of each row the largest logit m and the log of the sum l, [N, 1] in the dtype of the arithmetic.
     type Statistics<X: Held> = [X; 2];
 
-    fn specs(inputs: &CrossEntropy<Specs>) -> (Spec, [Spec; 2]) {
+    fn specs(inputs: &CrossEntropy<Specs>) -> Vec<Spec> {
         let Spec { shape, dtype } = inputs.logits.clone();
         let of_row = Spec::statistic([shape[0], 1], dtype);
-        (Spec { shape: Shape::new([1]), dtype }, [of_row.clone(), of_row])
+        vec![Spec { shape: Shape::new([1]), dtype }, of_row.clone(), of_row]
     }
 
     fn reference<B: DropoutOps>(inputs: CrossEntropy<B>) -> Output<Self, B> {

@@ -17,11 +17,12 @@ impl Operator for EmbedLayerNormOp {
     /// Mean and rstd of each token, [B, S, 1] in the dtype of the arithmetic.
     type Statistics<X: Held> = [X; 2];
 
-    fn specs(inputs: &EmbedLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
+    fn specs(inputs: &EmbedLayerNorm<Specs>) -> Vec<Spec> {
         let EmbedLayerNorm { shape: [batch, seq], gamma, .. } = inputs;
         let dtype = summands(inputs).into_iter().find_map(|rows| rows.table.as_ref()).unwrap_or(gamma).dtype;
         let of_token = Spec::statistic([*batch, *seq, 1], dtype);
-        (Spec { shape: Shape::new([*batch, *seq, gamma.shape[0]]), dtype }, [of_token.clone(), of_token])
+        let shape = Shape::new([*batch, *seq, gamma.shape[0]]);
+        vec![Spec { shape, dtype }, of_token.clone(), of_token]
     }
 
     fn reference<B: DropoutOps>(inputs: EmbedLayerNorm<B>) -> Output<Self, B> {

@@ -209,9 +209,9 @@ impl Operator for LinearOp {
     type Needs = [bool; 3];
     type Statistics<X: Held> = [X; 0];
 
-    fn specs(inputs: &Linear<Specs>) -> (Spec, [Spec; 0]) {
+    fn specs(inputs: &Linear<Specs>) -> Vec<Spec> {
         let shape = Shape::new([inputs.x.shape[0], inputs.weight.shape[1]]);
-        (Spec { shape, dtype: inputs.output() }, [])
+        vec![Spec { shape, dtype: inputs.output() }]
     }
 
     fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {

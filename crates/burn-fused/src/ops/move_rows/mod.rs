@@ -108,9 +108,9 @@ impl Operator for MoveRowsOp {
     type Needs = [bool; 1];
     type Statistics<X: Held> = [X; 0];
 
-    fn specs(inputs: &MoveRows<Specs>) -> (Spec, [Spec; 0]) {
+    fn specs(inputs: &MoveRows<Specs>) -> Vec<Spec> {
         let shape = Shape::new([inputs.rows, inputs.x.shape[1]]);
-        (Spec { shape, dtype: inputs.x.dtype }, [])
+        vec![Spec { shape, dtype: inputs.x.dtype }]
     }
 
     fn reference<B: DropoutOps>(inputs: MoveRows<B>) -> Output<Self, B> {

@@ -143,8 +143,7 @@ const LONG_RUN: usize = 64;
 /// Which token, by its place in the order of work, stores its gradient where.
 ///
 /// The first token of each row stores into the table itself. Further ones store into rows of a buffer of
-/// duplicates, which [`merge`](Self::merge) adds in the order of work. Most rows of a batch are read once,
-/// so most gradients are written once, to where they belong.
+/// duplicates, which [`merge`](Self::merge) adds in the order of work.
 pub(super) struct Scatter {
     /// Row (upper half) and place (lower half), sorted.
     keys: Vec<u64>,
@@ -178,6 +177,7 @@ impl Scatter {
         let mut others = duplicates.chunks_exact_mut(hidden);
         for run in self.runs() {
             for (i, key) in run.iter().enumerate() {
+                // Most rows of a batch are read once, so most gradients are written once, to where they belong.
                 let target = if i == 0 { firsts.next() } else { others.next() };
                 targets[*key as u32 as usize] = Some(target.expect("a row for every token"));
             }
