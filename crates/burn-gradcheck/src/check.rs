@@ -205,6 +205,7 @@ impl GradCheck {
             }
             None => input.detach(),
         };
+        // A pair's fields are called 0 and 1: the closure below takes the names apart again.
         let pair = (module.clone(), Param::from_tensor(input));
         self.run_named(
             &pair,

@@ -109,6 +109,7 @@ impl ModuleMapper for Replace {
             return param;
         }
         param.map(|old| {
+            // A mapper is called for every field that shares the parameter.
             let data = TensorData::new(self.values.clone(), old.shape());
             Tensor::from_data(data, (&old.device(), self.dtype)).set_require_grad(old.is_require_grad())
         })

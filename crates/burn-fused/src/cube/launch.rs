@@ -49,6 +49,7 @@ impl RowLaunch {
             float: like.dtype,
             wide: computed_in(like.dtype),
             max_units,
+            // More units than counters would have nothing to do.
             split: Split::new(hidden, max_units.min(16 * hidden.div_ceil(64))),
             address_type: AddressType::from_len(rows * hidden),
             client,
@@ -61,6 +62,7 @@ impl RowLaunch {
         let alike = inputs.iter().all(|input| input.dtype == dtype);
         // No device launches zero cubes.
         let takes = alike && !shape.contains(&0) && is_computed(dtype);
+        // WebGPU promises eight storage buffers and no more.
         let takes = takes && bindings <= inputs[0].client.properties().hardware.max_bindings;
         takes.then(|| Self::new(inputs[0], shape))
     }

@@ -132,6 +132,7 @@ fn either<W: Float>(a: W, b: W, #[comptime] is_max: bool) -> W {
 /// The id of `token`, moved to the nearest row that the table has.
 #[cube]
 pub(crate) fn nearest_row<I: Int>(ids: &OwnedTensor<I>, token: usize, last: u32) -> u32 {
+    // Compared before the cast, which would wrap.
     let mut id = ids[token % ids.len()];
     if id < I::cast_from(0u32) {
         id = I::cast_from(0u32);

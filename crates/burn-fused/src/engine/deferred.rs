@@ -36,6 +36,7 @@ impl<O: OnCube> Kernels<Cube> for O {
         let has_result: Vec<_> = operands.map(|(operand, needed)| needed && operand.is_some()).collect();
         let others = statistics.into_iter().chain([grad]).collect();
         let mut results = queue::<O>(inputs, others, Some(needs)).into_iter();
+        // The queue gives no result for what is not needed.
         has_result.into_iter().map(|is_next| if is_next { results.next() } else { None }).collect()
     }
 }

@@ -204,6 +204,7 @@ impl<O: Operator> Kernels<burn::backend::NdArray> for O {}
 
 /// Operator `O` in the graph, which saves the inputs and the statistics for backward: the rest is computed again.
 #[derive(Debug)]
+// Burn allows a step no state: that is the graph's.
 struct Step<O>(PhantomData<O>);
 
 /// The output for inputs that autodiff follows.
@@ -224,9 +225,11 @@ where
     // Under gradient checkpointing Burn saves the output of what is compute-bound, and computes the rest again.
     match Step::<O>(PhantomData).prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
+            // Handles, no values: kernels that write in place see that the graph holds their memory too.
             let (output, statistics) = O::forward(inputs.clone());
             prep.finish((inputs, statistics, Path::current()), output)
         }
+        // No gradient will be asked for: nothing is kept.
         OpsKind::UnTracked(prep) => prep.finish(O::forward(inputs).0),
     }
 }

@@ -56,6 +56,7 @@ where
     let inputs =
         O::map::<Dispatch, Dispatch>(inputs, &mut |tensor| merge(tensor), &mut |tensor| merge(tensor));
     let context = context.get();
+    // Under autodiff, the device's kind is inside.
     let kind = match &O::operand::<Dispatch>(&inputs).kind {
         DispatchTensorKind::Autodiff(inner) => inner,
         kind => kind,

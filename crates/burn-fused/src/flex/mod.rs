@@ -253,6 +253,7 @@ where
     if threads <= 1 {
         return items.for_each(work);
     }
+    // Taken one at a time: threads join late, and tasks differ in length.
     let items = Mutex::new(items);
     let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {

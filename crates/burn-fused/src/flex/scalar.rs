@@ -167,6 +167,7 @@ impl Functions for f32 {
         let fraction = multiply_add::<S>(polynomial::<S, _>(&EXP, rest), rest * rest, rest) + 1.0;
         // The integer in the lowest bits moves to the exponent.
         let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3F80_0000));
+        // Below it the power's exponent runs over.
         if self < LOWEST { 0.0 } else { fraction * power }
     }
 

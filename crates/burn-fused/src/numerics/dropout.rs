@@ -37,6 +37,7 @@ impl Dropout<Dispatch> {
     /// If `prob` is not in [0, 1).
     pub(crate) fn choose(prob: f64, operands: Vec<Option<&FloatTensor<Dispatch>>>) -> Self {
         assert!((0.0..1.0).contains(&prob), "dropout: the probability is {prob}, but must lie in [0, 1)");
+        // Without dropout no seed is drawn: other random numbers stay the same.
         let mut operands = operands.into_iter().flatten().filter(|_| prob > 0.0);
         // The device of the operand that is under autodiff: others may be constants from outside.
         let operand = operands.find(|operand| operand.autodiff != DispatchAutodiffContext::Disabled);

@@ -99,6 +99,7 @@ impl Mask {
     /// The four words of `token` at each of the counters `columns`.
     #[inline(always)]
     pub(crate) fn words_at<A: Arithmetic>(&self, a: A, columns: A::Words, token: u64) -> [A::Words; 4] {
+        // Two words: a batch's rows of attention weights may be more than 2³².
         let token = [token as u32, (token >> 32) as u32].map(|half| a.splat(half));
         philox4x32_10(a, [columns, token[0], token[1], a.splat(0)], self.key)
     }
@@ -118,6 +119,7 @@ pub(crate) fn columns(group: u32) -> [u32; LANES] {
 
 /// Below which word an element is dropped, and 1 / (1 − `prob`).
 pub(crate) fn threshold_and_scale(prob: f64) -> (u32, f64) {
+    // `as` saturates: next to a probability of 1 the threshold is the largest word.
     ((prob * 2f64.powi(32)).round() as u32, 1.0 / (1.0 - prob))
 }
 

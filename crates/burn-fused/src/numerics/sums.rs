@@ -57,6 +57,7 @@ pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, like: &FloatTensor<B>)
     let rank = like.shape().num_dims();
     let mut shape = vec![1; rank];
     shape[rank - 1] = vector.shape()[0];
+    // Backends broadcast axes of length 1, but add none.
     B::float_reshape(narrow::<B>(vector.clone(), like.dtype()), Shape::from(shape))
 }
 

@@ -63,6 +63,7 @@ impl HostKernels for AttentionOp {
 }
 
 fn with_contiguous_bias(input: Attention<Flex>) -> Attention<Flex> {
+    // Once for all heads, which read it as slices.
     Attention { bias: input.bias.map(|bias| bias.to_contiguous()), ..input }
 }
 
@@ -205,6 +206,7 @@ impl Head {
         let length = self.length();
         // Few enough for the block to stay in a core's cache, and for each of its products to run on one thread.
         let fits = (PRODUCT - 1) / (length * self.columns.len()).max(1);
+        // An empty sequence has no logits to divide by.
         let step = BLOCK.min(VALUES / length.max(1)).min(fits).max(1);
         (0..length).step_by(step).map(move |first| first..length.min(first + step))
     }

@@ -180,7 +180,7 @@ pub fn attention_weights(
 ) -> Tensor<4> {
     let dtype = query.dtype();
     let input = input([query.clone(), key, query], sequences, heads, Some(bias));
-    Tensor::from_dispatch(narrow::<Dispatch>(weights::<Dispatch>(&input).0, dtype))
+    Tensor::from_dispatch(narrow::<Dispatch>(weights::<Dispatch>(&input, &Rectangle::new(&input)).0, dtype))
 }
 
 /// Without dropout.
@@ -218,9 +218,10 @@ impl Operator for AttentionOp {
     }
 
     fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
-        let (weights, max, inverse_sum) = weights::<B>(&inputs);
-        let weights = inputs.dropout.apply(weights);
-        (context::<B>(&inputs, weights), [max, inverse_sum])
+        let rectangle = Rectangle::new(&inputs);
+        let (weights, statistics) = weights::<B>(&inputs, &rectangle);
+        let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
+        (narrow::<B>(rectangle.empty(context), inputs.query.dtype()), statistics)
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
@@ -253,20 +254,16 @@ impl Operator for AttentionOp {
     }
 }
 
-/// P [B, A, L, L] wide, the maximum and the inverse sum of each of its rows.
-fn weights<B: Backend>(inputs: &Attention<B>) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
-    let scores = scores::<B>(inputs, &Rectangle::new(inputs));
+/// P [B, A, L, L] wide, and the statistics of its rows.
+fn weights<B: Backend>(
+    inputs: &Attention<B>,
+    rectangle: &Rectangle<B>,
+) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
+    let scores = scores::<B>(inputs, rectangle);
     let max = B::float_max_dim(scores.clone(), 3);
     let weights = B::float_exp(B::float_sub(scores, max.clone()));
     let inverse_sum = B::float_recip(B::float_sum_dim(weights.clone(), 3));
-    (B::float_mul(weights, inverse_sum.clone()), max, inverse_sum)
-}
-
-/// O [N, H] for the weights that are left after dropout.
-fn context<B: Backend>(inputs: &Attention<B>, weights: FloatTensor<B>) -> FloatTensor<B> {
-    let rectangle = Rectangle::new(inputs);
-    let context = B::float_matmul(weights, rectangle.fill(&inputs.value));
-    narrow::<B>(rectangle.empty(context), inputs.query.dtype())
+    (B::float_mul(weights, inverse_sum.clone()), [max, inverse_sum])
 }
 
 /// S, [B, A, L, L] wide.

@@ -109,6 +109,7 @@ fn backward<T: Scalar, C: Curve>(
     let columns = bias.len();
     let (x, grad) = (input.x.to_contiguous(), grad.to_contiguous());
     let (x, grad) = (slice::<T>(&x), slice::<T>(&grad));
+    // Also where the bias alone is trained, whose gradient is the sum of it: that is rare.
     let mut x_grad = vec![T::default(); x.len()];
     let size = rows_per_task(columns) * columns;
     let mut partials = vec![vec![T::Wide::ZERO; columns]; x.len().div_ceil(size)];

@@ -215,9 +215,11 @@ pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout:
 /// Unless it has a row of length `hidden` for every token, and padding indices have a row.
 fn summand(name: &str, rows: Rows, [batch, seq]: [usize; 2], hidden: usize) -> Summand<Dispatch> {
     let (table, rows) = match rows {
+        // Nothing reads these rows.
         Rows::Absent => return Summand { table: None, rows: Index::Cyclic { first: 0, period: 1 } },
         Rows::Values(values) => {
             assert_eq!(values.dims(), [batch, seq, hidden], "{name} must have shape [B, S, H]");
+            // A table that has a row for each token.
             let period = batch * seq;
             (values.dequantize().reshape([period, hidden]), Index::Cyclic { first: 0, period })
         }

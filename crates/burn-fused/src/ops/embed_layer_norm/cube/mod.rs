@@ -32,6 +32,7 @@ impl Setup {
         let [batch, seq] = input.shape;
         let shape = [batch * seq, input.gamma.meta.shape()[0]];
         let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        // A table without rows has none that is nearest to an id.
         if floats.iter().any(|float| float.meta.shape()[0] == 0) {
             return None;
         }
@@ -70,6 +71,7 @@ fn common_ids_dtype(input: &Input) -> Option<DType> {
         }),
         Index::Cyclic { .. } => None,
     });
+    // A kernel is compiled for one dtype of all ids.
     let first = dtypes.next().unwrap_or(DType::I32);
     dtypes.all(|dtype| dtype == first).then_some(first)
 }

@@ -172,6 +172,7 @@ impl Setup {
         // No row has this number: without padding every token trains one.
         let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
         let places = self.sorted(ids, rows, pad);
+        // The kernels write no row that no token reads.
         let gradient = on.zeros_like(table);
         let per_segment = on.rows.isqrt().max(SEGMENT);
         let segments = on.rows.div_ceil(per_segment);

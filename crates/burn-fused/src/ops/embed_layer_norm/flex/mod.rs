@@ -255,6 +255,7 @@ simd_fn! {
 
 /// The sum of `row`, begun if need be.
 fn sum_at<W: Wide>(sums: &mut Vec<(usize, Vec<W>)>, row: usize, hidden: usize) -> &mut [W] {
+    // From the end: the row before is the likeliest.
     let place = sums.iter().rposition(|&(found, _)| found == row).unwrap_or_else(|| {
         sums.push((row, vec![W::ZERO; hidden]));
         sums.len() - 1

@@ -152,6 +152,7 @@ pub(super) struct Scatter {
 impl Scatter {
     /// From the row of each place; `None` stores nothing.
     pub(super) fn new(rows: impl Iterator<Item = Option<usize>>) -> Self {
+        // Sorted by row and then by place: a run is one row's tokens in the order of work.
         let mut keys: Vec<u64> =
             rows.zip(0u64..).filter_map(|(row, place)| Some((row? as u64) << 32 | place)).collect();
         keys.sort_unstable();
