@@ -233,16 +233,16 @@ impl GradCheck {
     fn tolerance_and_step(&self, dtype: DType) -> Result<(Tolerance, f64), GradCheckError> {
         let tolerance = self.tolerance.or(Tolerance::of(dtype)).ok_or(GradCheckError::Dtype { dtype })?;
         let step = self.step.unwrap_or(if dtype == DType::F64 { 3e-5 } else { 1e-2 });
-        for (name, value) in [("the step", step), ("the relative tolerance", tolerance.relative)] {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(GradCheckError::Setting { name, value, allowed: "above 0" });
+        let Tolerance { absolute, relative } = tolerance;
+        for (name, value, is_allowed, allowed) in [
+            ("the step", step, step > 0.0, "above 0"),
+            ("the relative tolerance", relative, relative > 0.0, "above 0"),
+            ("the absolute tolerance", absolute, absolute >= 0.0, "not negative"),
+        ] {
+            if !(value.is_finite() && is_allowed) {
+                return Err(GradCheckError::Setting { name, value, allowed });
             }
         }
-        let (name, value) = ("the absolute tolerance", tolerance.absolute);
-        if value.is_finite() && value >= 0.0 {
-            Ok((tolerance, step))
-        } else {
-            Err(GradCheckError::Setting { name, value, allowed: "not negative" })
-        }
+        Ok((tolerance, step))
     }
 }

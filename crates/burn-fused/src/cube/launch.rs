@@ -95,10 +95,6 @@ impl RowLaunch {
         zeros_client(self.client.clone(), self.device.clone(), shape, dtype)
     }
 
-    pub(crate) fn zeros_like(&self, tensor: &CubeTensor) -> CubeTensor {
-        self.zeros(tensor.meta.shape().clone(), self.float)
-    }
-
     /// As many cubes, or a few more if the device needs more than one dimension for them.
     pub(crate) fn cubes(&self, count: usize) -> CubeCount {
         calculate_cube_count_elemwise(&self.client, count, CubeDim::new_1d(1))

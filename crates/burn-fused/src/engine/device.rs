@@ -35,23 +35,19 @@ pub fn read_at_once() {
 ///
 /// [`Error::WrongDtype`].
 pub fn check_dtype(device: &Device, dtype: DType) -> Result<()> {
-    type Verdict = (Device, Option<&'static str>);
-    static KNOWN: Mutex<Vec<Verdict>> = Mutex::new(Vec::new());
+    /// Devices that were tried, and the first function that is wrong there.
+    static KNOWN: Mutex<Vec<(Device, Option<&'static str>)>> = Mutex::new(Vec::new());
     if dtype != DType::F64 {
         return Ok(());
     }
     // Locked while a device is tried: two threads try it once.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let wrong = match known.iter().find(|(of, _)| of == device) {
-        Some((_, wrong)) => *wrong,
-        None => {
-            let wrong = first_wrong(&device.clone().without_autodiff());
-            // Trying takes several launches and a read.
-            known.push((device.clone(), wrong));
-            wrong
-        }
-    };
-    match wrong {
+    let place = known.iter().position(|(of, _)| of == device).unwrap_or_else(|| {
+        // Trying takes several launches and a read.
+        known.push((device.clone(), first_wrong(&device.clone().without_autodiff())));
+        known.len() - 1
+    });
+    match known[place].1 {
         Some(function) => Err(Error::WrongDtype { device: format!("{device:?}"), dtype, function }),
         None => Ok(()),
     }

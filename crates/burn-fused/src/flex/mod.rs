@@ -79,11 +79,6 @@ pub(crate) use simd_fn;
 
 /// An operator whose kernels compute in the dtype that all float inputs share; the reference takes other inputs.
 pub(crate) trait HostKernels: Operator {
-    /// Whether there are kernels for these inputs, whatever their dtype.
-    fn takes(_inputs: &Self::On<Flex>) -> bool {
-        true
-    }
-
     /// See [`Operator::reference`].
     fn forward<T: Scalar>(inputs: Self::On<Flex>) -> Output<Self, Flex>;
 
@@ -124,7 +119,7 @@ fn kernel_dtype<O: HostKernels>(inputs: &O::On<Flex>) -> Option<DType> {
     let alike = operands.iter().all(|operand| operand.dtype() == dtype);
     // Kernels cut rows into chunks, which cannot be of no values.
     let empty = operands.iter().any(|operand| operand.layout().num_elements() == 0);
-    (Path::current() == Path::Fused && O::takes(inputs) && alike && !empty).then_some(dtype)
+    (Path::current() == Path::Fused && alike && !empty).then_some(dtype)
 }
 
 /// Rows of a task.

@@ -311,17 +311,13 @@ impl<B: Backend> Rectangle<B> {
             let data = TensorData::new(values, [count]).convert_dtype(settings.int_dtype.into());
             B::int_from_data(data, &device)
         };
-        let (mut rows, mut slots, mut padding) = (Vec::new(), Vec::new(), Vec::new());
-        for (sequence, &length) in input.lengths.iter().enumerate() {
-            for place in 0..longest {
-                let is_padding = place >= length;
-                padding.push(i64::from(is_padding));
-                rows.push(if is_padding { 0 } else { slots.len() as i64 });
-                if !is_padding {
-                    slots.push((sequence * longest + place) as i64);
-                }
-            }
+        let of_sequence = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
+        let slots = input.lengths.iter().enumerate().flat_map(of_sequence);
+        let (mut rows, mut padding) = (vec![0; batch * longest], vec![1; batch * longest]);
+        for (row, slot) in slots.clone().enumerate() {
+            (rows[slot], padding[slot]) = (row as i64, 0);
         }
+        let slots = slots.map(|slot| slot as i64).collect();
         let padding = B::int_equal_elem(int(padding), 1i64.into(), settings.bool_dtype);
         let padding = B::bool_reshape(padding, Shape::new([batch, longest]));
         Self { dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }) }

@@ -1,7 +1,7 @@
 //! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
 
 use super::{Activation, BiasGelu, BiasGeluOp, CUBIC};
-use crate::engine::operator::{Gradients, Output, Upstream};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::flex::row::accumulate;
 use crate::flex::scalar::Functions;
 use crate::flex::{
@@ -12,19 +12,14 @@ use burn::backend::{Flex, TensorMetadata};
 use pulp::Simd;
 
 impl HostKernels for BiasGeluOp {
-    /// Those of feed-forward networks, where time goes; the reference computes the others.
-    fn takes(input: &BiasGelu<Flex>) -> bool {
-        use Activation::{Gelu, GeluFast, GeluTanh, Relu};
-        matches!(input.activation, Gelu | GeluTanh | GeluFast | Relu)
-    }
-
     fn forward<T: Scalar>(input: BiasGelu<Flex>) -> Output<Self, Flex> {
         let y = match input.activation {
             Activation::Gelu => forward::<T, Gelu>(input),
             Activation::GeluTanh => forward::<T, GeluTanh<false>>(input),
             Activation::GeluFast => forward::<T, GeluTanh<true>>(input),
             Activation::Relu => forward::<T, Relu>(input),
-            other => unreachable!("{other:?} has no curve"),
+            // Kernels where time goes: in feed-forward networks.
+            Activation::Identity | Activation::Tanh | Activation::Sigmoid => return Self::reference(input),
         };
         (y, [])
     }
@@ -35,7 +30,7 @@ impl HostKernels for BiasGeluOp {
             Activation::GeluTanh => backward::<T, GeluTanh<false>>(&input, upstream),
             Activation::GeluFast => backward::<T, GeluTanh<true>>(&input, upstream),
             Activation::Relu => backward::<T, Relu>(&input, upstream),
-            other => unreachable!("{other:?} has no curve"),
+            _ => Self::reference_backward(input, upstream),
         }
     }
 }

@@ -47,7 +47,9 @@ impl Setup {
     }
 
     fn source<T: Float, I: Int>(&self, summand: &Summand<CubeBackend>) -> Option<SourceLaunch<T, I>> {
-        let table = with_contiguous_rows(summand.table.as_ref()?);
+        let table = summand.table.clone()?;
+        // Kernels know the stride of rows alone.
+        let table = if table.meta.strides().last() == Some(&1) { table } else { into_contiguous(table) };
         let (ids, [first, period]) = match &summand.rows {
             Index::Ids { ids, .. } => (Some(self.ids(ids).into_tensor_arg()), [0, 1]),
             Index::Cyclic { first, period } => (None, [*first, *period]),
@@ -86,14 +88,6 @@ fn bindings(input: &Input) -> u32 {
     let mask = u32::from(input.dropout.0.is_some());
     // gamma, mean, rstd, grad, two outputs, and CubeCL's own for sizes and scalars
     sources + mask + 7
-}
-
-/// The table, with the values of each row side by side.
-fn with_contiguous_rows(table: &CubeTensor) -> CubeTensor {
-    match table.meta.strides().last() {
-        Some(1) => table.clone(),
-        _ => into_contiguous(table.clone()),
-    }
 }
 
 impl Kernels<CubeBackend> for EmbedLayerNormOp {
@@ -168,7 +162,7 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             let table = table?;
             Some(match rows {
                 Index::Cyclic { first, period: 1 } => {
-                    let output = on.zeros_like(table);
+                    let output = on.zeros(table.meta.shape().clone(), on.float);
                     let start = first * output.meta.strides()[0];
                     on.total(partials.clone()?, 2..3, output.clone(), start, 0);
                     output

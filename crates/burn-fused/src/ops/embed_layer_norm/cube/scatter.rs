@@ -152,6 +152,12 @@ fn add_batch<T: Float, W: Float>(
     table[ABSOLUTE_POS] = T::cast_from(total);
 }
 
+/// Tokens that are sorted by comparing all with all: as many comparisons a token, in fast memory.
+const RUN: usize = 1024;
+
+/// Sorted runs that one launch merges. Each token does a binary search in all but its own.
+const WAYS: usize = 8;
+
 /// Columns that one cube adds up, at most.
 const COLUMNS: usize = 64;
 
@@ -173,7 +179,7 @@ impl Setup {
         let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
         let places = self.sorted(ids, rows, pad);
         // The kernels write no row that no token reads.
-        let gradient = on.zeros_like(table);
+        let gradient = on.zeros(table.meta.shape().clone(), on.float);
         let per_segment = on.rows.isqrt().max(SEGMENT);
         let segments = on.rows.div_ceil(per_segment);
         let partials = on.empty([segments, 2, on.hidden], on.wide);
@@ -235,15 +241,7 @@ impl Setup {
         );
         gradient
     }
-}
 
-/// Tokens that are sorted by comparing all with all: as many comparisons a token, in fast memory.
-const RUN: usize = 1024;
-
-/// Sorted runs that one launch merges. Each token does a binary search in all but its own.
-const WAYS: usize = 8;
-
-impl Setup {
     /// [tokens, 2]: row and token, by row and then by token. Tokens of the row `pad` come last, with `rows` as row.
     fn sorted(&self, ids: &CubeTensor, rows: u32, pad: u32) -> CubeTensor {
         let tokens = self.on.rows;
