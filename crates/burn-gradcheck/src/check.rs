@@ -33,6 +33,7 @@ impl GradCheck {
             dtype: None,
             tolerance: None,
             step: None,
+            // Two losses for each entry and each direction: more would take long for whole models.
             sampling: Sampling { max_entries: 1024, directions: 8, seed: 0 },
             excluded: Vec::new(),
         }
@@ -60,6 +61,7 @@ impl GradCheck {
 
     /// Checks larger parameters along so many random directions, at least 1.
     pub fn directions(self, directions: usize) -> Self {
+        // Along none a large parameter would pass whatever its gradient is.
         let directions = directions.max(1);
         Self { sampling: Sampling { directions, ..self.sampling }, ..self }
     }
@@ -148,6 +150,7 @@ impl GradCheck {
                 report.excluded_rows.push(row.compare(slot, &analytic));
                 skipped[row.entries(slot)].fill(true);
             }
+            // A table drawn from N(0, 0.02²) bends on another scale than one around 1.
             let h = step * scale(&slot.values);
             let comparison = Comparison {
                 slot,

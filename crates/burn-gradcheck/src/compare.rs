@@ -200,6 +200,7 @@ fn larger(so_far: f64, next: f64) -> f64 {
 /// The root mean square of a parameter's values; 1 where that is 0.
 pub(super) fn scale(values: &[f64]) -> f64 {
     let mean_square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
+    // Zeros would leave no step.
     if mean_square > 0.0 { mean_square.sqrt() } else { 1.0 }
 }
 
@@ -255,6 +256,7 @@ impl Excluded {
             expected: self.expected,
             furthest,
             entries: found.len(),
+            // Exactly: next to 0 would still train a padding row.
             passed: found.iter().all(|&gradient| gradient == self.expected),
         }
     }

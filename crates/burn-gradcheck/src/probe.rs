@@ -88,6 +88,7 @@ impl SplitMix {
 
     /// Uniform in [0, 1).
     fn unit(&mut self) -> f64 {
+        // The upper 53 bits, as many as an f64 holds.
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 

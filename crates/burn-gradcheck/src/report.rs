@@ -168,6 +168,7 @@ impl fmt::Display for GradCheckReport {
                     _ => format!("{cell:>width$}  "),
                 };
             }
+            // The last column is filled up with spaces, too.
             writeln!(f, "{}", line.trim_end())?;
         }
         Ok(())

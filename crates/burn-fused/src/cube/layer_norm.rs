@@ -174,6 +174,7 @@ pub(crate) fn forward<T: Float, W: Float, I: Int>(
     let mut squares = W::new(0.0);
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {
+        // Past the last column x would become −mean.
         if column(i, split) < hidden {
             x[i] -= mean;
             squares += x[i] * x[i];

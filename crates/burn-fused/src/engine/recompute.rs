@@ -171,6 +171,7 @@ where
     let (run, seeds) = recorded(|| (part.0)(tensor::<B>(x.clone()), &[false; N]));
     let y = plain::<B>(run?.0.inner().into_dispatch()).float();
     let step = Step::<Part<F>, E>(PhantomData).prepare::<S>(nodes);
+    // Burn saves its output: the part is computed again by its own backward alone.
     let output = match step.compute_bound().stateful() {
         OpsKind::Tracked(prep) => prep.finish((part, seeds, x), y),
         OpsKind::UnTracked(prep) => prep.finish(y),
@@ -181,6 +182,7 @@ where
 
 /// The step in the graph.
 #[derive(Debug)]
+// Burn allows a step no state: that is the graph's.
 struct Step<P, E>(PhantomData<fn(P) -> E>);
 
 impl<B, F, E, const N: usize> Backward<B, N> for Step<Part<F>, E>

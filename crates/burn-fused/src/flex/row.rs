@@ -93,6 +93,7 @@ impl<W: Wide> Norm<W> {
     /// From the gradient of y to that of x, in place.
     #[inline(always)]
     pub(crate) fn backward(&self, grad: &mut [W], normalized: &[W], rstd: W) {
+        // In place: γ and β have had the gradient of y.
         grad.iter_mut().zip(&self.gamma).for_each(|(d, &gamma)| *d = *d * gamma);
         let count = grad.len() as f64;
         let average = W::from_f64(sum_of(grad, |g| g).to_f64() / count);

@@ -129,7 +129,7 @@ mod tests {
 
     /// The known answers of Random123, the authors' implementation (`examples/kat_vectors`, "philox4x32 10").
     #[test]
-    fn philox_gives_the_published_words() {
+    fn philox_gives_the_published_words_whatever_counters_are_beside() {
         let answers = [
             ([0; 4], [0; 2], [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]),
             ([u32::MAX; 4], [u32::MAX; 2], [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]),
@@ -140,17 +140,8 @@ mod tests {
             ),
         ];
         for (counter, key, words) in answers {
-            assert_eq!(philox4x32_10(Plain, counter.map(|word| [word]), key), words.map(|word| [word]));
-        }
-    }
-
-    #[test]
-    fn lanes_are_independent_counters() {
-        let counters: [[u32; 3]; 4] = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]];
-        let together = philox4x32_10(Plain, counters, [13, 14]);
-        for lane in 0..3 {
-            let alone = philox4x32_10(Plain, counters.map(|word| [word[lane]]), [13, 14]);
-            assert_eq!(together.map(|words| [words[lane]]), alone);
+            let lanes = philox4x32_10(Plain, counter.map(|word| [word ^ 1, word, word ^ 2]), key);
+            assert_eq!(lanes.map(|[_, word, _]| word), words);
         }
     }
 

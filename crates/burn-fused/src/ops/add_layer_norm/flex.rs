@@ -163,6 +163,7 @@ simd_fn! {
             normalized.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
             d.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen());
             parameters_backward(&d, &normalized, gamma_total, beta_total);
+            // Only γ and β are trained.
             if !needs_rows {
                 continue;
             }

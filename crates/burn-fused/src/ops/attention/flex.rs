@@ -126,6 +126,7 @@ impl<'a, T: Scalar> Batch<'a, T> {
     ) {
         let Batch { input, longest, .. } = *self;
         let key = head.view::<T>(&input.key);
+        // A view: matmuls read any strides.
         let value = head.view::<T>(&input.value).transpose(0, 1);
         // Blocks are added up in their order, whatever the threads.
         let [mut key_sum, mut value_sum] =

@@ -147,6 +147,7 @@ fn backward<T: Scalar>(
         words.map(|words| words.tensor::<T>(word_grad)),
         types.map(|types| types.tensor::<T>(type_grad)),
         positions.map(|positions| positions.tensor::<T>(position_grad)),
+        // Computed in any case: beside the others they cost nothing.
         gamma.then(|| vector(gamma_grad)),
         beta.then(|| vector(beta_grad)),
     ]

@@ -108,6 +108,7 @@ pub(super) fn assert_in_range(input: &EmbedLayerNorm<Flex>, sources: &[Option<So
         let rows = table.layout().shape()[0];
         let Some(place) = found.iter().position(|&id| id as usize >= rows) else { continue };
         let [_, columns] = ids.layout().shape().dims();
+        // Read again: what no row has may be u32::MAX by now.
         let data = ids.clone().into_data();
         let id = match data.dtype() {
             DType::U64 => data.iter::<u64>().nth(place).map(i128::from),
