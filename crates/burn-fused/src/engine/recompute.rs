@@ -14,7 +14,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
-    AutodiffBackend, Backend, BackendTensor, DispatchKindConversion, DispatchTensor, DispatchTensorKind,
+    AutodiffBackend, Backend, BackendTensor, DispatchKindConversion, DispatchTensor,
     GradientCheckpointingStrategy,
 };
 use burn::module::{Module, ModuleMapper, Param};
@@ -103,12 +103,7 @@ where
         let y = autocast(precision, || path.take(|| compute(&module, x, &again)))?;
         Ok((y, attach.leaves))
     });
-    let operand = operands[0].as_ref().expect("x");
-    let kind = match &operand.kind {
-        DispatchTensorKind::Autodiff(inner) => inner,
-        kind => kind,
-    };
-    on_backend!(kind, B => match strategy {
+    on_backend!(&operands[0].as_ref().expect("x").kind, B => match strategy {
         GradientCheckpointingStrategy::Disabled => sized::<B, NoCheckpointing, _, _>(part, operands),
         GradientCheckpointingStrategy::Balanced => sized::<B, BalancedCheckpointing, _, _>(part, operands),
     }, compute(module, x, context))
