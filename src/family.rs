@@ -59,6 +59,7 @@ impl Family {
 
 /// How positions enter the sum; a field of [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig).
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PositionEmbeddingType {
     /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
     Absolute,

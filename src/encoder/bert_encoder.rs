@@ -23,11 +23,12 @@ use burn_fused::with_one_draw;
 ///
 /// let device = Device::default();
 /// let config = BertModelConfig::new(BertEmbeddingsConfig::new().with_hidden_size(8)).with_num_attention_heads(2);
-/// let encoder = config.with_num_hidden_layers(2).with_intermediate_size(16).init_encoder(&device);
+/// let encoder = config.with_num_hidden_layers(2).with_intermediate_size(16).init_encoder(&device)?;
 /// let hidden = Tensor::ones([2, 3, 8], &device);
 /// let padding = PaddingMask::from_lengths(&[3, 1], 3);
 /// assert_eq!(encoder.forward(hidden.clone(), Some(&padding)).dims(), [2, 3, 8]);
-/// assert_eq!(encoder.forward_packed(hidden, Some(&padding)).rows().dims(), [4, 8]);
+/// assert_eq!(encoder.forward_packed(hidden, Some(&padding))?.rows().dims(), [4, 8]);
+/// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Module, Debug)]
 pub struct BertEncoder {
@@ -85,13 +86,8 @@ impl PackedHidden {
 }
 
 impl BertModelConfig {
-    /// Builds the encoder alone on `device`; panics where [`try_init_encoder`](Self::try_init_encoder) returns an error.
-    pub fn init_encoder(&self, device: &Device) -> BertEncoder {
-        self.try_init_encoder(device).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`init_encoder`](Self::init_encoder), with the errors of [`validate`](Self::validate).
-    pub fn try_init_encoder(&self, device: &Device) -> Result<BertEncoder> {
+    /// Builds the encoder alone on `device`. Errors are those of [`validate`](Self::validate).
+    pub fn init_encoder(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
         let embeddings = &self.embeddings;
         let (layers, rounds) = match embeddings.family.architecture().shares_layers {
@@ -138,17 +134,12 @@ impl BertEncoder {
         self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward), with the errors of [`try_forward_packed`](Self::try_forward_packed).
+    /// As [`forward`](Self::forward), with the errors of [`forward_packed`](Self::forward_packed).
     pub fn try_forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
-        Ok(self.try_forward_packed(hidden, padding)?.unpack())
+        Ok(self.forward_packed(hidden, padding)?.unpack())
     }
 
     /// As [`forward`](Self::forward), but the vectors of the tokens alone, for a head that needs only some.
-    pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> PackedHidden {
-        self.try_forward_packed(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward_packed`](Self::forward_packed).
     ///
     /// # Errors
     ///
@@ -156,11 +147,7 @@ impl BertEncoder {
     /// - [`Error::Parameter`] if a parameter is not of its layer's shape, or not of the dtype of `hidden` and on its device;
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
-    pub fn try_forward_packed(
-        &self,
-        hidden: Tensor<3>,
-        padding: Option<&PaddingMask>,
-    ) -> Result<PackedHidden> {
+    pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
         burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
         let packing = self.packing(&hidden, padding)?;
         let rows = self.project(packing.pack(hidden));
@@ -177,17 +164,8 @@ impl BertEncoder {
     }
 
     /// As [`forward`](Self::forward), with the output and the attention weights of every layer. The weights are computed a
-    /// second time for it.
-    pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> BertEncoderOutput {
-        self.try_forward_all(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward_all`](Self::forward_all), with the errors of [`try_forward_packed`](Self::try_forward_packed).
-    pub fn try_forward_all(
-        &self,
-        hidden: Tensor<3>,
-        padding: Option<&PaddingMask>,
-    ) -> Result<BertEncoderOutput> {
+    /// second time for it. Errors are those of [`forward_packed`](Self::forward_packed).
+    pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<BertEncoderOutput> {
         burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
         let packing = self.packing(&hidden, padding)?;
         let [batch, seq, _] = hidden.dims();

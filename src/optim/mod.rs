@@ -17,7 +17,7 @@ mod schedule;
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
-pub(crate) use clip::{add_up, assert_max_norm, average_and_clip};
+pub(crate) use clip::{add_up, average_and_clip, check_max_norm};
 pub use mean_gradients::MeanGradients;
 pub use schedule::{ScaledLr, layer_wise_decay, linear_warmup_decay};
 

@@ -93,7 +93,7 @@ fn train(
         .early_stopping(Patience::new(epochs).shared(ranks))
         .renderer(run.progress(&interrupter));
     let training = run.checkpointed(training, &model)?;
-    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6));
+    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6)).unwrap();
     let result = training.launch(Learner::new(model, optimizer, ConstantLr::new(1e-3)));
     let failed = |problem| Error::Data { what: "the training".into(), problem };
     match (result.error, result.interrupted) {

@@ -57,7 +57,7 @@ fn assert_equal<H: Head>() {
             if !case.has("losses") {
                 continue; // relative positions
             }
-            let (model, losses) = train(model, &mut adamw(&AdamWConfig::new()), &batch, 10);
+            let (model, losses) = train(model, &mut adamw(&AdamWConfig::new()).unwrap(), &batch, 10);
             assert_close(&losses, &case.values("losses"), TRAINING);
             for (path, value) in collected(&model, None) {
                 let after = format!("after.{}", fixture.key(&path));
@@ -173,7 +173,7 @@ fn models_held_in_16_bits_are_as_near_to_f64_as_pytorchs() {
 pub fn assert_outputs(model: &BertModel, case: &File, tolerance: Tolerance) {
     let device = Device::default();
     let (input, padding) = case.batch(&device);
-    let output = model.forward_all(&input, Some(&padding));
+    let output = model.forward_all(&input, Some(&padding)).unwrap();
     let tokens = |all: Vec<f64>| of_tokens(&all, case);
     for (i, state) in output.hidden_states.unwrap().into_iter().enumerate() {
         let name = format!("hidden_states.{i}");
@@ -380,11 +380,11 @@ fn a_run_that_was_stopped_goes_on_as_transformers_does() {
             model.config().init(&model.bert.embeddings.word_embeddings.weight.lazy_device()),
             FloatDType::F64,
         );
-        let mut optimizer = adamw(&AdamWConfig::new());
+        let mut optimizer = adamw(&AdamWConfig::new()).unwrap();
         let (model, mut losses) = train(model, &mut optimizer, batch, 4);
         model.save_file(&files[0]).unwrap();
         optimizer.save(&files[1]).unwrap();
-        let mut optimizer = adamw(&AdamWConfig::new()).load(&files[1]).unwrap();
+        let mut optimizer = adamw(&AdamWConfig::new()).unwrap().load(&files[1]).unwrap();
         losses.extend(train(fresh.load_file(&files[0]), &mut optimizer, batch, 6).1);
         assert_close(&losses, &case.values("losses"), TRAINING);
     });

@@ -226,7 +226,7 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
     let texts =
         [11, 7].map(|step| MaskedLmExample::new((1..9).map(|i| 1 + i * step % (vocab_size - 1)).collect()));
     let batch = collator.collate(&texts, 3, &device).unwrap();
-    let mut optimizer = adamw(&AdamWConfig::new());
+    let mut optimizer = adamw(&AdamWConfig::new()).unwrap();
     for _ in 0..3 {
         let gradients = GradientsParams::from_grads(model.forward(&batch).loss.backward(), &model);
         // A rate at which the weights of a real checkpoint keep their size, and logits their rounding.

@@ -203,7 +203,7 @@ fn contrastive_training_equals_sentence_transformers() {
             assert_close(&gradient, &case.values(&format!("grad.{}", key("bert", &path))), tolerance);
         }
 
-        let mut optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01));
+        let mut optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01)).unwrap();
         let mut losses = Vec::new();
         for _ in 0..10 {
             let loss = model.forward(&batch).loss;

@@ -39,7 +39,7 @@ impl BertForQuestionAnsweringConfig {
 
     fn build(&self, device: &Device) -> Result<BertForQuestionAnswering> {
         Ok(BertForQuestionAnswering {
-            bert: self.bert.try_init_without_pooler(device)?,
+            bert: self.bert.init_without_pooler(device)?,
             dropout: DropoutConfig::new(
                 self.qa_dropout.unwrap_or_else(|| self.bert.classifier_dropout(Classified::Answers)),
             )

@@ -94,9 +94,7 @@ impl BertForSequenceClassificationConfig {
         let hidden_size = self.bert.embeddings.hidden_size;
         let family = self.bert.embeddings.family;
         let (bert, dense) = match family.architecture().sequence_head {
-            SequenceHead::Dense { .. } => {
-                (self.bert.try_init_without_pooler(device)?, Some(linear(hidden_size)))
-            }
+            SequenceHead::Dense { .. } => (self.bert.init_without_pooler(device)?, Some(linear(hidden_size))),
             SequenceHead::Pooled => (self.bert.try_init(device)?, None),
         };
         Ok(BertForSequenceClassification {

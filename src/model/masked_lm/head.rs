@@ -54,7 +54,7 @@ impl MaskedLmHead {
     }
 
     /// The same head with a table of its own.
-    pub(in crate::model) fn try_untied(self, config: &BertModelConfig, device: &Device) -> Result<Self> {
+    pub(in crate::model) fn untied(self, config: &BertModelConfig, device: &Device) -> Result<Self> {
         let BertEmbeddingsConfig { vocab_size, ref initializer, .. } = config.embeddings;
         let table = TokenEmbeddingConfig::new(vocab_size, config.embeddings.width())
             .with_initializer(initializer.clone());

@@ -40,8 +40,8 @@ impl BertForMaskedLmConfig {
             ..MaskedLmHead::new(&self.bert, device)
         };
         Ok(BertForMaskedLm {
-            bert: self.bert.try_init_without_pooler(device)?,
-            head: if self.tie_word_embeddings { head } else { head.try_untied(&self.bert, device)? },
+            bert: self.bert.init_without_pooler(device)?,
+            head: if self.tie_word_embeddings { head } else { head.untied(&self.bert, device)? },
         })
     }
 }
@@ -168,7 +168,7 @@ impl BertForMaskedLm {
         if let Some(masked) = &batch.masked {
             masked.check(&batch.input)?;
         }
-        let hidden = self.bert.try_forward_packed(&batch.input, batch.padding.as_ref())?;
+        let hidden = self.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
         let Some(masked) = &batch.masked else {
             // The head reads one token, so that its parameters have gradients too.
             let first = hidden.select(&[0]);

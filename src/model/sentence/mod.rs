@@ -99,7 +99,7 @@ impl BertForSentenceEmbeddingConfig {
             width = config.out_features;
         }
         Ok(BertForSentenceEmbedding {
-            bert: self.bert.try_init_without_pooler(device)?,
+            bert: self.bert.init_without_pooler(device)?,
             dense,
             // The layers state their own config, so that the two cannot differ.
             stated: Self { dense: Vec::new(), ..self.clone() },

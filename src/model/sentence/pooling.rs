@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 /// Source: `Pooling` of sentence-transformers 6.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Pooling {
     /// The mean of the n tokens: Σ xᵢ / n.
     Mean,

@@ -44,6 +44,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Source: `sentence_transformers.losses` of sentence-transformers 6.2.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum SentenceLoss {
     /// Each anchor should be nearer to its positive than to all other candidates of the batch.
     MultipleNegativesRanking(MultipleNegativesRankingLoss),

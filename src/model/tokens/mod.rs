@@ -48,7 +48,7 @@ impl BertForTokenClassificationConfig {
 
     fn build(&self, device: &Device) -> Result<BertForTokenClassification> {
         Ok(BertForTokenClassification {
-            bert: self.bert.try_init_without_pooler(device)?,
+            bert: self.bert.init_without_pooler(device)?,
             dropout: DropoutConfig::new(self.dropout_prob()).init(),
             classifier: self.bert.linear(self.num_labels(), device),
             stated: self.clone(),

@@ -37,7 +37,7 @@ impl ElectraForPreTrainingConfig {
 
     fn build(&self, device: &Device) -> Result<ElectraForPreTraining> {
         Ok(ElectraForPreTraining {
-            bert: self.bert.try_init_without_pooler(device)?,
+            bert: self.bert.init_without_pooler(device)?,
             discriminator_predictions: ReplacedTokenHead {
                 dense: self.bert.linear(self.bert.embeddings.hidden_size, device),
                 dense_prediction: self.bert.linear(1, device),
