@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::families::FamilySpec;
-use super::files::{Checkpoint, MODEL_PREFIX};
+use super::files::{Checkpoint, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD};
 use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
 use super::params::{StoredParam, check_stored, filled, tensors};
@@ -100,16 +100,15 @@ impl BertEmbeddings {
     }
 
     pub(crate) fn stored_params(&self, keys: &Keys) -> Vec<StoredParam<'_>> {
-        let positions = self.position_embeddings.as_ref();
-        let positions = positions.map(|table| StoredParam::table(&keys.position, &table.weight));
-        let token_types = self.token_type_embeddings.as_ref();
-        let token_types = token_types.map(|table| StoredParam::table(&keys.token_type, &table.weight));
-        [StoredParam::table(&keys.word, &self.word_embeddings.weight)]
+        let tables = [
+            (WORD, Some(&self.word_embeddings)),
+            (POSITION, self.position_embeddings.as_ref()),
+            (TOKEN_TYPE, self.token_type_embeddings.as_ref()),
+        ];
+        let tables = tables
             .into_iter()
-            .chain(positions)
-            .chain(token_types)
-            .chain(StoredParam::norm([keys.gamma.clone(), keys.beta.clone()], &self.layer_norm))
-            .collect()
+            .filter_map(|(name, table)| Some(StoredParam::table(keys.named(name), &table?.weight)));
+        tables.chain(StoredParam::norm(keys.layer_norm(), &self.layer_norm)).collect()
     }
 
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype. Python reads
@@ -234,8 +233,9 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
         );
         return Err(Error::not_a_checkpoint(checkpoint.path(), problem));
     }
-    let mut size_of = |key: &str| {
-        let (stored, path) = checkpoint.tensor(key)?;
+    let mut size_of = |table: &str| {
+        let key = keys.named(table);
+        let (stored, path) = checkpoint.tensor(&key)?;
         match stored.shape[..] {
             [rows, columns] => Ok((rows, columns)),
             _ => {
@@ -244,14 +244,14 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
             }
         }
     };
-    let (vocab_size, hidden_size) = size_of(&keys.word)?;
+    let (vocab_size, hidden_size) = size_of(WORD)?;
     Ok(BertEmbeddingsConfig::new()
         .with_family(family)
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
-        .with_max_position_embeddings(size_of(&keys.position)?.0)
+        .with_max_position_embeddings(size_of(POSITION)?.0)
         .with_type_vocab_size(match family.architecture().has_token_types {
-            true => size_of(&keys.token_type)?.0,
+            true => size_of(TOKEN_TYPE)?.0,
             false => 0,
         }))
 }

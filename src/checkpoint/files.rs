@@ -16,9 +16,9 @@ pub(super) const WEIGHT_NAMES: [&str; 4] =
 pub(super) const WORD: &str = "word_embeddings.weight";
 pub(super) const POSITION: &str = "position_embeddings.weight";
 pub(super) const TOKEN_TYPE: &str = "token_type_embeddings.weight";
+pub(super) const LAYER_NORM: &str = "LayerNorm";
 /// γ and β, as PyTorch has named them since 2019 and as files converted from TensorFlow name them.
-pub(super) const LAYER_NORM: [[&str; 2]; 2] =
-    [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]];
+pub(super) const GAMMA_BETA: [[&str; 2]; 2] = [["weight", "bias"], ["gamma", "beta"]];
 /// A buffer of older files: 0, 1, 2, ….
 pub(super) const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
 

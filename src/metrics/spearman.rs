@@ -90,12 +90,7 @@ impl Score for SpearmanMetric {
         Ok(spearman(&self.predicted, &self.truth))
     }
 
-    fn count(&self) -> Option<usize> {
-        None
-    }
-
     fn forget(&mut self) {
         *self = Self::default();
     }
 }
-numeric!(SpearmanMetric: SpearmanInput);

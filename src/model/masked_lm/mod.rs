@@ -226,8 +226,8 @@ mod stored {
             // A tied head has one table and one bias, so what a file has under two names must be the same twice.
             let equal = match decoder {
                 None => {
-                    let words = [keys.embeddings.word(), names.decoder];
-                    [words, [bias, decoder_bias]].map(|names| names.map(String::from)).into()
+                    let words = [keys.word(), names.decoder.into()];
+                    vec![words, [bias, decoder_bias].map(String::from)]
                 }
                 Some(_) => Vec::new(),
             };
