@@ -83,19 +83,9 @@ impl Ids {
                 values.push(i64::from(id));
             }
         }
-        Ok(Self::from_values(name, values, [rows.len(), columns], device))
-    }
-
-    /// Ids from the host, row-major.
-    pub(crate) fn from_values(
-        name: &'static str,
-        values: Vec<i64>,
-        dims: [usize; 2],
-        device: &Device,
-    ) -> Self {
-        let device = device.clone().without_autodiff(); // see `tensor`
-        let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
-        Self { name, tensor, host: Some(Arc::new(values.into())) }
+        let data = TensorData::new(values.clone(), [rows.len(), columns]);
+        let tensor = Tensor::from_data(data, &device.clone().without_autodiff()); // see `tensor`
+        Ok(Self { name, tensor, host: Some(Arc::new(values.into())) })
     }
 
     pub(crate) fn tensor(&self) -> Tensor<2, Int> {
