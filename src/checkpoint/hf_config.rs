@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
 
-const DEFAULT_LAYER_NORM_EPS: f64 = 1e-12;
-
 impl BertEmbeddingsConfig {
     /// Reads a Hugging Face `config.json`.
     ///
@@ -128,8 +126,8 @@ impl Fields {
         self.refuse_variants()?;
         let defaults = &spec.defaults;
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
-        // Not read where the family has none: the field may be any.
-        let embedding_size = || self.size("embedding_size", defaults.embedding_size);
+        // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
+        let embedding_size = || self.size("embedding_size", 128);
         let embedding_size = match spec.family.architecture().projection {
             Projection::Never => None,
             Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
@@ -144,7 +142,7 @@ impl Fields {
             max_position_embeddings: self.size("max_position_embeddings", 512)?,
             type_vocab_size: self.size("type_vocab_size", defaults.type_vocab_size)?,
             pad_token_id: self.pad_token_id(defaults.pad_token_id)?,
-            layer_norm_eps: self.number("layer_norm_eps", DEFAULT_LAYER_NORM_EPS)?,
+            layer_norm_eps: self.number("layer_norm_eps", 1e-12)?,
             hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
             initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
             position_embedding_type: self.positions()?,

@@ -3,8 +3,8 @@
 use super::bert::BertModel;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, agree, check_stored, filled, replace_changed,
-    tensors, torch_name,
+    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, agree, check_stored, filled,
+    replace_changed, tensors, torch_name,
 };
 use crate::embeddings::PositionFill;
 use crate::encoder::config::BertModelConfig;
@@ -220,13 +220,15 @@ fn read<M: Stored>(
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
     agree(&keys.embeddings, family, fields)?;
-    let stored = keys.stored.iter().flatten().map(String::as_str).collect::<BTreeSet<_>>();
+    let stored = keys.stored.clone().unwrap_or_default();
+    let is_new = |params: &[StoredParam], own: &mut Checkpoint| {
+        misfit == Misfit::NewlyInitialised && params.iter().any(|param| param.is_of_other_shape(own))
+    };
     let mut params = model.bert().body_params(&keys);
-    let mut missing = Vec::new();
-    let mut copies = Vec::new();
+    let (mut missing, mut copies) = (Vec::new(), BTreeSet::new());
     for part in model.parts(&keys) {
         for names in part.equal {
-            if names.iter().all(|name| stored.contains(name.as_str())) && !checkpoint.are_equal(&names)? {
+            if names.iter().all(|name| stored.contains(name)) && !checkpoint.are_equal(&names)? {
                 let problem = format!(
                     "has {} and {} that differ, but the config ties the head to the word table; set tie_word_embeddings \
                      to false in config.json to give the head its own decoder and bias",
@@ -236,31 +238,25 @@ fn read<M: Stored>(
             }
         }
         copies.extend(part.copies);
-        let is_of_other_size = misfit == Misfit::NewlyInitialised
-            && part.params.iter().any(|param| param.is_of_other_shape(&mut checkpoint));
-        if !is_of_other_size && part.params.iter().any(|param| stored.contains(param.key.as_str())) {
+        let is_stored = part.params.iter().any(|param| stored.contains(&param.key));
+        if is_stored && !is_new(&part.params, &mut checkpoint) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));
         }
     }
-    let used: BTreeSet<&str> = params.iter().map(|param| param.key.as_str()).collect();
+    let used: BTreeSet<&String> = params.iter().map(|param| &param.key).collect();
     // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
-    let is_unused = |key: &&&str| {
-        !used.contains(**key)
-            && !keys.embeddings.is_of_layer(key, true)
-            && !copies.iter().any(|copy| copy == **key)
-    };
-    let unused = stored.iter().filter(is_unused).map(|key| key.to_string()).collect();
+    let is_read = |key: &String| used.contains(key) || copies.contains(key);
+    let is_unused = |key: &String| !is_read(key) && !keys.embeddings.is_of_layer(key, true);
+    let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
     // Into copies: if a later file fails, nothing was loaded.
     let mut filled_model = filled(model, checkpoint, params)?;
     let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
         let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
-        let is_of_other_size = misfit == Misfit::NewlyInitialised
-            && checkpoint.iter_mut().any(|own| params.iter().any(|param| param.is_of_other_shape(own)));
-        match checkpoint.filter(|_| !is_of_other_size) {
+        match checkpoint.take_if(|own| !is_new(&params, own)) {
             Some(checkpoint) => filled_model = filled(&filled_model, checkpoint, params)?,
             None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
         }

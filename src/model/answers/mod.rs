@@ -219,7 +219,7 @@ impl BertForQuestionAnswering {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields};
+    use crate::model::config_fields::{classifier_dropout, head_fields};
     use crate::model::labels::numbered;
     use crate::model::stored::{Part, Stored, stored_head};
     use serde_json::Value;
@@ -242,9 +242,7 @@ mod stored {
         fn head_fields(&self) -> Vec<(&'static str, Value)> {
             let config = self.config();
             // The head has two outputs, and transformers makes as many as there are labels.
-            let mut fields = name_fields(&numbered(2));
-            fields.extend(dropout_field(&config.bert, Classified::Answers, config.qa_dropout));
-            fields
+            head_fields(&numbered(2), &config.bert, Classified::Answers, config.qa_dropout)
         }
     }
 }

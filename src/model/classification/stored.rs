@@ -9,7 +9,7 @@ use crate::model::classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
     SequenceClassificationHead,
 };
-use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
 use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
 use serde_json::{Value, json};
@@ -94,8 +94,8 @@ impl Stored for BertForSequenceClassification {
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         let config = self.config();
-        let mut fields = name_fields(&config.id2label);
-        fields.extend(dropout_field(&config.bert, Classified::Sequences, config.classifier_dropout));
+        let (names, dropout) = (&config.id2label, config.classifier_dropout);
+        let mut fields = head_fields(names, &config.bert, Classified::Sequences, dropout);
         fields.push(("problem_type", json!(config.problem_type)));
         if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
             // Both, as each version of sentence-transformers reads one of them.

@@ -180,7 +180,7 @@ impl BertForTokenClassification {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+    use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
     use crate::model::stored::{Part, Stored, stored_head};
     use serde_json::Value;
 
@@ -204,9 +204,7 @@ mod stored {
 
         fn head_fields(&self) -> Vec<(&'static str, Value)> {
             let config = self.config();
-            let mut fields = name_fields(&config.id2label);
-            fields.extend(dropout_field(&config.bert, Classified::Tokens, config.classifier_dropout));
-            fields
+            head_fields(&config.id2label, &config.bert, Classified::Tokens, config.classifier_dropout)
         }
     }
 }
