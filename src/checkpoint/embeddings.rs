@@ -47,6 +47,7 @@ impl BertEmbeddings {
         let (checkpoint, keys, module) = of_one_save(path, || {
             let mut checkpoint = Checkpoint::open(path)?;
             let keys = Keys::locate(&checkpoint)?;
+            // A directory without a config is incomplete, a file of weights may be all there is.
             let module = if path.is_dir() || regular_file::exists(&config_path) {
                 let fields = Fields::read(config_path.clone())?;
                 let config = fields.config()?;
@@ -193,6 +194,7 @@ impl BertEmbeddings {
             }
         }
         let mut fields = old.into_map();
+        // A number that means the same may be written otherwise, and fields may be left to defaults.
         replace_changed(&mut fields, layer_fields(&config), &layer_fields(&was));
         Ok(fields)
     }
@@ -271,6 +273,7 @@ pub(crate) fn replace_changed(
 
 /// The fields that the layer determines, under BERT's names.
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
+    // transformers' models are initialised from a normal distribution, and fields have no word for another.
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
         config.initializer;
     let projection = config.family.architecture().projection;

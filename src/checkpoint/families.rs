@@ -176,6 +176,7 @@ const DISTILBERT: FamilySpec = FamilySpec {
     base: "distilbert",
     defaults: Defaults { type_vocab_size: 0, num_hidden_layers: 6, ..BERT_DEFAULTS },
     fields: &[
+        // `attribute_map` of the config class takes BERT's names of these three.
         ("hidden_size", Also("dim")),
         ("num_hidden_layers", Also("n_layers")),
         ("num_attention_heads", Also("n_heads")),
@@ -201,6 +202,7 @@ const DISTILBERT: FamilySpec = FamilySpec {
         },
         pooler: None,
         masked_lm: HeadKeys {
+            // The head has no module of its own, but a common start.
             prefix: "vocab_",
             transform: "vocab_transform",
             layer_norm: "vocab_layer_norm",
@@ -266,6 +268,7 @@ const ALBERT: FamilySpec = FamilySpec {
     family: Family::Albert,
     class: "Albert",
     base: "albert",
+    // The config class has the sizes of albert-xxlarge and not of the base model.
     defaults: Defaults {
         vocab_size: 30000,
         hidden_size: 4096,
@@ -359,6 +362,7 @@ impl FamilySpec {
     pub(crate) fn of_class(class: &str) -> Option<&'static Self> {
         let is_of = |spec: &&FamilySpec| {
             let rest = class.strip_prefix(spec.class);
+            // What follows is checked too: `BertGenerationEncoder` is no BERT.
             rest.is_some_and(|rest| ["Model", "For", "LMHead"].iter().any(|head| rest.starts_with(head)))
         };
         FAMILIES.iter().find(is_of)
@@ -376,6 +380,7 @@ impl FamilySpec {
     /// Fields with BERT's names under those of this family, without those that it does not have.
     pub(crate) fn named(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
         for (field, name) in self.fields {
+            // One of `Always` is left out: the family's config class has no such field.
             if let (Some(value), Named(name) | Also(name)) = (fields.remove(*field), name) {
                 fields.insert(name.to_string(), value);
             }

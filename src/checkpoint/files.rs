@@ -44,6 +44,7 @@ impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let path = weights_path(path)?;
+        // By its name: JSON has no magic number.
         if path.extension().is_some_and(|extension| extension == "json") {
             return Self::of(read_index(&path)?, BTreeMap::new(), path);
         }
@@ -141,11 +142,9 @@ impl Checkpoint {
             file.check_total(here.map(|place| place.key.as_str()))?;
         }
         let read = |key: &String| {
-            let place = self.places.get(key);
-            let data = match place.and_then(|place| Some((self.open.get(&place.path)?, &place.key))) {
-                Some((file, key)) => file.read(key)?,
-                None => None,
-            };
+            let found =
+                self.places.get(key).and_then(|place| Some((self.open.get(&place.path)?, &place.key)));
+            let data = found.map(|(file, key)| file.read(key)).transpose()?.flatten();
             data.ok_or_else(|| Error::missing_key(&self.path, key, "the file changed while it was read"))
         };
         keys.iter().map(read).collect()
@@ -193,6 +192,7 @@ pub(crate) fn is_plain_file_name(name: &str) -> bool {
 }
 
 pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
+    // A file can have thousands.
     let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
     let problem = "which stand for the same parameter; remove or rename one";
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))

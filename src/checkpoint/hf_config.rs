@@ -46,6 +46,7 @@ pub struct Fields {
 
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
+        // BERT's names until the file's own family is known: errors before that have to name fields too.
         let mut read = Self { fields: read_json(&path)?, spec: FamilySpec::of(Family::Bert), path };
         read.spec = read.stated_spec()?;
         for (field, name) in read.spec.fields {
@@ -186,6 +187,7 @@ impl Fields {
     }
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
+        // null is no padding row, a missing field is the family's.
         let id = |value: &Value| if value.is_null() { Some(None) } else { whole(value).map(Some) };
         Ok(self.value("pad_token_id", "an id or null", id)?.unwrap_or(Some(default)))
     }

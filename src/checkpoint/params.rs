@@ -99,6 +99,7 @@ pub(crate) fn filled<M: Module>(
     mut checkpoint: Checkpoint,
     params: Vec<StoredParam>,
 ) -> Result<M> {
+    // All of them are checked before gigabytes are read.
     let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
         // A bias that the module lacks: transformers' layers have one, of zeros.
@@ -134,6 +135,7 @@ pub(crate) fn filled<M: Module>(
 pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result<()> {
     for param in own {
         let invalid = |problem: String| Err(Error::data(&param.key, problem));
+        // By key, as optional parameters shift the others in the list.
         let Some(expected) = built.iter().find(|built| built.key == param.key) else {
             return invalid("is no parameter of the model that the module's config builds".into());
         };

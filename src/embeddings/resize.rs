@@ -47,6 +47,7 @@ impl BertEmbeddings {
                 format!("{rows} rows would cut off the padding row {pad}; keep at least {}", pad + 1);
             return Err(Error::Resize { table: EmbeddingTable::Word, problem });
         }
+        // Rows that are drawn afresh are drawn as the table was.
         let initializer = self.config().initializer;
         self.word_embeddings.resize(EmbeddingTable::Word, resize, &initializer)
     }
@@ -98,6 +99,7 @@ impl BertEmbeddings {
 /// Row i is row i mod P: [P, H] → [rows, H].
 fn tile(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let [period, _] = positions.dims();
+    // The last block is cut where the rows are no multiple of the period.
     let blocks =
         (0..rows).step_by(period).map(|start| positions.clone().narrow(0, 0, period.min(rows - start)));
     Tensor::cat(blocks.collect(), 0)

@@ -177,6 +177,7 @@ impl BertEncoder {
             BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
         with_one_draw(self.draws(), || {
             for layer in self.in_order() {
+                // Before the layer runs: the weights are those of its input.
                 output.attentions.push(if packing.num_tokens() == 0 {
                     let heads = layer.attention.num_attention_heads();
                     Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
@@ -238,12 +239,14 @@ impl BertEncoder {
                 return Err(Error::shape("hidden", [batch, seq, width], expected));
             }
         }
+        // Without a layer, which only a module changed by hand is, nothing else states the width.
         let inner = first.map_or(width, |query| query.weight.lazy_shape()[0]);
         let check = ParameterCheck::against_input("hidden", hidden);
         if let Some(projection) = &self.embeddings_projection {
             check.linear("embeddings_projection", projection, [width, inner])?;
         }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
+        // All of them before the first one runs: an error must not come after half a pass.
         for (i, layer) in self.layers.iter().enumerate() {
             layer.check(format_args!("layers[{i}]"), &check, inner)?;
             if let Some(bias) = &self.relative_attention_bias {

@@ -107,6 +107,7 @@ impl BertModelConfig {
         let heads = self.num_attention_heads;
         check_sizes([
             ("num_hidden_layers", self.num_hidden_layers, MAX_LAYERS),
+            // More heads than columns do not divide them, which is checked below.
             ("num_attention_heads", heads, usize::MAX),
             ("intermediate_size", self.intermediate_size, MAX_WIDTH),
         ])?;
@@ -143,6 +144,7 @@ impl BertModelConfig {
         let has_distances = !embeddings.position_embedding_type.has_table();
         let distances =
             if has_distances { 2 * positions * hidden / self.num_attention_heads as u128 } else { 0 };
+        // Query, key, value and output; U; D; γ and β of two LayerNorms.
         let layer = 4 * linear(hidden, hidden) + linear(hidden, inner) + linear(inner, hidden) + 4 * hidden;
         // ALBERT runs one layer again and again.
         let layers = if architecture.shares_layers { 1 } else { self.num_hidden_layers as u128 };

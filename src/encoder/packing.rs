@@ -46,6 +46,7 @@ impl Packing {
                 places.push(place);
             }
         }
+        // Indices go to the device once for a batch, and every layer uses them.
         let moves = Moves::new(&places, rows.len(), device).expect("places of one token each");
         let tokens = Tokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();

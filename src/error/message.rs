@@ -121,6 +121,7 @@ impl Shown<'_> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The precision, as `{:.100}` limits text elsewhere too.
         let max = f.precision().unwrap_or(Self::MAX);
         for c in self.0.chars().take(max) {
             // The ranges turn the direction of the text that follows.

@@ -70,6 +70,7 @@ impl Ids {
         I: Copy + TryInto<i32>,
     {
         let columns = rows.first().map_or(0, |row| row.as_ref().len());
+        // Without rows too, which would have no columns.
         if columns == 0 {
             return Err(Error::Empty { input: name, shape: vec![rows.len(), 0] });
         }
@@ -144,6 +145,7 @@ impl Ids {
         let Some(copy) = &self.host else { return Ok(None) };
         if copy.get().is_none() {
             let read = try_read_sync(self.tensor.to_data_async());
+            // Another thread may have read them meanwhile: the copies are the same.
             let _ = copy.set(host_values(self.name, read)?);
         }
         Ok(copy.get().map(Vec::as_slice))

@@ -38,6 +38,7 @@ pub(crate) fn product(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
 /// `f(x·W + b)`, exact in value and gradient.
 pub(crate) fn linear_activation(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
     let product = product(layer, x);
+    // The operator has no form without a bias; zeros are small beside the product.
     let bias = bias(layer).unwrap_or_else(|| zeros(&product));
     bias_activation(product, bias, activation)
 }
@@ -76,5 +77,6 @@ pub(crate) fn drop_out<const D: usize>(
     parameter: &Param<Tensor<2>>,
     x: Tensor<D>,
 ) -> Tensor<D> {
+    // Burn's dropout decides by the tensor's device, which a batch can bring with it.
     if active_prob(dropout, parameter) > 0.0 { dropout.forward(x) } else { x }
 }

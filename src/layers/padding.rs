@@ -60,6 +60,7 @@ impl PaddingMask {
     }
 
     fn new(is_padding: Arc<[bool]>, dims: [usize; 2]) -> Self {
+        // Counted once: every layer and every head ask for it.
         let num_tokens = is_padding.iter().filter(|&&is_padding| !is_padding).count();
         Self { is_padding, dims, num_tokens }
     }
@@ -92,6 +93,7 @@ impl PaddingMask {
 
     /// Whether the first place of each sequence holds a token, except in sequences of padding alone.
     pub(crate) fn check_first(&self) -> Result<()> {
+        // A row of padding alone has no token to read, wherever it is padded.
         match self.rows().position(|row| row.first() == Some(&true) && row.contains(&false)) {
             Some(row) => Err(Error::data(
                 format!("padding[{row}]"),

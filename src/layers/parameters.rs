@@ -82,6 +82,7 @@ impl ParameterCheck {
         if found != shape {
             return invalid(format!("has shape {found:?}, but expected {shape:?}"));
         }
+        // Lazy, so that a check does not initialise tables that a load would replace.
         let (found, reference) = (param.lazy_device(), self.reference);
         if found != self.device {
             let [found, expected] = [&found, &self.device].map(|device| device.clone().inner());

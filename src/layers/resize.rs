@@ -75,10 +75,12 @@ impl TokenEmbedding {
         initializer: &EmbeddingInitializer,
     ) -> Result<()> {
         let (rows, old_rows) = (resize.rows()?, self.num_embeddings());
+        // Not replaced by itself: a new id would cost the optimizer its state.
         if rows == old_rows {
             return Ok(());
         }
         let old = resizable(self, name)?;
+        // Before anything is drawn, so that an error leaves the generator as it was too.
         check_memory(name, rows, &old)?;
         let new = if rows < old_rows {
             old.narrow(0, 0, rows)

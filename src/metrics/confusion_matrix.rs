@@ -102,6 +102,7 @@ impl ConfusionMatrix {
     pub fn to_text(&self, names: &LabelNames) -> String {
         let (classes, scores) = (self.num_classes().max(names.len()), self.classes());
         let name = |class: usize| names.name(class).map_or(format!("{class}"), str::to_string);
+        // At least as wide as the heading, and a class that no name is known of keeps its number.
         let width = (0..classes).map(|class| name(class).chars().count()).max().unwrap_or(0).max(9);
         let mut text = format!("{:>width$} |", "predicted");
         for class in 0..classes {

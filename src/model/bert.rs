@@ -158,6 +158,7 @@ impl BertModel {
         let all = with_one_draw(self.draws(), || {
             self.encoder.forward_all(self.embeddings.try_forward(input)?, padding)
         })?;
+        // There is at least that of the embeddings.
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
         Ok(BertModelOutput {
             pooler_output: self.pooler_output(&last_hidden_state)?,

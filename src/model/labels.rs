@@ -61,6 +61,7 @@ impl Labels {
             return Err(Error::shape("labels", [labels.len()], expected));
         }
         let [batch, seq] = input.dims();
+        // A move of rows takes each of them once.
         let mut seen = BTreeSet::new();
         for &place @ [row, column] in places {
             if row >= batch || column >= seq {
@@ -109,6 +110,7 @@ impl Labels {
         shape: Vec<usize>,
         labels: impl Iterator<Item = ([usize; 2], i64)>,
     ) -> Result<Option<Self>> {
+        // Places without a label are left out here: as ids, −100 would be out of range in every gather.
         let (places, values): (Vec<_>, Vec<_>) = labels.unzip();
         if values.is_empty() {
             return Ok(None);

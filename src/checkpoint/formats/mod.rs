@@ -34,6 +34,7 @@ pub(super) struct StoredTensor {
 impl StoredTensor {
     /// Bytes of all values, which a view may have more of than it sees.
     fn size(&self) -> u64 {
+        // Saturating: the shape is the file's word.
         let elements = self.shape.iter().fold(1, |product: u64, &axis| product.saturating_mul(axis as u64));
         elements.saturating_mul(self.dtype.bitsize() as u64) / 8
     }
@@ -100,6 +101,7 @@ impl WeightFile {
     pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
         let Some(tensor) = self.tensors.get(key) else { return Ok(None) };
         let failed = |source| Error::reading(&self.path, source);
+        // The cursor is shared with clones of the handle, so it is placed for each tensor.
         let mut file = &*self.file;
         file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
         let mut bytes = vec![0; tensor.length as usize]; // within the file, as its header was checked

@@ -94,6 +94,7 @@ impl QuestionAnsweringBatch {
             let places = answers.iter().enumerate().map(|(row, answer)| {
                 if is_token(row, answer[which]) { answer[which] as i64 } else { IGNORED }
             });
+            // A place is a class of its sequence, so the loss is the cross-entropy over the S tokens.
             Labels::of_sequences(&input, &places.collect::<Vec<_>>())
         };
         let answers = [places(0)?, places(1)?];

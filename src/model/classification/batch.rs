@@ -127,6 +127,7 @@ fn matrix(
 ) -> Result<Tensor<2>> {
     let [batch, _] = input.dims();
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    // C is that of the first row: which model reads the batch is not known here.
     let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != columns);
     if rows.len() != batch || columns == 0 || other.is_some() {
         let expected = format!("[{batch}, C], one row per sequence, all of one length C > 0");

@@ -93,6 +93,7 @@ impl BertForSequenceClassificationConfig {
         let linear = |outputs| self.bert.linear(outputs, device);
         let hidden_size = self.bert.embeddings.hidden_size;
         let family = self.bert.embeddings.family;
+        // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
         let (bert, dense) = match family.architecture().sequence_head {
             SequenceHead::Dense { .. } => (self.bert.init_without_pooler(device)?, Some(linear(hidden_size))),
             SequenceHead::Pooled => (self.bert.try_init(device)?, None),

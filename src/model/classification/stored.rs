@@ -64,6 +64,7 @@ impl Stored for BertForSequenceClassification {
     const CLASS: Option<&'static str> = Some("ForSequenceClassification");
 
     fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
+        // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.
         let own = SideConfig::of_kind(fields.dir(), CROSS_ENCODER_KIND)?;
         Ok(BertForSequenceClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,

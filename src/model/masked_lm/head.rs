@@ -90,6 +90,7 @@ impl MaskedLmHead {
         let hidden = linear_activation(&self.transform, hidden, self.activation);
         let hidden = self.layer_norm.forward(hidden); // [N, E]
         let words = self.decoder.as_ref().unwrap_or(words);
+        // Read here, at every call: a copy would not follow the embeddings in training.
         let table = words.weight.val();
         let logits = linear(hidden.clone(), table.clone().transpose(), None); // [N, V]
         let logits = match words.padding_idx {
@@ -122,6 +123,7 @@ impl MaskedLmHead {
         if rows == words {
             return Ok(());
         }
+        // As the table's rows are, so that each word keeps its bias.
         let new = if words < rows {
             old.narrow(0, 0, words)
         } else {

@@ -169,6 +169,7 @@ impl BertForMaskedLm {
         if let Some(masked) = &batch.masked {
             masked.check(&batch.input)?;
         }
+        // Packed, so that only the masked tokens are taken and nothing of the size of the batch is made.
         let hidden = self.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
         let Some(masked) = &batch.masked else {
             // The head reads one token, so that its parameters have gradients too.

@@ -248,6 +248,7 @@ impl BertForSentenceEmbedding {
     ) -> Result<Tensor<2>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let pooled = self.stated.pooling.after_prompt(hidden, padding, prompt_length)?;
+        // Normalised last: a layer would give the vectors another length.
         let words = &self.bert.embeddings.word_embeddings;
         let vectors =
             self.dense.iter().try_fold(pooled, |vectors, dense| dense.try_forward(vectors, words))?;

@@ -249,6 +249,7 @@ impl SentenceLoss {
         if batch == 0 || width == 0 {
             return Err(Error::Empty { input: "anchors", shape: vec![batch, width] });
         }
+        // Here too, as a loss can be made and changed without the config of a model.
         self.validate(width)?;
         let (expected, fits) = self.expected_candidates(batch, count);
         if other != width || !fits {
@@ -312,6 +313,7 @@ impl SentenceLoss {
                 mean_squared_error(cosines.unsqueeze_dim(1), labels.unsqueeze_dim(1))
             }
             Self::Triplet(TripletLoss { distance_metric, triplet_margin }) => {
+                // Distances are negative similarities, so the signs of the formula turn.
                 let [to_positive, to_negative] = [0, batch].map(|first| {
                     distance_metric.of_pairs(anchors.clone(), candidates.clone().narrow(0, first, batch))
                 });

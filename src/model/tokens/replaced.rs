@@ -108,6 +108,7 @@ impl ElectraForPreTraining {
         let check = ParameterCheck::beside(words);
         check.linear("discriminator_predictions.dense", &head.dense, [hidden; 2])?;
         check.linear("discriminator_predictions.dense_prediction", &head.dense_prediction, [hidden, 1])?;
+        // As rows, which the fused activation takes.
         let rows = self.bert.try_forward(input, padding)?.last_hidden_state.flatten::<2>(0, 1); // [B·S, H]
         let dense = linear_activation(&head.dense, rows, self.bert.config().hidden_act);
         Ok(linear(&head.dense_prediction, dense).reshape(input.dims()))
