@@ -19,11 +19,11 @@ pub(super) fn narrowed<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tenso
 /// The [`cross_entropy`] of the places that have a label; 0 without any, where PyTorch gives NaN.
 pub(super) fn labelled_cross_entropy<const D: usize>(
     logits: Tensor<D>,
-    labels: Option<&Labels>,
+    labels: &Labels,
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
-    match labels {
-        Some(labels) => cross_entropy(labels.select(logits), labels.tensor(), class_weights),
+    match labels.tensor() {
+        Some(classes) => cross_entropy(labels.select(logits), classes, class_weights),
         None => zero_loss(logits),
     }
 }

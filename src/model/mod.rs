@@ -110,12 +110,12 @@ pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };
 pub use bert::{BertModel, BertModelOutput, BertPooler};
-pub use classification::batch::SequenceClassificationBatch;
+pub use classification::batch::{ProblemType, SequenceClassificationBatch};
 #[cfg(feature = "tokenizers")]
 pub use classification::classify::{Ranked, ScoredLabel};
 pub use classification::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
-    SequenceClassificationHead, SequenceClassifierOutput,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationHead,
+    SequenceClassifierOutput,
 };
 pub use masked_lm::head::MaskedLmHead;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmOutput};

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::family::{Classified, Family, SequenceHead};
 use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, drop_out, linear, linear_activation};
 use crate::model::bert::{BertModel, BertModelOutput};
-use crate::model::classification::batch::{SequenceClassificationBatch, SequenceLabels};
+use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
 use crate::model::labels::{check_batch, check_names, check_weights, numbered};
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::model::sentence_transformers::{Prompts, torch_class};
@@ -21,19 +21,6 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use serde::{Deserialize, Serialize};
-
-/// The labels of a [`BertForSequenceClassification`], and its loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProblemType {
-    /// Numbers; mean squared error.
-    Regression,
-    /// One class per sequence; cross-entropy.
-    SingleLabelClassification,
-    /// Any number of classes per sequence; binary cross-entropy of each.
-    MultiLabelClassification,
-}
 
 /// Configuration of [`BertForSequenceClassification`].
 #[derive(Config, Debug, PartialEq)]
@@ -242,9 +229,8 @@ impl BertForSequenceClassification {
         let (input, num_labels) = (&batch.input, self.stated.num_labels());
         self.check_problem_type(&batch.labels)?;
         match &batch.labels {
-            SequenceLabels::Classes(Some(labels)) => labels.check_classes(input, num_labels)?,
-            SequenceLabels::Classes(None) => {}
-            SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => {
+            SequenceLabels::Classes(labels) => labels.check_classes(input, num_labels)?,
+            SequenceLabels::Numbers(_, labels) => {
                 let expected = [input.dims()[0], num_labels];
                 check_batch(input, &labels.dims(), &expected, "one number per label", labels.device())?;
             }
@@ -254,9 +240,11 @@ impl BertForSequenceClassification {
         // They are held in f64 where the device has it, so that a model in f64 reads them unrounded.
         let in_dtype = |labels: &Tensor<2>| labels.clone().cast(logits.dtype());
         let loss = match &batch.labels {
-            SequenceLabels::Classes(labels) => labelled_cross_entropy(scores, labels.as_ref(), weights),
-            SequenceLabels::Targets(labels) => binary_cross_entropy(scores, in_dtype(labels), weights),
-            SequenceLabels::Values(labels) => mean_squared_error(scores, in_dtype(labels)),
+            SequenceLabels::Classes(labels) => labelled_cross_entropy(scores, labels, weights),
+            SequenceLabels::Numbers(ProblemType::Regression, labels) => {
+                mean_squared_error(scores, in_dtype(labels))
+            }
+            SequenceLabels::Numbers(_, labels) => binary_cross_entropy(scores, in_dtype(labels), weights),
         };
         Ok(SequenceClassifierOutput { loss, logits })
     }
@@ -264,8 +252,7 @@ impl BertForSequenceClassification {
     fn check_problem_type(&self, labels: &SequenceLabels) -> Result<()> {
         let found = match labels {
             SequenceLabels::Classes(_) => ProblemType::SingleLabelClassification,
-            SequenceLabels::Targets(_) => ProblemType::MultiLabelClassification,
-            SequenceLabels::Values(_) => ProblemType::Regression,
+            SequenceLabels::Numbers(problem_type, _) => *problem_type,
         };
         let invalid = |field, problem: String| Err(Error::config(field, problem));
         match self.stated.problem_type {

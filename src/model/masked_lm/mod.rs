@@ -56,7 +56,7 @@ pub struct MaskedLmBatch {
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    masked: Option<Labels>,
+    masked: Labels,
 }
 
 impl MaskedLmBatch {
@@ -84,12 +84,12 @@ impl MaskedLmBatch {
 
     /// Row and column of the masked tokens; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        self.masked.as_ref().map_or(&[], Labels::places)
+        self.masked.places()
     }
 
     /// The original ids of the masked tokens, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.masked.as_ref().map(Labels::tensor)
+        self.masked.tensor()
     }
 }
 
@@ -166,12 +166,11 @@ impl BertForMaskedLm {
     /// Those of [`BertModel::try_forward`] and [`scores`](Self::scores); [`Error::IdOutOfRange`] if a label is not in the
     /// vocabulary; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &MaskedLmBatch) -> Result<MaskedLmOutput> {
-        if let Some(masked) = &batch.masked {
-            masked.check(&batch.input)?;
-        }
+        let masked = &batch.masked;
+        masked.check(&batch.input)?;
         // Packed, so that only the masked tokens are taken and nothing of the size of the batch is made.
         let hidden = self.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
-        let Some(masked) = &batch.masked else {
+        let Some(labels) = masked.tensor() else {
             // The head reads one token, so that its parameters have gradients too.
             let first = hidden.select(&[0]);
             return Ok(MaskedLmOutput { loss: zero_loss(self.scores(first)?), logits: None });
@@ -183,7 +182,7 @@ impl BertForMaskedLm {
             return Err(Error::IdOutOfRange { input: "labels", index, id, table, rows });
         }
         let logits = self.scores(hidden.select(&masked.rows()))?; // [N, V]
-        let loss = cross_entropy(logits.clone(), masked.tensor(), None);
+        let loss = cross_entropy(logits.clone(), labels, None);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })
     }
 }

@@ -63,7 +63,7 @@ pub struct TokenClassificationBatch {
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    labels: Option<Labels>,
+    labels: Labels,
 }
 
 impl TokenClassificationBatch {
@@ -90,17 +90,17 @@ impl TokenClassificationBatch {
 
     /// Row and column of the tokens that have a label; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        self.labels.as_ref().map_or(&[], Labels::places)
+        self.labels.places()
     }
 
     /// The labels of the N tokens that have one, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.labels.as_ref().map(Labels::tensor)
+        self.labels.tensor()
     }
 
     /// The logits of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
     pub fn labelled(&self, logits: Tensor<3>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
-        self.labels.as_ref().map(|labels| (labels.select(logits), labels.tensor()))
+        self.labels.labelled(logits)
     }
 }
 
@@ -168,10 +168,10 @@ impl BertForTokenClassification {
     /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not in
     /// 0..C or −100; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
-        let labels = batch.labels.as_ref();
-        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, self.stated.num_labels()))?;
+        batch.labels.check_classes(&batch.input, self.stated.num_labels())?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
-        let loss = labelled_cross_entropy(logits.clone(), labels, self.stated.class_weights.as_deref());
+        let loss =
+            labelled_cross_entropy(logits.clone(), &batch.labels, self.stated.class_weights.as_deref());
         Ok(TokenClassifierOutput { loss, logits })
     }
 }

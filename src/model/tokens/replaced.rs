@@ -121,8 +121,7 @@ impl ElectraForPreTraining {
     /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a label is not 0, 1 or −100; another shape or device
     /// if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<ReplacedTokenOutput> {
-        let labels = batch.labels.as_ref();
-        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, 2))?;
+        batch.labels.check_classes(&batch.input, 2)?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
         // [B, S, 1], as one class per token.
         let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
