@@ -271,7 +271,6 @@ pub(crate) fn replace_changed(
     }
 }
 
-/// The fields that the layer determines, under BERT's names.
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     // transformers' models are initialised from a normal distribution, and fields have no word for another.
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =

@@ -16,7 +16,6 @@ pub(crate) struct StoredParam<'a> {
     pub(crate) key: String,
     /// `None` for a bias that the module does not have: stored as zeros and never read.
     id: Option<ParamId>,
-    /// The shape in a file.
     shape: Vec<usize>,
     /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
     is_transposed: bool,
@@ -161,7 +160,6 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
     }
 }
 
-/// The parameters as tensors of the file `path`.
 pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
     let mut tensors = Tensors::default();
     for param in params {

@@ -3,9 +3,9 @@
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, HeadDropout};
-use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, init_linear};
+use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes};
 use burn::config::Config;
-use burn::nn::Linear;
+use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
 
@@ -185,13 +185,16 @@ impl BertModelConfig {
         Err(Error::Config { field, problem })
     }
 
-    /// A linear layer from H to `outputs` whose bias starts at zero.
+    /// A linear layer from H to `outputs`.
     pub(crate) fn linear(&self, outputs: usize, device: &Device) -> Linear {
         self.linear_of([self.embeddings.hidden_size, outputs], device)
     }
 
-    /// A linear layer of this many inputs and outputs, initialised as the model's tables.
-    pub(crate) fn linear_of(&self, shape: [usize; 2], device: &Device) -> Linear {
-        init_linear(&self.embeddings.initializer, shape, device)
+    /// A linear layer of this many inputs and outputs, initialised as the model's tables; its bias starts at zero.
+    pub(crate) fn linear_of(&self, [inputs, outputs]: [usize; 2], device: &Device) -> Linear {
+        Linear {
+            weight: self.embeddings.initializer.init_matrix([inputs, outputs], None, device),
+            bias: Some(Initializer::Zeros.init([outputs], device)),
+        }
     }
 }

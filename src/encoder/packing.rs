@@ -54,7 +54,6 @@ impl Packing {
         Ok(Self { dims, tokens: Some(tokens), sequences, aligned: Arc::default() })
     }
 
-    /// [B, S].
     pub(super) fn dims(&self) -> [usize; 2] {
         self.dims
     }

@@ -68,7 +68,6 @@ impl Replacement {
         Ok(())
     }
 
-    /// Makes the new files those of the directory.
     pub(crate) fn commit(self) -> Result<()> {
         for name in &self.names {
             sync(directory_of(&self.part.path().join(name)))?;
@@ -158,7 +157,6 @@ fn create_inside(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
-/// Removes incomplete saves of processes that have ended.
 fn remove_abandoned(dir: &Path) -> io::Result<()> {
     let is_part = |name: &OsStr| name.as_encoded_bytes().starts_with(PART.as_bytes());
     for entry in fs::read_dir(dir)? {
@@ -209,7 +207,6 @@ mod tests {
 
     const NAMES: [&str; 3] = ["a", "folder/b", "model"];
 
-    /// Every file of a directory, by name.
     fn files(dir: &Path) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         for entry in fs::read_dir(dir).unwrap() {

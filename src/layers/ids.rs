@@ -64,7 +64,6 @@ impl Ids {
         Self { name, tensor, host: Some(Arc::default()) }
     }
 
-    /// Ids from the host, one slice per sequence.
     pub(crate) fn from_rows<I>(name: &'static str, rows: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
     where
         I: Copy + TryInto<i32>,
@@ -105,7 +104,6 @@ impl Ids {
         Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
     }
 
-    /// The ids of some sequences.
     pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
         let [rows, columns] = self.dims();
         // One row of positions serves every sequence.
@@ -140,7 +138,6 @@ impl Ids {
         Ok(lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length))
     }
 
-    /// The copy on the host; `None` where unchecked.
     fn host(&self) -> Result<Option<&[i64]>> {
         let Some(copy) = &self.host else { return Ok(None) };
         if copy.get().is_none() {

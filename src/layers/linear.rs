@@ -1,24 +1,11 @@
 //! Burn's `Linear` and `Dropout` on the fused operators, with adapters, quantised weights and autocast.
 
-use super::initializer::EmbeddingInitializer;
 use super::parameters::dtype;
 use burn::module::Param;
-use burn::nn::{Dropout, Initializer, Linear};
+use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::{Activation, Precision, bias_activation};
-
-/// A linear layer whose weight is drawn from `initializer` and whose bias starts at zero.
-pub(crate) fn init_linear(
-    initializer: &EmbeddingInitializer,
-    [inputs, outputs]: [usize; 2],
-    device: &Device,
-) -> Linear {
-    Linear {
-        weight: initializer.init_matrix([inputs, outputs], None, device),
-        bias: Some(Initializer::Zeros.init([outputs], device)),
-    }
-}
 
 /// `x·W + b`.
 pub(crate) fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {

@@ -53,7 +53,6 @@ impl PaddingMask {
         Ok(Self::new(is_padding.collect(), [rows.len(), seq]))
     }
 
-    /// The mask of some sequences.
     pub(crate) fn sequences(&self, range: Range<usize>) -> Self {
         let [_, seq] = self.dims;
         Self::new(self.is_padding[range.start * seq..range.end * seq].into(), [range.len(), seq])

@@ -44,7 +44,6 @@ trait Score {
 
     fn name(&self) -> MetricName;
 
-    /// Counts a batch.
     fn add(&mut self, input: &Self::Input) -> Result<(), TensorReadError>;
 
     /// The score of all batches so far.

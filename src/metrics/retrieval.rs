@@ -83,7 +83,6 @@ impl RetrievalScores {
     }
 }
 
-/// Those places that are among the first k.
 fn hits(places: &[usize], k: usize) -> &[usize] {
     &places[..places.partition_point(|&place| place < k)]
 }

@@ -51,7 +51,6 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// Labels of tokens, each at a row and column of `input`.
     pub(super) fn at(input: &BertEmbeddingsInput, places: &[[usize; 2]], labels: &[u32]) -> Result<Self> {
         if places.len() != labels.len() {
             let expected = format!("[{}], one per position", places.len());
@@ -122,7 +121,6 @@ impl Labels {
         Ok(Self { shape, places, values, tensor })
     }
 
-    /// Where the labels are, row and column.
     pub(super) fn places(&self) -> &[[usize; 2]] {
         &self.places
     }
@@ -143,7 +141,6 @@ impl Labels {
         self.tensor().map(|labels| (self.select(logits), labels))
     }
 
-    /// The logits at the places that have a label.
     pub(super) fn select<const D: usize>(&self, logits: Tensor<D>) -> Tensor<2> {
         let device = logits.device();
         let logits = logits.clone().reshape([-1, logits.dims()[D - 1] as i32]);
@@ -203,4 +200,4 @@ pub(super) fn check_batch(
 }
 
 /// The label of a token or sequence that has none, as in PyTorch and transformers.
-const IGNORED: i64 = -100;
+pub(super) const IGNORED: i64 = -100;

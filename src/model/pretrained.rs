@@ -193,7 +193,6 @@ enum Misfit {
     NewlyInitialised,
 }
 
-/// A new model with the values of the checkpoint at `path`.
 fn built<M: Stored>(
     config: &M::Config,
     fields: &Fields,
@@ -210,7 +209,6 @@ fn built<M: Stored>(
     read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
 }
 
-/// `model` with the values of a checkpoint.
 fn read<M: Stored>(
     model: &M,
     fields: &Fields,

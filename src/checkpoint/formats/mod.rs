@@ -120,7 +120,6 @@ impl WeightFile {
     }
 }
 
-/// The elements of a view, row by row.
 fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Vec<u8> {
     let count: usize = shape.iter().product();
     let mut gathered = Vec::with_capacity(count * size);

@@ -72,7 +72,6 @@ pub(super) fn read_header(
     Ok((tensors.collect(), strings.into_iter().collect()))
 }
 
-/// The source of a tensor's bytes.
 pub(in crate::checkpoint) enum Payload {
     Values(Box<Tensor<1>>),
     Transposed(Box<Tensor<2>>),

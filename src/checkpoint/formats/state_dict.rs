@@ -101,7 +101,6 @@ fn tensor_dtype(name: &str) -> Option<Dtype> {
     })
 }
 
-/// Finds the tensors in a pickle, under the path of keys that leads to each.
 struct Collector<'a> {
     path: &'a Path,
     pickle: &'a Pickle<'a>,

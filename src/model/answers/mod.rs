@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::labels::{Labels, check_padding};
+use crate::model::labels::{IGNORED, Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use burn::config::Config;
 use burn::module::Module;
@@ -113,9 +113,6 @@ impl QuestionAnsweringBatch {
         self.answers[0].places().len()
     }
 }
-
-/// The place of an answer that is outside its sequence.
-const IGNORED: i64 = -100;
 
 /// The logit of padding, f16's lowest number: its probability is 0 in every dtype.
 const OF_PADDING: f64 = -65504.0;

@@ -30,7 +30,6 @@ pub struct SequenceClassificationBatch {
     pub(in crate::model) labels: SequenceLabels,
 }
 
-/// What is known of each sequence of a batch.
 #[derive(Clone, Debug)]
 pub(in crate::model) enum SequenceLabels {
     /// One class each, or none.

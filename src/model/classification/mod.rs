@@ -11,7 +11,7 @@ use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family, SequenceHead};
-use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, drop_out, linear, linear_activation};
+use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
 use crate::model::bert::{BertModel, BertModelOutput};
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
 use crate::model::labels::{check_batch, check_names, check_weights, numbered};
@@ -120,13 +120,6 @@ pub struct SequenceClassificationHead {
 }
 
 impl SequenceClassificationHead {
-    /// Whether the parameters fit `words` and vectors of length `hidden`.
-    fn check(&self, num_labels: usize, hidden: usize, words: &TokenEmbedding) -> Result<()> {
-        let check = ParameterCheck::beside(words);
-        check.linear("classifier.out_proj", &self.out_proj, [hidden, num_labels])?;
-        self.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))
-    }
-
     fn logits(&self, output: BertModelOutput) -> Result<Tensor<2>> {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
@@ -208,13 +201,11 @@ impl BertForSequenceClassification {
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         // The head reads position 0, where a sequence padded on the left has no token.
         padding.map_or(Ok(()), PaddingMask::check_first)?;
-        let embeddings = &self.bert.embeddings;
-        self.classifier.check(
-            self.stated.num_labels(),
-            embeddings.hidden_size(),
-            &embeddings.word_embeddings,
-        )?;
-        self.classifier.logits(self.bert.try_forward(input, padding)?)
+        let (embeddings, head) = (&self.bert.embeddings, &self.classifier);
+        let (hidden, check) = (embeddings.hidden_size(), ParameterCheck::beside(&embeddings.word_embeddings));
+        check.linear("classifier.out_proj", &head.out_proj, [hidden, self.stated.num_labels()])?;
+        head.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))?;
+        head.logits(self.bert.try_forward(input, padding)?)
     }
 
     /// Classifies the sequences of a batch and returns the loss: cross-entropy for one class per sequence, binary

@@ -191,8 +191,9 @@ impl BertForMaskedLm {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys, StoredParam};
-    use crate::layers::VocabularyResize;
+    use crate::layers::{NewRows, VocabularyResize};
     use crate::model::stored::{Part, Stored, stored_head};
+    use burn::module::ParamId;
     use serde_json::{Value, json};
 
     impl Stored for BertForMaskedLm {
@@ -241,8 +242,30 @@ mod stored {
         }
 
         fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {
-            let initializer = self.bert.embeddings.config().initializer;
-            self.head.resize(resize, &initializer, self.bert.embeddings.word_embeddings.num_embeddings())
+            if let Some(decoder) = &mut self.head.decoder {
+                let initializer = self.bert.embeddings.config().initializer;
+                decoder.resize(EmbeddingTable::Embedding, resize, &initializer)?;
+            }
+            let (words, old) = (resize.rows()?, self.head.bias.val().detach());
+            let [rows] = old.dims();
+            // The resize of the word table may be to its own size.
+            if rows == words {
+                return Ok(());
+            }
+            // As the table's rows are, so that each word keeps its bias.
+            let new = if words < rows {
+                old.narrow(0, 0, words)
+            } else {
+                let mean = match resize.new_rows() {
+                    NewRows::MeanCovariance => old.clone().mean(),
+                    // As a new head's.
+                    NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
+                };
+                Tensor::cat(vec![old, mean.expand([words - rows])], 0)
+            };
+            // A new id: the optimizer's state has the old shape.
+            self.head.bias = self.head.bias.clone().transform_for_load(new.detach(), ParamId::new());
+            Ok(())
         }
     }
 }

@@ -35,7 +35,6 @@ const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
 ];
 
-/// The folders of the modules after the transformer.
 struct Modules {
     pooling: PathBuf,
     dense: Vec<PathBuf>,
