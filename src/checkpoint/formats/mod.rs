@@ -40,17 +40,9 @@ impl StoredTensor {
     }
 }
 
-/// Whether weights can have this dtype.
-pub(super) fn is_float(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
-}
-
 fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::CorruptCheckpoint { path: path.to_path_buf(), source: source.into() }
 }
-
-/// As many bytes as tell the format, or a pointer of git-LFS.
-const START_BYTES: u64 = 64;
 
 /// A file whose header was read.
 ///
@@ -71,7 +63,8 @@ impl WeightFile {
         let mut start = Vec::new();
         let mut file = regular_file::open(path)?;
         let length = file.metadata().map_err(failed)?.len();
-        (&mut file).take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
+        // As many bytes as tell the format, or a pointer of git-LFS.
+        (&mut file).take(64).read_to_end(&mut start).map_err(failed)?;
         if start.is_empty() {
             return Err(Error::not_a_checkpoint(path, "it is empty"));
         }
