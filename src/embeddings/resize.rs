@@ -2,7 +2,7 @@
 
 use super::bert_embeddings::BertEmbeddings;
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::layers::{VocabularyResize, check_memory, replace, resizable};
+use crate::layers::{VocabularyResize, replace, resizable};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_fused::computed_in;
@@ -80,8 +80,7 @@ impl BertEmbeddings {
         if reserved >= rows {
             return failed(format!("rows up to the padding row {} are not positions", reserved - 1));
         }
-        let old = resizable(table, EmbeddingTable::Position)?;
-        check_memory(EmbeddingTable::Position, max_position_embeddings, &old)?;
+        let old = resizable(table, EmbeddingTable::Position, max_position_embeddings)?;
         let positions = old.clone().narrow(0, reserved, rows - reserved);
         let positions = match fill {
             PositionFill::Tile => tile(positions, max_position_embeddings - reserved),

@@ -148,9 +148,7 @@ impl BertEncoder {
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
     pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
-        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
-        let packing = self.packing(&hidden, padding)?;
-        let rows = self.project(packing.pack(hidden));
+        let PackedHidden { rows, packing } = self.packed(hidden, padding)?;
         // Operators take no tensors without rows: a batch of padding alone has none.
         if packing.num_tokens() == 0 {
             return Ok(PackedHidden { rows, packing });
@@ -166,10 +164,8 @@ impl BertEncoder {
     /// As [`forward`](Self::forward), with the output and the attention weights of every layer. The weights are computed a
     /// second time for it. Errors are those of [`forward_packed`](Self::forward_packed).
     pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<BertEncoderOutput> {
-        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
-        let packing = self.packing(&hidden, padding)?;
-        let [batch, seq, _] = hidden.dims();
-        let mut rows = self.project(packing.pack(hidden));
+        let PackedHidden { mut rows, packing } = self.packed(hidden, padding)?;
+        let [batch, seq] = packing.dims();
         let bias = self.bias(&packing);
         // Attention weights are of all places, so the distances are too.
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
@@ -202,7 +198,7 @@ impl BertEncoder {
         (0..self.rounds).flat_map(|_| &self.layers)
     }
 
-    /// The rows that the first layer reads, [N, E] → [N, H].
+    /// [N, E] → [N, H].
     fn project(&self, rows: Tensor<2>) -> Tensor<2> {
         match &self.embeddings_projection {
             // As in the layers: no operator takes a tensor without rows.
@@ -225,7 +221,9 @@ impl BertEncoder {
         }))
     }
 
-    fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
+    /// The rows that the first layer reads, of a batch that the layers can compute.
+    fn packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
+        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
         let [batch, seq, width] = hidden.dims();
         if batch == 0 || seq == 0 {
             return Err(Error::Empty { input: "hidden", shape: vec![batch, seq, width] });
@@ -241,7 +239,7 @@ impl BertEncoder {
         }
         // Without a layer, which only a module changed by hand is, nothing else states the width.
         let inner = first.map_or(width, |query| query.weight.lazy_shape()[0]);
-        let check = ParameterCheck::against_input("hidden", hidden);
+        let check = ParameterCheck::against_input("hidden", &hidden);
         if let Some(projection) = &self.embeddings_projection {
             check.linear("embeddings_projection", projection, [width, inner])?;
         }
@@ -256,6 +254,6 @@ impl BertEncoder {
                 positions.check(seq)?;
             }
         }
-        Ok(packing)
+        Ok(PackedHidden { rows: self.project(packing.pack(hidden)), packing })
     }
 }

@@ -27,5 +27,5 @@ pub use parameters::cast_module;
 #[cfg(feature = "checkpoint")]
 pub(crate) use parameters::is_quantized;
 pub use resize::{NewRows, VocabularyResize};
-pub(crate) use resize::{check_memory, replace, resizable};
+pub(crate) use resize::{replace, resizable};
 pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};

@@ -322,12 +322,12 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     // Fields that still mean what the old file meant are written as they were.
     let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
     let mut fields = bert.embeddings.merged_fields(old_fields)?;
+    let mut same = was.as_ref().map(own_fields).unwrap_or_default();
     // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
-    let has_other_labels = num_labels(&fields) != num_labels(&own);
-    let mut replaced = own.clone();
-    replaced.retain(|field, _| has_other_labels && ["id2label", "label2id"].contains(&field.as_str()));
-    replace_changed(&mut fields, own, &was.as_ref().map(own_fields).unwrap_or_default());
-    fields.extend(replaced);
+    if num_labels(&fields) != num_labels(&own) {
+        same.retain(|field, _| !["id2label", "label2id"].contains(&field.as_str()));
+    }
+    replace_changed(&mut fields, own, &same);
     if let Some(class) = M::CLASS {
         fields.insert("architectures".into(), json!([format!("{}{class}", spec.class)]));
     }
@@ -341,10 +341,14 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let config = model.stored_config();
     let built = M::build(&config, &device)?;
     check_layers(bert, M::bert_config(&config))?;
-    check_stored(&bert.body_params(&keys), &built.bert().body_params(&keys))?;
-    let built_parts = built.parts(&keys);
     let mut params = bert.body_params(&keys);
-    let (mut namespaces, mut copies) = (Vec::new(), Vec::new());
+    check_stored(&params, &built.bert().body_params(&keys))?;
+    let built_parts = built.parts(&keys);
+    // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
+    let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias].into_iter().flatten();
+    let mut namespaces = vec![keys.encoder()];
+    namespaces.extend(beside_layers.map(|name| keys.named(name)));
+    let mut copies = Vec::new();
     for part in model.parts(&keys) {
         // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
         let expected = built_parts.iter().find(|built| built.namespace == part.namespace);
@@ -362,8 +366,6 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     }
     // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
     let is_unprefixed = old_prefix == Some("");
-    let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias];
-    let beside_layers: Vec<_> = beside_layers.into_iter().flatten().map(|name| keys.named(name)).collect();
     directory.replace(fields, family, model.files_beside(dir)?, weights, folders, |key| {
         let is_of_model =
             ["embeddings", "encoder.", "transformer.", "pooler."].iter().any(|part| key.starts_with(part));
@@ -371,8 +373,6 @@ fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
             if is_unprefixed && is_of_model { format!("{}{key}", keys.prefix) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
             || keys.embeddings.is_of_layer(&name, true)
-            || name.starts_with(&keys.encoder())
-            || beside_layers.iter().any(|own| name.starts_with(own.as_str()))
             || namespaces.iter().any(|namespace| name.starts_with(namespace))
             || copies.contains(&name);
         (!is_replaced).then_some(name)

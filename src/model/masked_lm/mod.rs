@@ -256,7 +256,7 @@ mod stored {
             let new = if words < rows {
                 old.narrow(0, 0, words)
             } else {
-                let mean = match resize.new_rows() {
+                let mean = match resize.new_rows {
                     NewRows::MeanCovariance => old.clone().mean(),
                     // As a new head's.
                     NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
