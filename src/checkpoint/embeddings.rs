@@ -164,6 +164,7 @@ impl BertEmbeddings {
         let stated = match scheme {
             PositionEmbeddingType::RelativeKey => Some("relative_key"),
             PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
+            // The family's own need no word, and transformers 5 would not read it.
             absolute if absolute == config.family.architecture().positions => None,
             other => {
                 let problem = format!(
@@ -300,6 +301,7 @@ fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
         ("model_type", json!(family.model_type())),
         ("architectures", json!([format!("{}Model", FamilySpec::of(family).class)])),
         ("num_attention_heads", json!(heads)),
+        // Four times the width, as in BERT.
         ("intermediate_size", json!(4 * hidden_size)),
     ]
     .map(|(field, value)| (field.to_string(), value))

@@ -199,6 +199,7 @@ impl Fields {
         wanted: &str,
         parse: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>> {
+        // null is a value like others here: who allows it asks before.
         let Some(found) = self.fields.get(field) else { return Ok(None) };
         let error = || self.invalid(field, format!("is {}, but must be {wanted}", brief(found)));
         parse(found).map(Some).ok_or_else(error)

@@ -22,6 +22,7 @@ pub(crate) struct StoredParam<'a> {
     is_quantized: bool,
     has_adapter: bool,
     /// Dtype and values; a linear weight is transposed when it is written.
+    // A function, so that one tensor at a time is copied to the host while a model is written.
     payload: Box<dyn Fn() -> (DType, Payload) + 'a>,
     /// ε of the LayerNorm that the parameter is γ of.
     epsilon: Option<f64>,
@@ -186,6 +187,7 @@ impl ModuleMapper for Replace {
         // A lazy parameter has no dtype yet, and asking for one would initialise it.
         let dtype =
             if param.is_initialized() { param.base().dtype() } else { device.settings().float_dtype.into() };
+        // The same id, to which an optimizer's state belongs.
         let id = param.id;
         param.transform_for_load(Tensor::from_data(values, (&device, dtype)), id)
     }
@@ -204,6 +206,7 @@ pub(crate) fn torch_name(dtype: DType) -> Option<&'static str> {
 fn stored_dtype(dtype: DType) -> Option<safetensors::Dtype> {
     match dtype {
         DType::F64 => Some(safetensors::Dtype::F64),
+        // Flex32 is f32 in memory.
         DType::F32 | DType::Flex32 => Some(safetensors::Dtype::F32),
         DType::F16 => Some(safetensors::Dtype::F16),
         DType::BF16 => Some(safetensors::Dtype::BF16),

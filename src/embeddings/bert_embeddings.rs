@@ -237,6 +237,7 @@ impl BertEmbeddings {
 
     /// The padding id that positions are counted from, as RoBERTa's are.
     fn padding_of_positions(&self) -> Option<usize> {
+        // A padding id alone does not count: BERT has one too.
         let is_counted = self.position_embedding_type() == PositionEmbeddingType::AfterPadding;
         self.config.pad_token_id.filter(|_| is_counted)
     }

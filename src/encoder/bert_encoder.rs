@@ -90,6 +90,7 @@ impl BertModelConfig {
     pub fn init_encoder(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
         let embeddings = &self.embeddings;
+        // ALBERT's one layer is run as often as other families have layers.
         let (layers, rounds) = match embeddings.family.architecture().shares_layers {
             true => (1, self.num_hidden_layers),
             false => (self.num_hidden_layers, 1),
@@ -119,6 +120,7 @@ impl BertEncoder {
     /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training. Returns
     /// [`Error::Config`] if one is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
+        // Both are checked before one is set.
         check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
         check_dropout("attention_probs_dropout_prob", attention_probs_dropout_prob)?;
         for layer in &mut self.layers {

@@ -35,6 +35,7 @@ impl Packing {
         if let Some(mask) = padding {
             mask.check(dims)?;
         }
+        // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             let sequences = Sequences::new(vec![dims[1]; dims[0]], device);
             return Ok(Self { dims, tokens: None, sequences, aligned: Arc::default() });

@@ -69,6 +69,7 @@ impl Replacement {
     }
 
     pub(crate) fn commit(self) -> Result<()> {
+        // A file's name is flushed with its directory, not with the file.
         for name in &self.names {
             sync(directory_of(&self.part.path().join(name)))?;
         }

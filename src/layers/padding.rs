@@ -43,6 +43,7 @@ impl PaddingMask {
     /// A mask from rows of one length, true at padding. Returns [`Error::RaggedRows`] if the rows differ in length.
     pub fn from_rows<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self> {
         let seq = rows.first().map_or(0, |row| row.as_ref().len());
+        // Rows of one length are what makes the mask a matrix; without rows it is [0, 0].
         for (row, values) in rows.iter().enumerate() {
             let found = values.as_ref().len();
             if found != seq {

@@ -42,6 +42,7 @@ impl ConfusionMatrix {
     /// The number of classes: one more than the largest that was seen.
     pub fn num_classes(&self) -> usize {
         let largest = self.counts.keys().map(|&(truth, predicted)| truth.max(predicted)).max();
+        // Saturating: any number can be a class.
         largest.map_or(0, |largest| largest.saturating_add(1))
     }
 

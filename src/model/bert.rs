@@ -72,6 +72,7 @@ impl BertModelConfig {
         Ok(BertModel { pooler, ..self.init_without_pooler(device)? })
     }
 
+    // transformers builds heads that do not read it with `add_pooling_layer=False`.
     pub(super) fn init_without_pooler(&self, device: &Device) -> Result<BertModel> {
         self.validate()?;
         Ok(BertModel {

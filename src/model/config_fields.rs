@@ -35,6 +35,7 @@ impl BertModelConfig {
                 (activation, Some(name.to_string()).filter(|name| name != activation.names()[0]))
             }
         };
+        // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
             ("is_decoder", "is true, but only bidirectional encoders are supported"),
             ("add_cross_attention", "is true, but cross-attention is not supported"),

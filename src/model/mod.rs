@@ -93,6 +93,8 @@ mod loss;
 mod masked_lm;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
+#[cfg(feature = "checkpoint")]
+mod save;
 mod sentence;
 mod sentence_transformers;
 #[cfg(feature = "checkpoint")]

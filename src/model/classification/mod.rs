@@ -248,6 +248,7 @@ impl BertForSequenceClassification {
             Some(expected) if expected != found => {
                 invalid("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
             }
+            // As in `validate`, of a model that leaves the kind to the batch.
             None if found == ProblemType::SingleLabelClassification && self.stated.num_labels() == 1 => {
                 invalid(
                     "id2label",

@@ -278,6 +278,7 @@ impl Stored for BertForSentenceEmbedding {
                 "in_features": in_features,
                 "out_features": out_features,
                 "bias": bias,
+                // One without a class was refused when the model was built.
                 "activation_function": torch_class(*activation).ok(),
             });
             modules.push(module(modules.len(), &dense_folder(i), "Dense"));

@@ -354,6 +354,7 @@ fn co_sent(scores: Tensor<1>, labels: Tensor<1>) -> Tensor<1> {
     let is_counted = of_rows(&labels).greater(of_columns(&labels));
     let differences = (of_columns(&scores) - of_rows(&scores)).mask_fill(is_counted.bool_not(), NOT_COUNTED);
     // The largest exponent, of those and of 1 = exp(0), is taken out of the sum.
+    // Without its gradient, which is 0 in the sum of both places.
     let largest = differences.clone().detach().max().clamp_min(0.0);
     let sum = (differences - largest.clone().unsqueeze()).exp().sum() + largest.clone().neg().exp();
     sum.log() + largest

@@ -126,6 +126,7 @@ impl ElectraForPreTraining {
         // [B, S, 1], as one class per token.
         let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
             Some((scores, labels)) => {
+                // In the dtype of the logits: an f64 model's loss is not rounded to f32.
                 let targets = labels.float().cast(scores.dtype()).unsqueeze_dim(1);
                 binary_cross_entropy(scores, targets, None)
             }
