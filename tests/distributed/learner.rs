@@ -62,7 +62,7 @@ fn train(
     device.seed(1 + ranks.rank() as u64);
     let model =
         BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device.clone().autodiff());
-    let model = cast_module(model, FloatDType::F64);
+    let model = cast_module(model, FloatDType::F64).unwrap();
     let is_begun = output.join("training/run.json").exists();
     let run =
         if is_begun { Run::resume(output, &size) } else { Run::create(output, &size) }?.shared(ranks)?;
