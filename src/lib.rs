@@ -81,7 +81,8 @@
 //!
 //! # Errors
 //!
-//! A function `try_x` returns an [`Error`]; `x` panics with the same message. The repository's `docs` folder has guides.
+//! Functions that can fail return an [`Error`]. Only `forward` and `init`, names of Burn's, panic with its message; their
+//! fallible forms are `try_forward` and `try_init`. The repository's `docs` folder has guides.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]

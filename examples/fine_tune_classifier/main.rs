@@ -193,7 +193,7 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
         Some(decay) => layer_wise_decay(schedule, model.bert.encoder.layers.len(), decay)?,
         None => schedule,
     };
-    let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
+    let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay))?;
     let interrupter = Interrupter::new();
     let model = Training::new(model)
         .with_max_grad_norm(1.0)

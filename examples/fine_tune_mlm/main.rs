@@ -120,7 +120,7 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
     run.begin(before, &[&args.text])?;
     run.copy_companions(&args.checkpoint)?;
 
-    let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay));
+    let optimizer = adamw(&AdamWConfig::new().with_weight_decay(settings.weight_decay))?;
     let interrupter = Interrupter::new();
     let model = Training::new(model)
         .with_max_grad_norm(settings.max_grad_norm())

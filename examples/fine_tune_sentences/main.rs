@@ -173,7 +173,7 @@ where
 
     // The training.
     let schedule = linear_warmup_decay(settings.learning_rate, steps / 10, steps)?;
-    let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01));
+    let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01))?;
     let interrupter = Interrupter::new();
     let model = Training::new(model).with_precision(settings.precision).with_ranks(ranks, &interrupter)?;
     let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid.clone()))

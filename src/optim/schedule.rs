@@ -39,6 +39,7 @@ pub fn linear_warmup_decay(peak: f64, warmup: usize, total: usize) -> Result<Mod
     let schedule = match warmup {
         0 => fall.init(),
         _ => {
+            // From `peak` / (`warmup` + 1) on, so that no step has a rate of 0.
             let grow = LinearLrSchedulerConfig::new(peak / (warmup + 1) as f64, peak, warmup);
             SequentialLrSchedulerConfig::new(vec![grow.into(), fall.into()], vec![warmup]).init()
         }

@@ -62,7 +62,7 @@ fn train(
     device.seed(1 + ranks.rank() as u64);
     let model =
         BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device.clone().autodiff());
-    let model = cast_module(model, FloatDType::F64);
+    let model = cast_module(model, FloatDType::F64).unwrap();
     let is_begun = output.join("training/run.json").exists();
     let run =
         if is_begun { Run::resume(output, &size) } else { Run::create(output, &size) }?.shared(ranks)?;
@@ -93,7 +93,7 @@ fn train(
         .early_stopping(Patience::new(epochs).shared(ranks))
         .renderer(run.progress(&interrupter));
     let training = run.checkpointed(training, &model)?;
-    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6));
+    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6)).unwrap();
     let result = training.launch(Learner::new(model, optimizer, ConstantLr::new(1e-3)));
     let failed = |problem| Error::Data { what: "the training".into(), problem };
     match (result.error, result.interrupted) {
