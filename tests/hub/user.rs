@@ -48,7 +48,7 @@ impl User {
             .env("HOME", self.home.path())
             .env("HF_HOME", self.home.path().join("hf"))
             .env("HF_ENDPOINT", &self.endpoint)
-            .env("NO_PROXY", "127.0.0.1")
+            .env("NO_PROXY", "127.0.0.1,localhost")
             .envs(&self.variables)
             .stdin(Stdio::null());
         command
