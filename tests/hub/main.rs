@@ -99,9 +99,11 @@ fn a_name_that_is_not_there_says_so() {
     has(&missing, &["owner/other is no path here, and the Hub shows no model of this name", "HF_TOKEN"]);
     let missing = user.load("config", &format!("{NAME}@v9")).unwrap_err();
     has(&missing, &["owner/tiny is no path here, and has no revision v9"]);
-    // What the Hub answers to a user without a token.
-    hub.set(Faults { refusal: Some((401, "RepoNotFound")), ..Faults::default() });
-    has(&user.load("config", NAME).unwrap_err(), &["the Hub shows no model of this name"]);
+    // What the Hub answers to a user without a token, and to one with a token.
+    for refusal in [(401, ""), (404, "RepoNotFound")] {
+        hub.set(Faults { refusal: Some(refusal), ..Faults::default() });
+        has(&user.load("config", NAME).unwrap_err(), &["the Hub shows no model of this name", "HF_TOKEN"]);
+    }
     assert_eq!(tree(&user.cache()), BTreeMap::new());
 }
 
@@ -127,7 +129,7 @@ fn a_gated_model_asks_for_a_token_and_takes_it() {
     let hub = Hub::of(dir.path(), faults.clone());
     let user = User::of(hub.endpoint());
     let refused = user.load("sentences", NAME).unwrap_err();
-    has(&refused, &["owner/tiny is gated or private", "https://huggingface.co/owner/tiny", "HF_TOKEN"]);
+    has(&refused, &["owner/tiny is gated", "https://huggingface.co/owner/tiny", "HF_TOKEN"]);
     let user = user.with("HF_TOKEN", "hf_wrong");
     has(&user.load("sentences", NAME).unwrap_err(), &["HF_TOKEN"]);
     hub.set(Faults { refusal: Some((403, "GatedRepo")), ..faults.clone() });
