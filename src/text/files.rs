@@ -3,6 +3,7 @@
 use super::check::{check, guarded, refuse_large};
 use super::settings::{Settings, SpecialTokens, Token, check_token, corrupt, missing_token};
 use crate::error::{Error, Result};
+use crate::files::hub::directory_without_weights;
 use crate::files::regular_file;
 use serde::Deserialize;
 use serde_json::Value;
@@ -35,7 +36,7 @@ pub(super) struct Files {
 
 /// Reads those of a directory, a `tokenizer.json` or a `vocab.txt`.
 pub(super) fn read(path: &Path) -> Result<Files> {
-    let path = tokenizer_path(path)?;
+    let path = tokenizer_path(&directory_without_weights(path)?)?;
     let settings = Settings::beside(&path)?;
     // By extension and not by content: a vocabulary may begin with a brace.
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));

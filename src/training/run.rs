@@ -5,6 +5,7 @@ use super::losses::{Logs, Losses};
 use super::progress::{ProgressLines, progress};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
+use crate::files::hub::directory_without_weights;
 use crate::files::regular_file;
 use burn::module::Module;
 use burn::store::ModuleRecord;
@@ -267,8 +268,9 @@ impl Run {
     /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist
     /// there. Of several ranks the first does it. Returns [`Error::Io`].
     pub fn copy_companions(&self, checkpoint: impl AsRef<Path>) -> Result<()> {
+        let checkpoint = directory_without_weights(checkpoint.as_ref())?;
         for name in COMPANIONS.into_iter().filter(|_| self.ranks.is_first()) {
-            let (from, to) = (checkpoint.as_ref().join(name), self.output.join(name));
+            let (from, to) = (checkpoint.join(name), self.output.join(name));
             if from.is_file() && !to.exists() {
                 let copied = fs::create_dir_all(&self.output)
                     .and_then(|()| whole(&to, |unfinished| fs::copy(&from, unfinished)));
