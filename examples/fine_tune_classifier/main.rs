@@ -179,7 +179,7 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
         .with_shuffling(settings.seed)
         .with_length_bucketing(lengths)?
         .shard(ranks.rank(), ranks.size())?
-        .resuming(run.finished());
+        .starting_after(run.finished());
     let valid = EpochLoader::new(valid, batcher, settings.batch_size, device)?.share(ranks);
     let (before, _) = validate(&model, &valid)?;
     run.begin(before, &[&args.train, &args.valid])?;

@@ -113,7 +113,7 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
         .with_shuffling(settings.seed)
         .with_batches_per_epoch(batches)?
         .shard(ranks.rank(), ranks.size())?
-        .resuming(run.finished());
+        .starting_after(run.finished());
     let valid =
         EpochLoader::new(InMemDataset::new(held_out), collator, settings.batch_size, &device)?.share(ranks);
     let before = held_out_loss(&model, &valid)?;

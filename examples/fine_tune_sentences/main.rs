@@ -161,7 +161,7 @@ where
     let train = EpochLoader::new(train, batcher.clone(), settings.batch_size, &device)?
         .with_shuffling(settings.seed)
         .shard(ranks.rank(), ranks.size())?
-        .resuming(run.finished());
+        .starting_after(run.finished());
     let valid = EpochLoader::new(valid, batcher, settings.batch_size, &device)?.share(ranks);
     if let Some(batch) = train.clone().iter().next() {
         model.clone().valid().try_forward(&batch?).context("the loss cannot read the training file")?;

@@ -3,6 +3,7 @@
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, names, whole};
 use super::losses::{Logs, Losses};
 use super::progress::{ProgressLines, progress};
+use crate::data::Finished;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -52,7 +53,7 @@ struct Beginning {
     data: Vec<u32>,
     /// Each of its starts: how many epochs were finished, and the number of ranks.
     #[serde(default)]
-    starts: Vec<(usize, usize)>,
+    ranks: Vec<(usize, usize)>,
 }
 
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
@@ -165,24 +166,17 @@ impl Run {
         self.finished_epochs
     }
 
-    /// The finished epochs, and the shards that all ranks have read in them, for a loader's `resuming`: a run that goes on with
-    /// another number of ranks goes on at the same place in the data.
-    pub fn finished(&self) -> (usize, usize) {
-        let starts = self.starts();
-        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
-        let shards = starts.iter().zip(ends).map(|(&(epoch, ranks), end)| (end - epoch) * ranks);
-        (self.finished_epochs, shards.sum())
+    /// The same with the ranks that trained these epochs, so that a run that goes on with another number of ranks goes on at the
+    /// same place in the data.
+    pub fn finished(&self) -> Finished {
+        Finished::of(self.finished_epochs, &self.earlier_ranks())
     }
 
-    /// The starts whose epochs were finished, as in [`Beginning`].
-    fn starts(&self) -> Vec<(usize, usize)> {
-        let starts = self.begun.iter().flat_map(|begun| begun.starts.iter().copied());
-        let mut starts: Vec<_> = starts.filter(|(epoch, _)| *epoch < self.finished_epochs).collect();
-        if starts.is_empty() {
-            // A run from before this was recorded had as many ranks as now, as far as anybody knows.
-            starts.push((0, self.ranks.size()));
-        }
-        starts
+    /// How many ranks trained the finished epochs, as in [`Beginning`].
+    fn earlier_ranks(&self) -> Vec<(usize, usize)> {
+        let ranks = self.begun.iter().flat_map(|begun| begun.ranks.iter().copied());
+        // Later ones ended before their first checkpoint, or with one that is damaged.
+        ranks.filter(|(epoch, _)| *epoch < self.finished_epochs).collect()
     }
 
     /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin a run in
@@ -225,9 +219,11 @@ impl Run {
     }
 
     fn write_beginning(&self, loss: f64, data: Vec<u32>) -> Result<()> {
-        let mut starts = self.starts();
-        starts.push((self.finished_epochs, self.ranks.size()));
-        let beginning = Beginning { settings: self.settings.clone(), loss, data, starts };
+        let mut ranks = self.earlier_ranks();
+        // A run from before this was recorded had as many ranks as now, as far as anybody knows.
+        let start = if ranks.is_empty() { 0 } else { self.finished_epochs };
+        ranks.push((start, self.ranks.size()));
+        let beginning = Beginning { settings: self.settings.clone(), loss, data, ranks };
         let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
         let path = self.folder.join(BEGINNING);
         // Written whole, since `resume` takes a directory with this file for a run.

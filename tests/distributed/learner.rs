@@ -93,7 +93,7 @@ fn train(
         .with_shuffling(3)
         .with_length_bucketing(lengths)?
         .shard(ranks.rank(), ranks.size())?
-        .resuming(run.finished());
+        .starting_after(run.finished());
     let train = if is("moved") { train.with_batches_per_epoch(3)? } else { train };
     if is("moved") {
         let loader = train.clone();
