@@ -179,8 +179,8 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
         .with_shuffling(settings.seed)
         .with_length_bucketing(lengths)?
         .shard(ranks.rank(), ranks.size())?
-        .starting_after(run.finished_epochs());
-    let valid = EpochLoader::new(valid, batcher, settings.batch_size, device)?;
+        .starting_after(run.finished());
+    let valid = EpochLoader::new(valid, batcher, settings.batch_size, device)?.share(ranks);
     let (before, _) = validate(&model, &valid)?;
     run.begin(before, &[&args.train, &args.valid])?;
     run.copy_companions(&args.checkpoint)?; // the tokenizer

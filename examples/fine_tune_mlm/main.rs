@@ -113,8 +113,9 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
         .with_shuffling(settings.seed)
         .with_batches_per_epoch(batches)?
         .shard(ranks.rank(), ranks.size())?
-        .starting_after(run.finished_epochs());
-    let valid = EpochLoader::new(InMemDataset::new(held_out), collator, settings.batch_size, &device)?;
+        .starting_after(run.finished());
+    let valid =
+        EpochLoader::new(InMemDataset::new(held_out), collator, settings.batch_size, &device)?.share(ranks);
     let before = held_out_loss(&model, &valid)?;
     print_line(format_args!("held out before: loss {before:.3}, perplexity {:.2}", before.exp()));
     run.begin(before, &[&args.text])?;

@@ -161,8 +161,8 @@ where
     let train = EpochLoader::new(train, batcher.clone(), settings.batch_size, &device)?
         .with_shuffling(settings.seed)
         .shard(ranks.rank(), ranks.size())?
-        .starting_after(run.finished_epochs());
-    let valid = EpochLoader::new(valid, batcher, settings.batch_size, &device)?;
+        .starting_after(run.finished());
+    let valid = EpochLoader::new(valid, batcher, settings.batch_size, &device)?.share(ranks);
     if let Some(batch) = train.clone().iter().next() {
         model.clone().valid().try_forward(&batch?).context("the loss cannot read the training file")?;
     }

@@ -1,6 +1,8 @@
 //! Batches of a dataset, epoch after epoch.
 
 use super::epoch_order::{EpochOrder, Purpose};
+use super::finished::Finished;
+use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::{Dataset, DatasetError};
@@ -63,7 +65,6 @@ pub trait TryBatcher: Send + Sync + 'static {
 /// ```
 pub struct EpochLoader<B: TryBatcher> {
     source: Source<B>,
-    first_epoch: usize,
     /// Only copies that the trainer makes for its devices seed them.
     seeds_device: bool,
     state: Mutex<State<B::Batch>>,
@@ -75,6 +76,8 @@ struct Source<B: TryBatcher> {
     batcher: Arc<B>,
     order: EpochOrder,
     device: Device,
+    /// Those that share a validation.
+    ranks: Option<Ranks>,
 }
 
 /// How far a loader has come.
@@ -104,6 +107,7 @@ impl<B: TryBatcher> EpochLoader<B> {
             num_items,
             batch_size,
             batches_per_epoch: None,
+            finished: Finished::default(),
             seed: 0,
             is_shuffled: false,
             lengths: None,
@@ -113,18 +117,18 @@ impl<B: TryBatcher> EpochLoader<B> {
         };
         order.check()?;
         let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
-        Ok(Self::at(Source { dataset, batcher, order, device: device.clone() }, 0))
+        Ok(Self::of(Source { dataset, batcher, order, device: device.clone(), ranks: None }))
     }
 
-    fn at(source: Source<B>, first_epoch: usize) -> Self {
-        let state = Mutex::new(State { next_epoch: first_epoch, ahead: None });
-        Self { source, first_epoch, seeds_device: false, state }
+    fn of(source: Source<B>) -> Self {
+        let state = Mutex::new(State { next_epoch: source.order.finished.epochs, ahead: None });
+        Self { source, seeds_device: false, state }
     }
 
     /// Shuffles each pass by a seed, for training.
     pub fn with_shuffling(self, seed: u64) -> Self {
         let order = EpochOrder { seed, is_shuffled: true, ..self.source.order };
-        Self::at(Source { order, ..self.source }, self.first_epoch)
+        Self::of(Source { order, ..self.source })
     }
 
     /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
@@ -157,17 +161,25 @@ impl<B: TryBatcher> EpochLoader<B> {
     fn checked(self, change: impl FnOnce(EpochOrder) -> EpochOrder) -> Result<Self> {
         let order = change(self.source.order);
         order.check()?;
-        Ok(Self::at(Source { order, ..self.source }, self.first_epoch))
+        Ok(Self::of(Source { order, ..self.source }))
     }
 
-    /// Skips the first `epochs` epochs.
-    pub fn starting_after(self, epochs: usize) -> Self {
-        Self::at(self.source, epochs)
+    /// Shares the validation of a [`Training`](crate::training::Training) on ranks: each validates every N-th batch and sends
+    /// the outputs to the others, so that all have the losses and metrics of one process. Ranks must have the same data. A loop
+    /// that computes every batch itself gets all of them, in another order.
+    pub fn share(self, ranks: &Ranks) -> Self {
+        Self::of(Source { ranks: Some(ranks.clone()), ..self.source })
+    }
+
+    /// Skips what a run has [finished](Finished), such as a number of epochs.
+    pub fn starting_after(self, finished: impl Into<Finished>) -> Self {
+        let order = EpochOrder { finished: finished.into(), ..self.source.order };
+        Self::of(Source { order, ..self.source })
     }
 
     fn copy_with(&self, device: &Device, order: EpochOrder) -> Arc<dyn DataLoader<B::Batch>> {
         let source = Source { device: device.clone(), order, ..self.source.clone() };
-        Arc::new(Self { seeds_device: true, ..Self::at(source, self.first_epoch) })
+        Arc::new(Self { seeds_device: true, ..Self::of(source) })
     }
 
     // Poisoning is ignored: the state is whole between any two statements.
@@ -184,10 +196,20 @@ impl<B: TryBatcher> Source<B> {
         epochs.flat_map(move |epoch| {
             let source = self.clone();
             let mut done = 0;
-            self.order.batches(epoch).into_iter().map(move |items| {
-                let count = items.len();
+            let with_seed = |items: Vec<usize>| {
                 let seed = source.order.seed(Purpose::Batch, epoch, done);
-                done += count;
+                done += items.len();
+                (items, seed)
+            };
+            let mut batches: Vec<_> = self.order.batches(epoch).into_iter().map(with_seed).collect();
+            if let Some(ranks) = &self.ranks {
+                for round in batches.chunks_mut(ranks.size()) {
+                    let own = ranks.rank().min(round.len() - 1);
+                    round[..=own].rotate_right(1); // its own batch comes first
+                }
+            }
+            batches.into_iter().map(move |(items, seed)| {
+                let count = items.len();
                 let items = source.dataset.get_many(items);
                 let batch = items.and_then(|items| {
                     source.batcher.try_batch_seeded(items, seed, &source.device).map_err(DatasetError::new)
@@ -201,14 +223,15 @@ impl<B: TryBatcher> Source<B> {
 impl<B: TryBatcher> Clone for Source<B> {
     fn clone(&self) -> Self {
         let (dataset, batcher) = (self.dataset.clone(), self.batcher.clone());
-        Self { dataset, batcher, order: self.order.clone(), device: self.device.clone() }
+        let (order, device) = (self.order.clone(), self.device.clone());
+        Self { dataset, batcher, order, device, ranks: self.ranks.clone() }
     }
 }
 
 /// From its first epoch on.
 impl<B: TryBatcher> Clone for EpochLoader<B> {
     fn clone(&self) -> Self {
-        Self { seeds_device: self.seeds_device, ..Self::at(self.source.clone(), self.first_epoch) }
+        Self { seeds_device: self.seeds_device, ..Self::of(self.source.clone()) }
     }
 }
 
@@ -239,7 +262,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
         if self.seeds_device && order.is_shuffled {
             self.source.device.seed(order.seed(Purpose::Dropout, epoch, 0));
         }
-        Box::new(Epoch { loader: self, batches: Some(batches), epoch, done: 0 })
+        Box::new(Epoch { loader: self, batches: Some(batches), epoch, done: 0, taken: 0 })
     }
 
     fn num_items(&self) -> usize {
@@ -264,8 +287,9 @@ struct Epoch<'a, B: TryBatcher> {
     /// `None` after an error.
     batches: Option<Batches<B::Batch>>,
     epoch: usize,
-    /// Items in the batches so far.
+    /// Items in the batches so far, and the number of these.
     done: usize,
+    taken: usize,
 }
 
 impl<B: TryBatcher> Iterator for Epoch<'_, B> {
@@ -276,6 +300,12 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
             return None;
         }
         let (count, batch) = self.batches.as_mut()?.next()?;
+        if let Some(ranks) = &self.loader.source.ranks {
+            let left = (self.loader.num_items() - self.done).div_ceil(self.loader.source.order.batch_size);
+            let is_first = self.taken % ranks.size() == 0;
+            ranks.begin_output(if is_first { left.min(ranks.size()) } else { 0 });
+        }
+        self.taken += 1;
         self.done += count;
         if batch.is_err() {
             self.batches = None;

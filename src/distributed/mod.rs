@@ -50,9 +50,11 @@
 //! ```
 
 mod group;
+mod meeting;
 mod parameters;
 mod ranks;
 mod weighted_sum;
 
+pub use meeting::Exchanged;
 pub use ranks::Ranks;
 pub use weighted_sum::Wire;

@@ -1,17 +1,14 @@
 //! The parameters of a module, and their gradients, as buffers that travel between ranks.
 
 use super::group::Group;
-use super::weighted_sum::{Number, Wire};
+use super::weighted_sum::{Bf16Bits, Number, Wire, weighted_sum};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, Element};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
-
-/// Bytes of one broadcast: MPI counts in 31 bits.
-const PIECE: usize = 1 << 26;
+use std::marker::PhantomData;
 
 /// The float parameters of a module in the order of their fields; one that fields share comes once.
 #[derive(Default)]
@@ -46,19 +43,6 @@ impl Layout {
     pub(super) fn has_f64(&self) -> bool {
         self.parameters.iter().any(|(_, dtype)| *dtype == DType::F64)
     }
-
-    /// Where the bytes of each are in a buffer of all.
-    fn ranges(&self) -> Vec<Range<usize>> {
-        let mut end = 0;
-        let sizes =
-            self.parameters.iter().map(|(shape, dtype)| shape.iter().product::<usize>() * dtype.size());
-        let mut range = |size| {
-            let start = end;
-            end += size;
-            start..end
-        };
-        sizes.map(&mut range).collect()
-    }
 }
 
 impl ModuleVisitor for Layout {
@@ -72,43 +56,20 @@ impl ModuleVisitor for Layout {
     }
 }
 
-/// `module` with the parameters of rank 0.
-pub(super) fn broadcast<M: Module>(group: &Group, layout: &Layout, module: M) -> M {
-    let ranges = layout.ranges();
-    let mut bytes = vec![0u8; ranges.last().map_or(0, |range| range.end)];
-    let is_first = group.rank() == 0;
-    if is_first {
-        module.visit(&mut Read { layout, ranges: &ranges, bytes: &mut bytes });
-    }
-    bytes.chunks_mut(PIECE).for_each(|piece| group.broadcast(0, piece));
-    if is_first { module } else { module.map(&mut Write { layout, ranges: &ranges, bytes: &bytes }) }
-}
+/// Gives a module the float parameters of rank 0, one after the other.
+pub(super) struct OfFirst<'a>(pub(super) &'a Group);
 
-struct Read<'a> {
-    layout: &'a Layout,
-    ranges: &'a [Range<usize>],
-    bytes: &'a mut [u8],
-}
-
-impl ModuleVisitor for Read<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(&place) = self.layout.places.get(&param.id) {
-            let data = param.val().into_data();
-            self.bytes[self.ranges[place].clone()].copy_from_slice(data.as_bytes());
-        }
-    }
-}
-
-struct Write<'a> {
-    layout: &'a Layout,
-    ranges: &'a [Range<usize>],
-    bytes: &'a [u8],
-}
-
-impl ModuleMapper for Write<'_> {
+impl ModuleMapper for OfFirst<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(&place) = self.layout.places.get(&param.id) else { return param };
-        let bytes = self.bytes[self.ranges[place].clone()].to_vec();
+        let old = param.val();
+        if !old.dtype().is_float() {
+            return param; // quantized
+        }
+        let mut bytes = old.to_data().as_bytes().to_vec();
+        self.0.broadcast(0, &mut bytes);
+        if self.0.rank == 0 {
+            return param;
+        }
         param.map(|old| {
             let data = TensorData::from_bytes_vec(bytes, old.dims(), old.dtype());
             let new = Tensor::from_data(data, (&old.device(), old.dtype()));
@@ -120,44 +81,50 @@ impl ModuleMapper for Write<'_> {
 /// The gradients of what a module trains, in `T`.
 pub(super) struct Gradients<T> {
     layout: Layout,
-    values: Vec<Option<Vec<T>>>,
+    /// In the memory that the gradients were in, where their dtype is `T`: a copy would cost as much as the sum.
+    values: Vec<Option<TensorData>>,
     /// Of what is no parameter of the module.
     others: GradientsParams,
+    dtype: PhantomData<T>,
 }
 
 impl<T: Number + Element> Gradients<T> {
     pub(super) fn of(module: &impl Module, layout: Layout, gradients: GradientsParams) -> Self {
         let values = vec![None; layout.parameters.len()];
-        let mut found = Self { layout, values, others: gradients };
+        let mut found = Self { layout, values, others: gradients, dtype: PhantomData };
         module.visit(&mut Take(&mut found));
         found
     }
 
-    pub(super) fn are_finite(&self) -> bool {
-        self.values.iter().flatten().flatten().all(|value| value.to_f64().is_finite())
+    /// Whether all are, times `factor`.
+    pub(super) fn are_finite(&self, factor: f64) -> bool {
+        let values = self.values.iter().flatten().map(|data| data.as_slice::<T>().expect(CONVERTED));
+        let factor = T::from_f64(factor);
+        // Without a branch for each value the compiler takes many at once.
+        let are_finite =
+            |part: &[T]| part.iter().fold(true, |all, value| all & value.times(factor).to_f64().is_finite());
+        values.flat_map(|values| values.chunks(1 << 12)).all(are_finite)
     }
 
-    /// Σᵣ `weights[r]` · gradients of rank r. A parameter that has a gradient on no rank gets none: zeros would let AdamW
-    /// decay it.
-    pub(super) fn sum(&mut self, group: &Group, wire: Wire, weights: &[f64]) {
+    /// Σᵣ `weights[r]` · `factor` · gradients of rank r; returns the bytes that this rank sent. A parameter that has a gradient
+    /// on no rank gets none: zeros would let AdamW decay it.
+    pub(super) fn sum(&mut self, group: &Group, wire: Wire, factor: f64, weights: &[f64]) -> usize {
         let own: Vec<u8> = self.values.iter().map(|values| values.is_some().into()).collect();
         let mut all = vec![0; own.len() * weights.len()];
         group.all_gather(&own, &mut all);
         let is_anywhere =
             |place: usize| all.iter().skip(place).step_by(own.len()).any(|&is_there| is_there == 1);
-        let places: Vec<usize> = (0..own.len()).filter(|&place| is_anywhere(place)).collect();
-        // One buffer, since an exchange of a small parameter costs as much as one of thousands.
-        let mut flat = Vec::new();
-        for &place in &places {
-            let length = self.layout.parameters[place].0.iter().product();
-            flat.extend(self.values[place].take().unwrap_or_else(|| vec![T::default(); length]));
-        }
-        T::sum(group, wire, &mut flat, weights);
-        let mut rest = flat.as_slice();
-        for place in places {
-            let (values, others) = rest.split_at(self.layout.parameters[place].0.iter().product());
-            self.values[place] = Some(values.to_vec());
-            rest = others;
+        let places = self.values.iter_mut().zip(&self.layout.parameters).enumerate();
+        let values = places.filter(|(place, _)| is_anywhere(*place)).map(|(_, (values, (shape, _)))| {
+            let values = values.get_or_insert_with(|| TensorData::zeros::<T, _>(shape.clone()));
+            values.as_mut_slice::<T>().expect(CONVERTED)
+        });
+        // All at once, since an exchange of a small parameter costs as much as one of thousands.
+        match wire {
+            Wire::Bf16 if T::dtype() == DType::F32 => {
+                weighted_sum::<T, Bf16Bits>(group, values.collect(), factor, weights)
+            }
+            _ => weighted_sum::<T, T>(group, values.collect(), factor, weights),
         }
     }
 
@@ -167,6 +134,8 @@ impl<T: Number + Element> Gradients<T> {
     }
 }
 
+const CONVERTED: &str = "data of the type that they were converted to";
+
 struct Take<'a, T>(&'a mut Gradients<T>);
 
 impl<T: Number + Element> ModuleVisitor for Take<'_, T> {
@@ -174,9 +143,7 @@ impl<T: Number + Element> ModuleVisitor for Take<'_, T> {
         if let Some(&place) = self.0.layout.places.get(&param.id)
             && let Some(gradient) = self.0.others.remove::<D>(param.id)
         {
-            let data = gradient.into_data().convert::<T>();
-            self.0.values[place] =
-                Some(data.try_into_vec().expect("data of the type that they were converted to"));
+            self.0.values[place] = Some(gradient.into_data().convert::<T>());
         }
     }
 }
@@ -188,9 +155,8 @@ impl<T: Number + Element> ModuleVisitor for Give<'_, T> {
         if let Some(&place) = self.0.layout.places.get(&param.id)
             && let Some(values) = self.0.values[place].take()
         {
-            let (shape, dtype) = &self.0.layout.parameters[place];
-            let data = TensorData::new(values, shape.clone());
-            let gradient = Tensor::<D>::from_data(data, (&param.val().device().inner(), *dtype));
+            let (_, dtype) = self.0.layout.parameters[place];
+            let gradient = Tensor::<D>::from_data(values, (&param.val().device().inner(), dtype));
             self.0.others.register(param.id, gradient);
         }
     }

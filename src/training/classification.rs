@@ -1,5 +1,6 @@
 //! The models that classify sequences or tokens in Burn's trainer.
 
+use super::outputs::output;
 use super::steps::{classified, of_classification_output, trained};
 use crate::metrics::{EntityInput, SpearmanInput};
 use crate::model::{
@@ -69,6 +70,8 @@ impl ItemLazy for SequenceClassificationItem {
     }
 }
 
+output!(SequenceClassificationItem { loss, logits, classes, targets });
+
 impl Adaptor<LossInput> for SequenceClassificationItem {
     fn adapt(&self) -> LossInput {
         // A row for each sequence: Burn weights a batch's loss by its length.
@@ -101,9 +104,10 @@ impl Adaptor<SpearmanInput> for SequenceClassificationItem {
 trained!(BertForSequenceClassification: SequenceClassificationBatch => SequenceClassificationItem);
 
 impl BertForSequenceClassification {
-    fn outcome(&self, batch: &SequenceClassificationBatch) -> (Tensor<1>, SequenceClassificationItem) {
+    fn outcome(&self, batch: &SequenceClassificationBatch) -> (Tensor<1>, f64, SequenceClassificationItem) {
         let output = self.forward(batch);
-        (output.loss.clone(), SequenceClassificationItem::new(output.loss, output.logits, batch))
+        let item = SequenceClassificationItem::new(output.loss.clone(), output.logits, batch);
+        (output.loss, self.loss_count(batch), item)
     }
 }
 
@@ -124,6 +128,8 @@ impl ItemLazy for TokenClassificationItem {
     }
 }
 
+output!(TokenClassificationItem { output, sentences });
+
 of_classification_output!(
     item => item.output, TokenClassificationItem: LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput
 );
@@ -140,12 +146,12 @@ trained! {
 }
 
 impl BertForTokenClassification {
-    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, TokenClassificationItem) {
+    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, f64, TokenClassificationItem) {
         let output = self.forward(batch);
         let [_, _, classes] = output.logits.dims();
         let metrics = classified(&output.loss, batch.labelled(output.logits), classes);
         let sentences = batch.positions().iter().map(|[row, _]| *row).collect();
-        (output.loss, TokenClassificationItem { output: metrics, sentences })
+        (output.loss, self.loss_count(batch), TokenClassificationItem { output: metrics, sentences })
     }
 }
 
@@ -157,12 +163,12 @@ trained! {
 }
 
 impl ElectraForPreTraining {
-    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
+    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, f64, ClassificationOutput) {
         let output = self.forward(batch);
         let rows = batch
             .labelled(output.logits.unsqueeze_dim(2))
             // ELECTRA has one logit, a softmax over [0, logit] is its sigmoid.
             .map(|(scores, labels)| (Tensor::cat(vec![scores.zeros_like(), scores], 1), labels));
-        (output.loss.clone(), classified(&output.loss, rows, 2))
+        (output.loss.clone(), batch.num_labelled() as f64, classified(&output.loss, rows, 2))
     }
 }

@@ -1,8 +1,9 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
+use super::outputs::sharing;
 use super::steps::{count_id, weighing};
 use crate::distributed::Ranks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::optim::{add_up, average_and_clip, check_max_norm};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
@@ -79,25 +80,23 @@ impl fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// The mean over all ranks of `gradients`, the mean over what this one counted; `None` if the ranks have parted.
-    fn mean<M: Module>(
-        &self,
-        model: &M,
-        gradients: GradientsParams,
-        count: Tensor<1>,
-    ) -> Option<GradientsParams> {
+    /// The mean over all ranks of `gradients`, the sum over what this one counted; `None` if the ranks have parted.
+    fn mean<M: Module>(&self, model: &M, gradients: GradientsParams, count: f64) -> Option<GradientsParams> {
         if self.asked.should_stop() {
             self.ranks.stop();
         }
-        let mean = self.ranks.mean_gradients(model, gradients, count.into_scalar::<f64>());
+        // What counts for nothing has gradients of 0.
+        let share = if count > 0.0 { count.recip() } else { 1.0 };
+        let mean = self.ranks.mean_of_scaled(model, gradients, share, count);
         if self.ranks.is_stopped() {
             self.agreed.stop(self.asked.get_message().as_deref().or(Some("another rank was stopped")));
         }
-        mean.inspect_err(|error| {
-            let failure = WorkerFailure { device_id: self.ranks.rank(), message: error.to_string() };
-            self.agreed.fail(TrainingError::Workers(vec![failure]));
-        })
-        .ok()
+        mean.inspect_err(|error| self.fail(error)).ok()
+    }
+
+    fn fail(&self, error: &Error) {
+        let failure = WorkerFailure { device_id: self.ranks.rank(), message: error.to_string() };
+        self.agreed.fail(TrainingError::Workers(vec![failure]));
     }
 }
 
@@ -119,7 +118,11 @@ impl<M: Module> Training<M> {
     ///
     /// Batches then weigh as much as their losses count (masked tokens, labelled tokens or sequences, pairs of sentences;
     /// a model of your own counts batches), within a rank and across ranks, so that N ranks take the steps of one process
-    /// with batches N times as large. Each rank's loader is a [shard](crate::data::EpochLoader::shard).
+    /// with batches N times as large. Each rank's loader is a [shard](crate::data::EpochLoader::shard), and the loader of the
+    /// validation is [shared](crate::data::EpochLoader::share). What travels there is what metrics are computed from: losses,
+    /// labels, and the logits of what has a label or the embeddings of sentences. For masked language modelling these are as
+    /// many logits for each masked token as the vocabulary has words. Outputs of a model of your own do not travel: each rank
+    /// computes them all.
     ///
     /// `interrupter` is what stops this rank: Ctrl-C, [`progress`](super::progress()). Give the trainer
     /// [`interrupter`](Self::interrupter), which stops all ranks after the same step.
@@ -165,6 +168,15 @@ impl<M: Module> Training<M> {
         Self { precision, ..self }
     }
 
+    /// `count`, or 1 in place of 0, as what counts nothing has gradients of 0; class weights may count less than 1.
+    fn divisor(&self, count: Tensor<1>) -> Tensor<1> {
+        if self.ranks.is_none() {
+            return count; // of batches
+        }
+        let is_zero = count.clone().equal_elem(0.0);
+        count.mask_fill(is_zero, 1.0)
+    }
+
     /// What one batch adds to the gradient of `batches`.
     fn one(&self) -> Tensor<1> {
         Tensor::ones([1], (&self.batches.val().device().inner(), DType::F32))
@@ -197,11 +209,11 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
     ) -> Self {
         let count = gradients.remove::<1>(count_id()).unwrap_or_else(|| self.one());
         let Some(exchange) = self.ranks.as_ref().filter(|exchange| exchange.ranks.size() > 1) else {
-            // Batches that count nothing have gradients of 0. Nothing is read back from the device.
-            average_and_clip(&self.model, &mut [&mut gradients], count.clamp_min(1.0), self.max_grad_norm);
+            // Nothing is read back from the device.
+            average_and_clip(&self.model, &mut [&mut gradients], self.divisor(count), self.max_grad_norm);
             return optimizer.step(rate, self, gradients);
         };
-        average_and_clip(&self.model, &mut [&mut gradients], count.clone().clamp_min(1.0), f64::INFINITY);
+        let count = count.into_scalar::<f64>();
         let Some(mut gradients) = exchange.mean(&self.model, gradients, count) else { return self };
         average_and_clip(&self.model, &mut [&mut gradients], self.one(), self.max_grad_norm);
         optimizer.step(rate, self, gradients)
@@ -218,7 +230,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         let count = gradients.remove::<1>(count_id()).map_or_else(|| self.one(), |(count, _)| count);
         let mut gradients = add_up(&self.model, gradients);
         let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
-        average_and_clip(&self.model, &mut sets, count.clamp_min(1.0), self.max_grad_norm);
+        average_and_clip(&self.model, &mut sets, self.divisor(count), self.max_grad_norm);
         optimizer.step_multi(rate, self, gradients)
     }
 }
@@ -228,6 +240,12 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> M::Output {
-        autocast(self.precision, || InferenceStep::step(&self.model, batch))
+        let step = || autocast(self.precision, || InferenceStep::step(&self.model, batch));
+        let Some(exchange) = &self.ranks else { return step() };
+        let output = sharing(&exchange.ranks, self.batches.val().device().inner(), step);
+        if let Some(error) = exchange.ranks.error() {
+            exchange.fail(&error);
+        }
+        output
     }
 }

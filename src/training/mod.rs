@@ -7,6 +7,7 @@ mod checkpoints;
 mod classification;
 mod learner;
 mod losses;
+mod outputs;
 mod progress;
 mod run;
 mod sentence_embedding;

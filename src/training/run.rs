@@ -3,6 +3,7 @@
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, names, whole};
 use super::losses::{Logs, Losses};
 use super::progress::{ProgressLines, progress};
+use crate::data::Finished;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::hub::directory_without_weights;
@@ -51,6 +52,9 @@ struct Beginning {
     loss: f64,
     /// The checksums of the files that it reads.
     data: Vec<u32>,
+    /// Each of its starts: how many epochs were finished, and the number of ranks.
+    #[serde(default)]
+    ranks: Vec<(usize, usize)>,
 }
 
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
@@ -163,6 +167,19 @@ impl Run {
         self.finished_epochs
     }
 
+    /// The same with the ranks that trained these epochs, so that a run that goes on with another number of ranks goes on at the
+    /// same place in the data.
+    pub fn finished(&self) -> Finished {
+        Finished::of(self.finished_epochs, &self.earlier_ranks())
+    }
+
+    /// How many ranks trained the finished epochs, as in [`Beginning`].
+    fn earlier_ranks(&self) -> Vec<(usize, usize)> {
+        let ranks = self.begun.iter().flat_map(|begun| begun.ranks.iter().copied());
+        // Later ones ended before their first checkpoint, or with one that is damaged.
+        ranks.filter(|(epoch, _)| *epoch < self.finished_epochs).collect()
+    }
+
     /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin a run in
     /// this directory, until this one ends or drops the run and its clones.
     ///
@@ -187,8 +204,14 @@ impl Run {
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
         match &self.begun {
-            None => self.write_beginning(loss, sums)?,
-            Some(begun) => self.compare(begun, loss, &sums, data)?,
+            None => {
+                self.refuse_begun()?;
+                self.write_beginning(loss, sums)?;
+            }
+            Some(begun) => {
+                self.compare(begun, loss, &sums, data)?;
+                self.write_beginning(begun.loss, sums)?;
+            }
         }
         if let Some(lock) = lock {
             let _ = self.lock.set(lock);
@@ -197,8 +220,11 @@ impl Run {
     }
 
     fn write_beginning(&self, loss: f64, data: Vec<u32>) -> Result<()> {
-        self.refuse_begun()?;
-        let beginning = Beginning { settings: self.settings.clone(), loss, data };
+        let mut ranks = self.earlier_ranks();
+        // A run from before this was recorded had as many ranks as now, as far as anybody knows.
+        let start = if ranks.is_empty() { 0 } else { self.finished_epochs };
+        ranks.push((start, self.ranks.size()));
+        let beginning = Beginning { settings: self.settings.clone(), loss, data, ranks };
         let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
         let path = self.folder.join(BEGINNING);
         // Written whole, since `resume` takes a directory with this file for a run.

@@ -1,5 +1,6 @@
 //! `BertForSentenceEmbedding` in Burn's trainer.
 
+use super::outputs::output;
 use super::steps::trained;
 use crate::metrics::{RetrievalInput, SpearmanInput, TripletInput};
 use crate::model::{BertForSentenceEmbedding, SentencePairBatch, Similarity};
@@ -54,6 +55,8 @@ impl ItemLazy for SentenceEmbeddingItem {
     }
 }
 
+output!(SentenceEmbeddingItem { loss, anchors, candidates, labels, similarity });
+
 impl Adaptor<LossInput> for SentenceEmbeddingItem {
     fn adapt(&self) -> LossInput {
         let [batch, _] = self.anchors.dims();
@@ -107,8 +110,9 @@ impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
 trained!(BertForSentenceEmbedding: SentencePairBatch => SentenceEmbeddingItem);
 
 impl BertForSentenceEmbedding {
-    fn outcome(&self, batch: &SentencePairBatch) -> (Tensor<1>, SentenceEmbeddingItem) {
+    fn outcome(&self, batch: &SentencePairBatch) -> (Tensor<1>, f64, SentenceEmbeddingItem) {
         let output = self.forward(batch);
+        let [count, _] = output.anchors.dims();
         let item = SentenceEmbeddingItem {
             loss: output.loss.clone(),
             anchors: output.anchors,
@@ -116,6 +120,6 @@ impl BertForSentenceEmbedding {
             labels: batch.labels.clone(),
             similarity: self.config().similarity,
         };
-        (output.loss, item)
+        (output.loss, count as f64, item)
     }
 }

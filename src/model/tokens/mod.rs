@@ -174,6 +174,12 @@ impl BertForTokenClassification {
             labelled_cross_entropy(logits.clone(), &batch.labels, self.stated.class_weights.as_deref());
         Ok(TokenClassifierOutput { loss, logits })
     }
+
+    /// What the loss of a batch is a mean over, see
+    /// [`BertForSequenceClassification::loss_count`](crate::model::BertForSequenceClassification::loss_count).
+    pub fn loss_count(&self, batch: &TokenClassificationBatch) -> f64 {
+        batch.labels.total_weight(self.stated.class_weights.as_deref())
+    }
 }
 
 #[cfg(feature = "checkpoint")]
