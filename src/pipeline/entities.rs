@@ -1,0 +1,181 @@
+//! Named entities in texts, from a classifier of tokens.
+
+use super::Pipeline;
+use super::batches::{place, softmax};
+use super::options::{Aggregation, TextOptions};
+use crate::error::{Error, Result};
+use crate::model::BertForTokenClassification;
+use crate::text::Encoding;
+
+/// A part of a text with a label. Returned by [`Pipeline::entities`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entity {
+    /// The part of the text.
+    pub text: String,
+    /// Its first byte: the part is `&text[start..end]`. (transformers counts characters.)
+    pub start: usize,
+    /// The byte after it.
+    pub end: usize,
+    /// The label: a type, such as `PER` of `B-PER` and `I-PER`, or with [`Aggregation::None`] the token's.
+    pub label: String,
+    /// The probability of the label, the mean over its tokens or words.
+    pub score: f64,
+}
+
+struct Scored {
+    scores: Vec<f64>,
+    start: usize,
+    end: usize,
+    continues_word: bool,
+}
+
+impl Pipeline<BertForTokenClassification> {
+    /// Named entities of each text (NER), in their order; spans, labels and scores match transformers' `token-classification`
+    /// pipeline.
+    ///
+    /// Labels are IOB1 or IOB2: `B-X` begins an entity of the type X; `I-X`, or `X`, continues one and begins one after
+    /// anything else. Another prefix, such as `E-` and `S-` of BIOES, makes a separate entity, as there. A text longer than
+    /// the model reads is read in windows that share `stride` tokens, by default 0: no entity of at most this length is cut in
+    /// two. Of entities that overlap, the longest remains, and of those the one with the highest score. Reads `stride`,
+    /// `aggregation` and `ignored_labels`.
+    ///
+    /// ```
+    /// # use burn_bert::{model::BertForTokenClassification, pipeline::{Pipeline, TextOptions}};
+    /// # fn example(pipeline: Pipeline<BertForTokenClassification>) -> burn_bert::Result<()> {
+    /// let found = pipeline.entities(&["Ada Lovelace lived in London."], &TextOptions::new())?;
+    /// for entity in &found[0] {
+    ///     println!("{}: {} ({:.2})", entity.label, entity.text, entity.score);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors are those of [every method](Pipeline#errors), of
+    /// [`encode_windows`](crate::text::BertTokenizer::encode_windows), and [`Error::Config`] with a stride and
+    /// [`Aggregation::None`], which would return tokens twice.
+    ///
+    /// Source: `TokenClassificationPipeline` of transformers 5.23.
+    pub fn entities<T: AsRef<str> + Sync>(
+        &self,
+        texts: &[T],
+        options: &TextOptions,
+    ) -> Result<Vec<Vec<Entity>>> {
+        options.check("entities", &["stride", "aggregation", "ignored_labels"])?;
+        let aggregation = options.aggregation.unwrap_or_default();
+        let stride = options.stride.unwrap_or(0);
+        if aggregation == Aggregation::None && stride > 0 {
+            let problem =
+                "is not 0, but without aggregation the tokens of two windows would be returned twice";
+            return Err(Error::config("stride", problem));
+        }
+        let ignored_labels = options.ignored_labels.clone().unwrap_or_else(|| vec!["O".into()]);
+        let mut found: Vec<Vec<Vec<Entity>>> = texts.iter().map(|_| Vec::new()).collect();
+        self.for_each_window(
+            texts,
+            options,
+            |text| self.tokenizer.encode_windows(text.as_ref(), stride),
+            |batch| self.model.logits(&batch.input, batch.padding.as_ref()),
+            |index, window, logits| {
+                let tokens = self.scored(window, texts[index].as_ref(), logits);
+                let mut entities = self.of_window(tokens, texts[index].as_ref(), aggregation);
+                entities.retain(|entity| !ignored_labels.contains(&entity.label));
+                found[index].push(entities);
+            },
+        )?;
+        let of_text = |mut windows: Vec<Vec<Entity>>| match windows.len() {
+            1 => windows.remove(0),
+            // The tokens of one character, as byte-level tokenizers have them, are different tokens.
+            _ if aggregation == Aggregation::None => windows.concat(),
+            _ => without_overlap(windows.concat()),
+        };
+        Ok(found.into_iter().map(of_text).collect())
+    }
+
+    /// The tokens of a text that the tokenizer did not add.
+    fn scored(&self, window: &Encoding, text: &str, logits: &[f64]) -> Vec<Scored> {
+        let logits = logits.chunks(self.model.id2label().len());
+        let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
+        let scored = |(i, logits): (usize, &[f64])| {
+            let (start, end) = place(text, window.offsets()[i]);
+            let continues_word = self.tokenizer.continues_word(window.input_ids()[i], text, start, end);
+            Scored { scores: softmax(logits), start, end, continues_word }
+        };
+        tokens.map(scored).collect()
+    }
+
+    fn of_window(&self, tokens: Vec<Scored>, text: &str, aggregation: Aggregation) -> Vec<Entity> {
+        // The other strategies predict tokens: a word may be cut.
+        let is_word_wise = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
+        let words = tokens.chunk_by(|_, token| is_word_wise && token.continues_word);
+        let labelled: Vec<Entity> = words.map(|word| self.label(word, text, aggregation)).collect();
+        if aggregation == Aggregation::None {
+            return labelled;
+        }
+        let continues = |before: &Entity, part: &Entity| {
+            !part.label.starts_with("B-") && tag(&before.label) == tag(&part.label)
+        };
+        let joined = |parts: &[Entity]| {
+            let (start, end) = (parts[0].start, parts[parts.len() - 1].end);
+            let score = parts.iter().map(|part| part.score).sum::<f64>() / parts.len() as f64;
+            // "MISC-1" is of the type "1", as in transformers.
+            let label = parts[0].label.split_once('-').map_or(&*parts[0].label, |(_, kind)| kind);
+            Entity { text: text[start..end].into(), start, end, label: label.into(), score }
+        };
+        labelled.chunk_by(continues).map(joined).collect()
+    }
+
+    /// The tokens of a word, with one label.
+    fn label(&self, word: &[Scored], text: &str, aggregation: Aggregation) -> Entity {
+        let (start, end) = (word[0].start, word[word.len() - 1].end);
+        let (id, score) = match aggregation {
+            Aggregation::Average => {
+                let mean = |class: usize| {
+                    word.iter().map(|token| token.scores[class]).sum::<f64>() / word.len() as f64
+                };
+                best(&(0..self.model.id2label().len()).map(mean).collect::<Vec<_>>())
+            }
+            _ => {
+                let tokens = match aggregation {
+                    Aggregation::Max => word,
+                    _ => &word[..1],
+                };
+                // The first of equal ones.
+                let bests = tokens.iter().map(|token| best(&token.scores));
+                bests.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a word has a token")
+            }
+        };
+        let label = self.model.id2label()[id].clone();
+        Entity { text: text[start..end].into(), start, end, label, score }
+    }
+}
+
+/// Of entities that overlap, the longest; of equally long ones that with the highest score.
+fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
+    // Stable: of equal starts, the entity of the earlier window comes first, as in transformers.
+    entities.sort_by_key(|entity| entity.start);
+    let mut kept: Vec<Entity> = Vec::new();
+    for entity in entities {
+        let length = |entity: &Entity| entity.end - entity.start;
+        match kept.last_mut().filter(|last| entity.start < last.end) {
+            Some(last) => {
+                let (old, new) = (length(last), length(&entity));
+                if new > old || new == old && entity.score > last.score {
+                    *last = entity;
+                }
+            }
+            None => kept.push(entity),
+        }
+    }
+    kept
+}
+
+/// The type of a label, without `B-` or `I-`.
+fn tag(label: &str) -> &str {
+    label.strip_prefix("B-").or_else(|| label.strip_prefix("I-")).unwrap_or(label)
+}
+
+/// The first largest of scores, and its place.
+fn best(scores: &[f64]) -> (usize, f64) {
+    let scores = scores.iter().copied().enumerate();
+    scores.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a model has at least one label")
+}
