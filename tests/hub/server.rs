@@ -259,8 +259,11 @@ impl Response {
             return Ok(());
         }
         stream.write_all(&self.body[..self.sent])?;
-        while self.is_endless {
-            stream.write_all(&[0; 4096])?;
+        if self.is_endless {
+            // Until the client hangs up.
+            loop {
+                stream.write_all(&[0; 4096])?;
+            }
         }
         Ok(())
     }
