@@ -42,7 +42,7 @@ fn main() {
             };
             let values = model().map_or(0, |model| model.num_params());
             let (mut ours, mut burns) = (model(), model());
-            let mut optimizer = adamw(&AdamWConfig::new());
+            let mut optimizer = adamw(&AdamWConfig::new()).unwrap();
             let mut burn = burn::optim::AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
             let ask = |kind: &str, runs| {
                 let case = case(kind, &config);
@@ -52,7 +52,7 @@ fn main() {
                 Box::new(|runs| {
                     time(&mut ours, runs, |model, mut gradients| {
                         if clip {
-                            clip_by_global_norm(&model, &mut gradients, 1.0);
+                            clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
                         }
                         optimizer.step(1e-4, model, gradients)
                     })

@@ -110,7 +110,7 @@ impl Step {
         Self {
             model: Some(BertForMaskedLmConfig::new(config).init(device)),
             batch,
-            optimizer: adamw(&AdamWConfig::new()),
+            optimizer: adamw(&AdamWConfig::new()).unwrap(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Step {
         let model = self.model.take().unwrap();
         let loss = model.forward(&self.batch).loss;
         let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let norm = clip_by_global_norm(&model, &mut gradients, 1.0);
+        let norm = clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
         self.model = Some(self.optimizer.step(1e-4, model, gradients));
         norm
     }

@@ -81,7 +81,7 @@ impl Bench {
         let module = BertEmbeddingsConfig::new().with_hidden_size(hidden).init(&device);
         verify(&module, &input);
         let optimizer = match path {
-            Path::Fused => adamw(&AdamWConfig::new()),
+            Path::Fused => adamw(&AdamWConfig::new()).unwrap(),
             Path::Composed => {
                 burn::optim::AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init()
             }

@@ -43,7 +43,7 @@ pub struct Training<M> {
 
 impl<M: Module> Training<M> {
     pub fn new(model: M) -> Self {
-        Self { model: Some(model), optimizer: adamw(&AdamWConfig::new()) }
+        Self { model: Some(model), optimizer: adamw(&AdamWConfig::new()).unwrap() }
     }
 
     /// One step, until the device has done it.
@@ -74,7 +74,7 @@ impl<M: Module> Training<M> {
         after(0, &device);
         let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
         after(1, &device);
-        clip_by_global_norm(&model, &mut gradients, 1.0);
+        clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
         self.model = Some(self.optimizer.step(1e-4, model, gradients));
         after(2, &device);
         device.sync().expect("the device works");

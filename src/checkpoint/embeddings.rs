@@ -2,13 +2,14 @@
 
 use super::directory::Directory;
 use super::families::FamilySpec;
-use super::files::{Checkpoint, MODEL_PREFIX};
+use super::files::{Checkpoint, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD};
 use super::hf_config::{Fields, config_path};
 use super::keys::Keys;
 use super::params::{StoredParam, check_stored, filled, tensors};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
 use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::files::hub::directory_with_weights;
 use crate::files::{of_one_save, regular_file};
 use crate::layers::EmbeddingInitializer;
 use burn::prelude::*;
@@ -42,11 +43,12 @@ impl BertEmbeddings {
     /// Those of [`BertEmbeddingsConfig::from_pretrained`] and [`load`](Self::load);
     /// [`Error::ConfigFile`] if the family of the keys has other positions than the config's.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
-        let path = path.as_ref();
+        let path = &directory_with_weights(path.as_ref())?;
         let config_path = config_path(path);
         let (checkpoint, keys, module) = of_one_save(path, || {
             let mut checkpoint = Checkpoint::open(path)?;
             let keys = Keys::locate(&checkpoint)?;
+            // A directory without a config is incomplete, a file of weights may be all there is.
             let module = if path.is_dir() || regular_file::exists(&config_path) {
                 let fields = Fields::read(config_path.clone())?;
                 let config = fields.config()?;
@@ -67,7 +69,7 @@ impl BertEmbeddings {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<Self> {
-        let checkpoint = Checkpoint::open(path.as_ref())?;
+        let checkpoint = Checkpoint::open(&directory_with_weights(path.as_ref())?)?;
         let keys = Keys::locate(&checkpoint)?;
         let module = config.try_init(device)?;
         filled(&module, checkpoint, module.stored_params(&keys))
@@ -92,7 +94,7 @@ impl BertEmbeddings {
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
+        let path = &directory_with_weights(path.as_ref())?;
         let checkpoint = Checkpoint::open(path)?;
         let keys = Keys::locate(&checkpoint)?;
         *self = filled(self, checkpoint, self.stored_params(&keys))?;
@@ -100,16 +102,15 @@ impl BertEmbeddings {
     }
 
     pub(crate) fn stored_params(&self, keys: &Keys) -> Vec<StoredParam<'_>> {
-        let positions = self.position_embeddings.as_ref();
-        let positions = positions.map(|table| StoredParam::table(&keys.position, &table.weight));
-        let token_types = self.token_type_embeddings.as_ref();
-        let token_types = token_types.map(|table| StoredParam::table(&keys.token_type, &table.weight));
-        [StoredParam::table(&keys.word, &self.word_embeddings.weight)]
+        let tables = [
+            (WORD, Some(&self.word_embeddings)),
+            (POSITION, self.position_embeddings.as_ref()),
+            (TOKEN_TYPE, self.token_type_embeddings.as_ref()),
+        ];
+        let tables = tables
             .into_iter()
-            .chain(positions)
-            .chain(token_types)
-            .chain(StoredParam::norm([keys.gamma.clone(), keys.beta.clone()], &self.layer_norm))
-            .collect()
+            .filter_map(|(name, table)| Some(StoredParam::table(keys.named(name), &table?.weight)));
+        tables.chain(StoredParam::norm(keys.layer_norm(), &self.layer_norm)).collect()
     }
 
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype. Python reads
@@ -164,6 +165,7 @@ impl BertEmbeddings {
         let stated = match scheme {
             PositionEmbeddingType::RelativeKey => Some("relative_key"),
             PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
+            // The family's own need no word, and transformers 5 would not read it.
             absolute if absolute == config.family.architecture().positions => None,
             other => {
                 let problem = format!(
@@ -194,6 +196,7 @@ impl BertEmbeddings {
             }
         }
         let mut fields = old.into_map();
+        // A number that means the same may be written otherwise, and fields may be left to defaults.
         replace_changed(&mut fields, layer_fields(&config), &layer_fields(&was));
         Ok(fields)
     }
@@ -234,8 +237,9 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
         );
         return Err(Error::not_a_checkpoint(checkpoint.path(), problem));
     }
-    let mut size_of = |key: &str| {
-        let (stored, path) = checkpoint.tensor(key)?;
+    let mut size_of = |table: &str| {
+        let key = keys.named(table);
+        let (stored, path) = checkpoint.tensor(&key)?;
         match stored.shape[..] {
             [rows, columns] => Ok((rows, columns)),
             _ => {
@@ -244,14 +248,14 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
             }
         }
     };
-    let (vocab_size, hidden_size) = size_of(&keys.word)?;
+    let (vocab_size, hidden_size) = size_of(WORD)?;
     Ok(BertEmbeddingsConfig::new()
         .with_family(family)
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
-        .with_max_position_embeddings(size_of(&keys.position)?.0)
+        .with_max_position_embeddings(size_of(POSITION)?.0)
         .with_type_vocab_size(match family.architecture().has_token_types {
-            true => size_of(&keys.token_type)?.0,
+            true => size_of(TOKEN_TYPE)?.0,
             false => 0,
         }))
 }
@@ -269,8 +273,8 @@ pub(crate) fn replace_changed(
     }
 }
 
-/// The fields that the layer determines, under BERT's names.
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
+    // transformers' models are initialised from a normal distribution, and fields have no word for another.
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
         config.initializer;
     let projection = config.family.architecture().projection;
@@ -298,6 +302,7 @@ fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
         ("model_type", json!(family.model_type())),
         ("architectures", json!([format!("{}Model", FamilySpec::of(family).class)])),
         ("num_attention_heads", json!(heads)),
+        // Four times the width, as in BERT.
         ("intermediate_size", json!(4 * hidden_size)),
     ]
     .map(|(field, value)| (field.to_string(), value))

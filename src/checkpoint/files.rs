@@ -1,10 +1,11 @@
 //! The files that a checkpoint consists of.
 
 use super::families::FamilySpec;
-use super::formats::{StoredTensor, WeightFile, is_float};
+use super::formats::{StoredTensor, WeightFile};
 use crate::error::{Error, Result, shown};
 use crate::files::{MODEL_NAME, read_json, regular_file};
 use burn::tensor::TensorData;
+use safetensors::Dtype;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -16,9 +17,9 @@ pub(super) const WEIGHT_NAMES: [&str; 4] =
 pub(super) const WORD: &str = "word_embeddings.weight";
 pub(super) const POSITION: &str = "position_embeddings.weight";
 pub(super) const TOKEN_TYPE: &str = "token_type_embeddings.weight";
+pub(super) const LAYER_NORM: &str = "LayerNorm";
 /// γ and β, as PyTorch has named them since 2019 and as files converted from TensorFlow name them.
-pub(super) const LAYER_NORM: [[&str; 2]; 2] =
-    [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]];
+pub(super) const GAMMA_BETA: [[&str; 2]; 2] = [["weight", "bias"], ["gamma", "beta"]];
 /// A buffer of older files: 0, 1, 2, ….
 pub(super) const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
 
@@ -44,11 +45,12 @@ impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let path = weights_path(path)?;
+        // By its name: JSON has no magic number.
         if path.extension().is_some_and(|extension| extension == "json") {
             return Self::of(read_index(&path)?, BTreeMap::new(), path);
         }
         let file = WeightFile::open(&path)?;
-        let keys = file.tensors().keys().map(|key| (key.clone(), path.clone())).collect();
+        let keys = file.tensors.keys().map(|key| (key.clone(), path.clone())).collect();
         Self::of(keys, BTreeMap::from([(path.clone(), file)]), path)
     }
 
@@ -58,10 +60,11 @@ impl Checkpoint {
         path: PathBuf,
     ) -> Result<Self> {
         let refused = |keys: Vec<String>| Err(ambiguous(&path, &keys));
-        let wrappers = wrappers(files.keys().map(String::as_str));
-        let wrapper = match &wrappers[..] {
+        let mut wrappers: Vec<&str> = files.keys().filter_map(|key| wrapper(key)).collect();
+        wrappers.dedup(); // the keys are sorted
+        let wrapper = match wrappers[..] {
             [] => String::new(),
-            [wrapper] => wrapper.clone(),
+            [wrapper] => wrapper.to_string(),
             _ => return refused(files.into_keys().filter(|key| key.ends_with(WORD)).collect()),
         };
         let mut places = BTreeMap::new();
@@ -89,7 +92,7 @@ impl Checkpoint {
 
     /// The one safetensors file that it is, whose tensors can be copied byte by byte; an error for another format.
     pub(super) fn into_safetensors(self) -> Result<WeightFile> {
-        let file = self.open.into_values().next().filter(|file| file.metadata().is_some());
+        let file = self.open.into_values().next().filter(|file| file.metadata.is_some());
         file.ok_or_else(|| {
             let problem = "it has the name of a safetensors file and is none; save into another directory";
             Error::not_a_checkpoint(&self.path, problem)
@@ -106,7 +109,7 @@ impl Checkpoint {
         if !self.open.contains_key(path) {
             self.open.insert(path.clone(), WeightFile::open(path)?);
         }
-        match self.open.get(path).and_then(|file| file.tensors().get(key)) {
+        match self.open.get(path).and_then(|file| file.tensors.get(key)) {
             Some(tensor) => Ok((tensor, path)),
             None => Err(Error::missing_key(path, key, "the index of shards says that it is there")),
         }
@@ -115,7 +118,7 @@ impl Checkpoint {
     /// [`tensor`](Self::tensor), if it holds floats.
     pub(super) fn float_tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
         let (tensor, path) = self.tensor(key)?;
-        if is_float(tensor.dtype) {
+        if matches!(tensor.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
             return Ok((tensor, path));
         }
         let (path, found) = (path.to_path_buf(), tensor.dtype.to_string());
@@ -141,11 +144,9 @@ impl Checkpoint {
             file.check_total(here.map(|place| place.key.as_str()))?;
         }
         let read = |key: &String| {
-            let place = self.places.get(key);
-            let data = match place.and_then(|place| Some((self.open.get(&place.path)?, &place.key))) {
-                Some((file, key)) => file.read(key)?,
-                None => None,
-            };
+            let found =
+                self.places.get(key).and_then(|place| Some((self.open.get(&place.path)?, &place.key)));
+            let data = found.map(|(file, key)| file.read(key)).transpose()?.flatten();
             data.ok_or_else(|| Error::missing_key(&self.path, key, "the file changed while it was read"))
         };
         keys.iter().map(read).collect()
@@ -193,6 +194,7 @@ pub(crate) fn is_plain_file_name(name: &str) -> bool {
 }
 
 pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
+    // A file can have thousands.
     let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
     let problem = "which stand for the same parameter; remove or rename one";
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
@@ -210,15 +212,7 @@ pub(super) fn is_known(prefix: &str) -> bool {
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
 const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
-/// The prefixes before the keys of the models that these keys belong to, each once; an empty one stands for a model
-/// without a wrapper.
-fn wrappers<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut found: Vec<String> = keys.filter_map(wrapper).map(String::from).collect();
-    found.dedup(); // the keys are sorted
-    found
-}
-
-/// The prefix before the model's own key, if the key is that of a word table.
+/// The prefix before the model's own key, empty without a wrapper, if the key is that of a word table.
 fn wrapper(key: &str) -> Option<&str> {
     let prefix = key.strip_suffix(WORD)?;
     // Wrappers nest, as `module._orig_mod.`.

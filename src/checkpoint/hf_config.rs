@@ -4,6 +4,7 @@ use super::families::{FamilySpec, Field, Unsupported};
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::files::hub::directory_without_weights;
 use crate::files::read_json;
 use crate::files::regular_file;
 use crate::layers::EmbeddingInitializer;
@@ -11,8 +12,6 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
-
-const DEFAULT_LAYER_NORM_EPS: f64 = 1e-12;
 
 impl BertEmbeddingsConfig {
     /// Reads a Hugging Face `config.json`.
@@ -48,6 +47,7 @@ pub struct Fields {
 
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
+        // BERT's names until the file's own family is known: errors before that have to name fields too.
         let mut read = Self { fields: read_json(&path)?, spec: FamilySpec::of(Family::Bert), path };
         read.spec = read.stated_spec()?;
         for (field, name) in read.spec.fields {
@@ -65,7 +65,8 @@ impl Fields {
     }
 
     pub(crate) fn at(path: &Path) -> Result<Self> {
-        Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path.to_path_buf() })
+        let path = directory_without_weights(path)?;
+        Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path })
     }
 
     /// Reads the `config.json` in a directory or beside a weights file. If `path` does not exist, the error
@@ -125,14 +126,15 @@ impl Fields {
     pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
         let spec = self.spec;
         // First: fields of a variant may mean something else.
-        self.refuse_variants(spec)?;
+        self.refuse_variants()?;
         let defaults = &spec.defaults;
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
+        // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
+        let embedding_size = || self.size("embedding_size", 128);
         let embedding_size = match spec.family.architecture().projection {
             Projection::Never => None,
-            Projection::IfOther => Some(self.size("embedding_size", defaults.embedding_size)?)
-                .filter(|&size| size != hidden_size),
-            Projection::Always => Some(self.size("embedding_size", defaults.embedding_size)?),
+            Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
+            Projection::Always => Some(embedding_size()?),
         };
         let config = BertEmbeddingsConfig {
             family: spec.family,
@@ -143,18 +145,18 @@ impl Fields {
             max_position_embeddings: self.size("max_position_embeddings", 512)?,
             type_vocab_size: self.size("type_vocab_size", defaults.type_vocab_size)?,
             pad_token_id: self.pad_token_id(defaults.pad_token_id)?,
-            layer_norm_eps: self.number("layer_norm_eps", DEFAULT_LAYER_NORM_EPS)?,
+            layer_norm_eps: self.number("layer_norm_eps", 1e-12)?,
             hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
             initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
-            position_embedding_type: self.positions(spec.family)?,
+            position_embedding_type: self.positions()?,
         };
         self.in_file(config.validate())?;
         Ok(config)
     }
 
     /// Refuses models that compute something else than their family.
-    fn refuse_variants(&self, spec: &FamilySpec) -> Result<()> {
-        for unsupported in spec.unsupported {
+    fn refuse_variants(&self) -> Result<()> {
+        for unsupported in self.spec.unsupported {
             let problem = match *unsupported {
                 Unsupported::Flag(field, does) if self.flag(field)? == Some(true) => {
                     format!("it {does} ({field} is true), which is not supported")
@@ -167,15 +169,15 @@ impl Fields {
                 },
                 _ => continue,
             };
-            let model_type = spec.family.model_type().to_string();
+            let model_type = self.spec.family.model_type().to_string();
             return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
         }
         Ok(())
     }
 
-    fn positions(&self, family: Family) -> Result<PositionEmbeddingType> {
+    fn positions(&self) -> Result<PositionEmbeddingType> {
         match self.text("position_embedding_type")? {
-            None | Some("absolute") => Ok(family.architecture().positions),
+            None | Some("absolute") => Ok(self.spec.family.architecture().positions),
             Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
             Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
             Some(other) => {
@@ -187,6 +189,7 @@ impl Fields {
     }
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
+        // null is no padding row, a missing field is the family's.
         let id = |value: &Value| if value.is_null() { Some(None) } else { whole(value).map(Some) };
         Ok(self.value("pad_token_id", "an id or null", id)?.unwrap_or(Some(default)))
     }
@@ -198,6 +201,7 @@ impl Fields {
         wanted: &str,
         parse: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>> {
+        // null is a value like others here: who allows it asks before.
         let Some(found) = self.fields.get(field) else { return Ok(None) };
         let error = || self.invalid(field, format!("is {}, but must be {wanted}", brief(found)));
         parse(found).map(Some).ok_or_else(error)

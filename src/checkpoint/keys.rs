@@ -2,19 +2,18 @@
 
 use super::families::{FamilyKeys, FamilySpec};
 use super::files::{
-    BUFFERS, Checkpoint, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, ambiguous, is_known,
+    BUFFERS, Checkpoint, GAMMA_BETA, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, ambiguous,
+    is_known,
 };
 use crate::error::{Error, Result, shown};
 use crate::family::Family;
 use std::collections::BTreeSet;
 
+/// Where a checkpoint has the embedding layer.
 pub(crate) struct Keys {
     pub(super) prefix: String,
-    pub(super) word: String,
-    pub(super) position: String,
-    pub(super) token_type: String,
-    pub(super) gamma: String,
-    pub(super) beta: String,
+    /// What γ and β of every LayerNorm are called.
+    pub(crate) gamma_beta: [&'static str; 2],
 }
 
 impl Keys {
@@ -22,7 +21,7 @@ impl Keys {
         let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(WORD));
         let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix));
         let prefix = match known[..] {
-            [prefix] => prefix.to_string(),
+            [prefix] => prefix,
             [] => {
                 let hint = match unknown.first() {
                     Some(prefix) => {
@@ -37,55 +36,41 @@ impl Keys {
                 return Err(ambiguous(checkpoint.path(), &keys));
             }
         };
-        let named = |name: &str| format!("{prefix}{name}");
-        let has = |name: &&[&str; 2]| checkpoint.keys().any(|key| key == named(name[0]));
-        let styles: Vec<&[&str; 2]> = LAYER_NORM.iter().filter(has).collect();
-        match styles[..] {
-            [style] => Ok(Self::named(&prefix, style)),
-            // Missing: the error of the load names today's keys.
-            [] => Ok(Self::under(&prefix)),
-            _ => Err(ambiguous(checkpoint.path(), &LAYER_NORM.map(|style| named(style[0])))),
+        let styles = GAMMA_BETA.map(|gamma_beta| Self { prefix: prefix.to_string(), gamma_beta });
+        let has_gamma = |style: &&Self| checkpoint.keys().any(|key| key == style.layer_norm()[0]);
+        if styles.iter().all(|style| has_gamma(&style)) {
+            return Err(ambiguous(checkpoint.path(), &styles.map(|style| style.layer_norm()[0].clone())));
         }
+        // With neither, the error of the load names today's keys.
+        Ok(styles.into_iter().find(|style| has_gamma(&style)).unwrap_or_else(|| Self::under(prefix)))
     }
 
     /// The layer's keys under a prefix, by the names that PyTorch uses today.
     pub(crate) fn under(prefix: &str) -> Self {
-        Self::named(prefix, &LAYER_NORM[0])
+        Self { prefix: prefix.to_string(), gamma_beta: GAMMA_BETA[0] }
     }
 
-    fn named(prefix: &str, [gamma, beta]: &[&str; 2]) -> Self {
-        let named = |name: &str| format!("{prefix}{name}");
-        Self {
-            prefix: prefix.to_string(),
-            word: named(WORD),
-            position: named(POSITION),
-            token_type: named(TOKEN_TYPE),
-            gamma: named(gamma),
-            beta: named(beta),
-        }
+    pub(crate) fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    pub(super) fn layer_norm(&self) -> [String; 2] {
+        self.gamma_beta.map(|part| self.named(&format!("{LAYER_NORM}.{part}")))
     }
 
     /// Whether a stored tensor belongs to the layer: a save replaces it, or removes it if it is an old buffer.
     pub(crate) fn is_of_layer(&self, key: &str, has_positions: bool) -> bool {
         let Some(name) = key.strip_prefix(&self.prefix) else { return false };
-        match name {
-            POSITION => has_positions,
-            WORD | TOKEN_TYPE => true,
-            name => BUFFERS.contains(&name) || LAYER_NORM.as_flattened().contains(&name),
+        match name.split_once('.') {
+            _ if name == POSITION => has_positions,
+            Some((LAYER_NORM, part)) => GAMMA_BETA.as_flattened().contains(&part),
+            _ => [WORD, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
-    }
-
-    pub(crate) fn word(&self) -> &str {
-        &self.word
     }
 
     /// The prefix of the whole model's keys: `bert.` or empty; `None` for a file of the layer alone.
     pub(crate) fn model_prefix(&self) -> Option<&str> {
         self.prefix.strip_suffix(MODEL_PREFIX)
-    }
-
-    pub(crate) fn layer_norm(&self) -> [&'static str; 2] {
-        if self.gamma.ends_with(".gamma") { ["gamma", "beta"] } else { ["weight", "bias"] }
     }
 
     /// The first family that uses this prefix; `None` for an empty one.
@@ -151,8 +136,12 @@ impl ModelKeys {
         format!("{}{name}", self.prefix)
     }
 
+    pub(crate) fn word(&self) -> String {
+        self.embeddings.named(WORD)
+    }
+
     /// γ and β of a LayerNorm, as this checkpoint calls them.
     pub(crate) fn norm(&self, name: &str) -> [String; 2] {
-        self.embeddings.layer_norm().map(|part| format!("{name}.{part}"))
+        self.embeddings.gamma_beta.map(|part| format!("{name}.{part}"))
     }
 }

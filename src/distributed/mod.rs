@@ -26,7 +26,7 @@
 //!         .with_num_attention_heads(2)
 //!         .with_intermediate_size(32);
 //!     let mut model = ranks.broadcast(BertForMaskedLmConfig::new(bert).init(&device))?; // that of rank 0
-//!     let mut optimizer = adamw(&AdamWConfig::new());
+//!     let mut optimizer = adamw(&AdamWConfig::new())?;
 //!     let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).init();
 //!     let sentences = [vec![1, 7, 4, 9, 2], vec![1, 5, 2], vec![1, 8, 2], vec![1, 9, 5, 2]].map(MaskedLmExample::new);
 //!     device.seed(ranks.rank() as u64); // dropout of its own on every rank
@@ -36,7 +36,7 @@
 //!         let loss = model.try_forward(&batch)?.loss;
 //!         let gradients = GradientsParams::from_grads(loss.backward(), &model);
 //!         let mut gradients = ranks.mean_gradients(&model, gradients, batch.num_masked() as f64)?;
-//!         clip_by_global_norm(&model, &mut gradients, 1.0); // of the mean
+//!         clip_by_global_norm(&model, &mut gradients, 1.0)?; // of the mean
 //!         model = optimizer.step(1e-3, model, gradients);
 //!     }
 //!     if ranks.is_first() {

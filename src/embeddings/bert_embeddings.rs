@@ -188,29 +188,17 @@ impl BertEmbeddings {
     // Everything else first: the ids may have to be read back from the device.
     fn rows(&self, input: &BertEmbeddingsInput) -> Result<[Rows; 3]> {
         self.check(input)?;
-        Ok([self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?])
-    }
-
-    fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
-        match &input.words {
-            Words::Ids(ids) => {
-                ids.check(EmbeddingTable::Word, self.word_embeddings.num_embeddings())?;
-                Ok(self.word_embeddings.rows(ids.tensor()))
-            }
-            Words::Embeds(embeds) => Ok(Rows::Values(embeds.clone())),
-        }
-    }
-
-    fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
-        let Some(table) = &self.token_type_embeddings else { return Ok(Rows::Absent) };
-        match &input.token_type_ids {
-            Some(ids) => {
-                ids.check(EmbeddingTable::TokenType, table.num_embeddings())?;
-                Ok(table.rows(ids.tensor()))
-            }
+        let words = match &input.words {
+            Words::Ids(ids) => looked_up(&self.word_embeddings, EmbeddingTable::Word, ids)?,
+            Words::Embeds(embeds) => Rows::Values(embeds.clone()),
+        };
+        let token_types = match (&self.token_type_embeddings, &input.token_type_ids) {
+            (Some(table), Some(ids)) => looked_up(table, EmbeddingTable::TokenType, ids)?,
             // Type 0 for all: one row, without a tensor of zeros.
-            None => Ok(Rows::Row { table: table.weight.val(), row: 0 }),
-        }
+            (Some(table), None) => Rows::Row { table: table.weight.val(), row: 0 },
+            (None, _) => Rows::Absent,
+        };
+        Ok([words, token_types, self.position_rows(input)?])
     }
 
     fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
@@ -223,11 +211,11 @@ impl BertEmbeddings {
                 format!("are given, but {scheme:?} positions are distances between tokens; leave them out");
             return Err(Error::data("position_ids", problem));
         };
-        let rows = table.num_embeddings();
         if let Some(ids) = &input.position_ids {
-            ids.check(EmbeddingTable::Position, rows)?;
-            return Ok(table.rows(ids.tensor()));
+            return looked_up(table, EmbeddingTable::Position, ids);
         }
+        let rows = table.num_embeddings();
+        // Saturating from here on: the number is the caller's, and any sum beyond the table is the same error.
         let past = input.past_key_values_length;
         // Vectors have no padding that could be counted: their positions run on by ones, as transformers'.
         let first = match (self.padding_of_positions(), &input.words) {
@@ -249,6 +237,7 @@ impl BertEmbeddings {
 
     /// The padding id that positions are counted from, as RoBERTa's are.
     fn padding_of_positions(&self) -> Option<usize> {
+        // A padding id alone does not count: BERT has one too.
         let is_counted = self.position_embedding_type() == PositionEmbeddingType::AfterPadding;
         self.config.pad_token_id.filter(|_| is_counted)
     }
@@ -275,11 +264,7 @@ impl BertEmbeddings {
         match &input.words {
             Words::Embeds(embeds) => {
                 if embeds.dims()[2] != width {
-                    return Err(Error::ShapeMismatch {
-                        input: "inputs_embeds",
-                        found: embeds.dims().to_vec(),
-                        expected: format!("[B, S, {width}]"),
-                    });
+                    return Err(Error::shape("inputs_embeds", embeds.dims(), format!("[B, S, {width}]")));
                 }
                 check.input("inputs_embeds", embeds)?;
             }
@@ -298,6 +283,12 @@ impl BertEmbeddings {
     }
 }
 
+/// The rows of ids in their table.
+fn looked_up(table: &TokenEmbedding, name: EmbeddingTable, ids: &Ids) -> Result<Rows> {
+    ids.check(name, table.num_embeddings())?;
+    Ok(table.rows(ids.tensor()))
+}
+
 /// RoBERTa's positions: (cumsum(m) + past)·m + pad along each sequence, with m = (ids ≠ pad). Tokens count from
 /// `pad + 1 + past`, padding has position `pad` (transformers' `create_position_ids_from_input_ids`).
 fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> Result<Tensor<2, Int>> {
@@ -313,6 +304,7 @@ fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> R
         );
         return Err(Error::SequenceTooLong { needed: last_position(tokens), reason, rows });
     }
+    // On the device, also where the ids are known on the host: nothing is uploaded.
     let is_token = ids.tensor().not_equal_scalar(pad as i64).int();
     let count = is_token.clone().cumsum(1).add_scalar(past as i64);
     Ok(count.mul(is_token).add_scalar(pad as i64))

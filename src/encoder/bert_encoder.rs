@@ -23,11 +23,12 @@ use burn_fused::with_one_draw;
 ///
 /// let device = Device::default();
 /// let config = BertModelConfig::new(BertEmbeddingsConfig::new().with_hidden_size(8)).with_num_attention_heads(2);
-/// let encoder = config.with_num_hidden_layers(2).with_intermediate_size(16).init_encoder(&device);
+/// let encoder = config.with_num_hidden_layers(2).with_intermediate_size(16).init_encoder(&device)?;
 /// let hidden = Tensor::ones([2, 3, 8], &device);
 /// let padding = PaddingMask::from_lengths(&[3, 1], 3);
 /// assert_eq!(encoder.forward(hidden.clone(), Some(&padding)).dims(), [2, 3, 8]);
-/// assert_eq!(encoder.forward_packed(hidden, Some(&padding)).rows().dims(), [4, 8]);
+/// assert_eq!(encoder.forward_packed(hidden, Some(&padding))?.rows().dims(), [4, 8]);
+/// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Module, Debug)]
 pub struct BertEncoder {
@@ -85,15 +86,11 @@ impl PackedHidden {
 }
 
 impl BertModelConfig {
-    /// Builds the encoder alone on `device`; panics where [`try_init_encoder`](Self::try_init_encoder) returns an error.
-    pub fn init_encoder(&self, device: &Device) -> BertEncoder {
-        self.try_init_encoder(device).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`init_encoder`](Self::init_encoder), with the errors of [`validate`](Self::validate).
-    pub fn try_init_encoder(&self, device: &Device) -> Result<BertEncoder> {
+    /// Builds the encoder alone on `device`. Errors are those of [`validate`](Self::validate).
+    pub fn init_encoder(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
         let embeddings = &self.embeddings;
+        // ALBERT's one layer is run as often as other families have layers.
         let (layers, rounds) = match embeddings.family.architecture().shares_layers {
             true => (1, self.num_hidden_layers),
             false => (self.num_hidden_layers, 1),
@@ -123,6 +120,7 @@ impl BertEncoder {
     /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training. Returns
     /// [`Error::Config`] if one is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
+        // Both are checked before one is set.
         check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
         check_dropout("attention_probs_dropout_prob", attention_probs_dropout_prob)?;
         for layer in &mut self.layers {
@@ -138,17 +136,12 @@ impl BertEncoder {
         self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward), with the errors of [`try_forward_packed`](Self::try_forward_packed).
+    /// As [`forward`](Self::forward), with the errors of [`forward_packed`](Self::forward_packed).
     pub fn try_forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
-        Ok(self.try_forward_packed(hidden, padding)?.unpack())
+        Ok(self.forward_packed(hidden, padding)?.unpack())
     }
 
     /// As [`forward`](Self::forward), but the vectors of the tokens alone, for a head that needs only some.
-    pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> PackedHidden {
-        self.try_forward_packed(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward_packed`](Self::forward_packed).
     ///
     /// # Errors
     ///
@@ -156,14 +149,8 @@ impl BertEncoder {
     /// - [`Error::Parameter`] if a parameter is not of its layer's shape, or not of the dtype of `hidden` and on its device;
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
-    pub fn try_forward_packed(
-        &self,
-        hidden: Tensor<3>,
-        padding: Option<&PaddingMask>,
-    ) -> Result<PackedHidden> {
-        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
-        let packing = self.packing(&hidden, padding)?;
-        let rows = self.project(packing.pack(hidden));
+    pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
+        let PackedHidden { rows, packing } = self.packed(hidden, padding)?;
         // Operators take no tensors without rows: a batch of padding alone has none.
         if packing.num_tokens() == 0 {
             return Ok(PackedHidden { rows, packing });
@@ -177,21 +164,10 @@ impl BertEncoder {
     }
 
     /// As [`forward`](Self::forward), with the output and the attention weights of every layer. The weights are computed a
-    /// second time for it.
-    pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> BertEncoderOutput {
-        self.try_forward_all(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward_all`](Self::forward_all), with the errors of [`try_forward_packed`](Self::try_forward_packed).
-    pub fn try_forward_all(
-        &self,
-        hidden: Tensor<3>,
-        padding: Option<&PaddingMask>,
-    ) -> Result<BertEncoderOutput> {
-        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
-        let packing = self.packing(&hidden, padding)?;
-        let [batch, seq, _] = hidden.dims();
-        let mut rows = self.project(packing.pack(hidden));
+    /// second time for it. Errors are those of [`forward_packed`](Self::forward_packed).
+    pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<BertEncoderOutput> {
+        let PackedHidden { mut rows, packing } = self.packed(hidden, padding)?;
+        let [batch, seq] = packing.dims();
         let bias = self.bias(&packing);
         // Attention weights are of all places, so the distances are too.
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
@@ -199,6 +175,7 @@ impl BertEncoder {
             BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
         with_one_draw(self.draws(), || {
             for layer in self.in_order() {
+                // Before the layer runs: the weights are those of its input.
                 output.attentions.push(if packing.num_tokens() == 0 {
                     let heads = layer.attention.num_attention_heads();
                     Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
@@ -223,7 +200,7 @@ impl BertEncoder {
         (0..self.rounds).flat_map(|_| &self.layers)
     }
 
-    /// The rows that the first layer reads, [N, E] → [N, H].
+    /// [N, E] → [N, H].
     fn project(&self, rows: Tensor<2>) -> Tensor<2> {
         match &self.embeddings_projection {
             // As in the layers: no operator takes a tensor without rows.
@@ -246,7 +223,9 @@ impl BertEncoder {
         }))
     }
 
-    fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
+    /// The rows that the first layer reads, of a batch that the layers can compute.
+    fn packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
+        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
         let [batch, seq, width] = hidden.dims();
         if batch == 0 || seq == 0 {
             return Err(Error::Empty { input: "hidden", shape: vec![batch, seq, width] });
@@ -256,19 +235,18 @@ impl BertEncoder {
         if let Some(reader) = self.embeddings_projection.as_ref().or(first) {
             let [hidden_size, _] = reader.weight.lazy_shape().dims();
             if width != hidden_size {
-                return Err(Error::ShapeMismatch {
-                    input: "hidden",
-                    found: vec![batch, seq, width],
-                    expected: format!("[{batch}, {seq}, {hidden_size}]"),
-                });
+                let expected = format!("[{batch}, {seq}, {hidden_size}]");
+                return Err(Error::shape("hidden", [batch, seq, width], expected));
             }
         }
+        // Without a layer, which only a module changed by hand is, nothing else states the width.
         let inner = first.map_or(width, |query| query.weight.lazy_shape()[0]);
-        let check = ParameterCheck::against_input("hidden", hidden);
+        let check = ParameterCheck::against_input("hidden", &hidden);
         if let Some(projection) = &self.embeddings_projection {
             check.linear("embeddings_projection", projection, [width, inner])?;
         }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
+        // All of them before the first one runs: an error must not come after half a pass.
         for (i, layer) in self.layers.iter().enumerate() {
             layer.check(format_args!("layers[{i}]"), &check, inner)?;
             if let Some(bias) = &self.relative_attention_bias {
@@ -278,6 +256,6 @@ impl BertEncoder {
                 positions.check(seq)?;
             }
         }
-        Ok(packing)
+        Ok(PackedHidden { rows: self.project(packing.pack(hidden)), packing })
     }
 }

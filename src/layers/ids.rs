@@ -76,7 +76,6 @@ impl Ids {
         Self { name, tensor, host: Some(Arc::default()) }
     }
 
-    /// Ids from the host, one slice per sequence.
     pub(crate) fn from_rows<I>(name: &'static str, rows: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
     where
         I: Copy + TryInto<i32>,
@@ -113,7 +112,6 @@ impl Ids {
         Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
     }
 
-    /// The ids of some sequences.
     pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
         let [rows, columns] = self.dims();
         // One row of positions serves every sequence.
@@ -148,11 +146,11 @@ impl Ids {
         Ok(lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length))
     }
 
-    /// The copy on the host; `None` where unchecked.
     fn host(&self) -> Result<Option<&[i64]>> {
         let Some(copy) = &self.host else { return Ok(None) };
         if copy.get().is_none() {
             let read = try_read_sync(self.tensor.to_data_async());
+            // Another thread may have read them meanwhile: the copies are the same.
             let _ = copy.set(host_values(self.name, read)?);
         }
         Ok(copy.get().map(Vec::as_slice))

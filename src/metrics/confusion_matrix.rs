@@ -1,6 +1,7 @@
 //! The confusion matrix, the scores that follow from it, and a metric of them.
 
-use super::Score;
+use super::entities::EntityCounts;
+use super::{Score, has_nan};
 use crate::data::LabelNames;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
@@ -27,23 +28,6 @@ pub struct ConfusionMatrix {
     counts: BTreeMap<(usize, usize), u64>,
 }
 
-/// How often a class was right, present and predicted.
-#[derive(Clone, Copy, Default)]
-struct Class {
-    correct: u64,
-    present: u64,
-    predicted: u64,
-}
-
-impl Class {
-    fn f1(self) -> f64 {
-        match self.present + self.predicted {
-            0 => 0.0,
-            both => 2.0 * self.correct as f64 / both as f64,
-        }
-    }
-}
-
 impl ConfusionMatrix {
     /// Counts one prediction.
     pub fn add(&mut self, truth: usize, predicted: usize) {
@@ -58,6 +42,7 @@ impl ConfusionMatrix {
     /// The number of classes: one more than the largest that was seen.
     pub fn num_classes(&self) -> usize {
         let largest = self.counts.keys().map(|&(truth, predicted)| truth.max(predicted)).max();
+        // Saturating: any number can be a class.
         largest.map_or(0, |largest| largest.saturating_add(1))
     }
 
@@ -67,8 +52,8 @@ impl ConfusionMatrix {
     }
 
     /// The classes that were present or predicted.
-    fn classes(&self) -> BTreeMap<usize, Class> {
-        let mut classes = BTreeMap::<usize, Class>::new();
+    fn classes(&self) -> BTreeMap<usize, EntityCounts> {
+        let mut classes = BTreeMap::<usize, EntityCounts>::new();
         for (&(truth, predicted), count) in &self.counts {
             classes.entry(truth).or_default().present += count;
             classes.entry(predicted).or_default().predicted += count;
@@ -101,7 +86,7 @@ impl ConfusionMatrix {
     /// present tₖ times and predicted pₖ times; 0 where that is 0/0 (scikit-learn's `matthews_corrcoef`, 1.9).
     pub fn matthews(&self) -> f64 {
         let classes = self.classes();
-        let sum = |f: fn(&Class) -> f64| classes.values().map(f).sum::<f64>();
+        let sum = |f: fn(&EntityCounts) -> f64| classes.values().map(f).sum::<f64>();
         let total = self.total() as f64;
         // In floats: products of counts overflow 64 bits.
         let covariance = sum(|class| class.correct as f64) * total
@@ -118,6 +103,7 @@ impl ConfusionMatrix {
     pub fn to_text(&self, names: &LabelNames) -> String {
         let (classes, scores) = (self.num_classes().max(names.len()), self.classes());
         let name = |class: usize| names.name(class).map_or(format!("{class}"), str::to_string);
+        // At least as wide as the heading, and a class that no name is known of keeps its number.
         let width = (0..classes).map(|class| name(class).chars().count()).max().unwrap_or(0).max(9);
         let mut text = format!("{:>width$} |", "predicted");
         for class in 0..classes {
@@ -180,8 +166,7 @@ impl Score for ConfusionMetric {
     fn add(&mut self, input: &ConfusionStatsInput) -> Result<(), TensorReadError> {
         if input.predictions.dims()[0] > 0 {
             // `argmax` of NaN is some class, which would count.
-            let nan = input.predictions.clone().is_nan().any().try_into_data()?;
-            self.has_nan |= nan.iter::<bool>().any(|nan| nan);
+            self.has_nan |= has_nan(&input.predictions)?;
             let classes = |scores: Tensor<2>| scores.argmax(1).try_into_data();
             let predicted = classes(input.predictions.clone())?;
             let truth = classes(input.targets.clone().float())?;
@@ -204,4 +189,3 @@ impl Score for ConfusionMetric {
         (self.matrix, self.has_nan) = (ConfusionMatrix::default(), false);
     }
 }
-numeric!(ConfusionMetric: ConfusionStatsInput);

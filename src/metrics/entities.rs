@@ -1,6 +1,6 @@
 //! Scores of whole entities.
 
-use super::Score;
+use super::{Score, has_nan};
 use crate::data::LabelNames;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
@@ -63,6 +63,7 @@ impl EntityScores {
     /// in number.
     pub fn add(&mut self, truth: &[&str], predicted: &[&str]) {
         assert_eq!(truth.len(), predicted.len(), "each word must have a true and a predicted tag");
+        // As sets, whose intersection is what was found.
         let (truth, predicted) = (entities(truth), entities(predicted));
         let mut counts = |kind: &str, count: fn(&mut EntityCounts)| {
             count(self.types.entry(kind.to_string()).or_default());
@@ -183,8 +184,7 @@ impl Score for EntityMetric {
 
     fn add(&mut self, input: &EntityInput) -> Result<(), TensorReadError> {
         if !input.sentences.is_empty() {
-            let nan = input.logits.clone().is_nan().any().try_into_data()?;
-            self.has_nan |= nan.iter::<bool>().any(|nan| nan);
+            self.has_nan |= has_nan(&input.logits)?;
             let predicted = input.logits.clone().argmax(1).try_into_data()?;
             let labels = input.labels.clone().try_into_data()?;
             // A label without a name is no entity.
@@ -212,4 +212,3 @@ impl Score for EntityMetric {
         (self.scores, self.has_nan) = (EntityScores::default(), false);
     }
 }
-numeric!(EntityMetric: EntityInput);

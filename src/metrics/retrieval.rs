@@ -83,7 +83,6 @@ impl RetrievalScores {
     }
 }
 
-/// Those places that are among the first k.
 fn hits(places: &[usize], k: usize) -> &[usize] {
     &places[..places.partition_point(|&place| place < k)]
 }
@@ -98,7 +97,6 @@ pub struct RetrievalMetric {
     similarity: Similarity,
     queries: Vec<Tensor<2>>,
     documents: Vec<Tensor<2>>,
-    num_documents: usize,
     relevant: Vec<Vec<usize>>,
     /// The trainer asks twice for the score of an epoch.
     computed: OnceLock<f64>,
@@ -138,7 +136,6 @@ impl RetrievalMetric {
             similarity: Similarity::default(),
             queries: Vec::new(),
             documents: Vec::new(),
-            num_documents: 0,
             relevant: Vec::new(),
             computed: OnceLock::new(),
         }
@@ -169,16 +166,16 @@ impl Score for RetrievalMetric {
 
     fn add(&mut self, input: &RetrievalInput) -> Result<(), TensorReadError> {
         self.computed = OnceLock::new();
-        let (before, [queries, _], [added, _]) =
-            (self.num_documents, input.queries.dims(), input.documents.dims());
+        let ([queries, _], [added, _]) = (input.queries.dims(), input.documents.dims());
         assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
         let is_there = input.relevant.iter().flatten().all(|&document| document < added);
         assert!(is_there, "relevant must name documents of this batch, which has {added}");
         // Documents are numbered through the epoch, those of a batch from 0.
+        let before: usize = self.documents.iter().map(|documents| documents.dims()[0]).sum();
         let shifted = |relevant: &Vec<usize>| relevant.iter().map(|document| document + before).collect();
         self.relevant.extend(input.relevant.iter().map(shifted));
-        self.num_documents += added;
         for (all, added) in [(&mut self.queries, &input.queries), (&mut self.documents, &input.documents)] {
+            // Burn concatenates no tensors without rows.
             if added.dims()[0] > 0 {
                 all.push(added.clone());
             }
@@ -193,12 +190,13 @@ impl Score for RetrievalMetric {
         let mut scores = RetrievalScores::default();
         if !self.documents.is_empty() {
             let documents = Tensor::cat(self.documents.clone(), 0);
+            let [count, _] = documents.dims();
             let mut relevant = self.relevant.iter();
             for queries in &self.queries {
                 // A query batch at a time: all similarities at once may not fit into memory.
                 let rows = self.similarity.between(queries.clone(), documents.clone()).try_into_data()?;
                 let rows: Vec<f64> = rows.iter().collect();
-                for (row, relevant) in rows.chunks(self.num_documents).zip(relevant.by_ref()) {
+                for (row, relevant) in rows.chunks(count).zip(relevant.by_ref()) {
                     scores.add(row, relevant);
                 }
             }
@@ -206,17 +204,11 @@ impl Score for RetrievalMetric {
         Ok(*self.computed.get_or_init(|| (self.of)(&scores, self.k)))
     }
 
-    fn count(&self) -> Option<usize> {
-        None
-    }
-
     fn forget(&mut self) {
-        (self.queries, self.documents) = (Vec::new(), Vec::new());
-        (self.num_documents, self.relevant) = (0, Vec::new());
+        (self.queries, self.documents, self.relevant) = (Vec::new(), Vec::new(), Vec::new());
         self.computed = OnceLock::new();
     }
 }
-numeric!(RetrievalMetric: RetrievalInput);
 
 /// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; with NaN
 /// it is not more similar. Source: `TripletEvaluator` of sentence-transformers 6.2.
@@ -282,4 +274,3 @@ impl Score for TripletMetric {
         (self.correct, self.total) = (0, 0);
     }
 }
-numeric!(TripletMetric: TripletInput);

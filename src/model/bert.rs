@@ -69,14 +69,15 @@ impl BertModelConfig {
         let has_pooler = self.embeddings.family.architecture().has_pooler;
         let pooler = has_pooler.then(|| self.linear(self.embeddings.hidden_size, device));
         let pooler = pooler.map(|dense| BertPooler { dense });
-        Ok(BertModel { pooler, ..self.try_init_without_pooler(device)? })
+        Ok(BertModel { pooler, ..self.init_without_pooler(device)? })
     }
 
-    pub(super) fn try_init_without_pooler(&self, device: &Device) -> Result<BertModel> {
+    // transformers builds heads that do not read it with `add_pooling_layer=False`.
+    pub(super) fn init_without_pooler(&self, device: &Device) -> Result<BertModel> {
         self.validate()?;
         Ok(BertModel {
             embeddings: self.embeddings.try_init(device)?,
-            encoder: self.try_init_encoder(device)?,
+            encoder: self.init_encoder(device)?,
             pooler: None,
         })
     }
@@ -119,14 +120,14 @@ impl BertModel {
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::try_forward_packed`];
+    /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::forward_packed`];
     /// [`Error::Parameter`](crate::Error::Parameter) if the pooler does not fit.
     pub fn try_forward(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
-        let last_hidden_state = self.try_forward_packed(input, padding)?.unpack();
+        let last_hidden_state = self.forward_packed(input, padding)?.unpack();
         Ok(BertModelOutput {
             pooler_output: self.pooler_output(&last_hidden_state)?,
             last_hidden_state,
@@ -137,32 +138,28 @@ impl BertModel {
 
     /// The last hidden state of the tokens only, without padding and pooler, for a head that reads some of them. Errors are
     /// those of [`try_forward`](Self::try_forward).
-    pub fn try_forward_packed(
+    pub fn forward_packed(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
         // One draw of all seeds: a fused queue can run separate draws in another order.
         with_one_draw(self.draws(), || {
-            self.encoder.try_forward_packed(self.embeddings.try_forward(input)?, padding)
+            self.encoder.forward_packed(self.embeddings.try_forward(input)?, padding)
         })
     }
 
     /// As [`forward`](Self::forward), with [`hidden_states`](BertModelOutput::hidden_states) and
-    /// [`attentions`](BertModelOutput::attentions).
-    pub fn forward_all(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> BertModelOutput {
-        self.try_forward_all(input, padding).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`forward_all`](Self::forward_all), with bad input as an error, that of [`try_forward`](Self::try_forward).
-    pub fn try_forward_all(
+    /// [`attentions`](BertModelOutput::attentions). Errors are those of [`try_forward`](Self::try_forward).
+    pub fn forward_all(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
         let all = with_one_draw(self.draws(), || {
-            self.encoder.try_forward_all(self.embeddings.try_forward(input)?, padding)
+            self.encoder.forward_all(self.embeddings.try_forward(input)?, padding)
         })?;
+        // There is at least that of the embeddings.
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
         Ok(BertModelOutput {
             pooler_output: self.pooler_output(&last_hidden_state)?,

@@ -38,21 +38,21 @@ pub struct AdamWConfig {
 }
 
 impl AdamWConfig {
-    /// The optimizer of a module, with one group that holds all parameters; [`adamw`] decays some of them only. Panics where
-    /// [`try_build`](Self::try_build) returns an error.
+    /// [`try_init`](Self::try_init), which panics with its error.
     pub fn init(&self) -> ModuleOptimizer {
-        ModuleOptimizer::from(self.build())
+        self.try_init().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`try_build`](Self::try_build), which panics in place of an error.
-    pub fn build(&self) -> AdamW {
-        self.try_build().unwrap_or_else(|error| panic!("{error}"))
+    /// The optimizer of a module, with one group that holds all parameters; [`adamw`] decays some of them only. Errors are
+    /// those of [`build`](Self::build).
+    pub fn try_init(&self) -> Result<ModuleOptimizer> {
+        self.build().map(ModuleOptimizer::from)
     }
 
     /// The optimizer of one group of parameters, for `ModuleOptimizer::with_group`. Returns
     /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its
     /// documentation gives.
-    pub fn try_build(&self) -> Result<AdamW> {
+    pub fn build(&self) -> Result<AdamW> {
         let refused = |field, value: f64, allowed: String| {
             Err(Error::Config { field, problem: format!("is {value:?}, but must {allowed}") })
         };
@@ -75,20 +75,22 @@ impl AdamWConfig {
 }
 
 /// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or
-/// `beta` are not decayed. Panics where [`AdamWConfig::try_build`] returns an error.
+/// `beta` are not decayed. Errors are those of [`AdamWConfig::build`].
 ///
 /// ```
 /// use burn_bert::optim::{AdamWConfig, adamw};
 ///
-/// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1));
+/// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1))?;
+/// # let _ = optimizer;
+/// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
 /// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of transformers 5.23.
-pub fn adamw(config: &AdamWConfig) -> ModuleOptimizer {
-    let undecayed = config.clone().with_weight_decay(0.0).build();
+pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
+    let undecayed = config.clone().with_weight_decay(0.0).build()?;
     // By the end of the path, so that modules around the model have the same rule.
     let biases_and_norms = ParamGroup::from_regex(r"(^|\.)(bias|gamma|beta)$").expect("the pattern is valid");
-    config.init().with_group(biases_and_norms, undecayed, None)
+    Ok(config.try_init()?.with_group(biases_and_norms, undecayed, None))
 }
 
 /// The optimizer of one group of parameters, made by [`AdamWConfig`] or [`adamw`]. Its records are those of Burn's `AdamW`.
@@ -118,6 +120,7 @@ impl AdamW {
     ) -> (Tensor<D>, [Tensor<D>; 2]) {
         let AdamWConfig { beta_1, beta_2, epsilon, weight_decay } = self.config;
         let [correction_1, correction_2] = [beta_1, beta_2].map(|beta| 1.0 - beta.powf(time as f64));
+        // In f64 on the host, as torch computes them.
         let (keep, root, size) = (1.0 - rate * weight_decay, 1.0 / correction_2.sqrt(), rate / correction_1);
         #[cfg(feature = "flex")]
         if host::takes(&values, [&mean, &square], &gradient) {
@@ -125,6 +128,7 @@ impl AdamW {
             return host::adam(step, values, [mean, square], gradient);
         }
         let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
+        // In f16 g² would underflow, and in bf16 the small steps of the means would be rounded away.
         let gradient = gradient.cast(wide);
         // m + (1 − β)(g − m), torch's `lerp`: β·m + (1 − β)·g rounds otherwise.
         let toward =

@@ -1,5 +1,6 @@
 //! Clipping by the norm of all gradients together.
 
+use crate::error::{Error, Result};
 use burn::backend::DispatchTensor;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -14,7 +15,7 @@ use burn_fused::sums_of_squares;
 use std::collections::HashSet;
 
 /// Scales the gradients of a module so that their global norm is at most `max_norm`, and returns the norm before
-/// clipping, `[1]`; `None` if no parameter has a gradient. Panics if `max_norm` is not above 0.
+/// clipping, `[1]`; `None` if no parameter has a gradient. Returns [`Error::Data`] if `max_norm` is not above 0.
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient, each once; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
 /// Burn's `GradientClipping::Norm` takes the norm of each parameter separately, which changes the direction of the step.
@@ -30,10 +31,11 @@ use std::collections::HashSet;
 /// let model = LinearConfig::new(3, 4).init(&device);
 /// let loss = model.forward(Tensor::<2>::ones([1, 3], &device)).mul_scalar(5.0).sum();
 /// let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
-/// let norm = clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
+/// let norm = clip_by_global_norm(&model, &mut gradients, 1.0)?.unwrap();
 /// assert_eq!(norm.into_scalar::<f32>(), 20.0); // sixteen gradients of 5
 /// let bias = gradients.get::<1>(model.bias.unwrap().id).unwrap(); // each is 0.25 now
 /// assert!((bias.sum().into_scalar::<f32>() - 1.0).abs() < 1e-6);
+/// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
 /// # Numerics
@@ -46,10 +48,11 @@ pub fn clip_by_global_norm<M: Module>(
     model: &M,
     gradients: &mut GradientsParams,
     max_norm: f64,
-) -> Option<Tensor<1>> {
+) -> Result<Option<Tensor<1>>> {
+    check_max_norm(max_norm)?;
     let (norm, factor) = SumOfSquares::of(model, &mut [gradients]).clip(Factor::default(), max_norm);
     factor.apply_to_all(model, gradients);
-    norm
+    Ok(norm)
 }
 
 /// Divides the gradients of a module, a sum over `batches` batches, `[1]`, by their number and clips the mean as
@@ -99,7 +102,6 @@ impl SumOfSquares {
     /// The norm of the gradients times `share`, `[1]`, and the factor that makes them their share, with a norm of at most
     /// `max_norm`. Without any gradient there is no norm, and the factor is the share.
     pub(crate) fn clip(self, share: Factor, max_norm: f64) -> (Option<Tensor<1>>, Factor) {
-        assert_max_norm(max_norm);
         if let (Some(HostSum { sum, device, dtype }), true, Factor::Host(share)) =
             (&self.host, self.gradients.is_empty(), &share)
         {
@@ -109,6 +111,7 @@ impl SumOfSquares {
         }
         // Some gradients are elsewhere, or the share is: all of it stays on the device, which is not waited for.
         let Some(squares) = self.on_device() else { return (None, share) };
+        // 1e-6 is torch's: it keeps the factor finite where all gradients are 0.
         let norm = share.apply(squares.sqrt());
         let clip = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
         (Some(norm), Factor::Device(share.apply(clip)))
@@ -132,13 +135,17 @@ impl SumOfSquares {
 }
 
 /// Below 0 every gradient would change its sign.
-pub(crate) fn assert_max_norm(max_norm: f64) {
-    assert!(max_norm > 0.0, "max_norm is {max_norm}, but must be above 0");
+pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
+    if max_norm > 0.0 {
+        return Ok(());
+    }
+    Err(Error::data("max_norm", format!("is {max_norm}, but must be above 0")))
 }
 
 /// min(1, `max_norm` / (`norm` + 1e-6)), NaN of NaN.
 fn clip(norm: f64, max_norm: f64) -> f64 {
     let factor = max_norm / (norm + 1e-6);
+    // Not `min`, which would turn NaN into 1 and hide that the gradients have one.
     if factor > 1.0 { 1.0 } else { factor }
 }
 
@@ -175,6 +182,7 @@ impl Factor {
         let wide = computed_in(dtype);
         let scaled = match self {
             Self::Host(1.0) => return gradient,
+            // In place where the gradient is not shared.
             #[cfg(feature = "flex")]
             Self::Host(factor) if host::is_on_host(&gradient) => return host::scale(gradient, *factor),
             Self::Host(factor) => gradient.cast(wide).mul_scalar(*factor),
@@ -213,6 +221,7 @@ impl Change for SumOfSquares {
             host.sum += sum;
             return gradient;
         }
+        // Their sum is computed for all at once, in a few launches.
         self.gradients.push(gradient.clone().into_dispatch());
         gradient
     }
@@ -294,7 +303,7 @@ mod tests {
     #[test]
     fn a_parameter_that_two_fields_share_counts_and_is_scaled_once() {
         let (model, mut gradients) = shared();
-        let norm = clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
+        let norm = clip_by_global_norm(&model, &mut gradients, 1.0).unwrap().unwrap();
         assert_eq!(norm.into_scalar::<f32>(), 20.0);
         assert_clipped_to_one(&model, &gradients);
     }

@@ -17,7 +17,7 @@ mod schedule;
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
-pub(crate) use clip::{add_up, assert_max_norm, average_and_clip};
+pub(crate) use clip::{add_up, average_and_clip, check_max_norm};
 pub use mean_gradients::MeanGradients;
 pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay, linear_warmup_decay};
 
@@ -46,6 +46,7 @@ pub fn num_trainable_params<M: Module>(module: &M) -> usize {
     }
     impl ModuleVisitor for Count {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            // Frozen parameters are left out: the optimizer has no state for them.
             if param.is_require_grad() && self.seen.insert(param.id) {
                 self.values += param.shape().num_elements();
             }

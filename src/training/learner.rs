@@ -4,7 +4,7 @@ use super::outputs::sharing;
 use super::steps::{count_id, weighing};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
-use crate::optim::{add_up, assert_max_norm, average_and_clip};
+use crate::optim::{add_up, average_and_clip, check_max_norm};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
@@ -37,7 +37,7 @@ use std::fmt;
 /// let device = Device::default().autodiff();
 /// let (model, report) = BertForMaskedLm::from_pretrained("bert-base-uncased", &device)?;
 /// eprint!("{report}");
-/// let optimizer = adamw(&AdamWConfig::new());
+/// let optimizer = adamw(&AdamWConfig::new())?;
 /// let schedule = linear_warmup_decay(5e-5, 100, 1000)?;
 /// let result = SupervisedTraining::new("artifacts", train, valid)
 ///     .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
@@ -150,7 +150,7 @@ impl<M: Module> Training<M> {
     ///
     /// If it is not above 0.
     pub fn with_max_grad_norm(self, max_grad_norm: f64) -> Self {
-        assert_max_norm(max_grad_norm);
+        check_max_norm(max_grad_norm).unwrap_or_else(|error| panic!("{error}"));
         Self { max_grad_norm, ..self }
     }
 

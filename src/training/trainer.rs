@@ -196,7 +196,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let schedule = arguments.schedule(plan, model.bert().encoder.layers.len())?;
         let _lock = run.begin(loss_of(&initial), plan.evaluations, sums)?;
 
-        let loader = train.clone().resuming(run.finished());
+        let loader = train.clone().starting_after(run.finished());
         let loader = loader.shard(ranks.rank(), ranks.size())?;
         let loader = Arc::new(match plan.batches {
             Some(batches) => loader.with_batches_per_epoch(batches)?,
@@ -239,7 +239,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
             let launch = run.checkpointed(metrics.register(launch), &training, &best)?;
             let launch = stopping.into_iter().fold(launch, SupervisedTraining::early_stopping);
-            let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay));
+            let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
             drop(renderer); // gives the terminal back

@@ -94,7 +94,7 @@ struct Head<M> {
 fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) -> Result<M> {
     let mut model = ranks.broadcast(head.model.clone())?;
     // A bias before a softmax has gradients of exactly 0, and AdamW divides their rounding errors by ε.
-    let mut optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6));
+    let mut optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6)).unwrap();
     for step in 0..STEPS {
         let mut mean = MeanGradients::new();
         for micro_batch in 0..head.micro_batches {
@@ -105,7 +105,7 @@ fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) 
         }
         let count = mean.count();
         let mut gradients = ranks.mean_gradients(&model, mean.take(&model), count)?;
-        clip_by_global_norm(&model, &mut gradients, 0.5);
+        clip_by_global_norm(&model, &mut gradients, 0.5).unwrap();
         model = optimizer.step(1e-3, model, gradients);
     }
     Ok(model)
@@ -138,7 +138,7 @@ pub fn values(model: &impl Module) -> Vec<f64> {
 }
 
 fn compare<M: Module>(ranks: &Ranks, name: &str, head: Head<M>, device: &Device) -> Result<()> {
-    let head = Head { model: cast_module(head.model, FloatDType::F64), ..head };
+    let head = Head { model: cast_module(head.model, FloatDType::F64).unwrap(), ..head };
     let before = ranks.broadcast(head.model.clone())?;
     let sent = ranks.exchanged().bytes;
     let found = values(&train(ranks, ranks.size(), &head, device)?);

@@ -54,14 +54,14 @@ fn a_model_learns_the_answers_of_a_squad_file() {
         SquadScores::of(&examples, &texts)
     };
     let before = scores(&model);
-    let mut optimizer = adamw(&AdamWConfig::new());
+    let mut optimizer = adamw(&AdamWConfig::new()).unwrap();
     let mut losses = Vec::new();
     for _ in 0..400 {
         for batch in loader.iter() {
             let loss = model.try_forward(&batch.unwrap()).unwrap().loss;
             losses.push(loss.clone().into_scalar::<f32>());
             let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
-            clip_by_global_norm(&model, &mut gradients, 1.0);
+            clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
             model = optimizer.step(3e-3, model, gradients);
         }
     }

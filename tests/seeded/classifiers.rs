@@ -82,7 +82,7 @@ fn trained(model: BertForSequenceClassification, epochs: usize) -> BertForSequen
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
         .num_epochs(epochs);
-    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01));
+    let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01)).unwrap();
     let schedule = ModuleLrScheduler::from(ConstantLr::new(1e-2));
     let result = training.launch(Learner::new(Training::new(model), optimizer, schedule));
     assert!(result.error.is_none(), "{:?}", result.error);

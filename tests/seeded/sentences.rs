@@ -83,7 +83,7 @@ fn trained(model: BertForSentenceEmbedding, with_negatives: bool) -> BertForSent
             .renderer(Box::new(CliMetricsRenderer::new()))
             .with_application_logger(None)
             .num_epochs(8);
-    let optimizer = adamw(&AdamWConfig::new());
+    let optimizer = adamw(&AdamWConfig::new()).unwrap();
     let schedule = layer_wise_decay(ConstantLr::new(1e-2).into(), 1, 0.9).unwrap();
     let result = training.launch(Learner::new(Training::new(model), optimizer, schedule));
     assert!(result.error.is_none(), "{:?}", result.error);
@@ -239,8 +239,11 @@ fn scored_pairs_of_a_file_are_learned_with_each_loss_of_pairs() {
                 .with_application_logger(None)
                 .num_epochs(40);
         let schedule = ConstantLr::new(1e-2);
-        let result =
-            training.launch(Learner::new(Training::new(model), adamw(&AdamWConfig::new()), schedule));
+        let result = training.launch(Learner::new(
+            Training::new(model),
+            adamw(&AdamWConfig::new()).unwrap(),
+            schedule,
+        ));
         assert!(result.error.is_none(), "{:?}", result.error);
         let after = score(&result.model.model);
         println!("{loss:?}: Spearman {before:.4} → {after:.4}");

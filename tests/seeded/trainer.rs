@@ -84,7 +84,7 @@ fn train_in(
     let device = Device::default();
     let valid = validation_loader(dir);
     let train = training_loader(dir, collator(dir), 4, 20, 7).starting_after(from);
-    let optimizer = adamw(&AdamWConfig::new());
+    let optimizer = adamw(&AdamWConfig::new()).unwrap();
     let training = SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .renderer(Box::new(CliMetricsRenderer::new()))

@@ -63,7 +63,7 @@ fn dropout_is_where_transformers_has_it() {
     ] {
         let mut config = config(family);
         config.embeddings.hidden_dropout_prob = 0.5;
-        let encoder = config.init_encoder(&device);
+        let encoder = config.init_encoder(&device).unwrap();
         let width = config.embeddings.embedding_size.unwrap_or(16);
         let hidden = Tensor::<3>::random([2, 5, width], Distribution::Normal(0.0, 1.0), &device);
         let is_random = |change: fn(&mut BertLayer)| {

@@ -24,12 +24,12 @@ use std::process::Stdio;
 fn curves(model: &BertForMaskedLm, batches: &[MaskedLmBatch], rate: f64) -> [Vec<f64>; 2] {
     [Precision::F32, Precision::Bf16].map(|precision| {
         let mut model = model.clone();
-        let mut optimizer = adamw(&AdamWConfig::new());
+        let mut optimizer = adamw(&AdamWConfig::new()).unwrap();
         let step = |batch| {
             let loss = autocast(precision, || model.forward(batch)).loss;
             let found = loss.clone().into_scalar::<f64>();
             let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
-            clip_by_global_norm(&model, &mut gradients, 1.0);
+            clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
             model = optimizer.step(rate, model.clone(), gradients);
             found
         };

@@ -41,7 +41,7 @@ fn model(dtype: FloatDType, device: &Device, pooling: Pooling, normalize: bool) 
     let (model, report) = BertForSentenceEmbedding::from_pretrained_with(&config, &dir, device).unwrap();
     assert!(report.is_complete());
     assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
-    cast_module(model, dtype)
+    cast_module(model, dtype).unwrap()
 }
 
 fn sentences(case: &File, name: &str, device: &Device) -> (BertEmbeddingsInput, Option<PaddingMask>) {
@@ -203,7 +203,7 @@ fn contrastive_training_equals_sentence_transformers() {
             assert_close(&gradient, &case.values(&format!("grad.{}", key("bert", &path))), tolerance);
         }
 
-        let mut optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01));
+        let mut optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01)).unwrap();
         let mut losses = Vec::new();
         for _ in 0..10 {
             let loss = model.forward(&batch).loss;

@@ -17,12 +17,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-struct Header {
-    tensors: BTreeMap<String, StoredTensor>,
-    /// `None` in other formats than safetensors.
-    metadata: Option<BTreeMap<String, String>>,
-}
-
 /// Where in its file a tensor is.
 #[derive(Clone, Debug)]
 pub(super) struct StoredTensor {
@@ -40,31 +34,26 @@ pub(super) struct StoredTensor {
 impl StoredTensor {
     /// Bytes of all values, which a view may have more of than it sees.
     fn size(&self) -> u64 {
+        // Saturating: the shape is the file's word.
         let elements = self.shape.iter().fold(1, |product: u64, &axis| product.saturating_mul(axis as u64));
         elements.saturating_mul(self.dtype.bitsize() as u64) / 8
     }
-}
-
-/// Whether weights can have this dtype.
-pub(super) fn is_float(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
 }
 
 fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::CorruptCheckpoint { path: path.to_path_buf(), source: source.into() }
 }
 
-/// As many bytes as tell the format, or a pointer of git-LFS.
-const START_BYTES: u64 = 64;
-
 /// A file whose header was read.
 ///
 /// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
 pub(super) struct WeightFile {
     path: PathBuf,
-    file: Arc<File>,
+    pub(super) file: Arc<File>,
     length: u64,
-    header: Header,
+    pub(super) tensors: BTreeMap<String, StoredTensor>,
+    /// `None` in other formats than safetensors.
+    pub(super) metadata: Option<BTreeMap<String, String>>,
 }
 
 impl WeightFile {
@@ -74,37 +63,26 @@ impl WeightFile {
         let mut start = Vec::new();
         let mut file = regular_file::open(path)?;
         let length = file.metadata().map_err(failed)?.len();
-        (&mut file).take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
+        // As many bytes as tell the format, or a pointer of git-LFS.
+        (&mut file).take(64).read_to_end(&mut start).map_err(failed)?;
         if start.is_empty() {
             return Err(Error::not_a_checkpoint(path, "it is empty"));
         }
         regular_file::refuse_lfs_pointer(path, &start)?;
         file.rewind().map_err(failed)?;
-        let header = match pytorch::Container::of(&start) {
-            Some(container) => {
-                let tensors = pytorch::tensors(path, &file, length, container)?;
-                Header { tensors, metadata: None }
+        let (tensors, metadata) = match pytorch::tensors(path, &file, length, &start)? {
+            Some(tensors) => (tensors, None),
+            None => {
+                let (tensors, metadata) = safetensors::read_header(path, &file, length)?;
+                (tensors, Some(metadata))
             }
-            None => safetensors::read_header(path, &file, length)?,
         };
-        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), length, header })
-    }
-
-    pub(super) fn file(&self) -> &Arc<File> {
-        &self.file
-    }
-
-    pub(super) fn metadata(&self) -> Option<&BTreeMap<String, String>> {
-        self.header.metadata.as_ref()
-    }
-
-    pub(super) fn tensors(&self) -> &BTreeMap<String, StoredTensor> {
-        &self.header.tensors
+        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), length, tensors, metadata })
     }
 
     /// Refuses to read tensors that would be larger in memory than the file is: views that repeat what they see.
     pub(super) fn check_total<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<()> {
-        let sizes = keys.filter_map(|key| self.tensors().get(key)).map(StoredTensor::size);
+        let sizes = keys.filter_map(|key| self.tensors.get(key)).map(StoredTensor::size);
         let total = sizes.fold(0, u64::saturating_add);
         if total > self.length {
             let problem = format!("its tensors claim {total} bytes, but it has {}", self.length);
@@ -114,8 +92,9 @@ impl WeightFile {
     }
 
     pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
-        let Some(tensor) = self.tensors().get(key) else { return Ok(None) };
+        let Some(tensor) = self.tensors.get(key) else { return Ok(None) };
         let failed = |source| Error::reading(&self.path, source);
+        // The cursor is shared with clones of the handle, so it is placed for each tensor.
         let mut file = &*self.file;
         file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
         let mut bytes = vec![0; tensor.length as usize]; // within the file, as its header was checked
@@ -134,7 +113,6 @@ impl WeightFile {
     }
 }
 
-/// The elements of a view, row by row.
 fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Vec<u8> {
     let count: usize = shape.iter().product();
     let mut gathered = Vec::with_capacity(count * size);

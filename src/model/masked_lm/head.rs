@@ -3,14 +3,8 @@
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
-#[cfg(feature = "checkpoint")]
-use crate::error::EmbeddingTable;
 use crate::error::{Error, Result};
-#[cfg(feature = "checkpoint")]
-use crate::layers::{EmbeddingInitializer, NewRows, VocabularyResize};
-use crate::layers::{LayerNorm, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, linear_activation};
-#[cfg(feature = "checkpoint")]
-use burn::module::ParamId;
+use crate::layers::{LayerNorm, ParameterCheck, TokenEmbedding, linear_activation};
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
@@ -38,7 +32,7 @@ pub struct MaskedLmHead {
 }
 
 impl MaskedLmHead {
-    /// A head for `config`'s vectors and words.
+    /// A tied head for `config`'s vectors and words.
     pub(in crate::model) fn new(config: &BertModelConfig, device: &Device) -> Self {
         let BertEmbeddingsConfig { family, vocab_size, layer_norm_eps, .. } = config.embeddings;
         let width = config.embeddings.width();
@@ -51,14 +45,6 @@ impl MaskedLmHead {
             decoder: None,
             train_padding_row: true,
         }
-    }
-
-    /// The same head with a table of its own.
-    pub(in crate::model) fn try_untied(self, config: &BertModelConfig, device: &Device) -> Result<Self> {
-        let BertEmbeddingsConfig { vocab_size, ref initializer, .. } = config.embeddings;
-        let table = TokenEmbeddingConfig::new(vocab_size, config.embeddings.width())
-            .with_initializer(initializer.clone());
-        Ok(Self { decoder: Some(table.try_init(device)?), ..self })
     }
 
     /// Whether the head's parameters fit the word embeddings and vectors of length `hidden`.
@@ -98,6 +84,7 @@ impl MaskedLmHead {
         let hidden = linear_activation(&self.transform, hidden, self.activation);
         let hidden = self.layer_norm.forward(hidden); // [N, E]
         let words = self.decoder.as_ref().unwrap_or(words);
+        // Read here, at every call: a copy would not follow the embeddings in training.
         let table = words.weight.val();
         let logits = linear(hidden.clone(), table.clone().transpose(), None); // [N, V]
         let logits = match words.padding_idx {
@@ -109,39 +96,5 @@ impl MaskedLmHead {
             _ => logits,
         };
         logits + self.bias.val().unsqueeze()
-    }
-}
-
-#[cfg(feature = "checkpoint")]
-impl MaskedLmHead {
-    /// Makes bias and decoder fit a vocabulary of `words` rows.
-    pub(super) fn resize(
-        &mut self,
-        resize: &VocabularyResize,
-        initializer: &EmbeddingInitializer,
-        words: usize,
-    ) -> Result<()> {
-        if let Some(decoder) = &mut self.decoder {
-            decoder.resize(EmbeddingTable::Embedding, resize, initializer)?;
-        }
-        let old = self.bias.val().detach();
-        let [rows] = old.dims();
-        // The resize of the word table may be to its own size.
-        if rows == words {
-            return Ok(());
-        }
-        let new = if words < rows {
-            old.narrow(0, 0, words)
-        } else {
-            let mean = match resize.new_rows() {
-                NewRows::MeanCovariance => old.clone().mean(),
-                // As a new head's.
-                NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
-            };
-            Tensor::cat(vec![old, mean.expand([words - rows])], 0)
-        };
-        // A new id: the optimizer's state has the old shape.
-        self.bias = self.bias.clone().transform_for_load(new.detach(), ParamId::new());
-        Ok(())
     }
 }

@@ -52,7 +52,7 @@ fn device() -> Device {
 
 /// In f64, trainable.
 fn encoder(scheme: Scheme) -> BertEncoder {
-    cast_module(config(scheme).init_encoder(&device()), FloatDType::F64)
+    cast_module(config(scheme).init_encoder(&device()).unwrap(), FloatDType::F64).unwrap()
 }
 
 /// Numbers that differ, in f64, trainable.
@@ -148,8 +148,8 @@ fn bad_input_is_an_error() {
     let [_, _, width] = wide.dims();
     for error in [
         encoder.try_forward(wide.clone(), None).unwrap_err(),
-        encoder.try_forward_packed(wide.clone(), None).map(|_| ()).unwrap_err(),
-        encoder.try_forward_all(wide, None).map(|_| ()).unwrap_err(),
+        encoder.forward_packed(wide.clone(), None).map(|_| ()).unwrap_err(),
+        encoder.forward_all(wide, None).map(|_| ()).unwrap_err(),
     ] {
         let found = vec![2, 3, width];
         assert!(
@@ -157,7 +157,7 @@ fn bad_input_is_an_error() {
             "{error}"
         );
     }
-    let error = encoder.try_forward_all(hidden([1, 13]), None).unwrap_err();
+    let error = encoder.forward_all(hidden([1, 13]), None).unwrap_err();
     assert!(matches!(error, Error::SequenceTooLong { needed: 12, rows: 12, .. }), "{error}");
     encoder.try_forward(hidden([1, 12]), None).unwrap();
     let error = PaddingMask::from_rows(&[vec![true], vec![]]).unwrap_err();
@@ -171,8 +171,8 @@ fn a_batch_of_no_sequence_or_no_token_is_an_error() {
         let empty = || Tensor::zeros([dims[0], dims[1], H], (&device(), burn::tensor::DType::F64));
         for error in [
             encoder.try_forward(empty(), None).unwrap_err(),
-            encoder.try_forward_packed(empty(), None).map(|_| ()).unwrap_err(),
-            encoder.try_forward_all(empty(), None).map(|_| ()).unwrap_err(),
+            encoder.forward_packed(empty(), None).map(|_| ()).unwrap_err(),
+            encoder.forward_all(empty(), None).map(|_| ()).unwrap_err(),
         ] {
             assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{error}");
         }

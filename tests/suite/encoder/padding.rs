@@ -103,10 +103,10 @@ fn a_batch_of_nothing_but_padding_gives_zeros() {
     let mask = PaddingMask::from_lengths(&[0, 0], 3);
     let encoder = encoder(RELATIVE_KEY);
     let input = hidden([2, 3]);
-    let all = encoder.forward_all(input.clone(), Some(&mask));
+    let all = encoder.forward_all(input.clone(), Some(&mask)).unwrap();
     assert_eq!(values(all.hidden_states[2].clone()), [0.0; 6 * H]);
     assert_eq!(values(all.attentions[1].clone()), [0.0; 2 * 2 * 9]);
-    let packed = encoder.forward_packed(input.clone(), Some(&mask));
+    let packed = encoder.forward_packed(input.clone(), Some(&mask)).unwrap();
     assert_eq!(packed.rows().dims(), [0, H]);
     assert_eq!(values(packed.select(&[4])), [0.0; H]);
     let gradients = encoder.forward(input.clone(), Some(&mask)).sum().backward();
@@ -147,7 +147,7 @@ fn rows_of_some_places_are_those_of_the_whole_output() {
     for (padding, places) in [(None, &places), (Some(&mask), &places), (Some(&mask), &tokens(&mask))] {
         let all = values(encoder.forward(hidden([batch, seq]), padding));
         let expected: Vec<f64> = places.iter().flat_map(|place| &all[place * H..][..H]).copied().collect();
-        let packed = encoder.forward_packed(hidden([batch, seq]), padding);
+        let packed = encoder.forward_packed(hidden([batch, seq]), padding).unwrap();
         assert_eq!(values(packed.select(places)), expected);
         let num_tokens = padding.map_or(batch * seq, PaddingMask::num_tokens);
         assert_eq!(packed.rows().dims(), [num_tokens, H]);
@@ -161,7 +161,7 @@ fn attention_weights_of_a_token_sum_to_one_over_the_tokens_of_its_sequence() {
         let encoder = encoder(scheme);
         let mask = PaddingMask::from_rows(&every_kind()).unwrap();
         let [batch, seq] = mask.dims();
-        let all = encoder.forward_all(hidden([batch, seq]), Some(&mask));
+        let all = encoder.forward_all(hidden([batch, seq]), Some(&mask)).unwrap();
         let last = encoder.forward(hidden([batch, seq]), Some(&mask));
         assert_close(&values(all.hidden_states[2].clone()), &values(last), F64);
         assert_eq!((all.hidden_states.len(), all.attentions.len()), (3, 2));

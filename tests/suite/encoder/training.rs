@@ -14,7 +14,7 @@ fn the_gradient_passes_the_finite_difference_check_in_every_scheme() {
     for scheme in SCHEMES {
         let mask = PaddingMask::from_rows(&every_kind()[1..5]).unwrap();
         for padding in [None, Some(&mask)] {
-            let encoder = config(scheme).init_encoder(&device());
+            let encoder = config(scheme).init_encoder(&device()).unwrap();
             // Not random ones: where LayerNorm gets nearly equal numbers, differences are no measure.
             let report = GradCheck::new()
                 .run_with_input(&filled(&encoder), hidden([4, 8]), |encoder, hidden, probe| {
@@ -33,7 +33,7 @@ fn the_gradient_passes_the_finite_difference_check_in_every_scheme() {
 
 #[test]
 fn dropout_is_active_in_training_alone() {
-    let mut dropped = config(ABSOLUTE).init_encoder(&device());
+    let mut dropped = config(ABSOLUTE).init_encoder(&device()).unwrap();
     dropped.set_dropout(0.5, 0.5).unwrap();
     let mask = PaddingMask::from_lengths(&[5, 2], 5);
     let input = || hidden([2, 5]).cast(FloatDType::F32);
