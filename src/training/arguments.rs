@@ -257,9 +257,9 @@ impl TrainingArguments {
             ("early_stopping_patience", self.early_stopping_patience.unwrap_or(1)),
             ("max_eval_samples", self.max_eval_samples.unwrap_or(1)),
         ] {
-            // Products of three of them fit into 64 bits.
-            if !(1..=1 << 20).contains(&count) {
-                return invalid(field, format!("is {count}, but must be 1 to {}", 1 << 20));
+            // The product of two of them fits into 64 bits.
+            if !(1..=1 << 28).contains(&count) {
+                return invalid(field, format!("is {count}, but must be 1 to {}", 1 << 28));
             }
         }
         for (field, value, is_allowed, allowed) in [
