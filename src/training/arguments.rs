@@ -287,8 +287,8 @@ impl TrainingArguments {
             let problem = format!("are {}, but a rank has one; start a rank for each", self.devices.len());
             return invalid("devices", problem);
         }
-        let devices = self.devices.iter().cloned().chain([self.device()]);
-        devices.map(|device| self.precision.check(&device)).collect::<burn_fused::Result<()>>()?;
+        let mut devices = self.devices.iter().cloned().chain([self.device()]);
+        devices.try_for_each(|device| self.precision.check(&device))?;
         Ok(())
     }
 
