@@ -1,7 +1,6 @@
 //! How far a training has come.
 
-/// The epochs that a training has finished, for a loader's `starting_after`; [`Run::finished`](crate::training::Run::finished)
-/// has them.
+/// The epochs that a training run has finished, for a loader's `starting_after`.
 ///
 /// Where an epoch is a number of batches, its length depends on the number of ranks: a run goes on at the same place in the
 /// data with any number of them if it says how many shards were read.
