@@ -23,8 +23,11 @@ impl Finished {
     /// After `epochs` epochs, of a run that had so many ranks from these epochs on: (epoch, ranks), in order.
     pub(crate) fn of(epochs: usize, starts: &[(usize, usize)]) -> Self {
         let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([epochs]);
-        let shards = starts.iter().zip(ends).map(|(&(start, ranks), end)| (end - start) * ranks);
-        Self { epochs, shards: (!starts.is_empty()).then(|| shards.sum()) }
+        // What was read from a file may be anything.
+        let shards = starts.iter().zip(ends).fold(0_usize, |shards, (&(start, ranks), end)| {
+            shards.wrapping_add(end.wrapping_sub(start).wrapping_mul(ranks))
+        });
+        Self { epochs, shards: (!starts.is_empty()).then_some(shards) }
     }
 }
 
