@@ -21,23 +21,15 @@ use std::sync::{Mutex, PoisonError};
 /// Runs `$body` with the type alias `$scalar` for the dtype `$dtype`, or `$other` if that is `None` or has no kernel.
 macro_rules! with_scalar {
     ($dtype:expr, $scalar:ident => $body:expr, $other:expr) => {
+        $crate::flex::with_scalar!($dtype, $scalar => $body, $other;
+            F32 f32, F64 f64, F16 burn::tensor::f16, BF16 burn::tensor::bf16)
+    };
+    ($dtype:expr, $scalar:ident => $body:expr, $other:expr; $($name:ident $float:ty),*) => {
         match $dtype {
-            Some(burn::tensor::DType::F32) => {
-                type $scalar = f32;
+            $(Some(burn::tensor::DType::$name) => {
+                type $scalar = $float;
                 $body
-            }
-            Some(burn::tensor::DType::F64) => {
-                type $scalar = f64;
-                $body
-            }
-            Some(burn::tensor::DType::F16) => {
-                type $scalar = burn::tensor::f16;
-                $body
-            }
-            Some(burn::tensor::DType::BF16) => {
-                type $scalar = burn::tensor::bf16;
-                $body
-            }
+            })*
             _ => $other,
         }
     };

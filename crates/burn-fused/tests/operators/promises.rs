@@ -48,6 +48,18 @@ fn gelu_and_its_derivative_are_those_of_pytorch() {
 }
 
 #[test]
+fn the_backward_of_a_reference_is_the_references_wherever_it_is_called() {
+    let device = flex().autodiff();
+    let x = Tensor::<1>::from_data(TensorData::from(draw(65 * 128, 1).as_slice()), (&device, DType::F32));
+    let x = x.reshape([65, 128]).require_grad();
+    let forward = || bias_gelu(x.clone(), Tensor::ones([128], &device)).sum();
+    let gradient = |loss: Tensor<1>| values(x.grad(&loss.backward()).unwrap());
+    let inside = on_reference_path(|| gradient(forward()));
+    assert!(gradient(on_reference_path(forward)) == inside);
+    assert!(gradient(forward()) != inside, "the kernel rounds as the reference does");
+}
+
+#[test]
 fn what_is_not_a_number_stays_so_and_infinity_has_its_limit() {
     let x = Tensor::<2>::from_floats([[f32::NAN, f32::INFINITY, -1e30, 1e30]], &flex());
     let y = values(bias_gelu(x, Tensor::zeros([4], &flex())));

@@ -93,8 +93,7 @@ fn backward<T: Scalar>(
     upstream: Upstream<EmbedLayerNormOp, Flex>,
 ) -> Gradients<Flex> {
     let Upstream { statistics, grad, needs: [words, types, positions, gamma, beta] } = upstream;
-    let [batch, seq] = input.shape;
-    let tokens = batch * seq;
+    let tokens = input.shape[0] * input.shape[1];
     let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
     let hidden = norm.gamma.len();
     let sources = sources(input);
