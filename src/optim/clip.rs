@@ -237,6 +237,7 @@ struct ForEach<'a, C> {
 impl<C: Change> ModuleVisitor for ForEach<'_, C> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if self.seen.insert(param.id)
+            // Taken out, so that it can be changed in its own memory.
             && let Some(gradient) = self.gradients.remove::<D>(param.id)
         {
             self.gradients.register(param.id, self.change.change(gradient));
