@@ -162,6 +162,7 @@ const BERT: Architecture = Architecture {
 
 const ROBERTA: Architecture = Architecture {
     positions: PositionEmbeddingType::AfterPadding,
+    // `RobertaLMHead` computes GELU whatever `hidden_act` is.
     masked_lm_activation_of_layers: false,
     sequence_head: SequenceHead::Dense { activation: Activation::Tanh, drops_input: true },
     ..BERT
@@ -182,6 +183,7 @@ const DISTILBERT: Architecture = Architecture {
 const ELECTRA: Architecture = Architecture {
     projection: Projection::IfOther,
     has_pooler: false,
+    // As `ElectraGeneratorPredictions`.
     masked_lm_activation_of_layers: false,
     sequence_head: SequenceHead::Dense { activation: Activation::Gelu, drops_input: true },
     ..BERT

@@ -70,6 +70,7 @@ impl Checkpoint {
         let mut places = BTreeMap::new();
         for (key, path) in files {
             let name = key.strip_prefix(&wrapper).unwrap_or(&key).to_string();
+            // With and without the wrapper's prefix a key can be there twice.
             if let Some(other) = places.insert(name, Place { path, key: key.clone() }) {
                 return refused(vec![other.key, key]);
             }

@@ -115,6 +115,7 @@ impl ModelKeys {
         family: Family,
         num_hidden_layers: usize,
     ) -> Result<()> {
+        // The last layer: the keys of a checkpoint with fewer end before it.
         let last = if family.architecture().shares_layers { 0 } else { num_hidden_layers.saturating_sub(1) };
         let key = self.layer(last, &format!("{}.weight", self.family.layer.query));
         if checkpoint.keys().any(|stored| stored == key) {

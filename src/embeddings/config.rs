@@ -193,6 +193,7 @@ impl BertEmbeddingsConfig {
         check_epsilon(self.layer_norm_eps)?;
         check_dropout("hidden_dropout_prob", self.hidden_dropout_prob)?;
         self.initializer.validate()?;
+        // Only positions after padding are counted from its id.
         if self.position_embedding_type != PositionEmbeddingType::AfterPadding {
             return Ok(());
         }

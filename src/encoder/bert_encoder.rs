@@ -208,6 +208,7 @@ impl BertEncoder {
                 let [_, hidden] = projection.weight.lazy_shape().dims();
                 Tensor::zeros([0, hidden], (&rows.device(), rows.dtype()))
             }
+            // Without dropout or norm: both were applied by the embeddings.
             Some(projection) => linear(projection, rows),
             None => rows,
         }

@@ -102,6 +102,7 @@ impl BertModelConfig {
     /// `max_position_embeddings` is 0 or above 2³⁰.
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        // First: what follows multiplies and divides these sizes.
         self.embeddings.validate()?;
         let BertEmbeddingsConfig { family, hidden_size, position_embedding_type, .. } = self.embeddings;
         let heads = self.num_attention_heads;
@@ -176,6 +177,7 @@ impl BertModelConfig {
             HeadDropout::OfLayers => ", the dropout of the layers",
             HeadDropout::Never => "",
         };
+        // Another could not be written into a config.json of the family, nor read back.
         if prob == default {
             return Ok(());
         }

@@ -94,6 +94,7 @@ impl BertSelfAttention {
         let [batch, seq, _] = query.dims();
         let bias = match &self.relative_positions {
             Some(positions) => positions.bias(&query, &key, heads),
+            // The operator for weights takes a bias always.
             None => Tensor::zeros([batch, heads, seq, seq], (&query.device(), query.dtype())),
         };
         let bias = packing.mask_keys(match shared {

@@ -126,6 +126,7 @@ impl Ids {
 
     /// Whether `table`, of `rows` rows, has a row for every id.
     pub(crate) fn check(&self, table: EmbeddingTable, rows: usize) -> Result<()> {
+        // Unchecked ids have no copy, and pass.
         let ids = self.host()?.unwrap_or_default();
         let is_valid = |id: i64| usize::try_from(id).is_ok_and(|id| id < rows);
         match ids.iter().position(|&id| !is_valid(id)) {

@@ -68,6 +68,7 @@ impl EmbeddingInitializer {
                 // Parameters outlive the steps whose buffers the device's memory pool reuses.
                 device.memory_persistent_allocations((), |()| {
                     let table = initializer.sample([rows, columns], device);
+                    // After the draw, so that the other rows are the same with and without it.
                     let table = match zero_row {
                         Some(row) => {
                             let zeros = Tensor::zeros([1, columns], (device, table.dtype()));

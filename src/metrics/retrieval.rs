@@ -35,6 +35,7 @@ impl RetrievalScores {
     /// such document.
     pub fn add(&mut self, scores: &[f64], relevant: &[usize]) {
         let relevant: BTreeSet<usize> = relevant.iter().copied().collect();
+        // Its recall would be 0/0.
         if relevant.is_empty() {
             return;
         }

@@ -19,6 +19,7 @@ pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
         return f64::NAN;
     }
     let (first, second) = (ranks(first), ranks(second));
+    // That of the ranks 1 to n, which ties do not change.
     let mean = (first.len() as f64 + 1.0) / 2.0;
     let products =
         |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum() };

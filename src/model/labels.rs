@@ -18,6 +18,7 @@ pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     if id2label.is_empty() {
         return invalid("is empty, but a classifier needs at least one label".into());
     }
+    // Names are keys of label2id, which would lose one of two.
     let mut seen = BTreeSet::new();
     match id2label.iter().find(|name| !seen.insert(*name)) {
         Some(name) => invalid(format!("has {name:?} twice, but label names must be unique")),

@@ -37,6 +37,7 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         same.retain(|field, _| !["id2label", "label2id"].contains(&field.as_str()));
     }
     replace_changed(&mut fields, own, &same);
+    // A bare model is part of every class, and leaves the old one.
     if let Some(class) = M::CLASS {
         fields.insert("architectures".into(), json!([format!("{}{class}", spec.class)]));
     }

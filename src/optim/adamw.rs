@@ -193,6 +193,7 @@ impl Optimizer for AdamW {
             "the learning rate is {learning_rate}, but must be finite and not negative"
         );
         let dtype = computed_in(tensor.dtype());
+        // Steps are counted for each parameter: without a gradient it takes none.
         let (time, moments) = match state {
             Some(AdamWState { time, moments }) => {
                 let shape = tensor.dims();

@@ -50,7 +50,7 @@ pub fn clip_by_global_norm<M: Module>(
     max_norm: f64,
 ) -> Result<Option<Tensor<1>>> {
     check_max_norm(max_norm)?;
-    let (norm, factor) = SumOfSquares::of(model, &mut [gradients]).clip(Factor::default(), max_norm);
+    let (norm, factor) = SumOfSquares::of(model, &mut [gradients]).clip(Factor::Host(1.0), max_norm);
     factor.apply_to_all(model, gradients);
     Ok(norm)
 }
@@ -159,12 +159,6 @@ pub(crate) enum Factor {
     Device(Tensor<1>),
 }
 
-impl Default for Factor {
-    fn default() -> Self {
-        Self::Host(1.0)
-    }
-}
-
 impl Factor {
     /// 1 / `batches`, a number `[1]`.
     #[cfg(feature = "train")]
@@ -243,6 +237,7 @@ struct ForEach<'a, C> {
 impl<C: Change> ModuleVisitor for ForEach<'_, C> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if self.seen.insert(param.id)
+            // Taken out, so that it can be changed in its own memory.
             && let Some(gradient) = self.gradients.remove::<D>(param.id)
         {
             self.gradients.register(param.id, self.change.change(gradient));
@@ -323,13 +318,13 @@ mod tests {
     fn what_devices_add_up_is_clipped_as_what_the_host_adds_up() {
         let (model, mut gradients) = shared();
         let squares = on_device(&[(256.0, DType::F32), (144.0, DType::F32)]);
-        let (norm, factor) = squares.clip(Factor::default(), 1.0);
+        let (norm, factor) = squares.clip(Factor::Host(1.0), 1.0);
         let norm = norm.unwrap();
         assert_eq!((norm.dtype(), norm.into_scalar::<f32>()), (DType::F32, 20.0));
         assert!(matches!(factor, Factor::Device(_)));
         factor.apply_to_all(&model, &mut gradients);
         assert_clipped_to_one(&model, &gradients);
-        let (_, factor) = on_device(&[(0.25, DType::F32)]).clip(Factor::default(), 1.0);
+        let (_, factor) = on_device(&[(0.25, DType::F32)]).clip(Factor::Host(1.0), 1.0);
         factor.apply_to_all(&model, &mut gradients);
         assert_clipped_to_one(&model, &gradients);
     }
@@ -338,7 +333,7 @@ mod tests {
     fn squares_of_another_dtype_are_added_up_in_f64() {
         for dtypes in [[DType::F32, DType::F64], [DType::F64, DType::F32]] {
             let squares = on_device(&[(9.0, dtypes[0]), (16.0, dtypes[1])]);
-            let norm = squares.clip(Factor::default(), 1.0).0.unwrap();
+            let norm = squares.clip(Factor::Host(1.0), 1.0).0.unwrap();
             assert_eq!((norm.dtype(), norm.into_scalar::<f64>()), (DType::F64, 5.0));
         }
     }

@@ -160,6 +160,7 @@ impl<'a> Machine<'a> {
             0x88 => self.stack.push(TRUE),
             0x89 => self.stack.push(FALSE),
             b')' => self.stack.push(EMPTY_TUPLE),
+            // A float, whose eight bytes were read as a number.
             b'G' => self.stack.push(OTHER),
             b'C' | b'B' | 0x8e | 0x96 => {
                 self.take(length(number)?)?;

@@ -50,6 +50,7 @@ fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashM
     let mut total = 0u64;
     let mut entries = Vec::new();
     for index in 0..archive.len() {
+        // Raw: nothing is unpacked before all sizes are known.
         let entry = archive.by_index_raw(index).map_err(|error| corrupt(path, error))?;
         let name = entry.name().map_err(|error| corrupt(path, error))?.into_owned();
         // Saturating: the sizes are the file's word.
@@ -86,6 +87,7 @@ fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashM
         if start.checked_add(size).is_none_or(|end| end > length) {
             return Err(corrupt(path, format!("{} reaches beyond the end of the file", shown(name))));
         }
+        // What lies beside the folder of storages keeps its name, such as byteorder.
         storages.insert(
             name.strip_prefix("data/").unwrap_or(name).to_string(),
             Storage { start, length: size, checksum },

@@ -145,6 +145,7 @@ impl Collector<'_> {
     }
 
     fn enter(&mut self, key: &str, value: Id, depth: usize) -> Result<()> {
+        // Long keys at every level would make names longer than the pickle.
         self.spend(key.len())?;
         let length = self.name.len();
         if length > 0 {

@@ -250,6 +250,7 @@ impl BertForSentenceEmbedding {
     pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
         let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref())?;
         let candidates = self.embed_all(&batch.candidates, batch.candidate_padding.as_ref())?;
+        // The loss reads them or not, and says so where they are missing.
         let labels = batch.labels.as_deref();
         let loss = self.stated.loss.try_forward(anchors.clone(), candidates.clone(), labels)?;
         Ok(SentenceEmbeddingOutput { loss, anchors, candidates })

@@ -212,6 +212,7 @@ impl Stored for BertForSentenceEmbedding {
         let modules = dir.join(MODULES);
         let config = match regular_file::exists(&modules) {
             true => Modules::read(dir)?.applied(config)?,
+            // As sentence-transformers reads a directory of transformers.
             false => config.with_normalize(false),
         };
         let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
