@@ -302,7 +302,7 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
         let (count, batch) = self.batches.as_mut()?.next()?;
         if let Some(ranks) = &self.loader.source.ranks {
             let left = (self.loader.num_items() - self.done).div_ceil(self.loader.source.order.batch_size);
-            let is_first = self.taken % ranks.size() == 0;
+            let is_first = self.taken.is_multiple_of(ranks.size());
             ranks.begin_output(if is_first { left.min(ranks.size()) } else { 0 });
         }
         self.taken += 1;
