@@ -93,6 +93,7 @@ impl Word {
 pub(super) struct Meeting<'a> {
     pub(super) state: MutexGuard<'a, State>,
     pub(super) words: Vec<Word>,
+    #[cfg_attr(not(feature = "train"), allow(dead_code))]
     pub(super) messages: Vec<Vec<u8>>,
 }
 

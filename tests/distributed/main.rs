@@ -16,6 +16,11 @@ const TASK: &str = "BURN_BERT_RANK_TASK";
 
 /// What the processes printed: `mpirun` starts as many of this program as `ranks`, for `task`.
 fn launch(task: &str, ranks: usize, variables: &[(&str, &Path)]) -> Output {
+    timed_launch(task, ranks, variables).0
+}
+
+/// The same, and how long it took, without waiting for other tests.
+fn timed_launch(task: &str, ranks: usize, variables: &[(&str, &Path)]) -> (Output, Duration) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let start = Instant::now();
@@ -28,7 +33,7 @@ fn launch(task: &str, ranks: usize, variables: &[(&str, &Path)]) -> Output {
     let seconds = start.elapsed();
     println!("{task}, {ranks} ranks: {seconds:?}\n{}", text(&output));
     assert!(seconds < Duration::from_secs(300), "somebody waited for a rank that had left");
-    output
+    (output, seconds)
 }
 
 fn text(output: &Output) -> String {

@@ -6,7 +6,7 @@ use burn::data::dataloader::DataLoader;
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
 use burn_bert::Error;
-use burn_bert::data::{Corpus, EpochLoader, MaskedLmCollator, MaskedLmCollatorConfig};
+use burn_bert::data::{Corpus, EpochLoader, Finished, MaskedLmCollator, MaskedLmCollatorConfig};
 use burn_bert::model::MaskedLmBatch;
 use std::fs;
 use std::path::Path;
@@ -17,6 +17,13 @@ fn windows(dir: &Path, seed: u64, count: usize) -> Vec<Vec<i64>> {
     let loader = training_loader(dir, collator, 1, count, seed);
     let ids = |batch: MaskedLmBatch| batch.input.input_ids().unwrap().into_data().iter::<i64>().collect();
     loader.iter().map(|batch| ids(batch.unwrap())).collect()
+}
+
+/// A text of 181 windows, each of which has its number in words, three times.
+fn write_numbered(dir: &Path) {
+    let digits = |i: usize| (0..4).map(move |place| WORDS[i / 6_usize.pow(place) % 6]);
+    let numbered: Vec<_> = (0..181).flat_map(|i| (0..3).flat_map(move |_| digits(i))).collect();
+    fs::write(dir.join("text"), numbered.join(" ")).unwrap();
 }
 
 #[test]
@@ -30,10 +37,7 @@ fn windows_hold_the_whole_text_once_a_pass_but_for_those_held_out() {
     assert_eq!(held_out[0].input_ids(), [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
     assert!(corpus.held_out(0).is_empty());
 
-    // Each window has its number in words, three times.
-    let digits = |i: usize| (0..4).map(move |place| WORDS[i / 6_usize.pow(place) % 6]);
-    let numbered: Vec<_> = (0..181).flat_map(|i| (0..3).flat_map(move |_| digits(i))).collect();
-    fs::write(dir.path().join("text"), numbered.join(" ")).unwrap();
+    write_numbered(dir.path());
     let (first, second) = (windows(dir.path(), 1, 342), windows(dir.path(), 2, 342));
     assert!(first == windows(dir.path(), 1, 342));
     assert!(first != second);
@@ -118,6 +122,36 @@ fn every_validation_masks_the_same_tokens_in_batches_of_their_own() {
     assert_eq!(masked(&loader), first);
     assert_eq!(masked(&loader.clone()), first);
     assert_eq!(masked(loader.slice(3, 6).as_ref()), first[1..2]);
+}
+
+#[test]
+fn a_run_that_goes_on_with_other_numbers_of_ranks_goes_on_at_the_same_place() {
+    let _turn = turn();
+    let dir = folder();
+    write_numbered(dir.path());
+    let expected = windows(dir.path(), 1, 171); // a pass
+    let mut found = Vec::new();
+    // 19 shards of nine windows: two epochs on one rank, three on three and four on two.
+    for (epochs, shards, ranks, count) in [(0, 0, 1, 2), (2, 2, 3, 3), (5, 11, 2, 4)] {
+        for rank in 0..ranks {
+            let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir.path()))
+                .with_mlm_probability(0.0)
+                .init();
+            let loader = training_loader(dir.path(), collator, 3, 3, 1).shard(rank, ranks).unwrap();
+            let loader = loader.starting_after(Finished { epochs, shards: Some(shards) });
+            for _ in 0..count {
+                let ids = |batch: MaskedLmBatch| batch.input.input_ids().unwrap().into_data();
+                let ids =
+                    loader.iter().flat_map(|batch| ids(batch.unwrap()).iter::<i64>().collect::<Vec<_>>());
+                found.extend(ids.collect::<Vec<_>>().chunks(14).map(<[i64]>::to_vec));
+            }
+        }
+    }
+    let sorted = |mut windows: Vec<Vec<i64>>| {
+        windows.sort();
+        windows
+    };
+    assert_eq!(sorted(found), sorted(expected), "every window once");
 }
 
 #[test]
