@@ -173,18 +173,3 @@ fn sizes_are_known_before_the_table_is_drawn() {
     assert_eq!((table.num_embeddings(), table.embedding_dim()), (50, 8));
     assert!(!table.weight.is_initialized());
 }
-
-#[test]
-fn an_invalid_table_names_the_field() {
-    for (field, config) in [
-        ("num_embeddings", TokenEmbeddingConfig::new(0, 3)),
-        ("embedding_dim", TokenEmbeddingConfig::new(3, 0)),
-        ("padding_idx", TokenEmbeddingConfig::new(3, 3).with_padding_idx(Some(3))),
-    ] {
-        let error = config.try_init(&Device::default()).unwrap_err();
-        assert!(
-            matches!(&error, burn_bert::Error::Config { field: found, .. } if *found == field),
-            "{error}"
-        );
-    }
-}

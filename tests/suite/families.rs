@@ -9,7 +9,6 @@ use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassificationConfig, BertModelConfig, LoadReport,
     PretrainedModel,
 };
-use burn_bert::optim::{layer_wise_decay, linear_warmup_decay};
 use burn_bert::{
     BertEmbeddingsInput, Error, Family, PaddingMask, PositionEmbeddingType, TokenEmbeddingConfig,
     VocabularyResize,
@@ -119,21 +118,6 @@ fn a_vocabulary_grows_in_every_family_and_is_saved() {
             assert_eq!(scores(&read), scores(&model), "{family:?}");
             assert_eq!(scores(&read).len(), 4 * 5 * 23);
         }
-    }
-}
-
-#[test]
-fn what_lies_below_the_layers_learns_at_the_rate_of_the_embeddings() {
-    let mut schedule = layer_wise_decay(linear_warmup_decay(1.0, 0, 10).unwrap(), 2, 0.5).unwrap();
-    let rates = schedule.step();
-    for (path, rate) in [
-        ("bert.encoder.embeddings_projection.weight", 0.125),
-        ("bert.encoder.relative_attention_bias.table.weight", 0.125),
-        ("bert.embeddings.word_embeddings.weight", 0.125),
-        ("bert.encoder.layers.0.attention.query.weight", 0.25),
-        ("classifier.dense.weight", 1.0),
-    ] {
-        assert_eq!(rates.lr_from_param(0.into(), Some(path)), rate, "{path}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Parameters that do not fit the others, settings, and tables that were taken away.
 
+use crate::small_bert::small_layer;
 use burn::module::{Module, Param, Quantizer};
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
@@ -19,11 +20,7 @@ fn device() -> Device {
 }
 
 fn config() -> BertEmbeddingsConfig {
-    BertEmbeddingsConfig::new()
-        .with_vocab_size(10)
-        .with_hidden_size(4)
-        .with_max_position_embeddings(6)
-        .with_hidden_dropout_prob(0.0)
+    small_layer().with_hidden_dropout_prob(0.0)
 }
 
 fn input() -> BertEmbeddingsInput {

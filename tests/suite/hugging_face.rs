@@ -1,30 +1,27 @@
 //! Equal to Hugging Face, value for value, gradient for gradient, loss for loss.
 
+use crate::files::fixture;
 use crate::golden::{Golden, NAMES};
-use crate::tolerance::{BF16, F16, F32, F64, TRAINING, Tolerance};
+use crate::tolerance::{BF16, F16, F32, F64, Tolerance};
 use crate::transformers::{Python, real_checkpoint};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::BertEmbeddings;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Every device that is compiled in and computes where the fixtures were made: on a CPU.
 fn devices() -> Vec<(&'static str, Device)> {
     vec![
         #[cfg(feature = "flex")]
-        ("flex", Device::flex()),
+        ("flex", crate::devices::flex()),
         #[cfg(feature = "ndarray")]
-        ("ndarray", {
-            #[allow(deprecated)] // supported for as long as Burn has it
-            Device::ndarray()
-        }),
+        ("ndarray", crate::devices::ndarray()),
     ]
 }
 
 fn goldens() -> Vec<Golden> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/embeddings");
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folder = std::fs::read_dir(fixture("embeddings")).unwrap();
+    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert_eq!(paths.len(), 32, "as many fixtures as README.md lists");
     paths.iter().map(|path| Golden::read(path)).collect()
@@ -93,18 +90,7 @@ fn ten_steps_of_adamw_cost_and_end_as_pytorchs_do() {
     let mut failures = Vec::new();
     for golden in goldens().iter().filter(|golden| golden.has_training()) {
         for (name, device) in devices() {
-            failures.extend(compare(golden, name, &golden.training(&device), TRAINING));
-        }
-    }
-    assert_none(&failures);
-}
-
-#[test]
-fn ten_steps_of_an_adamw_in_f64_cost_and_end_as_pytorchs_do() {
-    let mut failures = Vec::new();
-    for golden in goldens().iter().filter(|golden| golden.dtype == FloatDType::F64) {
-        for (name, device) in devices() {
-            failures.extend(compare(golden, name, &golden.training_in_f64(&device), F64));
+            failures.extend(compare(golden, name, &golden.training(&device), tolerance(golden.dtype)));
         }
     }
     assert_none(&failures);
@@ -146,9 +132,7 @@ fn a_real_checkpoint_on_real_sentences_equals_transformers() {
         let back = folder.path().join(name);
         loaded.save_pretrained(&back).unwrap();
         let back = BertEmbeddings::from_pretrained(&back, &device).unwrap();
-        assert!(
-            crate::golden::parameters(&back) == crate::golden::parameters(&loaded),
-            "a round trip is bit-equal"
-        );
+        let [back, loaded] = [&back, &loaded].map(crate::golden::parameters);
+        assert!(back == loaded, "a round trip is bit-equal");
     }
 }

@@ -17,7 +17,6 @@ mod small_bert;
 mod tolerance;
 #[path = "../support/transformers/mod.rs"]
 mod transformers;
-#[cfg(feature = "checkpoint")]
 #[path = "../support/whole_model/mod.rs"]
 mod whole_model;
 
@@ -36,8 +35,6 @@ mod command_line;
 mod config;
 #[cfg(feature = "checkpoint")]
 mod corrupt_checkpoint;
-#[cfg(feature = "checkpoint")]
-mod damaged_directory;
 mod encoder;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
 mod entities;

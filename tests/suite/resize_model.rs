@@ -31,18 +31,6 @@ fn batch(last: u32, device: &Device) -> MaskedLmBatch {
 }
 
 #[test]
-fn a_head_that_was_not_resized_with_its_table_is_an_error() {
-    let device = Device::default();
-    let mut model = model(&config(), &device);
-    model.bert.embeddings.resize_vocabulary(&VocabularyResize::new(24)).unwrap();
-    let error = model.try_forward(&batch(9, &device)).unwrap_err();
-    assert!(matches!(&error, Error::Data { what, .. } if what == "the head's bias"), "{error}");
-    assert!(error.to_string().contains("resize_vocabulary"), "{error}");
-    let nothing = MaskedLmBatch::new(batch(9, &device).input, None, &[], &[]).unwrap();
-    assert!(matches!(model.try_forward(&nothing), Err(Error::Data { .. })));
-}
-
-#[test]
 fn table_bias_and_decoder_grow_and_shrink_together() {
     let device = Device::default();
     for tied in [true, false] {

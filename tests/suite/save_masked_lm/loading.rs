@@ -65,24 +65,11 @@ fn a_layer_that_stands_alone_is_no_model() {
 }
 
 #[test]
-fn a_config_that_no_such_model_has_is_refused_by_its_field() {
-    for (field, value) in [
-        ("hidden_act", json!("silu")),
-        ("is_decoder", json!(true)),
-        ("add_cross_attention", json!(true)),
-        ("num_attention_heads", json!(5)),
-        ("num_hidden_layers", json!(0)),
-        ("num_hidden_layers", json!("two")),
-        ("attention_probs_dropout_prob", json!(1.5)),
-        ("tie_word_embeddings", json!("yes")),
-    ] {
-        match refused(with_fields("tiny_bert", &[(field, value)]).path()) {
-            Error::ConfigFile { field: named, .. } => assert_eq!(named, field),
-            other => panic!("{field}: {other}"),
-        }
-    }
+fn weights_of_other_sizes_than_the_config_are_refused() {
     let error = refused(with_fields("tiny_bert", &[("num_hidden_layers", json!(3))]).path());
     assert!(matches!(error, Error::MissingKey { key, .. } if key.starts_with("bert.encoder.layer.2.")));
+    // So many are refused before one is built.
+    refused(with_fields("tiny_bert", &[("num_hidden_layers", json!(u64::MAX))]).path());
     let error = refused(with_fields("tiny_bert", &[("intermediate_size", json!(21))]).path());
     assert!(
         matches!(error, Error::CheckpointShape { found, expected, .. } if found == [20, 12] && expected == [21, 12])

@@ -5,6 +5,11 @@
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::BertModelConfig;
 
+/// 10 words, 6 positions, 4 values a token.
+pub fn small_layer() -> BertEmbeddingsConfig {
+    BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4).with_max_position_embeddings(6)
+}
+
 /// A layer with two heads, 16 positions, an inner width of 12, and no dropout.
 pub fn small_bert(vocab_size: usize, hidden_size: usize) -> BertModelConfig {
     let embeddings = BertEmbeddingsConfig::new()
