@@ -1,14 +1,15 @@
 //! A whole model whose vocabulary or position table is resized.
 
 use crate::small_bert::small_bert;
-use crate::tolerance::values;
-use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup, ParamId};
+use crate::tolerance::{parameters, values};
+use burn::module::{Lora, Module, ParamGroup, ParamId, list_param_ids};
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassificationConfig, MaskedLmBatch, PretrainedModel,
 };
 use burn_bert::{BertEmbeddingsInput, Error, NewRows, PositionFill, VocabularyResize};
+use std::collections::BTreeMap;
 
 fn config() -> BertForMaskedLmConfig {
     let mut bert = small_bert(20, 8);
@@ -64,30 +65,21 @@ fn table_bias_and_decoder_grow_and_shrink_together() {
     }
 }
 
-/// Ids, shapes and values of all parameters, those of adapters included.
-fn parameters(model: &BertForMaskedLm) -> Vec<(ParamId, Vec<usize>, Vec<f64>)> {
-    struct Collect(Vec<(ParamId, Vec<usize>, Vec<f64>)>);
-    impl ModuleVisitor for Collect {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let tensor = param.val();
-            self.0.push((param.id, tensor.dims().to_vec(), values(tensor)));
-        }
-    }
-    let mut collect = Collect(Vec::new());
-    model.visit(&mut collect);
-    collect.0
+/// Ids and values of all parameters, those of adapters included.
+fn all(model: &BertForMaskedLm) -> (Vec<ParamId>, BTreeMap<String, Vec<f64>>) {
+    (list_param_ids(model), parameters(model, None))
 }
 
 #[test]
 fn a_resize_that_fails_in_the_embeddings_changes_nothing() {
     let device = Device::default();
     let mut model = model(&config(), &device);
-    let before = parameters(&model);
+    let before = all(&model);
     let resize = VocabularyResize::new(0);
     assert!(matches!(model.resize_vocabulary(&resize), Err(Error::Resize { .. })));
     assert!(matches!(model.extend_positions(3, PositionFill::Tile), Err(Error::Resize { .. })));
     assert_eq!(model.config(), config());
-    assert_eq!(parameters(&model), before);
+    assert_eq!(all(&model), before);
 }
 
 #[test]
@@ -96,14 +88,14 @@ fn a_resize_that_fails_in_the_head_leaves_the_word_table_as_it_was() {
     let config = config().with_tie_word_embeddings(false);
     let decoder = ParamGroup::from_predicate("head.decoder");
     let mut model = model(&config, &device).apply_lora(Lora::new(2, 2.0).set_param_group(decoder));
-    let before = parameters(&model);
+    let before = all(&model);
     let mut alone = model.bert.embeddings.clone();
     for rows in [24, 12] {
         alone.resize_vocabulary(&VocabularyResize::new(rows)).unwrap();
         let error = model.resize_vocabulary(&VocabularyResize::new(rows)).unwrap_err();
         assert!(error.to_string().contains("a LoRA adapter of the old size"), "{error}");
         assert_eq!(model.config(), config);
-        assert_eq!(parameters(&model), before);
+        assert_eq!(all(&model), before);
     }
 }
 
