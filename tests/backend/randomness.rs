@@ -109,6 +109,7 @@ pub fn a_new_table_is_normal_with_a_zero_padding_row(case: &Case) {
     let n = drawn.len() as f64;
     let mean = drawn.iter().sum::<f64>() / n;
     let std = (drawn.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n).sqrt();
+    assert!(drawn.iter().any(|value| value.abs() > 3.0 * 0.02), "a normal distribution has no bound");
     // 4σ of the mean and of the standard deviation of n normal draws.
     assert!(mean.abs() < 4.0 * 0.02 / n.sqrt(), "mean {mean}");
     assert!((std - 0.02).abs() < 4.0 * 0.02 / (2.0 * n).sqrt(), "standard deviation {std}");

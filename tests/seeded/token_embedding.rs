@@ -45,28 +45,16 @@ fn the_padding_row_is_zero_after_init_and_no_other_is() {
         EmbeddingInitializer::Normal { std: 0.02 },
         EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 },
     ] {
-        for row in [0, 3, 6] {
+        for row in [Some(0), Some(3), Some(6), None] {
             let table = TokenEmbeddingConfig::new(7, 5)
-                .with_padding_idx(Some(row))
+                .with_padding_idx(row)
                 .with_initializer(initializer.clone())
                 .init(&device);
             for (i, values) in values(table.weight.val()).chunks(5).enumerate() {
-                assert_eq!(values.iter().all(|&value| value == 0.0), i == row, "row {i}: {values:?}");
+                assert_eq!(values.iter().all(|&value| value == 0.0), Some(i) == row, "row {i}: {values:?}");
             }
         }
     }
-}
-
-#[test]
-fn without_a_padding_index_no_row_is_zero_and_every_row_trains() {
-    let (_turn, device) = seeded(2);
-    let device = device.autodiff();
-    let table = TokenEmbeddingConfig::new(3, 4).init(&device);
-    assert!(values(table.weight.val()).iter().all(|&value| value != 0.0));
-    let rows = table.forward::<1, 2>(Tensor::from_ints([0, 2, 2], &device));
-    let gradients = rows.sum().backward();
-    let gradient = values(table.weight.grad(&gradients).unwrap());
-    assert_eq!(gradient, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0]);
 }
 
 #[test]
@@ -83,24 +71,6 @@ fn the_padding_row_stops_the_gradient_whatever_comes_back() {
     let gradient = values(table.weight.grad(&gradients).unwrap());
     let expected = [0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
     assert_eq!(gradient, expected);
-}
-
-#[test]
-fn normal_draws_have_their_mean_and_deviation() {
-    let (_turn, device) = seeded(3);
-    let std = 0.02;
-    let table = TokenEmbeddingConfig::new(2000, 100)
-        .with_initializer(EmbeddingInitializer::Normal { std })
-        .init(&device);
-    let draws = values(table.weight.val());
-    let n = draws.len() as f64;
-    let mean = draws.iter().sum::<f64>() / n;
-    let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
-    // Four standard errors: σ/√n of the mean, σ²·√(2/n) of the variance.
-    assert!(mean.abs() < 4.0 * std / n.sqrt(), "mean {mean}");
-    let error = (variance / (std * std) - 1.0).abs();
-    assert!(error < 4.0 * (2.0 / n).sqrt(), "variance {variance}");
-    assert!(draws.iter().any(|x| x.abs() > 3.0 * std), "a normal distribution has no bound");
 }
 
 #[test]

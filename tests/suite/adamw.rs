@@ -222,18 +222,6 @@ fn the_state_of_an_amsgrad_is_refused() {
     train(module, 2..3, &mut ours);
 }
 
-#[test]
-fn a_clone_of_the_module_keeps_its_values() {
-    let module = Parameters::random(DType::F32);
-    let (held, before) = (module.clone(), module.tensors());
-    let mut optimizer = AdamWConfig::new().init();
-    let after = train(module, 0..2, &mut optimizer);
-    assert!(held.tensors() == before);
-    assert!(after.tensors() != before);
-    let alone = train(held, 0..2, &mut AdamWConfig::new().init());
-    assert!(alone.tensors() == after.tensors());
-}
-
 /// Gradients of 1e-4, whose square no f16 holds: in f16 moments v would be 0 and a step η·m/ε.
 #[test]
 fn moments_of_f16_parameters_hold_the_squares_of_small_gradients() {

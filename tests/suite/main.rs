@@ -46,7 +46,6 @@ mod families;
 mod family;
 mod fields;
 mod forward;
-mod gradients;
 mod gradients_models;
 #[cfg(feature = "checkpoint")]
 mod hugging_face;

@@ -22,7 +22,7 @@ fn words(count: u32) -> (Vec<u32>, Vec<Option<u32>>) {
 }
 
 /// Checks a share of n against p, within four standard errors.
-fn assert_share(found: usize, n: usize, p: f64) {
+pub fn assert_share(found: usize, n: usize, p: f64) {
     let (share, error) = (found as f64 / n as f64, 4.0 * (p * (1.0 - p) / n as f64).sqrt());
     assert!((share - p).abs() < error, "{share} is not {p} ± {error}");
 }

@@ -122,23 +122,6 @@ fn a_mask_without_padding_changes_no_bit() {
 }
 
 #[test]
-fn a_sequence_is_the_same_alone_and_among_others() {
-    for scheme in SCHEMES {
-        let encoder = encoder(scheme);
-        let mask = PaddingMask::from_rows(&every_kind()).unwrap();
-        let all = encoder.forward(hidden(mask.dims()), Some(&mask));
-        for (row, length) in [(0, 8), (1, 5), (5, 5)] {
-            let alone = hidden(mask.dims()).narrow(0, row, 1).narrow(1, 0, length);
-            let found = all.clone().narrow(0, row, 1).narrow(1, 0, length);
-            assert_close(&values(found), &values(encoder.forward(alone, None)), F64);
-        }
-        let one = hidden(mask.dims()).narrow(0, 4, 1).narrow(1, 3, 1);
-        let found = all.narrow(0, 4, 1).narrow(1, 3, 1);
-        assert_close(&values(found), &values(encoder.forward(one, None)), F64);
-    }
-}
-
-#[test]
 fn rows_of_some_places_are_those_of_the_whole_output() {
     let encoder = encoder(ABSOLUTE);
     let mask = PaddingMask::from_rows(&every_kind()).unwrap();

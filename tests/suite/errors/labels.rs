@@ -14,6 +14,12 @@ fn classifier() -> BertForSequenceClassification {
     BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device())
 }
 
+/// What a classifier of sequences says of single labels.
+fn single(config: BertForSequenceClassificationConfig) -> Error {
+    let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 3]).unwrap();
+    config.init(&device()).try_forward(&batch).unwrap_err()
+}
+
 /// What a batch of masked tokens says of these labels.
 fn masked(positions: &[[usize; 2]], labels: &[u32]) -> Error {
     MaskedLmBatch::new(input(), None, positions, labels).unwrap_err()
@@ -35,10 +41,7 @@ pub fn rows() -> Vec<Row> {
     vec![
         row(
             "LabelOutOfRange",
-            |_| {
-                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 3]).unwrap();
-                classifier().try_forward(&batch).unwrap_err()
-            },
+            |_| single(BertForSequenceClassificationConfig::new(bert()).with_num_labels(3)),
             "labels[1] is 3, but the model has 3 labels (valid: 0..=2); set id2label in the config to have more",
         ),
         row(
@@ -81,20 +84,14 @@ pub fn rows() -> Vec<Row> {
         row(
             "Config",
             |_| {
-                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap();
                 let config = BertForSequenceClassificationConfig::new(bert());
-                let config = config.with_problem_type(Some(ProblemType::Regression));
-                config.init(&device()).try_forward(&batch).unwrap_err()
+                single(config.with_problem_type(Some(ProblemType::Regression)))
             },
             "invalid config: problem_type is Regression, but the batch has labels of SingleLabelClassification",
         ),
         row(
             "Config",
-            |_| {
-                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap();
-                let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(1);
-                config.init(&device()).try_forward(&batch).unwrap_err()
-            },
+            |_| single(BertForSequenceClassificationConfig::new(bert()).with_num_labels(1)),
             "invalid config: id2label has one label, but the batch has labels of SingleLabelClassification, which needs two",
         ),
         row(
