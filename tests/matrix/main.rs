@@ -1,5 +1,6 @@
 //! Whole models: every family and kind of positions × every head × every mode × dropout on and off.
 
+mod extremes;
 mod invariance;
 mod models;
 #[path = "../support/tolerance/mod.rs"]

@@ -220,7 +220,8 @@ fn a_field_that_is_wrong_is_refused_by_its_name_in_the_file() {
         ("attention_probs_dropout_prob", "1.5"),
         ("tie_word_embeddings", "\"yes\""),
     ];
-    let of_classifier = ["0", "1000000000000", "18446744073709551615"].map(|labels| ("num_labels", labels));
+    let of_classifier =
+        [("id2label", "0"), ("num_labels", "1000000000000"), ("num_labels", "18446744073709551615")];
     let json = |family: &str, field: &str, value: &str| {
         format!(r#"{{"model_type": "{family}", "{field}": {value}}}"#)
     };
@@ -235,7 +236,7 @@ fn a_field_that_is_wrong_is_refused_by_its_name_in_the_file() {
         errors.extend([(row.0, layer(&dir(row))), (row.0, model(&dir(row)))]);
     }
     errors.extend(of_model.map(|row| (row.0, model(&dir(row)))));
-    errors.extend(of_classifier.map(|row| (row.0, classifier(&dir(row)))));
+    errors.extend(of_classifier.map(|(field, value)| (field, classifier(&dir(("num_labels", value))))));
     for (family, field, value) in
         [("roberta", "pad_token_id", "null"), ("distilbert", "dim", "0"), ("distilbert", "dropout", "\"a\"")]
     {

@@ -93,13 +93,6 @@ fn what_is_no_file_of_weights_is_refused() {
     }
 }
 
-#[test]
-fn a_directory_in_a_files_place_is_refused() {
-    let folder = folder(&[]);
-    std::fs::create_dir(folder.path().join("model.safetensors")).unwrap();
-    assert!(module().load(folder.path()).is_err());
-}
-
 // Hostile safetensors
 
 #[test]

@@ -34,6 +34,12 @@ fn loader(batch_size: usize) -> EpochLoader<SequenceBatcher> {
     EpochLoader::new(InMemDataset::new(hundred().0), batcher, batch_size, &Device::default()).unwrap()
 }
 
+/// A file that is deleted once it is read.
+fn open(name: &str, text: impl AsRef<[u8]>, columns: &TextColumns) -> Result<LabelledTexts, Error> {
+    let (_dir, path) = file(name, text);
+    LabelledTexts::open(path, columns)
+}
+
 fn all(texts: &LabelledTexts) -> Vec<(String, Option<String>, Label)> {
     texts.iter().map(|text| text.map(|text| (text.text, text.pair, text.label)).unwrap()).collect()
 }
@@ -76,8 +82,7 @@ fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
             vec![text("c", zero)],
         ),
     ] {
-        let (_dir, path) = file(name, content);
-        let texts = LabelledTexts::open(&path, &columns).unwrap();
+        let texts = open(name, content, &columns).unwrap();
         assert_eq!(all(&texts), expected, "{content:?}");
         assert_eq!(texts.sizes().len(), texts.len());
     }
@@ -125,17 +130,14 @@ fn a_malformed_row_is_an_error_that_names_file_and_line() {
         (LabelKind::Value, of_numbers.collect()),
     ] {
         for (name, text, line, problem) in cases {
-            let (_dir, path) = file(name, text);
-            let columns = TextColumns::default().with_label("label", kind);
-            let error = LabelledTexts::open(&path, &columns).unwrap_err();
+            let error = open(name, text, &TextColumns::default().with_label("label", kind)).unwrap_err();
             assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{text:?}: {error}");
             let message = error.to_string();
             assert!(message.contains(name) && message.contains(problem), "{text:?}: {message}");
         }
     }
     for name in ["a.csv", "a.jsonl"] {
-        let (_dir, path) = file(name, b"text,label\na,b\n\xff,b\n");
-        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+        let error = open(name, b"text,label\na,b\n\xff,b\n", &TextColumns::default()).unwrap_err();
         assert!(matches!(error, Error::NotUtf8 { line: 3, offset: 15, .. }), "{error}");
     }
 }
@@ -147,8 +149,7 @@ fn columns_that_are_not_there_are_errors() {
     for (name, content, columns) in
         [("a.csv", "a,b\n", unnamed), ("a.jsonl", "{}\n", TextColumns::default().with_text(0))]
     {
-        let (_dir, path) = file(name, content);
-        assert!(matches!(LabelledTexts::open(&path, &columns), Err(Error::Data { .. })), "{content:?}");
+        assert!(matches!(open(name, content, &columns), Err(Error::Data { .. })), "{content:?}");
     }
     let missing = LabelledTexts::open("/nowhere/a.csv", &TextColumns::default()).unwrap_err();
     assert!(matches!(missing, Error::Io { .. }), "{missing}");
@@ -238,16 +239,14 @@ fn sentences_come_from_columns_and_from_json_lines() {
 
 #[test]
 fn json_lines_hold_names_ids_lists_and_numbers() {
-    let (_dir, path) =
-        file("a.jsonl", "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    let ids = "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}";
+    let texts = open("a.jsonl", ids, &TextColumns::default()).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
     assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1"]);
 
     let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
-    let (_dir, path) = file("a.json", lists);
     let columns = TextColumns::default().with_label("label", LabelKind::Classes);
-    let texts = LabelledTexts::open(&path, &columns).unwrap();
+    let texts = open("a.json", lists, &columns).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Classes(vec![0, 1])), text("y", Label::Classes(vec![]))]);
 }
 
@@ -471,9 +470,7 @@ fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
 
 #[test]
 fn a_file_that_is_read_may_be_deleted_and_takes_72_bytes_a_row_beside_its_texts() {
-    let (dir, path) = file("a.tsv", "text\tlabel\nthe\ta\ncat\tb\n");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
-    drop(dir);
+    let texts = open("a.tsv", "text\tlabel\nthe\ta\ncat\tb\n", &TextColumns::default()).unwrap();
     assert_eq!(all(&texts), [text("the", Label::Class(0)), text("cat", Label::Class(1))]);
     assert_eq!((size_of::<LabelledText>(), size_of::<LabelledTokens>()), (72, 48));
 }
@@ -508,8 +505,7 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
 fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
     let open = |labels: &[&str]| {
         let rows: String = labels.iter().map(|label| format!("a,{label}\n")).collect();
-        let (_dir, path) = file("a.csv", format!("text,label\n{rows}"));
-        LabelledTexts::open(&path, &TextColumns::default())
+        open("a.csv", format!("text,label\n{rows}"), &TextColumns::default())
     };
     let ids = |texts: LabelledTexts| all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(ids(open(&["2", "0", "1", "2"]).unwrap()), [2, 0, 1, 2].map(Label::Class));
@@ -537,12 +533,10 @@ fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
 
 #[test]
 fn what_was_understood_of_a_file_is_printed() {
-    let (_dir, path) = file("a.csv", "text,label\na,no\nb,yes\nc,no\n");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    let texts = open("a.csv", "text,label\na,no\nb,yes\nc,no\n", &TextColumns::default()).unwrap();
     assert_eq!(texts.to_string(), "3 texts of 2 classes\n  0 \"no\": 2\n  1 \"yes\": 1");
-    let (_dir, path) = file("a.csv", "text,label\na,1.5\nb,-2\n");
     let numbers = TextColumns::default().with_label("label", LabelKind::Value);
-    let texts = LabelledTexts::open(&path, &numbers).unwrap();
+    let texts = open("a.csv", "text,label\na,1.5\nb,-2\n", &numbers).unwrap();
     assert_eq!(texts.to_string(), "2 texts with numbers from -2 to 1.5");
     let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
     let sentences = LabelledSentences::open(&path).unwrap();
@@ -552,13 +546,12 @@ fn what_was_understood_of_a_file_is_printed() {
 #[test]
 fn a_json_list_in_a_table_is_a_list_of_classes() {
     let columns = TextColumns::default().with_label("label", LabelKind::Classes);
-    let (_dir, path) = file("a.tsv", "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n");
-    let texts = LabelledTexts::open(&path, &columns).unwrap();
+    let lists = "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n";
+    let texts = open("a.tsv", lists, &columns).unwrap();
     assert_eq!(texts.names().names(), ["a", "b, c", "d"]);
     let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
-    let (_dir, path) = file("a.tsv", "text\tlabel\nx\t[\"a\"]\n");
-    assert!(LabelledTexts::open(&path, &TextColumns::default()).is_err());
+    assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &TextColumns::default()).is_err());
 }
 
 #[test]

@@ -40,7 +40,6 @@ mod encoder;
 mod entities;
 #[cfg(feature = "checkpoint")]
 mod errors;
-mod extremes;
 #[cfg(feature = "checkpoint")]
 mod families;
 mod family;

@@ -173,19 +173,6 @@ fn every_loss_trains_a_model_as_in_sentence_transformers_in_mini_batches_too() {
     }
 }
 
-#[test]
-fn mini_batches_of_a_plain_model_give_the_vectors_of_the_batch() {
-    let device = Device::default();
-    let case = case("f64");
-    let batch = batch(&case, 4, &device);
-    let run =
-        |size| model(FloatDType::F64, &device, |config| config.with_mini_batch_size(size)).forward(&batch);
-    let (whole, split) = (run(None), run(Some(3)));
-    assert_eq!(whole.candidates.dims(), [15, 12]);
-    assert_close(&values(split.anchors), &values(whole.anchors), F64);
-    assert_close(&values(split.candidates), &values(whole.candidates), F64);
-}
-
 /// sentence-transformers gives 0 for a batch that has nothing to compare.
 #[test]
 fn a_batch_without_a_comparison_costs_nothing() {

@@ -40,12 +40,6 @@ pub fn rows() -> Vec<Row> {
     vec![
         row("Io", |dir| load(&dir.join("bert")), "cannot read DIR/bert").because("os error"),
         row("Io", |dir| save(&file(dir, "file", "")), "cannot write DIR/file").because("os error"),
-        row("Data", |_| load(Path::new("")), "the empty path cannot be read; the current directory is \".\""),
-        row(
-            "Data",
-            |_| save(Path::new("")),
-            "the empty path cannot be saved into; the current directory is \".\"",
-        ),
         row(
             "File",
             |dir| {
