@@ -39,6 +39,10 @@ fn linear(inputs: usize, outputs: usize) -> Linear {
     LinearConfig::new(inputs, outputs).init(&device())
 }
 
+fn to_f64<M: Module>(part: &mut M) {
+    *part = cast_module(part.clone(), FloatDType::F64);
+}
+
 #[test]
 fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
     type Change = fn(&mut BertModel);
@@ -67,16 +71,11 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
             shape("layer_norm.beta", &[1], &[4]),
         ),
         (
-            |model| {
-                let table = model.embeddings.token_type_embeddings.take();
-                model.embeddings.token_type_embeddings = table.map(|table| cast_module(table, FloatDType::F64));
-            },
+            |model| to_f64(model.embeddings.token_type_embeddings.as_mut().unwrap()),
             f64("token_type_embeddings.weight", words),
         ),
         (
-            |model| {
-                model.embeddings.layer_norm = cast_module(model.embeddings.layer_norm.clone(), FloatDType::F64)
-            },
+            |model| to_f64(&mut model.embeddings.layer_norm),
             f64("layer_norm.gamma", words),
         ),
         (
@@ -107,9 +106,7 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
             shape(positions, &[11, 3], &[11, 2]),
         ),
         (
-            |model| {
-                model.encoder.layers[1] = cast_module(model.encoder.layers[1].clone(), FloatDType::F64)
-            },
+            |model| to_f64(&mut model.encoder.layers[1]),
             f64(query, "hidden"),
         ),
         (
@@ -219,7 +216,7 @@ fn a_head_that_does_not_fit_its_model_is_named() {
             "classifier.weight has shape [5, 2], but expected [4, 2]",
         ),
         (
-            questions(|model| model.qa_outputs = cast_module(model.qa_outputs.clone(), FloatDType::F64)),
+            questions(|model| to_f64(&mut model.qa_outputs)),
             "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
         ),
         (
@@ -227,7 +224,7 @@ fn a_head_that_does_not_fit_its_model_is_named() {
             "head.transform.weight has shape [4, 3], but expected [4, 4]",
         ),
         (
-            masked(|model| model.head.bias = cast_module(model.head.bias.clone(), FloatDType::F64)),
+            masked(|model| to_f64(&mut model.head.bias)),
             "head.bias is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
         ),
         (

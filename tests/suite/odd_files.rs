@@ -19,7 +19,6 @@ fn load(path: &Path) -> Result<BertEmbeddings, Error> {
 }
 
 /// The result of `run`, which must not take longer than a load of a tiny file ever does.
-#[cfg(unix)]
 fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(run()));
@@ -27,7 +26,6 @@ fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 /// Puts something that is no regular file in the place of a file.
-#[cfg(unix)]
 fn put_in_place(kind: &str, path: &Path) {
     if path.exists() {
         fs::remove_file(path).unwrap();
@@ -45,7 +43,6 @@ fn put_in_place(kind: &str, path: &Path) {
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn what_is_no_regular_file_is_refused_by_name_and_kind_before_it_is_opened() {
     for kind in ["a FIFO", "a socket", "a directory", "a device"] {
@@ -65,7 +62,6 @@ fn what_is_no_regular_file_is_refused_by_name_and_kind_before_it_is_opened() {
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn a_fifo_beside_a_lone_file_is_refused_and_no_save_waits_for_one() {
     let folder = folder(&[("weights.safetensors", &safetensors_bytes(&tiny_tensors("")))]);
@@ -85,7 +81,7 @@ fn a_fifo_beside_a_lone_file_is_refused_and_no_save_waits_for_one() {
     }
 }
 
-#[cfg(all(unix, feature = "tokenizers"))]
+#[cfg(feature = "tokenizers")]
 #[test]
 fn texts_and_a_tokenizers_files_that_are_no_regular_files_are_refused() {
     use burn_bert::text::{BertTokenizer, Lines};
@@ -109,7 +105,7 @@ fn texts_and_a_tokenizers_files_that_are_no_regular_files_are_refused() {
     }
 }
 
-#[cfg(all(unix, feature = "train"))]
+#[cfg(feature = "train")]
 #[test]
 fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
     use burn_bert::training::Run;
@@ -139,7 +135,6 @@ fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn links_are_followed_and_a_link_to_nowhere_does_not_give_way_to_another_file() {
     use std::os::unix::fs::symlink;

@@ -97,7 +97,6 @@ fn a_checkpoint_is_not_loaded_under_an_adapter() {
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn what_is_called_modules_json_and_is_no_file_is_an_error() {
     let dir = tempfile::tempdir().unwrap();

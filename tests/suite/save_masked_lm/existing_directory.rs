@@ -67,7 +67,6 @@ fn saving_over_a_model_of_another_kind_is_refused_and_leaves_it() {
 }
 
 /// A process that may write files of 1 kB alone stands for a full disk: both fail in the middle of a write.
-#[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_and_the_old_model_stays() {
     const DIR: &str = "BURN_BERT_TEST_FULL_DISK";
