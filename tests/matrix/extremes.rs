@@ -82,6 +82,7 @@ fn extreme_batches_have_finite_losses_or_errors_that_say_what_is_wrong_in_every_
         count += extremes.count;
         red.append(&mut extremes.red);
     }
+    drop(take_hook());
     println!("{count} batches");
     assert!(red.is_empty(), "{} of {count}:\n{}", red.len(), red.join("\n"));
 }
