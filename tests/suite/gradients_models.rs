@@ -2,8 +2,8 @@
 //! `parity_models` has those of the heads, `sentence_losses` those of the losses of sentence embeddings, `tests/backend` those
 //! of the layer in every position scheme.
 
-use crate::small_bert::small_bert;
-use burn::module::{Module, ModuleMapper, Param};
+use crate::small_bert::{larger, small_bert};
+use burn::module::Module;
 use burn::prelude::*;
 use burn_bert::model::{BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, MaskedLmBatch, Pooling};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask};
@@ -21,22 +21,8 @@ fn padding() -> Option<PaddingMask> {
     Some(PaddingMask::from_lengths(&[4, 3], 4))
 }
 
-/// Weights of order 1, so that no gradient drowns in rounding.
-struct Larger;
-
-impl ModuleMapper for Larger {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let is_vector = D == 1;
-        param.map(|tensor| {
-            let tensor = if is_vector { tensor } else { tensor.mul_scalar(20.0) };
-            tensor.detach().require_grad()
-        })
-    }
-}
-
 fn assert_passes<M: Module>(model: M, loss: impl Fn(&M, &Probe) -> Tensor<1>) {
-    let model = model.map(&mut Larger);
-    GradCheck::new().run(&model, loss).unwrap().assert_passes();
+    GradCheck::new().run(&larger(model), loss).unwrap().assert_passes();
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Masked language modelling: the collator's statistics, the tied head, the loss.
 
-use crate::small_bert::small_bert;
+use crate::small_bert::{larger, small_bert};
 use crate::tolerance::{F32, assert_close, values};
 use crate::whole_word_masking::assert_share;
-use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsInput;
 use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
@@ -19,17 +18,6 @@ fn collator() -> MaskedLmCollatorConfig {
 
 fn config() -> BertForMaskedLmConfig {
     BertForMaskedLmConfig::new(small_bert(WORDS, 8).with_num_hidden_layers(2))
-}
-
-/// Weights of order 1, so that scores differ.
-fn larger_weights(model: BertForMaskedLm) -> BertForMaskedLm {
-    struct Larger;
-    impl ModuleMapper for Larger {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            param.map(|tensor| tensor.mul_scalar(20.0).detach().require_grad())
-        }
-    }
-    model.map(&mut Larger)
 }
 
 #[test]
@@ -149,7 +137,7 @@ fn the_head_reads_the_word_table_and_holds_no_copy() {
 #[test]
 fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
     let device = Device::default().autodiff();
-    let tied = larger_weights(config().init(&device));
+    let tied = larger(config().init(&device));
     let mut held = tied.clone();
     held.head.train_padding_row = false;
     let examples = [vec![1, 7, 8, 9, 10, 2], vec![1, 11, 12, 2], vec![1, 5, 6, 2, 13, 2]];

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // every test file takes what it needs
 
+use burn::module::{Module, ModuleMapper, Param};
+use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::BertModelConfig;
 
@@ -22,4 +24,16 @@ pub fn small_bert(vocab_size: usize, hidden_size: usize) -> BertModelConfig {
         .with_num_attention_heads(2)
         .with_intermediate_size(12)
         .with_attention_probs_dropout_prob(0.0)
+}
+
+/// A model in training with matrices of order 1, so that logits differ and no gradient drowns in rounding.
+pub fn larger<M: Module>(model: M) -> M {
+    struct Larger;
+    impl ModuleMapper for Larger {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let factor = if D == 1 { 1.0 } else { 20.0 };
+            param.map(|tensor| tensor.mul_scalar(factor).detach().require_grad())
+        }
+    }
+    model.map(&mut Larger)
 }
