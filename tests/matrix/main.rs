@@ -158,7 +158,7 @@ fn run<M: Module>(head: &Head<M>, model: M, architecture: &Architecture, mode: &
     let model = prepared(model, mode.change);
     let is_trained = mode.autodiff.is_some() && !matches!(mode.change, Change::Valid);
     // Draws what LoRA adds.
-    let paths = is_trained.then(|| parameters(&model, None)).unwrap_or_default().into_keys();
+    let paths = if is_trained { parameters(&model, None) } else { BTreeMap::new() }.into_keys();
     device.seed(11);
     let texts = texts(architecture.pad());
     let forward = || texts.run(head.run, &model, &device);
@@ -170,7 +170,7 @@ fn run<M: Module>(head: &Head<M>, model: M, architecture: &Architecture, mode: &
     let loss_values = values(loss.clone());
     // Whatever is drawn between them, the backward drops what the forward dropped.
     device.seed(12);
-    let gradients = is_trained.then(|| parameters(&model, Some(&loss.backward()))).unwrap_or_default();
+    let gradients = if is_trained { parameters(&model, Some(&loss.backward())) } else { BTreeMap::new() };
     for path in paths.filter(|path| !gradients.contains_key(path)) {
         let is_frozen = match mode.change {
             Change::Lora => true,
