@@ -6,7 +6,8 @@ use burn::module::Param;
 use burn::prelude::*;
 use burn::tensor::{Distribution, FloatDType};
 use burn_bert::{
-    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType, cast_module,
+    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, PositionEmbeddingType,
+    cast_module,
 };
 
 fn config() -> BertEmbeddingsConfig {
@@ -18,21 +19,10 @@ fn config() -> BertEmbeddingsConfig {
         .with_hidden_dropout_prob(0.0)
 }
 
-/// A module with weights of order 1, γ and β not trivial.
+/// A module with tables of order 1.
 fn module(config: &BertEmbeddingsConfig) -> BertEmbeddings {
-    let device = Device::default();
-    let normal = |shape: [usize; 2]| Tensor::random(shape, Distribution::Normal(0.0, 1.0), &device);
-    let mut module = config.init(&device);
-    let hidden = config.hidden_size;
-    module.word_embeddings.weight = Param::from_tensor(normal([config.vocab_size, hidden]));
-    if let Some(table) = &mut module.position_embeddings {
-        table.weight = Param::from_tensor(normal([config.max_position_embeddings, hidden]));
-    }
-    module.token_type_embeddings.as_mut().unwrap().weight =
-        Param::from_tensor(normal([config.type_vocab_size, hidden]));
-    module.layer_norm.gamma = Param::from_tensor(normal([1, hidden]).squeeze_dim::<1>(0).add_scalar(1.0));
-    module.layer_norm.beta = Some(Param::from_tensor(normal([1, hidden]).squeeze_dim::<1>(0)));
-    module
+    let initializer = EmbeddingInitializer::Normal { std: 1.0 };
+    config.clone().with_initializer(initializer).init(&Device::default())
 }
 
 fn input<const B: usize, const S: usize>(ids: [[i32; S]; B]) -> BertEmbeddingsInput {
@@ -99,7 +89,7 @@ fn sixteen_bit_floats_take_their_statistics_in_f32() {
         .with_hidden_size(1024)
         .with_max_position_embeddings(1)
         .with_pad_token_id(None)
-        .with_initializer(burn_bert::EmbeddingInitializer::Normal { std: 0.0 })
+        .with_initializer(EmbeddingInitializer::Normal { std: 0.0 })
         .init(&device);
     let row: Vec<f32> = (0..1024).map(|i| if i % 4 == 0 { 300.0 } else { 0.0 }).collect();
     module.word_embeddings.weight = Param::from_data(TensorData::new(row, [1, 1024]), &device);
