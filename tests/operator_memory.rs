@@ -25,6 +25,14 @@ use std::alloc::System;
 #[global_allocator]
 static ALLOCATOR: Counting<System> = Counting(System);
 
+/// Bytes at the peak of `step`, whose result is held, once caches are warm.
+fn peak<T>(step: impl Fn() -> T) -> usize {
+    drop(step());
+    let (result, used) = count(step);
+    drop(result);
+    used.peak
+}
+
 const HIDDEN: usize = 768;
 const FLOAT: usize = size_of::<f32>();
 
@@ -93,15 +101,10 @@ fn cross_entropy_holds_one_matrix_beside_the_scores() {
     let table = Tensor::<2>::ones([8, classes], &device);
     let labels = Tensor::from_ints([7; 64], &device);
     let scores = rows * classes * FLOAT;
-    let peak = |loss: &dyn Fn(Tensor<2>) -> Tensor<1>| {
-        let step = || loss(hidden.clone().matmul(table.clone())).backward();
-        drop(step()); // warm caches
-        let (gradients, used) = count(step);
-        drop(gradients);
-        used.peak
-    };
-    let fused = peak(&|scores| cross_entropy(scores, labels.clone()));
-    let burns = peak(&|scores| CrossEntropyLossConfig::new().init(&device).forward(scores, labels.clone()));
+    let logits = || hidden.clone().matmul(table.clone());
+    let fused = peak(|| cross_entropy(logits(), labels.clone()).backward());
+    let burns_loss = CrossEntropyLossConfig::new().init(&device);
+    let burns = peak(|| burns_loss.forward(logits(), labels.clone()).backward());
     println!("cross-entropy: {fused} B, Burn's {burns} B; the scores are {scores} B");
     let products = 3 * 8 * classes * FLOAT; // what the backward of the product copies
     assert!(fused < 2 * scores + products + 64 * 1024, "{fused} B for {scores} B of scores");
@@ -143,13 +146,7 @@ fn encoder_operators_hold_less_than_their_references() {
         ("add_layer_norm", &|| add_layer_norm(rows.clone(), Some(vector.clone()), rows.clone(), norm(), 0.0)),
     ];
     for (name, forward) in operators {
-        let step = || forward().backward();
-        let peak = || {
-            drop(step()); // warm caches
-            let (gradients, used) = count(step);
-            drop(gradients);
-            used.peak
-        };
+        let peak = || peak(|| forward().backward());
         let [fused, reference] = [peak(), on_reference_path(peak)];
         println!("{name}: {fused} B, its reference {reference} B");
         let one = sequences * length * hidden * FLOAT;
@@ -237,17 +234,13 @@ fn layers_that_are_computed_again_keep_their_inputs_alone() {
     let embeddings = BertEmbeddingsConfig::new().with_hidden_size(hidden);
     let config = BertModelConfig::new(embeddings).with_num_hidden_layers(layers);
     let config = config.with_num_attention_heads(hidden / 32).with_intermediate_size(4 * hidden);
-    let peak = |device: Device| {
+    let of_layers = |device: Device| {
         let encoder = config.init_encoder(&device).unwrap();
         let input = Tensor::ones([batch, seq, hidden], &device).require_grad();
-        let step = || encoder.forward(input.clone(), None).backward();
-        drop(step()); // warm caches
-        let (gradients, used) = count(step);
-        drop(gradients);
-        used.peak
+        peak(|| encoder.forward(input.clone(), None).backward())
     };
     let device = Device::flex().autodiff();
-    let [kept, again] = [device.clone(), device.gradient_checkpointing()].map(peak);
+    let [kept, again] = [device.clone(), device.gradient_checkpointing()].map(of_layers);
     let one = batch * seq * hidden * FLOAT;
     println!(
         "{layers} layers, H {hidden}, {batch} × {seq}: {kept} B; computed again {again} B; an output is {one} B"
@@ -269,16 +262,11 @@ fn mini_batches_of_sentences_keep_one_of_them() {
         (BertEmbeddingsInput::from_rows(&ids, &device).unwrap(), None)
     };
     let pairs = SentencePairBatch::new(sentences(0), sentences(31)).unwrap();
-    let peak = |size: Option<usize>| {
+    let [whole, split] = [None, Some(8)].map(|size| {
         let config = BertForSentenceEmbeddingConfig::new(bert.clone()).with_mini_batch_size(size);
         let model = config.init(&device);
-        let step = || model.forward(&pairs).loss.backward();
-        drop(step()); // warm caches
-        let (gradients, used) = count(step);
-        drop(gradients);
-        used.peak
-    };
-    let [whole, split] = [peak(None), peak(Some(8))];
+        peak(|| model.forward(&pairs).loss.backward())
+    });
     println!(
         "2 × {batch} sentences of {seq} tokens, {layers} layers, H {hidden}: {whole} B; in mini-batches of 8 {split} B"
     );

@@ -25,28 +25,34 @@ fn tensor<const S: usize>(ids: [[i32; S]; 2], device: &Device) -> Tensor<2, Int>
 pub fn an_id_without_a_row_is_named_with_its_place(case: &Case) {
     let module = module(&config(), &case.device);
     let host = |ids: [[i32; 3]; 2]| BertEmbeddingsInput::from_rows(&ids, &case.device).unwrap();
-    let device = |ids| BertEmbeddingsInput::from_ids(tensor(ids, &case.device)).unwrap();
-    let word = "input_ids[1][2] is 12, but the word table has 12 rows (valid ids: 0..=11); \
+    let word = "the word table has 12 rows (valid ids: 0..=11); \
                 is this the tokenizer that the model was made with?";
-    let negative = "input_ids[0][1] is -1, but the word table has 12 rows (valid ids: 0..=11); \
-                    is this the tokenizer that the model was made with?";
-    let token_type = "token_type_ids[0][2] is 3, but the token type table has 3 rows (valid ids: 0..=2); \
+    let token_type = "the token type table has 3 rows (valid ids: 0..=2); \
                       type_vocab_size is the number of segment kinds";
-    let position = "position_ids[1][0] is 20, but the position table has 20 rows (valid ids: 0..=19); \
+    let position = "the position table has 20 rows (valid ids: 0..=19); \
                     shorten the sequence or extend max_position_embeddings";
-    let types = [[0, 1, 3], [0, 0, 0]];
-    let positions = [[0, 1, 2], [20, 0, 0]];
-    for (input, message) in [
-        (host([[1, 2, 3], [4, 5, 12]]), word),
-        (device([[1, 2, 3], [4, 5, 12]]), word),
-        (host([[1, -1, 3], [4, 5, 0]]), negative),
-        (device([[1, -1, 3], [4, 5, 0]]), negative),
-        (host(IDS).with_token_type_ids(&types).unwrap(), token_type),
-        (host(IDS).with_token_type_ids(tensor(types, &case.device)).unwrap(), token_type),
-        (host(IDS).with_position_ids(&positions).unwrap(), position),
-        (host(IDS).with_position_ids(tensor(positions, &case.device)).unwrap(), position),
+    for (name, id, table) in [
+        ("input_ids", 12, word),
+        ("input_ids", -1, word),
+        ("input_ids", -100, word),
+        ("token_type_ids", 3, token_type),
+        ("token_type_ids", -1, token_type),
+        ("position_ids", 20, position),
+        ("position_ids", -1, position),
     ] {
-        assert_eq!(module.try_forward(&input).unwrap_err().to_string(), message);
+        let ids = [[1, 1, 1], [1, id, 1]];
+        let there = tensor(ids, &case.device);
+        let inputs = match name {
+            "input_ids" => [Ok(host(ids)), BertEmbeddingsInput::from_ids(there)],
+            "token_type_ids" => [host(IDS).with_token_type_ids(&ids), host(IDS).with_token_type_ids(there)],
+            _ => [host(IDS).with_position_ids(&ids), host(IDS).with_position_ids(there)],
+        };
+        for input in inputs.map(Result::unwrap) {
+            for input in [input.clone(), input.to_device(&case.device)] {
+                let message = format!("{name}[1][1] is {id}, but {table}");
+                assert_eq!(module.try_forward(&input).unwrap_err().to_string(), message);
+            }
+        }
     }
 }
 
@@ -60,6 +66,8 @@ pub fn a_sequence_past_the_position_table_is_an_error(case: &Case) {
         "the sequence needs position 20 (3 tokens from position 18 on), but the position table has 20 rows \
          (valid ids: 0..=19); shorten the sequence or extend max_position_embeddings"
     );
+    let error = absolute.try_forward(&input(usize::MAX)).unwrap_err();
+    assert!(matches!(error, Error::SequenceTooLong { .. }), "{error}");
     let after = config().with_position_embedding_type(PositionEmbeddingType::AfterPadding);
     let after = module(&after, &case.device);
     assert!(after.try_forward(&input(16)).is_ok());
@@ -70,17 +78,22 @@ pub fn a_sequence_past_the_position_table_is_an_error(case: &Case) {
 pub fn shapes_that_do_not_fit_are_errors(case: &Case) {
     let device = &case.device;
     let input = || BertEmbeddingsInput::from_rows(&IDS, device).unwrap();
-    let two = tensor([[0, 0], [0, 0]], device);
-    for error in [
-        input().with_token_type_ids(two.clone()).unwrap_err(),
-        input().with_position_ids(two).unwrap_err(),
-        {
-            let embeds = BertEmbeddingsInput::from_embeds(Tensor::zeros([2, 3, 7], device)).unwrap();
-            module(&config(), device).try_forward(&embeds).unwrap_err()
-        },
+    let zeros = |shape: [usize; 2]| Tensor::<2, Int>::zeros(shape, device);
+    for (name, error) in [
+        ("token_type_ids", input().with_token_type_ids(zeros([2, 2])).unwrap_err()),
+        ("token_type_ids", input().with_token_type_ids(zeros([1, 3])).unwrap_err()),
+        ("token_type_ids", input().with_token_type_ids(&[[0; 3]]).unwrap_err()),
+        ("token_type_ids", input().with_token_type_ids(&[[0; 2]; 2]).unwrap_err()),
+        ("position_ids", input().with_position_ids(zeros([2, 2])).unwrap_err()),
+        ("position_ids", input().with_position_ids(zeros([3, 3])).unwrap_err()),
+        ("position_ids", input().with_position_ids(&[[0; 3]; 3]).unwrap_err()),
+        ("position_ids", input().with_position_ids(&[[0; 2]]).unwrap_err()),
     ] {
-        assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+        assert!(matches!(error, Error::ShapeMismatch { input, .. } if input == name), "{error}");
     }
+    let embeds = BertEmbeddingsInput::from_embeds(Tensor::zeros([2, 3, 7], device)).unwrap();
+    let error = module(&config(), device).try_forward(&embeds).unwrap_err();
+    assert_eq!(error.to_string(), "inputs_embeds has shape [2, 3, 7], but expected [B, S, 8]");
     let empty = BertEmbeddingsInput::from_ids(Tensor::zeros([0, 3], device)).unwrap_err();
     assert!(matches!(empty, Error::Empty { .. }), "{empty}");
 }
@@ -171,9 +184,10 @@ pub fn a_table_of_its_own_names_the_place_in_any_rank(case: &Case) {
     let table = TokenEmbeddingConfig::new(5, 2).init(&case.device);
     let ids = Tensor::<3, Int>::from_ints([[[0, 1], [2, 3]], [[4, 5], [0, 0]]], &case.device);
     let error = table.try_forward::<3, 4>(ids).unwrap_err();
-    assert!(
-        error.to_string().starts_with("ids[1][0][1] is 5, but the embedding table has 5 rows"),
-        "{error}"
+    assert_eq!(
+        error.to_string(),
+        "ids[1][0][1] is 5, but the embedding table has 5 rows (valid ids: 0..=4); num_embeddings must exceed \
+         the largest id"
     );
 }
 

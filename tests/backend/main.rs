@@ -56,8 +56,7 @@ macro_rules! every_behaviour {
             $device,
             $tolerance,
             [
-                results::output_and_gradients_equal_a_loop_in_f64,
-                results::gradients_of_vectors_in_the_place_of_words_equal_a_loop_in_f64,
+                results::output_and_gradients_of_ids_and_vectors_equal_a_loop_in_f64,
                 results::odd_and_real_sizes_equal_a_loop_in_f64,
                 results::hidden_size_one_gives_beta_and_no_gradient_to_the_tables,
                 results::a_module_without_a_padding_row_trains_every_row,

@@ -2,6 +2,7 @@
 
 use crate::case::*;
 use crate::reference::{Batch, Reference, host};
+use crate::tolerance::all_values;
 use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use burn::prelude::*;
@@ -148,17 +149,7 @@ pub fn a_record_saved_here_loads_on_every_device(case: &Case) {
     saved.clone().save_file(&path).unwrap();
     for device in crate::devices::all() {
         let loaded = config().init(&device).load_file(&path);
-        let tables = |module: &burn_bert::BertEmbeddings| {
-            let position = module.position_embeddings.as_ref().unwrap();
-            [
-                host(module.word_embeddings.weight.val()),
-                host(position.weight.val()),
-                host(module.token_type_embeddings.as_ref().unwrap().weight.val()),
-                host(module.layer_norm.gamma.val()),
-                host(module.layer_norm.beta.as_ref().unwrap().val()),
-            ]
-        };
-        assert!(tables(&loaded) == tables(&saved), "parameters changed on their way to {device:?}");
+        assert!(all_values(&loaded) == all_values(&saved), "parameters changed on their way to {device:?}");
         let here = host(saved.forward(&batch().input(&case.device)));
         let there = host(loaded.forward(&batch().input(&device)));
         assert_close("output", &there, &here, case.tolerance);

@@ -1,16 +1,17 @@
 //! Whole models: every family and kind of positions × every head × every mode × dropout on and off.
 
+mod extremes;
 mod invariance;
 mod models;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 
 use crate::models::{Architecture, ForHead, Head, Texts, architectures, for_each_head};
-use crate::tolerance::values;
-use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup, Quantizer};
+use crate::tolerance::{distance, parameters, values};
+use burn::module::{Lora, Module, ParamGroup, Quantizer};
 use burn::prelude::*;
+use burn::tensor::FloatDType;
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
-use burn::tensor::{FloatDType, Gradients};
 use burn_bert::functional::{Precision, autocast, on_reference_path};
 use burn_bert::{Family, cast_module};
 use std::collections::BTreeMap;
@@ -135,32 +136,6 @@ struct Ran {
     gradients: BTreeMap<String, Vec<f64>>,
 }
 
-/// The paths of all parameters, and the gradients of those that have one.
-fn gradients(model: &impl Module, gradients: Option<&Gradients>) -> BTreeMap<String, Option<Vec<f64>>> {
-    struct Collect<'a>(Vec<String>, Option<&'a Gradients>, BTreeMap<String, Option<Vec<f64>>>);
-    impl ModuleVisitor for Collect<'_> {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.0.push(name.into());
-        }
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.0.pop();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let gradient = self.1.and_then(|gradients| param.grad(gradients));
-            self.2.insert(self.0.join("."), gradient.map(values));
-        }
-    }
-    let mut collect = Collect(vec![], gradients, BTreeMap::new());
-    model.visit(&mut collect);
-    collect.2
-}
-
-/// ‖a − b‖ / ‖b‖
-fn distance(a: &[f64], b: &[f64]) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
-    norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied())
-}
-
 /// Four texts of different lengths, one of a single token; two of them with the same tokens.
 fn texts(pad: i32) -> Texts {
     let ids = vec![vec![2, 7, 14, 11, 3], vec![5], vec![2, 19, 7, 7], vec![2, 12, 3]];
@@ -181,7 +156,9 @@ fn run<M: Module>(head: &Head<M>, model: M, architecture: &Architecture, mode: &
     let device = device(mode.autodiff);
     device.seed(10);
     let model = prepared(model, mode.change);
-    gradients(&model, None); // draws what LoRA adds
+    let is_trained = mode.autodiff.is_some() && !matches!(mode.change, Change::Valid);
+    // Draws what LoRA adds.
+    let paths = if is_trained { parameters(&model, None) } else { BTreeMap::new() }.into_keys();
     device.seed(11);
     let texts = texts(architecture.pad());
     let forward = || texts.run(head.run, &model, &device);
@@ -189,26 +166,20 @@ fn run<M: Module>(head: &Head<M>, model: M, architecture: &Architecture, mode: &
         Change::OnReferencePath => on_reference_path(forward),
         _ => forward(),
     });
-    let is_trained = mode.autodiff.is_some() && !matches!(mode.change, Change::Valid);
     assert_eq!(loss.is_autodiff() && loss.is_require_grad() || is_trained, is_trained);
     let loss_values = values(loss.clone());
     // Whatever is drawn between them, the backward drops what the forward dropped.
     device.seed(12);
-    let all = gradients(&model, is_trained.then(|| loss.backward()).as_ref());
-    if is_trained {
-        let without: Vec<&String> =
-            all.iter().filter(|(_, found)| found.is_none()).map(|(path, _)| path).collect();
-        for path in without {
-            let is_frozen = match mode.change {
-                Change::Lora => true,
-                Change::FrozenEmbeddings => path.starts_with("embeddings.") || path.contains(".embeddings."),
-                _ => false,
-            };
-            assert!(is_frozen, "{path} has no gradient");
-        }
+    let gradients = if is_trained { parameters(&model, Some(&loss.backward())) } else { BTreeMap::new() };
+    for path in paths.filter(|path| !gradients.contains_key(path)) {
+        let is_frozen = match mode.change {
+            Change::Lora => true,
+            Change::FrozenEmbeddings => path.starts_with("embeddings.") || path.contains(".embeddings."),
+            _ => false,
+        };
+        assert!(is_frozen, "{path} has no gradient");
     }
-    let with = |(path, found): (String, Option<Vec<f64>>)| Some((path, found?));
-    Ran { loss: loss_values, logits, gradients: all.into_iter().filter_map(with).collect() }
+    Ran { loss: loss_values, logits, gradients }
 }
 
 /// Asserts what `mode` promises, given the runs of the modes before it.

@@ -69,6 +69,11 @@ impl Architecture {
         self.config.embeddings.position_embedding_type
     }
 
+    /// Of the longest sequence.
+    pub fn longest(&self) -> usize {
+        self.config.embeddings.max_sequence_length().unwrap_or(self.config.embeddings.max_position_embeddings)
+    }
+
     pub fn pad(&self) -> i32 {
         self.config.embeddings.pad_token_id.unwrap() as i32
     }
@@ -129,15 +134,20 @@ impl Texts {
         self.ids.iter().enumerate().flat_map(of_text).collect()
     }
 
+    /// The first token of each text; 0 where there is none.
+    fn first(&self) -> impl Iterator<Item = i32> {
+        self.ids.iter().map(|ids| ids.first().copied().unwrap_or(0))
+    }
+
     /// A class for each text.
     fn classes(&self, count: i64) -> Vec<i64> {
-        self.ids.iter().map(|ids| i64::from(ids[0]) % count).collect()
+        self.first().map(|id| i64::from(id) % count).collect()
     }
 
     /// A number for each text and label.
     fn targets(&self, labels: usize) -> Vec<Vec<f64>> {
-        let target = |ids: &[i32], label: usize| f64::from(ids[0] % 5) / 4.0 / (label + 1) as f64;
-        self.ids.iter().map(|ids| (0..labels).map(|label| target(ids, label)).collect()).collect()
+        let target = |id: i32, label: usize| f64::from(id % 5) / 4.0 / (label + 1) as f64;
+        self.first().map(|id| (0..labels).map(|label| target(id, label)).collect()).collect()
     }
 
     fn token_labels(
@@ -146,7 +156,7 @@ impl Texts {
         padding: Option<PaddingMask>,
         classes: i64,
     ) -> TokenClassificationBatch {
-        let labels = self.rows(-100, |text, token| i64::from(self.ids[text][token]) % classes);
+        let labels = self.rows(-100, |text, token| i64::from(self.ids[text][token]).rem_euclid(classes));
         TokenClassificationBatch::new(input, padding, &labels).unwrap()
     }
 }
@@ -250,10 +260,14 @@ pub fn for_each_head(f: &mut impl ForHead) {
                     (0..texts.ids[text].len()).map(move |token| [text, texts.before[text] + token])
                 };
                 let positions: Vec<_> = (0..texts.ids.len()).flat_map(at).collect();
-                let labels: Vec<_> =
-                    texts.ids.iter().flatten().map(|&id| id as u32 * 7 % VOCABULARY as u32).collect();
+                let labels: Vec<_> = texts
+                    .ids
+                    .iter()
+                    .flatten()
+                    .map(|&id| (id as u32).wrapping_mul(7) % VOCABULARY as u32)
+                    .collect();
                 let output = model.forward(&MaskedLmBatch::new(input, padding, &positions, &labels).unwrap());
-                (output.loss, values(output.logits.unwrap()))
+                (output.loss, output.logits.map_or(Vec::new(), values))
             },
         });
     }
@@ -307,7 +321,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
         of_tokens: true,
         init: Box::new(|bert, device| Some(answers(bert).init(device))),
         run: |model, texts, input, padding| {
-            let answer = |(ids, first): (&Vec<i32>, &usize)| [*first, first + ids.len() - 1];
+            let answer = |(ids, first): (&Vec<i32>, &usize)| [*first, first + ids.len().max(1) - 1];
             let answers: Vec<_> = texts.ids.iter().zip(&texts.before).map(answer).collect();
             let output = model.forward(&QuestionAnsweringBatch::new(input, padding, &answers).unwrap());
             (output.loss, texts.tokens(Tensor::stack(vec![output.start_logits, output.end_logits], 2)))

@@ -22,6 +22,16 @@ fn module(device: &Device) -> BertEmbeddings {
         .init(device)
 }
 
+/// One layer without dropout of its own, `width` values a token.
+fn bert(embeddings: BertEmbeddingsConfig, width: usize) -> BertModelConfig {
+    let embeddings = embeddings.with_vocab_size(20).with_hidden_size(width).with_max_position_embeddings(12);
+    BertModelConfig::new(embeddings)
+        .with_num_hidden_layers(1)
+        .with_num_attention_heads(2)
+        .with_intermediate_size(8)
+        .with_attention_probs_dropout_prob(0.0)
+}
+
 fn input() -> BertEmbeddingsInput {
     BertEmbeddingsInput::from_rows(&[[4, 5, 6, 7, 0, 0], [9, 8, 7, 6, 5, 4]], &Device::default()).unwrap()
 }
@@ -96,32 +106,20 @@ fn a_plain_model_drops_nothing_whatever_device_its_batch_was_made_on() {
         BertEmbeddingsInput::from_embeds(vectors.clone()).unwrap().to_device(&plain),
     ];
     for embeddings in [BertEmbeddingsConfig::new(), BertEmbeddingsConfig::roberta_base()] {
-        let embeddings = embeddings
-            .with_vocab_size(20)
-            .with_hidden_size(16)
-            .with_max_position_embeddings(12)
-            .with_type_vocab_size(2);
-        let bert = BertModelConfig::new(embeddings.with_hidden_dropout_prob(0.5))
-            .with_num_hidden_layers(1)
-            .with_num_attention_heads(2)
-            .with_intermediate_size(8)
-            .with_attention_probs_dropout_prob(0.5);
-        let sequences = BertForSequenceClassificationConfig::new(bert.clone()).init(&training);
-        let tokens = BertForTokenClassificationConfig::new(bert.clone()).init(&training);
-        for (sequences, tokens) in [
-            (
-                BertForSequenceClassificationConfig::new(bert.clone()).init(&plain),
-                BertForTokenClassificationConfig::new(bert.clone()).init(&plain),
-            ),
-            (sequences.valid(), tokens.valid()),
-        ] {
+        let mut bert = bert(embeddings.with_type_vocab_size(2), 16).with_attention_probs_dropout_prob(0.5);
+        bert.embeddings.hidden_dropout_prob = 0.5;
+        let sequences = |device| BertForSequenceClassificationConfig::new(bert.clone()).init(device);
+        let tokens = |device| BertForTokenClassificationConfig::new(bert.clone()).init(device);
+        for (sequences, tokens) in
+            [(sequences(&plain), tokens(&plain)), (sequences(&training).valid(), tokens(&training).valid())]
+        {
             for (i, batch) in batches.iter().enumerate() {
                 let run = || {
-                    let [a, b] = [
+                    [
                         values(sequences.logits(batch, None).unwrap()),
                         values(tokens.logits(batch, None).unwrap()),
-                    ];
-                    [a, b, values(sequences.bert.encoder.forward(vectors.clone(), None))]
+                        values(sequences.bert.encoder.forward(vectors.clone(), None)),
+                    ]
                 };
                 assert_eq!(run(), run(), "batch {i}");
                 let output = tokens.bert.forward(batch, None).last_hidden_state;
@@ -152,16 +150,7 @@ fn heads_of_classifiers_drop_what_their_matrices_read() {
         (BertEmbeddingsConfig::new(), DROPOUT),
         (BertEmbeddingsConfig::roberta_base(), 1.0 - (1.0 - DROPOUT) * (1.0 - DROPOUT)),
     ] {
-        let embeddings = embeddings
-            .with_vocab_size(20)
-            .with_hidden_size(labels)
-            .with_max_position_embeddings(12)
-            .with_hidden_dropout_prob(0.0);
-        let bert = BertModelConfig::new(embeddings)
-            .with_num_hidden_layers(1)
-            .with_num_attention_heads(2)
-            .with_intermediate_size(8)
-            .with_attention_probs_dropout_prob(0.0);
+        let bert = bert(embeddings.with_hidden_dropout_prob(0.0), labels);
         let config = BertForSequenceClassificationConfig::new(bert.clone()).with_num_labels(labels);
         let mut model = config.with_classifier_dropout(Some(DROPOUT)).init(&device);
         model.classifier.out_proj = identity();

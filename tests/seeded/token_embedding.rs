@@ -45,28 +45,16 @@ fn the_padding_row_is_zero_after_init_and_no_other_is() {
         EmbeddingInitializer::Normal { std: 0.02 },
         EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 },
     ] {
-        for row in [0, 3, 6] {
+        for row in [Some(0), Some(3), Some(6), None] {
             let table = TokenEmbeddingConfig::new(7, 5)
-                .with_padding_idx(Some(row))
+                .with_padding_idx(row)
                 .with_initializer(initializer.clone())
                 .init(&device);
             for (i, values) in values(table.weight.val()).chunks(5).enumerate() {
-                assert_eq!(values.iter().all(|&value| value == 0.0), i == row, "row {i}: {values:?}");
+                assert_eq!(values.iter().all(|&value| value == 0.0), Some(i) == row, "row {i}: {values:?}");
             }
         }
     }
-}
-
-#[test]
-fn without_a_padding_index_no_row_is_zero_and_every_row_trains() {
-    let (_turn, device) = seeded(2);
-    let device = device.autodiff();
-    let table = TokenEmbeddingConfig::new(3, 4).init(&device);
-    assert!(values(table.weight.val()).iter().all(|&value| value != 0.0));
-    let rows = table.forward::<1, 2>(Tensor::from_ints([0, 2, 2], &device));
-    let gradients = rows.sum().backward();
-    let gradient = values(table.weight.grad(&gradients).unwrap());
-    assert_eq!(gradient, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0]);
 }
 
 #[test]
@@ -86,47 +74,18 @@ fn the_padding_row_stops_the_gradient_whatever_comes_back() {
 }
 
 #[test]
-fn normal_draws_have_their_mean_and_deviation() {
-    let (_turn, device) = seeded(3);
-    let std = 0.02;
-    let table = TokenEmbeddingConfig::new(2000, 100)
-        .with_initializer(EmbeddingInitializer::Normal { std })
-        .init(&device);
-    let draws = values(table.weight.val());
-    let n = draws.len() as f64;
-    let mean = draws.iter().sum::<f64>() / n;
-    let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
-    // Four standard errors: σ/√n of the mean, σ²·√(2/n) of the variance.
-    assert!(mean.abs() < 4.0 * std / n.sqrt(), "mean {mean}");
-    let error = (variance / (std * std) - 1.0).abs();
-    assert!(error < 4.0 * (2.0 / n).sqrt(), "variance {variance}");
-    assert!(draws.iter().any(|x| x.abs() > 3.0 * std), "a normal distribution has no bound");
-}
-
-#[test]
 fn truncated_draws_respect_their_bound_and_have_their_moments() {
     let (_turn, device) = seeded(4);
     // The variance of a standard normal restricted to ±b is 1 − 2·b·φ(b)/(2·Φ(b) − 1), and its fourth moment
-    // gives the error of the sample variance; both from the density, integrated here by Simpson's rule.
+    // gives the error of the sample variance; both from the density, integrated here by the midpoint rule.
     let moment = |bound: f64, power: i32| {
-        let n = 20_000;
-        let h = 2.0 * bound / f64::from(n);
-        let integrate = |f: &dyn Fn(f64) -> f64| -> f64 {
-            (0..=n)
-                .map(|i| {
-                    let weight = if i == 0 || i == n {
-                        1.0
-                    } else if i % 2 == 1 {
-                        4.0
-                    } else {
-                        2.0
-                    };
-                    weight * f(-bound + f64::from(i) * h)
-                })
-                .sum()
-        };
-        let density = |x: f64| (-x * x / 2.0).exp();
-        integrate(&|x| x.powi(power) * density(x)) / integrate(&density)
+        let (mut sum, mut whole) = (0.0, 0.0);
+        for i in 0..20_000 {
+            let x = bound * (f64::from(2 * i + 1) / 20_000.0 - 1.0);
+            let density = (-x * x / 2.0).exp();
+            (sum, whole) = (sum + x.powi(power) * density, whole + density);
+        }
+        sum / whole
     };
     for (std, bound) in [(0.02, 2.0), (1.0, 3.0), (0.5, 0.25), (1.0, 5.0)] {
         let table = TokenEmbeddingConfig::new(2000, 100)
@@ -172,19 +131,4 @@ fn sizes_are_known_before_the_table_is_drawn() {
     let table = TokenEmbeddingConfig::new(50, 8).init(&Device::default());
     assert_eq!((table.num_embeddings(), table.embedding_dim()), (50, 8));
     assert!(!table.weight.is_initialized());
-}
-
-#[test]
-fn an_invalid_table_names_the_field() {
-    for (field, config) in [
-        ("num_embeddings", TokenEmbeddingConfig::new(0, 3)),
-        ("embedding_dim", TokenEmbeddingConfig::new(3, 0)),
-        ("padding_idx", TokenEmbeddingConfig::new(3, 3).with_padding_idx(Some(3))),
-    ] {
-        let error = config.try_init(&Device::default()).unwrap_err();
-        assert!(
-            matches!(&error, burn_bert::Error::Config { field: found, .. } if *found == field),
-            "{error}"
-        );
-    }
 }

@@ -1,7 +1,7 @@
 //! Whole models in bf16 beside PyTorch's autocast.
 
 use crate::parity::{Fixture, Head, collected, fixtures};
-use crate::tolerance::values;
+use crate::tolerance::{distance, values};
 use crate::whole_model::File;
 use burn::module::{Lora, Module, ParamGroup};
 use burn::optim::GradientsParams;
@@ -18,13 +18,6 @@ fn batch(fixture: &Fixture, device: &Device) -> MaskedLmBatch {
 
 fn compute(model: &BertForMaskedLm, batch: &MaskedLmBatch) -> MaskedLmOutput {
     autocast(Precision::Bf16, || model.forward(batch))
-}
-
-/// ‖a − b‖ / ‖b‖.
-fn distance(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
-    norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied()).max(f64::MIN_POSITIVE)
 }
 
 /// Logits, loss and gradients by the names of the fixture.

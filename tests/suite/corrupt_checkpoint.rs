@@ -1,9 +1,14 @@
 //! Truncated, damaged and hostile checkpoints: an error each, no panic, and a module that is as it was.
 
 use crate::checkpoint_files::*;
+use crate::files::{set_fields, with_config};
 use burn::prelude::*;
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassificationConfig, LoadReport, PretrainedModel,
+};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A module of the fixtures' sizes whose values are none of theirs.
@@ -88,13 +93,6 @@ fn what_is_no_file_of_weights_is_refused() {
     }
 }
 
-#[test]
-fn a_directory_in_a_files_place_is_refused() {
-    let folder = folder(&[]);
-    std::fs::create_dir(folder.path().join("model.safetensors")).unwrap();
-    assert!(module().load(folder.path()).is_err());
-}
-
 // Hostile safetensors
 
 #[test]
@@ -115,35 +113,30 @@ fn a_header_of_many_megabytes_is_refused_before_it_is_parsed() {
 
 #[test]
 fn headers_that_contradict_themselves_are_refused() {
-    let word = "\"bert.embeddings.word_embeddings.weight\"";
-    for (header, data) in [
-        (String::new(), 0),
-        ("[]".into(), 0),
-        ("null".into(), 0),
-        ("{".into(), 0),
-        ("\u{1F600}".into(), 0),
-        ("[".repeat(100_000), 0),
-        (format!("{{{word}: 3}}"), 0),
-        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4]}}}}"#), 144),
-        (format!(r#"{{{word}: {{"dtype": "F31", "shape": [9, 4], "data_offsets": [0, 144]}}}}"#), 144),
-        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [144, 0]}}}}"#), 144),
-        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [0, 140]}}}}"#), 140),
-        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [0, 144]}}}}"#), 140),
-        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [8, 152]}}}}"#), 152),
-        (format!(r#"{{{word}: {{"dtype": "F32", "shape": [-9, 4], "data_offsets": [0, 144]}}}}"#), 144),
-        (
-            format!(
-                r#"{{{word}: {{"dtype": "F32", "shape": [4294967296, 4294967296, 4], "data_offsets": [0, 0]}}}}"#
-            ),
-            0,
-        ),
-        (
-            format!(
-                r#"{{{word}: {{"dtype": "F32", "shape": [9, 4], "data_offsets": [18446744073709551615, 143]}}}}"#
-            ),
-            144,
-        ),
-    ] {
+    let names = ["word", "position"].map(|table| format!("\"bert.embeddings.{table}_embeddings.weight\""));
+    let texts = ["", "[]", "null", "{", "\u{1F600}"].map(String::from);
+    let deep = ["[".repeat(100_000), format!("{{{}: 3}}", names[0])];
+    let of_words = |fields: &str| format!("{{{}: {{{fields}}}}}", names[0]);
+    let words = [
+        (r#""dtype": "F32", "shape": [9, 4]"#, 144),
+        (r#""dtype": "F31", "shape": [9, 4], "data_offsets": [0, 144]"#, 144),
+        (r#""dtype": "F32", "shape": [9, 4], "data_offsets": [144, 0]"#, 144),
+        (r#""dtype": "F32", "shape": [9, 4], "data_offsets": [0, 140]"#, 140),
+        (r#""dtype": "F32", "shape": [9, 4], "data_offsets": [0, 144]"#, 140),
+        (r#""dtype": "F32", "shape": [9, 4], "data_offsets": [8, 152]"#, 152),
+        (r#""dtype": "F32", "shape": [-9, 4], "data_offsets": [0, 144]"#, 144),
+        (r#""dtype": "F32", "shape": [4294967296, 4294967296, 4], "data_offsets": [0, 0]"#, 0),
+        (r#""dtype": "F32", "shape": [9, 4], "data_offsets": [18446744073709551615, 143]"#, 144),
+    ];
+    // They overlap or leave gaps.
+    let both = ["[0, 96]", "[48, 144]", "[140, 236]", "[148, 244]"].map(|offsets| {
+        let words = r#"{"dtype": "F32", "shape": [9, 4], "data_offsets": [0, 144]}"#;
+        let positions = format!(r#"{{"dtype": "F32", "shape": [6, 4], "data_offsets": {offsets}}}"#);
+        format!("{{{}: {words}, {}: {positions}}}", names[0], names[1])
+    });
+    let headers = texts.into_iter().chain(deep).map(|header| (header, 0));
+    let headers = headers.chain(words.map(|(fields, data)| (of_words(fields), data)));
+    for (header, data) in headers.chain(both.map(|header| (header, 244))) {
         let message = refused(&with_header(&header, data));
         assert!(message.contains("file"), "{message}");
     }
@@ -227,21 +220,24 @@ fn a_shard_outside_the_directory_is_refused() {
 #[test]
 fn an_index_that_is_wrong_is_refused() {
     let word = "bert.embeddings.word_embeddings.weight";
+    let to = |key: &str, name: &str| format!(r#"{{"weight_map": {{"{key}": {name}}}}}"#);
     for (map, expected) in [
         ("{}".to_string(), "weight_map"),
         ("[]".to_string(), "JSON"),
         (r#"{"weight_map": []}"#.to_string(), "weight_map"),
         (r#"{"weight_map": {}}"#.to_string(), "word_embeddings.weight"),
-        (format!(r#"{{"weight_map": {{"{word}": 3}}}}"#), "not the name"),
-        (format!(r#"{{"weight_map": {{"{word}": "gone.safetensors"}}}}"#), "gone.safetensors"),
-        (format!(r#"{{"weight_map": {{"{word}": "shard.safetensors"}}}}"#), "position_embeddings.weight"),
+        (to(word, "3"), "not the name"),
+        (to(word, "\"gone.safetensors\""), "gone.safetensors"),
+        (to(word, "\"shard.safetensors\""), "position_embeddings.weight"),
         (
-            r#"{"weight_map": {"roberta.embeddings.word_embeddings.weight": "shard.safetensors"}}"#
-                .to_string(),
+            to("roberta.embeddings.word_embeddings.weight", "\"shard.safetensors\""),
             "the index of shards says",
         ),
+        (to(word, "\"model.safetensors.index.json\""), "model.safetensors.index.json"),
+        (to(word, "\"config.json\""), "config.json"),
     ] {
-        let (_folder, path) = index(&map);
+        let (folder, path) = index(&map);
+        std::fs::copy(fixture("bert").join("config.json"), folder.path().join("config.json")).unwrap();
         let message = module().load(path).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
@@ -251,12 +247,12 @@ fn an_index_that_is_wrong_is_refused() {
 fn a_config_that_is_no_config_is_refused() {
     let deep = "[".repeat(1_000_000);
     for text in ["", "{", "[]", "7", "\u{0}", "{\"vocab_size\": NaN}", &deep, &format!("{{\"a\": {deep}")] {
-        let folder = folder(&[("config.json", text.as_bytes())]);
-        let error = BertEmbeddingsConfig::from_pretrained(folder.path()).unwrap_err();
+        let error = BertEmbeddingsConfig::from_pretrained(with_config(text).path()).unwrap_err();
         assert!(matches!(error, Error::Json { .. }), "{error}");
     }
-    let folder = folder(&[("config.json", &vec![b' '; 17 << 20])]);
-    assert!(BertEmbeddingsConfig::from_pretrained(folder.path()).is_err());
+    let error =
+        BertEmbeddingsConfig::from_pretrained(with_config(" ".repeat((16 << 20) + 1)).path()).unwrap_err();
+    assert!(error.to_string().contains("it is larger than 16 MiB"), "{error}");
 }
 
 /// What a message shows of a file: nothing that a terminal obeys, and not all of a long text.
@@ -264,10 +260,8 @@ fn a_config_that_is_no_config_is_refused() {
 fn messages_escape_and_cut_what_a_file_says() {
     let (evil, long) = ("\u{1b}[31m\u{202e}red", "x".repeat(100_000));
     let config = |json: String| {
-        let folder = folder(&[("config.json", json.as_bytes())]);
-        burn_bert::model::BertForSequenceClassificationConfig::from_pretrained(folder.path())
-            .unwrap_err()
-            .to_string()
+        let config = BertForSequenceClassificationConfig::from_pretrained(with_config(json).path());
+        config.unwrap_err().to_string()
     };
     for text in [evil, &long] {
         let json = serde_json::to_string(text).unwrap();
@@ -291,7 +285,36 @@ fn messages_escape_and_cut_what_a_file_says() {
             assert!(message.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{message:?}");
             assert!(message.len() < 2000, "{} bytes: {:.200}", message.len(), message);
         }
-        let report = burn_bert::model::LoadReport { unused: vec![text.into()], ..Default::default() };
+        let report = LoadReport { unused: vec![text.into()], ..Default::default() };
         assert!(!report.to_string().contains('\u{1b}') && report.to_string().len() < 300, "{report}");
+    }
+}
+
+/// The largest table that a few kilobytes can describe, with room for what the operating system does besides.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn sizes_that_no_memory_holds_are_errors_and_allocate_nothing() {
+    let of_layer = ["vocab_size", "hidden_size", "max_position_embeddings", "type_vocab_size"];
+    let of_model = ["num_hidden_layers", "num_attention_heads", "intermediate_size"];
+    for (field, value) in of_layer
+        .iter()
+        .chain(&of_model)
+        .flat_map(|field| [u64::MAX, 1 << 63, i64::MAX as u64, 1 << 62, 1 << 40].map(|value| (*field, value)))
+    {
+        let dir = copy_of("bert");
+        set_fields(dir.path(), &[(field, value.into())]);
+        let started = Instant::now();
+        let whole = BertForMaskedLm::from_pretrained(dir.path(), &Device::default());
+        assert!(whole.is_err(), "{field} {value}");
+        let layer = BertEmbeddings::from_pretrained(dir.path(), &Device::default());
+        assert_eq!(layer.is_err(), of_layer.contains(&field), "{field} {value}");
+        // As many distances.
+        set_fields(dir.path(), &[("position_embedding_type", "relative_key".into())]);
+        assert!(BertForMaskedLm::from_pretrained(dir.path(), &Device::default()).is_err(), "{field} {value}");
+        if field == "max_position_embeddings" {
+            assert!(BertForMaskedLmConfig::from_pretrained(dir.path()).is_err(), "{value}");
+        }
+        assert!(started.elapsed() < LIMIT, "{field} {value}");
     }
 }

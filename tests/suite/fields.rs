@@ -1,5 +1,6 @@
 //! Parameters that do not fit the others, settings, and tables that were taken away.
 
+use crate::small_bert::small_layer;
 use burn::module::{Module, Param, Quantizer};
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
@@ -19,11 +20,7 @@ fn device() -> Device {
 }
 
 fn config() -> BertEmbeddingsConfig {
-    BertEmbeddingsConfig::new()
-        .with_vocab_size(10)
-        .with_hidden_size(4)
-        .with_max_position_embeddings(6)
-        .with_hidden_dropout_prob(0.0)
+    small_layer().with_hidden_dropout_prob(0.0)
 }
 
 fn input() -> BertEmbeddingsInput {
@@ -40,6 +37,10 @@ fn model() -> BertModelConfig {
 
 fn linear(inputs: usize, outputs: usize) -> Linear {
     LinearConfig::new(inputs, outputs).init(&device())
+}
+
+fn to_f64<M: Module>(part: &mut M) {
+    *part = cast_module(part.clone(), FloatDType::F64).unwrap();
 }
 
 #[test]
@@ -70,16 +71,11 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
             shape("layer_norm.beta", &[1], &[4]),
         ),
         (
-            |model| {
-                let table = model.embeddings.token_type_embeddings.take();
-                model.embeddings.token_type_embeddings = table.map(|table| cast_module(table, FloatDType::F64).unwrap());
-            },
+            |model| to_f64(model.embeddings.token_type_embeddings.as_mut().unwrap()),
             f64("token_type_embeddings.weight", words),
         ),
         (
-            |model| {
-                model.embeddings.layer_norm = cast_module(model.embeddings.layer_norm.clone(), FloatDType::F64).unwrap()
-            },
+            |model| to_f64(&mut model.embeddings.layer_norm),
             f64("layer_norm.gamma", words),
         ),
         (
@@ -110,9 +106,7 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
             shape(positions, &[11, 3], &[11, 2]),
         ),
         (
-            |model| {
-                model.encoder.layers[1] = cast_module(model.encoder.layers[1].clone(), FloatDType::F64).unwrap()
-            },
+            |model| to_f64(&mut model.encoder.layers[1]),
             f64(query, "hidden"),
         ),
         (
@@ -222,9 +216,7 @@ fn a_head_that_does_not_fit_its_model_is_named() {
             "classifier.weight has shape [5, 2], but expected [4, 2]",
         ),
         (
-            questions(|model| {
-                model.qa_outputs = cast_module(model.qa_outputs.clone(), FloatDType::F64).unwrap()
-            }),
+            questions(|model| to_f64(&mut model.qa_outputs)),
             "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
         ),
         (
@@ -232,7 +224,7 @@ fn a_head_that_does_not_fit_its_model_is_named() {
             "head.transform.weight has shape [4, 3], but expected [4, 4]",
         ),
         (
-            masked(|model| model.head.bias = cast_module(model.head.bias.clone(), FloatDType::F64).unwrap()),
+            masked(|model| to_f64(&mut model.head.bias)),
             "head.bias is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
         ),
         (

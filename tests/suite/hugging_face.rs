@@ -1,30 +1,27 @@
 //! Equal to Hugging Face, value for value, gradient for gradient, loss for loss.
 
+use crate::files::fixture;
 use crate::golden::{Golden, NAMES};
-use crate::tolerance::{BF16, F16, F32, F64, TRAINING, Tolerance};
+use crate::tolerance::{BF16, F16, F32, F64, Tolerance};
 use crate::transformers::{Python, real_checkpoint};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::BertEmbeddings;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Every device that is compiled in and computes where the fixtures were made: on a CPU.
 fn devices() -> Vec<(&'static str, Device)> {
     vec![
         #[cfg(feature = "flex")]
-        ("flex", Device::flex()),
+        ("flex", crate::devices::flex()),
         #[cfg(feature = "ndarray")]
-        ("ndarray", {
-            #[allow(deprecated)] // supported for as long as Burn has it
-            Device::ndarray()
-        }),
+        ("ndarray", crate::devices::ndarray()),
     ]
 }
 
 fn goldens() -> Vec<Golden> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/embeddings");
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folder = std::fs::read_dir(fixture("embeddings")).unwrap();
+    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert_eq!(paths.len(), 32, "as many fixtures as README.md lists");
     paths.iter().map(|path| Golden::read(path)).collect()
@@ -39,75 +36,54 @@ fn tolerance(dtype: FloatDType) -> Tolerance {
     }
 }
 
-/// Compares what was found with a file, prints a row of the parity table, and lists what is out of tolerance.
-fn compare(golden: &Golden, device: &str, found: &[(String, Vec<f64>)], tolerance: Tolerance) -> Vec<String> {
-    let file = golden.path.file_stem().unwrap().to_string_lossy();
+/// Compares what is computed of the files that `have` it, on every device that computes in their dtype, and prints a row of
+/// the parity table for each.
+fn assert_equal(
+    have: impl Fn(&Golden) -> bool,
+    compute: impl Fn(&Golden, &Device) -> Vec<(String, Vec<f64>)>,
+) {
     let mut failures = Vec::new();
-    let mut worst = (0.0f64, 0.0f64);
-    for (name, values) in found {
-        let miss = golden.miss(name, values, tolerance);
-        if miss.1 > 1.0 {
-            failures.push(format!("{file} on {device}: {name} is off by {:.1e}", miss.0));
+    for golden in goldens().iter().filter(|golden| have(golden)) {
+        for (on, device) in devices() {
+            if !device.supports_dtype(golden.dtype) {
+                // Each device takes some of the files: those in f32 at least.
+                assert_ne!(golden.dtype, FloatDType::F32, "{on}");
+                continue;
+            }
+            let file = golden.path.file_stem().unwrap().to_string_lossy();
+            let mut worst = (0.0f64, 0.0f64);
+            for (name, values) in compute(golden, &device) {
+                let miss = golden.miss(&name, &values, tolerance(golden.dtype));
+                if miss.1 > 1.0 {
+                    failures.push(format!("{file} on {on}: {name} is off by {:.1e}", miss.0));
+                }
+                worst = (worst.0.max(miss.0), worst.1.max(miss.1));
+            }
+            println!("{file:<42} {on:<8} {:>8.1e} {:>6.1} % of the tolerance", worst.0, 100.0 * worst.1);
         }
-        worst = (worst.0.max(miss.0), worst.1.max(miss.1));
     }
-    println!("{file:<42} {device:<8} {:>8.1e} {:>6.1} % of the tolerance", worst.0, 100.0 * worst.1);
-    failures
-}
-
-fn assert_none(failures: &[String]) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
 fn outputs_equal_hugging_faces_in_every_dtype() {
-    let mut failures = Vec::new();
-    for golden in goldens() {
-        for (name, device) in devices() {
-            if !device.supports_dtype(golden.dtype) {
-                // Each device takes some of the files: those in f32 at least.
-                assert_ne!(golden.dtype, FloatDType::F32, "{name}");
-                continue;
-            }
-            let output = golden.module(&device).forward(&golden.input(&device).0);
-            let found = [("output".to_string(), crate::tolerance::values(output))];
-            failures.extend(compare(&golden, name, &found, tolerance(golden.dtype)));
-        }
-    }
-    assert_none(&failures);
+    assert_equal(
+        |_| true,
+        |golden, device| {
+            let output = golden.module(device).forward(&golden.input(device).0);
+            vec![("output".to_string(), crate::tolerance::values(output))]
+        },
+    );
 }
 
 #[test]
 fn gradients_of_every_parameter_and_of_inputs_embeds_equal_hugging_faces() {
-    let mut failures = Vec::new();
-    for golden in goldens().iter().filter(|golden| golden.has_gradients()) {
-        for (name, device) in devices() {
-            failures.extend(compare(golden, name, &golden.gradients(&device), tolerance(golden.dtype)));
-        }
-    }
-    assert_none(&failures);
+    assert_equal(Golden::has_gradients, Golden::gradients);
 }
 
 #[test]
 fn ten_steps_of_adamw_cost_and_end_as_pytorchs_do() {
-    let mut failures = Vec::new();
-    for golden in goldens().iter().filter(|golden| golden.has_training()) {
-        for (name, device) in devices() {
-            failures.extend(compare(golden, name, &golden.training(&device), TRAINING));
-        }
-    }
-    assert_none(&failures);
-}
-
-#[test]
-fn ten_steps_of_an_adamw_in_f64_cost_and_end_as_pytorchs_do() {
-    let mut failures = Vec::new();
-    for golden in goldens().iter().filter(|golden| golden.dtype == FloatDType::F64) {
-        for (name, device) in devices() {
-            failures.extend(compare(golden, name, &golden.training_in_f64(&device), F64));
-        }
-    }
-    assert_none(&failures);
+    assert_equal(Golden::has_training, Golden::training);
 }
 
 /// The real thing: the interpreter that `BURN_BERT_PYTHON` names runs transformers' layer of the checkpoint that
@@ -146,9 +122,7 @@ fn a_real_checkpoint_on_real_sentences_equals_transformers() {
         let back = folder.path().join(name);
         loaded.save_pretrained(&back).unwrap();
         let back = BertEmbeddings::from_pretrained(&back, &device).unwrap();
-        assert!(
-            crate::golden::parameters(&back) == crate::golden::parameters(&loaded),
-            "a round trip is bit-equal"
-        );
+        let [back, loaded] = [&back, &loaded].map(crate::golden::parameters);
+        assert!(back == loaded, "a round trip is bit-equal");
     }
 }

@@ -1,15 +1,15 @@
 //! What a save that was killed leaves, and edits of what one wrote.
 
 use crate::checkpoint_files::*;
+use crate::files::{files_of, set_fields};
+use crate::small_bert::small_bert;
 use burn::module::Param;
 use burn::prelude::*;
 use burn_bert::model::{
-    BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification,
-    BertForSequenceClassificationConfig, BertForTokenClassification, BertModel, BertModelConfig,
-    PretrainedModel, ProblemType,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel, ProblemType,
 };
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
-use std::collections::{BTreeMap, BTreeSet};
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -24,11 +24,12 @@ fn saved(config: &BertEmbeddingsConfig) -> TempDir {
     dir
 }
 
-fn set(dir: &Path, field: &str, value: serde_json::Value) {
-    let path = dir.join("config.json");
-    let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    fields[field] = value;
-    fs::write(path, fields.to_string()).unwrap();
+/// A path is read as what was saved into a directory.
+fn assert_is(path: &Path, expected: &TempDir) {
+    let [found, expected] =
+        [path, expected.path()].map(|path| BertEmbeddings::from_pretrained(path, &device()).unwrap());
+    assert_eq!(found.layer_norm.epsilon(), expected.layer_norm.epsilon());
+    assert_eq!(all_values(&found), all_values(&expected));
 }
 
 /// A directory whose `old` files a save replaces by the `new` ones, killed when it was complete and `moved` files were in
@@ -48,13 +49,6 @@ fn interrupted(old: &Path, new: &Path, moved: usize) -> TempDir {
 #[test]
 fn a_save_that_was_killed_when_it_was_complete_is_finished_by_whoever_comes_next() {
     let (old, new) = (saved(&tiny()), saved(&tiny().with_layer_norm_eps(1e-5)));
-    let expected = BertEmbeddings::from_pretrained(new.path(), &device()).unwrap();
-    let assert_new = |dir: &Path| {
-        let module = BertEmbeddings::from_pretrained(dir, &device()).unwrap();
-        assert_eq!(module.layer_norm.epsilon(), 1e-5);
-        assert_eq!(all_values(&module), all_values(&expected));
-        assert_eq!(fs::read_dir(dir).unwrap().count(), 2, "nothing hidden is left");
-    };
     for moved in 0..=2 {
         let next: [fn(&Path); 4] = [
             |_dir| (), // the load that follows
@@ -67,7 +61,8 @@ fn a_save_that_was_killed_when_it_was_complete_is_finished_by_whoever_comes_next
         for next in next {
             let dir = interrupted(old.path(), new.path(), moved);
             next(dir.path());
-            assert_new(dir.path());
+            assert_is(dir.path(), &new);
+            assert_eq!(files_of(&dir).len(), 2, "nothing hidden is left");
         }
     }
 }
@@ -76,28 +71,23 @@ fn a_save_that_was_killed_when_it_was_complete_is_finished_by_whoever_comes_next
 #[test]
 fn a_save_that_was_killed_when_it_was_complete_is_read_where_nothing_can_be_moved() {
     let (old, new) = (saved(&tiny()), saved(&tiny().with_layer_norm_eps(1e-5)));
-    let expected = BertEmbeddings::from_pretrained(new.path(), &device()).unwrap();
     let dir = interrupted(old.path(), new.path(), 0);
     fs::write(dir.path().join("a_folder"), "a file").unwrap();
     fs::create_dir(dir.path().join(".burn_bert_saved/a_folder")).unwrap();
     for path in [dir.path().to_path_buf(), dir.path().join("model.safetensors")] {
-        let module = BertEmbeddings::from_pretrained(path, &device()).unwrap();
-        assert_eq!(module.layer_norm.epsilon(), 1e-5);
-        assert_eq!(all_values(&module), all_values(&expected));
+        assert_is(&path, &new);
     }
     assert_eq!(BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap().layer_norm_eps, 1e-5);
-    expected.save_pretrained(dir.path()).expect_err("a save writes");
+    tiny().init(&device()).save_pretrained(dir.path()).expect_err("a save writes");
 }
 
 #[test]
 fn a_save_into_a_directory_whose_save_was_interrupted_replaces_both() {
     let (old, new) = (saved(&tiny()), saved(&tiny().with_layer_norm_eps(1e-5)));
     let dir = interrupted(old.path(), new.path(), 1);
-    let last = tiny().with_layer_norm_eps(1e-3).init(&device());
-    last.save_pretrained(dir.path()).unwrap();
-    let read = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
-    assert_eq!(read.layer_norm.epsilon(), 1e-3);
-    assert_eq!(all_values(&read), all_values(&last));
+    let last = saved(&tiny().with_layer_norm_eps(1e-3));
+    BertEmbeddings::from_pretrained(last.path(), &device()).unwrap().save_pretrained(dir.path()).unwrap();
+    assert_is(dir.path(), &last);
 }
 
 #[test]
@@ -110,14 +100,14 @@ fn weights_of_a_save_that_changed_no_setting_go_with_the_config_of_the_one_befor
 #[test]
 fn a_saved_config_may_be_edited() {
     let dir = saved(&tiny());
-    set(dir.path(), "hidden_dropout_prob", serde_json::json!(0.5));
-    set(dir.path(), "layer_norm_eps", serde_json::json!(1e-7));
-    set(dir.path(), "transformers_version", serde_json::json!("5.23.0"));
+    let edits = [("hidden_dropout_prob", json!(0.5)), ("layer_norm_eps", json!(1e-7))];
+    set_fields(&dir, &edits);
+    set_fields(&dir, &[("transformers_version", json!("5.23.0"))]);
     let read = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
     assert_eq!(read.config().hidden_dropout_prob, 0.5);
     assert_eq!(read.layer_norm.epsilon(), 1e-7);
     read.save_pretrained(dir.path()).unwrap();
-    set(dir.path(), "layer_norm_eps", serde_json::json!(1e-12));
+    set_fields(&dir, &[("layer_norm_eps", json!(1e-12))]);
     // The same number in another notation, and a default that is left out, as transformers leaves it out.
     let path = dir.path().join("config.json");
     let text = fs::read_to_string(&path).unwrap();
@@ -127,21 +117,20 @@ fn a_saved_config_may_be_edited() {
     BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
 }
 
-fn bert() -> BertModelConfig {
-    BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8))
-        .with_num_hidden_layers(2)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(12)
+/// A classifier of three labels, saved.
+fn classifier() -> (BertForSequenceClassification, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let config = BertForSequenceClassificationConfig::new(small_bert(20, 8)).with_num_labels(3);
+    let model = config.init(&device());
+    model.save_pretrained(dir.path()).unwrap();
+    (model, dir)
 }
 
 #[test]
 fn labels_may_be_renamed_and_the_problem_type_changed_after_a_save() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
-    let mut model = config.init(&device());
-    model.save_pretrained(dir.path()).unwrap();
-    set(dir.path(), "id2label", serde_json::json!({"0": "no", "1": "perhaps", "2": "yes"}));
-    set(dir.path(), "problem_type", serde_json::json!("multi_label_classification"));
+    let (mut model, dir) = classifier();
+    let names = json!({"0": "no", "1": "perhaps", "2": "yes"});
+    set_fields(&dir, &[("id2label", names), ("problem_type", json!("multi_label_classification"))]);
     let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device()).unwrap();
     assert!(report.is_complete(), "{report}");
     assert_eq!(read.id2label(), ["no", "perhaps", "yes"]);
@@ -151,63 +140,10 @@ fn labels_may_be_renamed_and_the_problem_type_changed_after_a_save() {
     read.save_pretrained(dir.path()).unwrap();
 }
 
-/// What a save of each head changes in the `config.json` of a classifier that transformers wrote.
-#[test]
-fn fields_that_were_read_and_not_changed_are_written_back_as_they_were() {
-    fn saved<M: PretrainedModel>(dir: &Path) {
-        M::from_pretrained(dir, &device()).unwrap().0.save_pretrained(dir).unwrap();
-    }
-    type Save = (&'static str, fn(&Path), &'static [&'static str]);
-    let saves: [Save; 5] = [
-        ("classifier", saved::<BertForSequenceClassification>, &[]),
-        ("tokens", saved::<BertForTokenClassification>, &["architectures"]),
-        ("words", saved::<BertForMaskedLm>, &["architectures"]),
-        ("model", saved::<BertModel>, &[]),
-        ("answers", saved::<BertForQuestionAnswering>, &["architectures"]),
-    ];
-    for names in [&["no", "yes"][..], &["no", "perhaps", "yes"]] {
-        for (head, save, changed) in saves {
-            let dir = tempfile::tempdir().unwrap();
-            let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(names.len());
-            config.init(&device()).save_pretrained(dir.path()).unwrap();
-            let ids: Vec<_> = (0..names.len()).map(|id| id.to_string()).collect();
-            let by_id = ids.iter().zip(names).collect::<BTreeMap<_, _>>();
-            set(dir.path(), "id2label", serde_json::json!(by_id));
-            set(dir.path(), "label2id", serde_json::json!(names.iter().zip(0..).collect::<BTreeMap<_, _>>()));
-            set(dir.path(), "problem_type", "multi_label_classification".into());
-            set(dir.path(), "hidden_act", "gelu".into());
-            set(dir.path(), "tokenizer_class", "BertTokenizer".into());
-            let fields = || -> serde_json::Map<String, serde_json::Value> {
-                let mut fields: serde_json::Map<_, _> =
-                    serde_json::from_slice(&fs::read(dir.path().join("config.json")).unwrap()).unwrap();
-                fields.retain(|_, value| !value.is_null()); // which transformers leaves out
-                fields
-            };
-            let stripped = fields();
-            let text = serde_json::to_string(&stripped).unwrap();
-            fs::write(dir.path().join("config.json"), text.replace("\"hidden_dropout_prob\":0.1,", ""))
-                .unwrap();
-            let before = fields();
-            assert_eq!(before.len() + 1, stripped.len(), "a default is left out");
-            save(dir.path());
-            let after = fs::read(dir.path().join("config.json")).unwrap();
-            let after: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&after).unwrap();
-            let keys = before.keys().chain(after.keys()).collect::<BTreeSet<_>>();
-            let found: Vec<_> = keys.into_iter().filter(|key| before.get(*key) != after.get(*key)).collect();
-            // transformers makes as many outputs of this head as there are labels.
-            let labels =
-                if head == "answers" && names.len() == 3 { &["id2label", "label2id"][..] } else { &[] };
-            assert_eq!(found, [changed, labels].concat(), "{head}, {names:?}");
-        }
-    }
-}
-
 #[test]
 fn a_config_with_another_number_of_labels_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
-    config.init(&device()).save_pretrained(dir.path()).unwrap();
-    set(dir.path(), "id2label", serde_json::json!({"0": "no", "1": "yes"}));
+    let (_, dir) = classifier();
+    set_fields(&dir, &[("id2label", json!({"0": "no", "1": "yes"}))]);
     let error = BertForSequenceClassification::from_pretrained(dir.path(), &device()).map(drop).unwrap_err();
     assert!(
         matches!(&error, Error::CheckpointShape { found, expected, .. } if found[0] == 3 && expected[0] == 2),

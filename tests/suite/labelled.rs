@@ -1,5 +1,6 @@
 //! Labelled files to batches: what is read, how words and pieces are aligned, and what is refused.
 
+use crate::files::folder;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::*;
@@ -11,21 +12,32 @@ use burn_bert::data::{
 use burn_bert::model::{SequenceClassificationBatch, TokenClassificationBatch};
 use burn_bert::text::BertTokenizer;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A file in a folder of its own.
 fn file(name: &str, text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder(&[(name, text.as_ref())]);
     let path = dir.path().join(name);
-    fs::write(&path, text).unwrap();
     (dir, path)
 }
 
-fn tokenizer(dir: &Path) -> BertTokenizer {
+fn tokenizer() -> BertTokenizer {
     let words =
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "##ting", "ho", "##t"];
-    fs::write(dir.join("vocab.txt"), words.join("\n") + "\n").unwrap();
-    BertTokenizer::from_pretrained(dir).unwrap()
+    let dir = folder(&[("vocab.txt", (words.join("\n") + "\n").as_bytes())]);
+    BertTokenizer::from_pretrained(dir.path()).unwrap()
+}
+
+/// The hundred texts in batches of one number each.
+fn loader(batch_size: usize) -> EpochLoader<SequenceBatcher> {
+    let batcher = SequenceBatcher::new(tokenizer(), 1);
+    EpochLoader::new(InMemDataset::new(hundred().0), batcher, batch_size, &Device::default()).unwrap()
+}
+
+/// A file that is deleted once it is read.
+fn open(name: &str, text: impl AsRef<[u8]>, columns: &TextColumns) -> Result<LabelledTexts, Error> {
+    let (_dir, path) = file(name, text);
+    LabelledTexts::open(path, columns)
 }
 
 fn all(texts: &LabelledTexts) -> Vec<(String, Option<String>, Label)> {
@@ -70,8 +82,7 @@ fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
             vec![text("c", zero)],
         ),
     ] {
-        let (_dir, path) = file(name, content);
-        let texts = LabelledTexts::open(&path, &columns).unwrap();
+        let texts = open(name, content, &columns).unwrap();
         assert_eq!(all(&texts), expected, "{content:?}");
         assert_eq!(texts.sizes().len(), texts.len());
     }
@@ -79,67 +90,54 @@ fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
 
 #[test]
 fn a_malformed_row_is_an_error_that_names_file_and_line() {
-    let default = TextColumns::default();
-    let with = |kind| TextColumns::default().with_label("label", kind);
-    let mut cases: Vec<(&str, &[u8], u64, &str, TextColumns)> = vec![
-        ("a.csv", b"text,label\na,b\nc\n", 3, "1 field", default.clone()),
-        ("a.csv", b"text,label\n\"a\n\",b\nc,d,e\n", 4, "3 fields", default.clone()),
-        ("a.csv", b"text,label\na,b\nc,\n", 3, "no label", default.clone()),
-        (
-            "a.jsonl",
-            b"{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}\n",
-            3,
-            "no field",
-            default.clone(),
-        ),
-        ("a.jsonl", b"{\"text\": \"a\", \"label\": 1}\n{\"text\": \n", 2, "JSON object", default.clone()),
-        ("a.jsonl", b"{\"text\": 5, \"label\": 1}\n", 1, "not a string", default.clone()),
-        ("a.jsonl", b"{\"text\": \"a\", \"label\": -1}\n", 1, "name or an id", default.clone()),
-        ("a.jsonl", b"[1]\n", 1, "JSON object", default.clone()),
-        ("a.jsonl", b"{\"text\": \"a\", \"label\": \"\"}\n", 1, "no label", default.clone()),
-        (
-            "a.jsonl",
-            b"{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n",
-            1,
-            "\"text\" twice",
-            default.clone(),
-        ),
-        (
-            "a.jsonl",
-            b"{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n",
-            1,
-            "no label",
-            with(LabelKind::Classes),
-        ),
-        // As Python prints a list.
-        ("a.tsv", b"text\tlabel\nx\t['a', 'b']\n", 2, "JSON list", with(LabelKind::Classes)),
+    let csv = [
+        ("text,label\na,b\nc\n", 3, "1 field"),
+        ("text,label\n\"a\n\",b\nc,d,e\n", 4, "3 fields"),
+        ("text,label\na,b\nc,\n", 3, "no label"),
         // Lines count with blank ones before them, and those in quotes.
-        ("a.csv", b"text,label\na,b\n\n\nc,\n", 5, "no label", default.clone()),
-        ("a.csv", b"text,label\r\na,b\r\n\r\n\r\nc,\r\n", 5, "no label", default.clone()),
-        ("a.csv", b"text,label\ra,b\r\rc,\r", 4, "no label", default.clone()),
-        ("a.csv", b"text,label\n\"\n\",b\n\nc,\n", 5, "no label", default.clone()),
-        ("a.csv", b"text,label\na,b\n\"c,d\ne,f\ng,h\n", 3, "not closed", default.clone()),
-        ("a.csv", b"text,label\n\"a\nb\",c\n\"d \"\" e,f\n", 4, "not closed", default.clone()),
-        ("a.csv", b"text,label\na,\"b", 2, "not closed", default.clone()),
-        ("a.csv", b"\"text,label\na,b\n", 1, "not closed", default),
+        ("text,label\na,b\n\n\nc,\n", 5, "no label"),
+        ("text,label\r\na,b\r\n\r\n\r\nc,\r\n", 5, "no label"),
+        ("text,label\ra,b\r\rc,\r", 4, "no label"),
+        ("text,label\n\"\n\",b\n\nc,\n", 5, "no label"),
+        ("text,label\na,b\n\"c,d\ne,f\ng,h\n", 3, "not closed"),
+        ("text,label\n\"a\nb\",c\n\"d \"\" e,f\n", 4, "not closed"),
+        ("text,label\na,\"b", 2, "not closed"),
+        ("\"text,label\na,b\n", 1, "not closed"),
+    ];
+    let jsonl = [
+        ("{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}\n", 3, "no field"),
+        ("{\"text\": \"a\", \"label\": 1}\n{\"text\": \n", 2, "JSON object"),
+        ("{\"text\": 5, \"label\": 1}\n", 1, "not a string"),
+        ("{\"text\": \"a\", \"label\": -1}\n", 1, "name or an id"),
+        ("[1]\n", 1, "JSON object"),
+        ("{\"text\": \"a\", \"label\": \"\"}\n", 1, "no label"),
+        ("{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n", 1, "\"text\" twice"),
+    ];
+    let lists = [
+        ("a.jsonl", "{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n", 1, "no label"),
+        // As Python prints a list.
+        ("a.tsv", "text\tlabel\nx\t['a', 'b']\n", 2, "JSON list"),
     ];
     let numbers = ["abc", "NaN", "inf", "", "1e300", "-1e16"].map(|value| format!("text,label\na,{value}\n"));
-    cases.extend(
-        numbers.iter().map(|text| ("a.csv", text.as_bytes(), 2, "not a number", with(LabelKind::Value))),
-    );
-    let big: &[u8] = b"{\"text\": \"a\", \"label\": 1e300}";
-    cases.push(("a.jsonl", big, 1, "not a number", with(LabelKind::Value)));
-    for (name, text, line, problem, columns) in cases {
-        let (_dir, path) = file(name, text);
-        let error = LabelledTexts::open(&path, &columns).unwrap_err();
-        let context = String::from_utf8_lossy(text);
-        assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{context:?}: {error}");
-        let message = error.to_string();
-        assert!(message.contains(name) && message.contains(problem), "{context:?}: {message}");
+    let of_numbers = numbers.iter().map(|text| ("a.csv", text.as_str(), 2, "not a number"));
+    let of_numbers =
+        of_numbers.chain([("a.jsonl", "{\"text\": \"a\", \"label\": 1e300}", 1, "not a number")]);
+    let csv = csv.map(|(text, line, problem)| ("a.csv", text, line, problem));
+    let jsonl = jsonl.map(|(text, line, problem)| ("a.jsonl", text, line, problem));
+    for (kind, cases) in [
+        (LabelKind::Class, csv.into_iter().chain(jsonl).collect::<Vec<_>>()),
+        (LabelKind::Classes, lists.into()),
+        (LabelKind::Value, of_numbers.collect()),
+    ] {
+        for (name, text, line, problem) in cases {
+            let error = open(name, text, &TextColumns::default().with_label("label", kind)).unwrap_err();
+            assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{text:?}: {error}");
+            let message = error.to_string();
+            assert!(message.contains(name) && message.contains(problem), "{text:?}: {message}");
+        }
     }
     for name in ["a.csv", "a.jsonl"] {
-        let (_dir, path) = file(name, b"text,label\na,b\n\xff,b\n");
-        let error = LabelledTexts::open(&path, &TextColumns::default()).unwrap_err();
+        let error = open(name, b"text,label\na,b\n\xff,b\n", &TextColumns::default()).unwrap_err();
         assert!(matches!(error, Error::NotUtf8 { line: 3, offset: 15, .. }), "{error}");
     }
 }
@@ -151,8 +149,7 @@ fn columns_that_are_not_there_are_errors() {
     for (name, content, columns) in
         [("a.csv", "a,b\n", unnamed), ("a.jsonl", "{}\n", TextColumns::default().with_text(0))]
     {
-        let (_dir, path) = file(name, content);
-        assert!(matches!(LabelledTexts::open(&path, &columns), Err(Error::Data { .. })), "{content:?}");
+        assert!(matches!(open(name, content, &columns), Err(Error::Data { .. })), "{content:?}");
     }
     let missing = LabelledTexts::open("/nowhere/a.csv", &TextColumns::default()).unwrap_err();
     assert!(matches!(missing, Error::Io { .. }), "{missing}");
@@ -216,14 +213,8 @@ fn sentences_come_from_columns_and_from_json_lines() {
         let sentences = LabelledSentences::open(&path).unwrap();
         assert_eq!(sentences.names().names(), names);
         let found: Vec<_> = sentences.iter().map(Result::unwrap).collect();
-        assert_eq!(
-            found.iter().map(|found| &found.tokens).collect::<Vec<_>>(),
-            words.iter().collect::<Vec<_>>()
-        );
-        assert_eq!(
-            found.iter().map(|found| &found.tags).collect::<Vec<_>>(),
-            tags.iter().collect::<Vec<_>>()
-        );
+        assert!(found.iter().map(|found| &found.tokens).eq(&words), "{content:?}: {found:?}");
+        assert!(found.iter().map(|found| &found.tags).eq(&tags), "{content:?}: {found:?}");
     }
     for (name, text, line) in [
         ("a.txt", "a O\n\nb\n", 3),
@@ -248,16 +239,14 @@ fn sentences_come_from_columns_and_from_json_lines() {
 
 #[test]
 fn json_lines_hold_names_ids_lists_and_numbers() {
-    let (_dir, path) =
-        file("a.jsonl", "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    let ids = "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}";
+    let texts = open("a.jsonl", ids, &TextColumns::default()).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
     assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1"]);
 
     let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
-    let (_dir, path) = file("a.json", lists);
     let columns = TextColumns::default().with_label("label", LabelKind::Classes);
-    let texts = LabelledTexts::open(&path, &columns).unwrap();
+    let texts = open("a.json", lists, &columns).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Classes(vec![0, 1])), text("y", Label::Classes(vec![]))]);
 }
 
@@ -284,8 +273,7 @@ fn tagged(batch: &TokenClassificationBatch) -> Vec<(i64, i64)> {
 
 #[test]
 fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
-    let dir = tempfile::tempdir().unwrap();
-    let tokenizer = tokenizer(dir.path());
+    let tokenizer = tokenizer();
     let device = Device::default();
     let item = |words: &[&str], tags: &[usize]| LabelledTokens {
         tokens: words.iter().map(ToString::to_string).collect(),
@@ -321,12 +309,10 @@ fn labelled(texts: &[(&str, Label)]) -> Vec<LabelledText> {
 
 #[test]
 fn labels_become_ids_marks_or_numbers() {
-    let dir = tempfile::tempdir().unwrap();
-    let device = Device::default();
     let batch = |labels: [Label; 2]| {
         let [first, second] = labels;
         let items = labelled(&[("the cats", first), ("the", second)]);
-        SequenceBatcher::new(tokenizer(dir.path()), 3).try_batch(items, &device)
+        SequenceBatcher::new(tokenizer(), 3).try_batch(items, &Device::default())
     };
     let classes = batch([Label::Class(2), Label::Class(0)]).unwrap();
     assert_eq!(classes.input.dims(), [2, 5]);
@@ -352,8 +338,7 @@ fn labels_become_ids_marks_or_numbers() {
 
 #[test]
 fn texts_of_which_only_some_have_a_second_one_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 2);
+    let batcher = SequenceBatcher::new(tokenizer(), 2);
     let mut items = labelled(&[("the cats", Label::Class(1)), ("the", Label::Class(0))]);
     items[0].pair = Some("cats".into());
     let error = batcher.try_batch(items.clone(), &Device::default()).unwrap_err();
@@ -389,12 +374,8 @@ fn epoch(loader: &dyn DataLoader<SequenceClassificationBatch>) -> (Vec<Vec<usize
 
 #[test]
 fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
-    let dir = tempfile::tempdir().unwrap();
-    let (texts, lengths) = hundred();
-    let loader = || {
-        let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
-        EpochLoader::new(InMemDataset::new(texts.clone()), batcher, 4, &Device::default()).unwrap()
-    };
+    let (_, lengths) = hundred();
+    let loader = || loader(4);
     let sorted = |batches: &[Vec<usize>]| {
         let mut all = batches.concat();
         all.sort_unstable();
@@ -446,17 +427,13 @@ fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
 
 #[test]
 fn ranks_share_every_epoch_with_as_many_batches_and_about_as_many_tokens() {
-    let dir = tempfile::tempdir().unwrap();
-    let (texts, lengths) = hundred();
-    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
+    let (_, lengths) = hundred();
     for (batch_size, ranks) in [(4, 1), (4, 2), (4, 3), (2, 17), (51, 2), (1, 103)] {
         let shards: Vec<_> = (0..ranks)
             .map(|rank| {
-                let items = InMemDataset::new(texts.clone());
+                let loader = loader(batch_size).with_shuffling(3);
                 let loader =
-                    EpochLoader::new(items, batcher.clone(), batch_size, &Device::default()).unwrap();
-                let loader = loader.with_shuffling(3).with_length_bucketing(lengths.clone()).unwrap();
-                let loader = loader.shard(rank, ranks).unwrap();
+                    loader.with_length_bucketing(lengths.clone()).unwrap().shard(rank, ranks).unwrap();
                 let batches = epoch(&loader).0;
                 assert_eq!(loader.num_items(), batches.concat().len());
                 batches
@@ -473,20 +450,16 @@ fn ranks_share_every_epoch_with_as_many_batches_and_about_as_many_tokens() {
             assert!(least + 10 >= most, "{batch_size} × {ranks}, step {step}: {least} to {most} words");
         }
     }
-    let items = || {
-        EpochLoader::new(InMemDataset::new(texts.clone()), batcher.clone(), 4, &Device::default()).unwrap()
-    };
     for (rank, ranks) in [(2, 2), (0, 0), (0, 104)] {
-        assert!(matches!(items().shard(rank, ranks), Err(Error::Config { .. })), "{rank} of {ranks}");
+        assert!(matches!(loader(4).shard(rank, ranks), Err(Error::Config { .. })), "{rank} of {ranks}");
     }
 }
 
 #[test]
 fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
-    let dir = tempfile::tempdir().unwrap();
     let labels = [Label::Class(0), Label::Class(1), Label::Class(0), Label::Value(1.0)];
     let items = labelled(&labels.map(|label| ("the", label)));
-    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 2);
+    let batcher = SequenceBatcher::new(tokenizer(), 2);
     let loader = EpochLoader::new(InMemDataset::new(items), batcher, 2, &Device::default()).unwrap();
     let batches: Vec<_> =
         loader.iter().map(|batch| batch.map(drop).map_err(|error| error.to_string())).collect();
@@ -497,9 +470,7 @@ fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
 
 #[test]
 fn a_file_that_is_read_may_be_deleted_and_takes_72_bytes_a_row_beside_its_texts() {
-    let (dir, path) = file("a.tsv", "text\tlabel\nthe\ta\ncat\tb\n");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
-    drop(dir);
+    let texts = open("a.tsv", "text\tlabel\nthe\ta\ncat\tb\n", &TextColumns::default()).unwrap();
     assert_eq!(all(&texts), [text("the", Label::Class(0)), text("cat", Label::Class(1))]);
     assert_eq!((size_of::<LabelledText>(), size_of::<LabelledTokens>()), (72, 48));
 }
@@ -534,8 +505,7 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
 fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
     let open = |labels: &[&str]| {
         let rows: String = labels.iter().map(|label| format!("a,{label}\n")).collect();
-        let (_dir, path) = file("a.csv", format!("text,label\n{rows}"));
-        LabelledTexts::open(&path, &TextColumns::default())
+        open("a.csv", format!("text,label\n{rows}"), &TextColumns::default())
     };
     let ids = |texts: LabelledTexts| all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(ids(open(&["2", "0", "1", "2"]).unwrap()), [2, 0, 1, 2].map(Label::Class));
@@ -563,12 +533,10 @@ fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
 
 #[test]
 fn what_was_understood_of_a_file_is_printed() {
-    let (_dir, path) = file("a.csv", "text,label\na,no\nb,yes\nc,no\n");
-    let texts = LabelledTexts::open(&path, &TextColumns::default()).unwrap();
+    let texts = open("a.csv", "text,label\na,no\nb,yes\nc,no\n", &TextColumns::default()).unwrap();
     assert_eq!(texts.to_string(), "3 texts of 2 classes\n  0 \"no\": 2\n  1 \"yes\": 1");
-    let (_dir, path) = file("a.csv", "text,label\na,1.5\nb,-2\n");
     let numbers = TextColumns::default().with_label("label", LabelKind::Value);
-    let texts = LabelledTexts::open(&path, &numbers).unwrap();
+    let texts = open("a.csv", "text,label\na,1.5\nb,-2\n", &numbers).unwrap();
     assert_eq!(texts.to_string(), "2 texts with numbers from -2 to 1.5");
     let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
     let sentences = LabelledSentences::open(&path).unwrap();
@@ -578,13 +546,12 @@ fn what_was_understood_of_a_file_is_printed() {
 #[test]
 fn a_json_list_in_a_table_is_a_list_of_classes() {
     let columns = TextColumns::default().with_label("label", LabelKind::Classes);
-    let (_dir, path) = file("a.tsv", "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n");
-    let texts = LabelledTexts::open(&path, &columns).unwrap();
+    let lists = "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n";
+    let texts = open("a.tsv", lists, &columns).unwrap();
     assert_eq!(texts.names().names(), ["a", "b, c", "d"]);
     let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
-    let (_dir, path) = file("a.tsv", "text\tlabel\nx\t[\"a\"]\n");
-    assert!(LabelledTexts::open(&path, &TextColumns::default()).is_err());
+    assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &TextColumns::default()).is_err());
 }
 
 #[test]
@@ -603,20 +570,13 @@ fn a_device_is_no_labelled_file() {
 
 #[test]
 fn a_batch_may_be_larger_than_any_dataset() {
-    let dir = tempfile::tempdir().unwrap();
-    let (texts, lengths) = hundred();
-    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
-    let loader = EpochLoader::new(InMemDataset::new(texts), batcher, usize::MAX, &Device::default()).unwrap();
-    let loader = loader.with_shuffling(5).with_length_bucketing(lengths).unwrap();
+    let loader = loader(usize::MAX).with_shuffling(5).with_length_bucketing(hundred().1).unwrap();
     assert_eq!(epoch(&loader).0.iter().map(Vec::len).collect::<Vec<_>>(), [103]);
 }
 
 #[test]
 fn an_empty_part_of_a_loader_has_no_batch_and_ends() {
-    let dir = tempfile::tempdir().unwrap();
-    let batcher = SequenceBatcher::new(tokenizer(dir.path()), 1);
-    let loader = EpochLoader::new(InMemDataset::new(hundred().0), batcher, 4, &Device::default()).unwrap();
-    let part = loader.slice(5, 5);
+    let part = loader(4).slice(5, 5);
     assert_eq!(part.num_items(), 0);
     let (sender, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send((part.iter().count(), part.iter().count())));

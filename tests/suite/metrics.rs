@@ -29,47 +29,44 @@ fn metadata() -> MetricMetadata {
     MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None }
 }
 
+/// What a classifier predicts of so many classes, for sure, and the truth.
+fn output(classes: usize, predicted: &[usize], truth: &[usize]) -> ClassificationOutput {
+    let one_hot = predicted.iter().flat_map(|&best| (0..classes).map(move |class| f32::from(class == best)));
+    let logits = TensorData::new(one_hot.collect::<Vec<_>>(), [predicted.len(), classes]);
+    let labels = TensorData::new(truth.iter().map(|&id| id as i64).collect::<Vec<_>>(), [truth.len()]);
+    let device = Device::default();
+    ClassificationOutput::new(
+        Tensor::zeros([1], &device),
+        Tensor::from_data(logits, &device),
+        Tensor::from_data(labels, &device),
+    )
+}
+
 #[test]
 fn scores_equal_scikit_learns() {
     for case in fixture()["cases"].as_array().unwrap() {
         let mut matrix = ConfusionMatrix::default();
-        let pairs: Vec<(f64, f64)> =
-            numbers(&case["truth"]).into_iter().zip(numbers(&case["predicted"])).collect();
-        pairs.iter().for_each(|&(truth, predicted)| matrix.add(truth as usize, predicted as usize));
-        let is = |found: f64, name: &str| {
-            let expected = case[name].as_f64().unwrap();
-            assert!((found - expected).abs() < 1e-12, "{name}: {found} is not {expected}");
-        };
-        is(matrix.accuracy(), "accuracy");
-        is(matrix.macro_f1(), "macro_f1");
-        is(matrix.matthews(), "matthews");
-        for (class, expected) in numbers(&case["f1"]).into_iter().enumerate() {
-            assert!((matrix.f1(class) - expected).abs() < 1e-12, "class {class}");
+        let ids = |name: &str| -> Vec<usize> { serde_json::from_value(case[name].clone()).unwrap() };
+        let (truth, predicted) = (ids("truth"), ids("predicted"));
+        truth.iter().zip(&predicted).for_each(|(&truth, &predicted)| matrix.add(truth, predicted));
+        is_score(matrix.accuracy(), &case["accuracy"], 1e-12);
+        is_score(matrix.macro_f1(), &case["macro_f1"], 1e-12);
+        is_score(matrix.matthews(), &case["matthews"], 1e-12);
+        for (class, expected) in case["f1"].as_array().unwrap().iter().enumerate() {
+            is_score(matrix.f1(class), expected, 1e-12);
         }
 
         // The same in Burn's trainer, in batches of seven, of which one is empty.
-        let device = Device::default();
         let mut metrics =
             [ConfusionMetric::macro_f1(), ConfusionMetric::matthews(), ConfusionMetric::f1(0, "zero")];
-        for batch in pairs.chunks(7).chain([&[] as &[_]]) {
-            let scores =
-                batch.iter().flat_map(|&(_, predicted)| (0..5).map(move |k| f32::from(k == predicted as u8)));
-            let scores = TensorData::new(scores.collect::<Vec<_>>(), [batch.len(), 5]);
-            let truth =
-                TensorData::new(batch.iter().map(|pair| pair.0 as i64).collect::<Vec<_>>(), [batch.len()]);
-            let loss = Tensor::zeros([1], &device);
-            let output = ClassificationOutput::new(
-                loss,
-                Tensor::from_data(scores, &device),
-                Tensor::from_data(truth, &device),
-            );
+        for (truth, predicted) in truth.chunks(7).zip(predicted.chunks(7)).chain([(&[][..], &[][..])]) {
             for metric in &mut metrics {
-                metric.update(&output.adapt(), &metadata()).unwrap();
+                metric.update(&output(5, predicted, truth).adapt(), &metadata()).unwrap();
             }
         }
-        is(metrics[0].final_value().current(), "macro_f1");
-        is(metrics[1].final_value().current(), "matthews");
-        assert!((metrics[2].final_value().current() - matrix.f1(0)).abs() < 1e-12);
+        is_score(metrics[0].final_value().current(), &case["macro_f1"], 1e-12);
+        is_score(metrics[1].final_value().current(), &case["matthews"], 1e-12);
+        is_score(metrics[2].final_value().current(), &case["f1"][0], 1e-12);
         metrics[0].clear();
         assert!(metrics[0].final_value().current().is_nan());
     }
@@ -131,12 +128,7 @@ fn sequences_without_a_label_count_in_no_metric() {
     assert_eq!(step(&[-100; 3]).1, [0, 2]);
     assert_eq!(accuracy.final_value().current(), 100.0);
     assert_eq!(confusion.final_value().current(), 1.0);
-    let nothing = ClassificationOutput::new(
-        Tensor::zeros([0], &device),
-        Tensor::zeros([0, 2], &device),
-        Tensor::zeros([0], &device),
-    );
-    let tokens = TokenClassificationItem { output: nothing, sentences: Vec::new() };
+    let tokens = TokenClassificationItem { output: output(2, &[], &[]), sentences: Vec::new() };
     confusion.update(&tokens.adapt(), &metadata()).unwrap();
     assert_eq!(confusion.final_value().current(), 1.0);
     assert!((loss.final_value().current() - expected).abs() < 1e-6, "an empty batch has no loss");
@@ -179,10 +171,7 @@ fn scores_of_entities_equal_seqevals() {
     for case in fixture["scores"].as_array().unwrap() {
         let rows = |name: &str| -> Vec<Vec<String>> { serde_json::from_value(case[name].clone()).unwrap() };
         let (truth, predicted) = (rows("truth"), rows("predicted"));
-        let is = |found: f64, expected: &Value| {
-            let expected = expected.as_f64().unwrap();
-            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}: {:?}", truth[0]);
-        };
+        let is = |found: f64, expected: &Value| is_score(found, expected, 1e-12);
         let mut scores = EntityScores::default();
         for (truth, predicted) in truth.iter().zip(&predicted) {
             let [truth, predicted] =
@@ -208,24 +197,11 @@ fn scores_of_entities_equal_seqevals() {
         let id = |tag: &String| tags.iter().position(|other| *other == tag).unwrap();
         let mut metrics =
             [EntityMetric::f1(&names), EntityMetric::precision(&names), EntityMetric::recall(&names)];
-        let (device, sentences) = (Device::default(), truth.iter().zip(&predicted).collect::<Vec<_>>());
-        for batch in sentences.chunks(5).chain([&[] as &[_]]) {
-            let words = |row: usize| {
-                batch.iter().flat_map(move |pair| [pair.0, pair.1][row]).map(id).collect::<Vec<usize>>()
-            };
-            let one_hot =
-                words(1).into_iter().flat_map(|best| (0..names.len()).map(move |k| f32::from(k == best)));
-            let count = words(0).len();
-            let logits = TensorData::new(one_hot.collect::<Vec<_>>(), [count, names.len()]);
-            let labels =
-                TensorData::new(words(0).into_iter().map(|id| id as i64).collect::<Vec<_>>(), [count]);
-            let rows = batch.iter().enumerate().flat_map(|(row, pair)| vec![row; pair.0.len()]).collect();
-            let output = ClassificationOutput::new(
-                Tensor::zeros([1], &device),
-                Tensor::from_data(logits, &device),
-                Tensor::from_data(labels, &device),
-            );
-            let item = TokenClassificationItem { output, sentences: rows };
+        for (truth, predicted) in truth.chunks(5).zip(predicted.chunks(5)).chain([(&[][..], &[][..])]) {
+            let ids = |rows: &[Vec<String>]| rows.iter().flatten().map(id).collect::<Vec<usize>>();
+            let sentences = truth.iter().enumerate().flat_map(|(row, tags)| vec![row; tags.len()]).collect();
+            let output = output(names.len(), &ids(predicted), &ids(truth));
+            let item = TokenClassificationItem { output, sentences };
             for metric in &mut metrics {
                 metric.update(&item.adapt(), &metadata()).unwrap();
             }

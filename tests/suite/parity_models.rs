@@ -1,7 +1,7 @@
 //! Whole models of every family and head against transformers: logits, losses, gradients, ten steps of AdamW, adapters,
 //! frozen parts, 16 bits, and what is saved.
 
-use crate::parity::{Fixture, Head, collected, fixtures, of_tokens, rows_at};
+use crate::parity::{DTYPES, Fixture, Head, collected, fixtures, of_tokens, rows_at};
 use crate::tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
 use crate::whole_model::File;
 use burn::module::{Lora, Module, ParamGroup};
@@ -40,7 +40,7 @@ fn assert_equal<H: Head>() {
         H::fixtures().iter().flat_map(|fixture| devices().map(|device| (fixture, device)))
     {
         let name = fixture.name();
-        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+        for (dtype, tolerance) in DTYPES {
             let case = fixture.case(dtype);
             let batch = H::batch(&case, &device);
             let model: H = fixture.load(dtype, &device);
@@ -100,7 +100,7 @@ fn class_weights_weigh_as_in_pytorch() {
     fn assert_weighted<H: Head>(weigh: fn(H::Config) -> H::Config) {
         let device = Device::default().autodiff();
         for fixture in H::fixtures() {
-            for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+            for (dtype, tolerance) in DTYPES {
                 let case = fixture.case(dtype);
                 if !case.has("weighted.loss") {
                     continue;
@@ -216,12 +216,12 @@ fn hidden_states_attentions_poolers_and_means_equal_transformers() {
         assert_eq!(report, LoadReport::default(), "{}", fixture.name());
         let case = fixture.case(FloatDType::F64);
         assert_eq!(model.pooler.is_some(), case.has("pooler_output"), "{}", fixture.name());
-        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+        for (dtype, tolerance) in DTYPES {
             assert_outputs(&cast_module(model.clone(), dtype).unwrap(), &case, tolerance);
         }
     }
     for fixture in BertForMaskedLm::fixtures() {
-        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+        for (dtype, tolerance) in DTYPES {
             let (model, case) = (fixture.load::<BertForMaskedLm>(dtype, &device), fixture.case(dtype));
             assert_outputs(&model.bert, &case, tolerance);
         }
@@ -343,29 +343,37 @@ fn frozen_parts_get_no_gradient_and_pass_it_on() {
     });
 }
 
-#[test]
-fn every_parameter_moves_at_the_rate_of_its_layer() {
-    for_each(FloatDType::F64, |fixture, model, batch, _| {
-        let layers = model.bert.encoder.layers.len();
+/// One step of gradient descent with the gradients of transformers, for every model of a head.
+fn assert_rates<H: Head>() {
+    let device = Device::default().autodiff();
+    for fixture in H::fixtures() {
+        let model: H = fixture.load(FloatDType::F64, &device);
+        let layers = H::bert_config(&model.stored_config()).num_hidden_layers;
         let before = collected(&model, None);
-        let gradients = GradientsParams::from_grads(model.forward(batch).loss.backward(), &model);
+        let (loss, _) = model.run(&H::batch(&fixture.case(FloatDType::F64), &device));
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
         let mut schedule = layer_wise_decay(ConstantLr::new(0.1).into(), layers, 0.5).unwrap();
         let after = collected(&SgdConfig::new().init().step(schedule.step(), model, gradients), None);
         for (path, values) in before {
-            let power = match path.strip_prefix("bert.encoder.layers.") {
-                Some(rest) => layers - rest.split('.').next().unwrap().parse::<usize>().unwrap(),
-                None if path.starts_with("bert.") => layers + 1,
-                None => 0,
+            let rate = 0.1 * 0.5f64.powi(crate::layer_decay::power(&path, layers));
+            let gradient = match fixture.case(FloatDType::F64).has(&format!("grad.{}", fixture.key(&path))) {
+                true => fixture.gradient(&path),
+                false => vec![0.0; values.len()], // a pooler that the head does not read
             };
-            let rate = 0.1 * 0.5f64.powi(power as i32);
-            let expected: Vec<f64> = values
-                .iter()
-                .zip(fixture.gradient(&path))
-                .map(|(value, slope)| value - rate * slope)
-                .collect();
+            let expected: Vec<f64> =
+                values.iter().zip(gradient).map(|(value, slope)| value - rate * slope).collect();
             assert_close(&after[&path], &expected, F64);
         }
-    });
+    }
+}
+
+#[test]
+fn every_parameter_moves_at_the_rate_of_its_layer() {
+    assert_rates::<BertForMaskedLm>();
+    assert_rates::<BertForSequenceClassification>();
+    assert_rates::<BertForTokenClassification>();
+    assert_rates::<BertForQuestionAnswering>();
+    assert_rates::<ElectraForPreTraining>();
 }
 
 #[test]

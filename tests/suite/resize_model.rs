@@ -1,14 +1,17 @@
 //! A whole model whose vocabulary or position table is resized.
 
+use crate::families::FAMILIES;
 use crate::small_bert::small_bert;
-use crate::tolerance::values;
-use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup, ParamId};
+use crate::tolerance::{parameters, values};
+use burn::module::{Lora, Module, ParamGroup, ParamId, list_param_ids};
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassificationConfig, MaskedLmBatch, PretrainedModel,
+    BertForMaskedLm, BertForMaskedLmConfig, BertForTokenClassificationConfig, LoadReport, MaskedLmBatch,
+    PretrainedModel,
 };
 use burn_bert::{BertEmbeddingsInput, Error, NewRows, PositionFill, VocabularyResize};
+use std::collections::{BTreeMap, BTreeSet};
 
 fn config() -> BertForMaskedLmConfig {
     let mut bert = small_bert(20, 8);
@@ -31,75 +34,57 @@ fn batch(last: u32, device: &Device) -> MaskedLmBatch {
 }
 
 #[test]
-fn a_head_that_was_not_resized_with_its_table_is_an_error() {
+fn table_bias_and_decoder_grow_and_shrink_together_in_every_family_and_are_saved() {
     let device = Device::default();
-    let mut model = model(&config(), &device);
-    model.bert.embeddings.resize_vocabulary(&VocabularyResize::new(24)).unwrap();
-    let error = model.try_forward(&batch(9, &device)).unwrap_err();
-    assert!(matches!(&error, Error::Data { what, .. } if what == "the head's bias"), "{error}");
-    assert!(error.to_string().contains("resize_vocabulary"), "{error}");
-    let nothing = MaskedLmBatch::new(batch(9, &device).input, None, &[], &[]).unwrap();
-    assert!(matches!(model.try_forward(&nothing), Err(Error::Data { .. })));
-}
-
-#[test]
-fn table_bias_and_decoder_grow_and_shrink_together() {
-    let device = Device::default();
-    for tied in [true, false] {
+    let configs = FAMILIES.map(crate::families::config).into_iter().chain([config().bert]);
+    for (bert, tied) in configs.flat_map(|bert| [(bert.clone(), true), (bert, false)]) {
         for (new_rows, expected) in [(NewRows::MeanCovariance, 9.5), (NewRows::Initializer, 0.0)] {
-            let mut model = model(&config().with_tie_word_embeddings(tied), &device);
-            let before = values(model.bert.embeddings.word_embeddings.weight.val());
+            let config = BertForMaskedLmConfig::new(bert.clone()).with_tie_word_embeddings(tied);
+            let mut model = model(&config, &device);
+            let words = |model: &BertForMaskedLm| values(model.bert.embeddings.word_embeddings.weight.val());
+            let before = words(&model);
             model.resize_vocabulary(&VocabularyResize::new(24).with_new_rows(new_rows)).unwrap();
             let bias = values(model.head.bias.val());
             assert_eq!(bias[..20], (0..20).map(f64::from).collect::<Vec<_>>());
             assert_eq!(bias[20..], [expected; 4]);
-            let words = values(model.bert.embeddings.word_embeddings.weight.val());
-            assert_eq!((&words[..160], words.len()), (&before[..], 24 * 8));
             assert_eq!(
-                model.head.decoder.as_ref().map(|table| table.num_embeddings()),
-                (!tied).then_some(24)
+                (&words(&model)[..before.len()], words(&model).len() / 24),
+                (&before[..], before.len() / 20)
             );
+            let decoder = model.head.decoder.as_ref();
+            assert_eq!(decoder.map(|table| table.num_embeddings()), (!tied).then_some(24));
             assert_eq!(model.config().bert.embeddings.vocab_size, 24);
-            assert_eq!(model.forward(&batch(23, &device)).logits.unwrap().dims(), [2, 24]);
+            let logits = |model: &BertForMaskedLm, last| model.forward(&batch(last, &device)).logits.unwrap();
+            assert_eq!(logits(&model, 23).dims(), [2, 24]);
 
             let dir = tempfile::tempdir().unwrap();
             model.save_pretrained(dir.path()).unwrap();
             let (read, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
-            assert!(report.is_complete());
-            assert_eq!(read.config(), model.config());
-            assert_eq!(values(read.head.bias.val()), bias);
+            assert_eq!((read.config(), report), (model.config(), LoadReport::default()));
+            assert_eq!(values(logits(&read, 23)), values(logits(&model, 23)));
 
             model.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
             assert_eq!(values(model.head.bias.val()), bias[..12]);
-            assert_eq!(model.forward(&batch(11, &device)).logits.unwrap().dims(), [2, 12]);
+            assert_eq!(logits(&model, 11).dims(), [2, 12]);
         }
     }
 }
 
-/// Ids, shapes and values of all parameters, those of adapters included.
-fn parameters(model: &BertForMaskedLm) -> Vec<(ParamId, Vec<usize>, Vec<f64>)> {
-    struct Collect(Vec<(ParamId, Vec<usize>, Vec<f64>)>);
-    impl ModuleVisitor for Collect {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let tensor = param.val();
-            self.0.push((param.id, tensor.dims().to_vec(), values(tensor)));
-        }
-    }
-    let mut collect = Collect(Vec::new());
-    model.visit(&mut collect);
-    collect.0
+/// Ids and values of all parameters, those of adapters included.
+fn all(model: &BertForMaskedLm) -> (Vec<ParamId>, BTreeMap<String, Vec<f64>>) {
+    (list_param_ids(model), parameters(model, None))
 }
 
 #[test]
 fn a_resize_that_fails_in_the_embeddings_changes_nothing() {
     let device = Device::default();
     let mut model = model(&config(), &device);
-    let before = parameters(&model);
+    let before = all(&model);
     let resize = VocabularyResize::new(0);
     assert!(matches!(model.resize_vocabulary(&resize), Err(Error::Resize { .. })));
     assert!(matches!(model.extend_positions(3, PositionFill::Tile), Err(Error::Resize { .. })));
     assert_eq!(model.config(), config());
-    assert_eq!(parameters(&model), before);
+    assert_eq!(all(&model), before);
 }
 
 #[test]
@@ -108,14 +93,14 @@ fn a_resize_that_fails_in_the_head_leaves_the_word_table_as_it_was() {
     let config = config().with_tie_word_embeddings(false);
     let decoder = ParamGroup::from_predicate("head.decoder");
     let mut model = model(&config, &device).apply_lora(Lora::new(2, 2.0).set_param_group(decoder));
-    let before = parameters(&model);
+    let before = all(&model);
     let mut alone = model.bert.embeddings.clone();
     for rows in [24, 12] {
         alone.resize_vocabulary(&VocabularyResize::new(rows)).unwrap();
         let error = model.resize_vocabulary(&VocabularyResize::new(rows)).unwrap_err();
         assert!(error.to_string().contains("a LoRA adapter of the old size"), "{error}");
         assert_eq!(model.config(), config);
-        assert_eq!(parameters(&model), before);
+        assert_eq!(all(&model), before);
     }
 }
 
@@ -129,11 +114,13 @@ fn an_optimizer_goes_on_after_a_resize_and_starts_afresh_with_what_was_resized()
     };
     let mut optimizer = AdamWConfig::new().init();
     let mut model = step(&mut optimizer, model(&config(), &device), 9);
-    let (bias_id, words_id) = (model.head.bias.id, model.bert.embeddings.word_embeddings.weight.id);
-    let transform_id = model.head.transform.weight.id;
+    let ids = |model: &BertForMaskedLm| BTreeSet::from_iter(list_param_ids(model));
+    let before = ids(&model);
     model.resize_vocabulary(&VocabularyResize::new(24)).unwrap();
-    assert_ne!((model.head.bias.id, model.bert.embeddings.word_embeddings.weight.id), (bias_id, words_id));
-    assert_eq!(model.head.transform.weight.id, transform_id);
+    model.extend_positions(12, PositionFill::Tile).unwrap();
+    let [words, bias] = [model.bert.embeddings.word_embeddings.weight.id, model.head.bias.id];
+    let positions = model.bert.embeddings.position_embeddings.as_ref().unwrap().weight.id;
+    assert_eq!(&ids(&model) - &before, BTreeSet::from([words, bias, positions]));
     let before = values(model.head.bias.val());
     let afresh = step(&mut AdamWConfig::new().init(), model.clone(), 23);
     let model = step(&mut optimizer, model, 23);

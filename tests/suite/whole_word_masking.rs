@@ -22,7 +22,7 @@ fn words(count: u32) -> (Vec<u32>, Vec<Option<u32>>) {
 }
 
 /// Checks a share of n against p, within four standard errors.
-fn assert_share(found: usize, n: usize, p: f64) {
+pub fn assert_share(found: usize, n: usize, p: f64) {
     let (share, error) = (found as f64 / n as f64, 4.0 * (p * (1.0 - p) / n as f64).sqrt());
     assert!((share - p).abs() < error, "{share} is not {p} ± {error}");
 }
@@ -108,17 +108,12 @@ fn batches_hide_whole_words_if_asked_to() {
     assert_eq!(input_ids(&collate(config())), single, "word ids alone change nothing");
 }
 
+/// An example without word ids has a row in the table of errors.
 #[test]
-fn whole_words_without_word_ids_are_an_error() {
+fn too_few_word_ids_are_an_error() {
     let collator = config().with_whole_word_masking(true).init();
-    let complete = MaskedLmExample::new(vec![1, 7, 2]).with_word_ids(vec![None, Some(0), None]);
-    let device = Device::default();
-    let error = collator.collate(&[complete.clone(), MaskedLmExample::new(vec![1])], 0, &device).unwrap_err();
-    assert!(matches!(&error, Error::Data { what, .. } if what == "examples[1]"), "{error:?}");
-    assert!(error.to_string().starts_with("examples[1] has no word ids"), "{error}");
-
-    let short = complete.with_word_ids(vec![None]);
-    let error = collator.collate(&[short], 0, &device).unwrap_err();
+    let short = MaskedLmExample::new(vec![1, 7, 2]).with_word_ids(vec![None]);
+    let error = collator.collate(&[short], 0, &Device::default()).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "word_ids", .. }), "{error:?}");
 }
 
@@ -146,17 +141,5 @@ fn padding_has_its_own_id_wherever_it_is_among_the_special_ones() {
         let config = MaskedLmCollatorConfig::new(VOCAB, MASK, 9, special);
         let collator = config.with_mlm_probability(0.0).init();
         assert_eq!(input_ids(&collator.collate(&examples, 0, &device).unwrap()), [1, 2, 1, 9]);
-    }
-}
-
-#[test]
-fn multiples_and_vocabularies_of_no_model_are_refused() {
-    for multiple in [0, (1 << 16) + 1, usize::MAX] {
-        let error = config().with_pad_to_multiple_of(Some(multiple)).try_init().unwrap_err();
-        assert!(matches!(error, Error::Config { field: "pad_to_multiple_of", .. }), "{error:?}");
-    }
-    for vocab_size in [1 << 31, 1 << 32, usize::MAX] {
-        let error = MaskedLmCollatorConfig { vocab_size, ..config() }.try_init().unwrap_err();
-        assert!(matches!(error, Error::Config { field: "vocab_size", .. }), "{error:?}");
     }
 }

@@ -3,16 +3,14 @@
 mod padding;
 mod training;
 
+use crate::small_bert::small_bert;
 use burn::nn::{LayerNormConfig, Linear};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn::tensor::activation::softmax;
 use burn_bert::encoder::{BertEncoder, BertLayer};
 use burn_bert::model::BertModelConfig;
-use burn_bert::{
-    BertEmbeddingsConfig, EmbeddingInitializer, Error, Family, PaddingMask, PositionEmbeddingType,
-    cast_module,
-};
+use burn_bert::{EmbeddingInitializer, Error, Family, PaddingMask, PositionEmbeddingType, cast_module};
 
 /// A family and its positions.
 type Scheme = (Family, PositionEmbeddingType);
@@ -31,19 +29,15 @@ const SCHEMES: [Scheme; 5] = [
 const H: usize = 6;
 
 fn config((family, positions): Scheme) -> BertModelConfig {
-    let embeddings = BertEmbeddingsConfig::new()
+    let mut bert = small_bert(9, H).with_num_hidden_layers(2).with_intermediate_size(7);
+    bert.embeddings = bert
+        .embeddings
         .with_family(family)
-        .with_hidden_size(H)
         .with_embedding_size((family == Family::Albert).then_some(H))
-        .with_hidden_dropout_prob(0.0)
         .with_initializer(EmbeddingInitializer::Normal { std: 0.5 })
         .with_position_embedding_type(positions)
         .with_max_position_embeddings(12);
-    BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(2)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(7)
-        .with_attention_probs_dropout_prob(0.0)
+    bert
 }
 
 fn device() -> Device {
@@ -144,37 +138,27 @@ fn bad_input_is_an_error() {
     let encoder = encoder(RELATIVE_KEY);
     let error = encoder.try_forward(hidden([2, 3]), Some(&PaddingMask::from_lengths(&[3], 3))).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
-    let wide = Tensor::cat(vec![hidden([2, 3]); 2], 2);
-    let [_, _, width] = wide.dims();
-    for error in [
-        encoder.try_forward(wide.clone(), None).unwrap_err(),
-        encoder.forward_packed(wide.clone(), None).map(|_| ()).unwrap_err(),
-        encoder.forward_all(wide, None).map(|_| ()).unwrap_err(),
-    ] {
-        let found = vec![2, 3, width];
+    let errors = |input: Tensor<3>| {
+        [
+            encoder.try_forward(input.clone(), None).unwrap_err(),
+            encoder.forward_packed(input.clone(), None).map(|_| ()).unwrap_err(),
+            encoder.forward_all(input, None).map(|_| ()).unwrap_err(),
+        ]
+    };
+    for error in errors(Tensor::cat(vec![hidden([2, 3]); 2], 2)) {
         assert!(
-            matches!(&error, Error::ShapeMismatch { input: "hidden", found: f, .. } if *f == found),
+            matches!(&error, Error::ShapeMismatch { input: "hidden", found, .. } if *found == [2, 3, 2 * H]),
             "{error}"
         );
+    }
+    for [batch, seq] in [[0, 3], [2, 0], [0, 0]] {
+        for error in errors(Tensor::zeros([batch, seq, H], (&device(), burn::tensor::DType::F64))) {
+            assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{error}");
+        }
     }
     let error = encoder.forward_all(hidden([1, 13]), None).unwrap_err();
     assert!(matches!(error, Error::SequenceTooLong { needed: 12, rows: 12, .. }), "{error}");
     encoder.try_forward(hidden([1, 12]), None).unwrap();
     let error = PaddingMask::from_rows(&[vec![true], vec![]]).unwrap_err();
     assert!(matches!(error, Error::RaggedRows { row: 1, .. }), "{error}");
-}
-
-#[test]
-fn a_batch_of_no_sequence_or_no_token_is_an_error() {
-    let encoder = encoder(ABSOLUTE);
-    for dims in [[0, 3], [2, 0], [0, 0]] {
-        let empty = || Tensor::zeros([dims[0], dims[1], H], (&device(), burn::tensor::DType::F64));
-        for error in [
-            encoder.try_forward(empty(), None).unwrap_err(),
-            encoder.forward_packed(empty(), None).map(|_| ()).unwrap_err(),
-            encoder.forward_all(empty(), None).map(|_| ()).unwrap_err(),
-        ] {
-            assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{error}");
-        }
-    }
 }

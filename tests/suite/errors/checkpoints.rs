@@ -2,8 +2,6 @@
 
 use super::{Row, bert, device, file, row};
 use crate::checkpoint_files::{Stored, safetensors_bytes, tiny, tiny_tensors};
-use burn::module::{Module, Quantizer};
-use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertModel, PretrainedModel,
 };
@@ -42,12 +40,6 @@ pub fn rows() -> Vec<Row> {
     vec![
         row("Io", |dir| load(&dir.join("bert")), "cannot read DIR/bert").because("os error"),
         row("Io", |dir| save(&file(dir, "file", "")), "cannot write DIR/file").because("os error"),
-        row("Data", |_| load(Path::new("")), "the empty path cannot be read; the current directory is \".\""),
-        row(
-            "Data",
-            |_| save(Path::new("")),
-            "the empty path cannot be saved into; the current directory is \".\"",
-        ),
         row(
             "File",
             |dir| {
@@ -115,18 +107,6 @@ pub fn rows() -> Vec<Row> {
             "DIR/a.safetensors is damaged or not a state dict",
         )
         .because("EOF while parsing"),
-        row(
-            "Data",
-            |dir| {
-                let scheme = QuantScheme::default().with_store(QuantStore::Native);
-                let module = tiny().init(&device());
-                let mut module = module.quantize_weights(&mut Quantizer::new(Calibration::MinMax, scheme));
-                let path = file(dir, "a.safetensors", safetensors_bytes(&tiny_tensors("")));
-                module.load(path).unwrap_err()
-            },
-            "word_embeddings.weight cannot be loaded into a quantised parameter; load the checkpoint first and \
-             quantise afterwards",
-        ),
         row(
             "MissingKey",
             |dir| changed(dir, |tensors| drop(tensors.pop())),

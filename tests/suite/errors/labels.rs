@@ -14,26 +14,34 @@ fn classifier() -> BertForSequenceClassification {
     BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device())
 }
 
+/// What a classifier of sequences says of single labels.
+fn single(config: BertForSequenceClassificationConfig) -> Error {
+    let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 3]).unwrap();
+    config.init(&device()).try_forward(&batch).unwrap_err()
+}
+
 /// What a batch of masked tokens says of these labels.
 fn masked(positions: &[[usize; 2]], labels: &[u32]) -> Error {
     MaskedLmBatch::new(input(), None, positions, labels).unwrap_err()
 }
 
-/// What a model says whose vocabulary was resized below its head.
+/// What a model says whose vocabulary was resized below its head, whether a token is masked or none.
 fn resized_without_its_head(config: BertForMaskedLmConfig) -> Error {
     let mut model = config.init(&device());
     model.bert.embeddings.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
-    model.try_forward(&MaskedLmBatch::new(input(), None, &[[0, 1]], &[7]).unwrap()).unwrap_err()
+    let error = |positions: &[[usize; 2]], labels: &[u32]| {
+        let batch = MaskedLmBatch::new(input(), None, positions, labels).unwrap();
+        model.try_forward(&batch).map(drop).unwrap_err()
+    };
+    assert_eq!(error(&[], &[]).to_string(), error(&[[0, 1]], &[7]).to_string());
+    error(&[[0, 1]], &[7])
 }
 
 pub fn rows() -> Vec<Row> {
     vec![
         row(
             "LabelOutOfRange",
-            |_| {
-                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 3]).unwrap();
-                classifier().try_forward(&batch).unwrap_err()
-            },
+            |_| single(BertForSequenceClassificationConfig::new(bert()).with_num_labels(3)),
             "labels[1] is 3, but the model has 3 labels (valid: 0..=2); set id2label in the config to have more",
         ),
         row(
@@ -76,20 +84,14 @@ pub fn rows() -> Vec<Row> {
         row(
             "Config",
             |_| {
-                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap();
                 let config = BertForSequenceClassificationConfig::new(bert());
-                let config = config.with_problem_type(Some(ProblemType::Regression));
-                config.init(&device()).try_forward(&batch).unwrap_err()
+                single(config.with_problem_type(Some(ProblemType::Regression)))
             },
             "invalid config: problem_type is Regression, but the batch has labels of SingleLabelClassification",
         ),
         row(
             "Config",
-            |_| {
-                let batch = SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap();
-                let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(1);
-                config.init(&device()).try_forward(&batch).unwrap_err()
-            },
+            |_| single(BertForSequenceClassificationConfig::new(bert()).with_num_labels(1)),
             "invalid config: id2label has one label, but the batch has labels of SingleLabelClassification, which needs two",
         ),
         row(

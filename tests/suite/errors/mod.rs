@@ -13,9 +13,10 @@ mod text;
 #[cfg(feature = "tokenizers")]
 mod tokenizers;
 
+use crate::small_bert::small_layer as embeddings;
 use burn::prelude::*;
 use burn_bert::model::BertModelConfig;
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error};
+use burn_bert::{BertEmbeddingsInput, Error};
 use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -112,10 +113,6 @@ fn every_variant_has_a_row_or_a_reason_why_not() {
 
 fn device() -> Device {
     Device::default()
-}
-
-fn embeddings() -> BertEmbeddingsConfig {
-    BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4).with_max_position_embeddings(6)
 }
 
 fn bert() -> BertModelConfig {

@@ -1,15 +1,14 @@
 //! The word table.
 
 use super::{HIDDEN, bits, device, resized, rows, words};
-use crate::checkpoint_files::{all_values, cast, tiny};
-use burn::module::{Module, Quantizer};
-use burn::optim::{AdamWConfig, GradientsParams};
+use crate::checkpoint_files::{all_values, cast, parameters, tiny};
+use burn::module::{Module, Quantizer, list_param_ids};
 use burn::prelude::*;
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, FloatDType};
 use burn_bert::{
-    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, EmbeddingTable, Error,
-    NewRows, PositionFill, VocabularyResize, cast_module,
+    BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, EmbeddingTable, Error, NewRows,
+    PositionFill, VocabularyResize, cast_module,
 };
 
 #[test]
@@ -34,20 +33,20 @@ fn old_rows_are_bit_equal_in_a_grown_table_of_any_dtype() {
 }
 
 #[test]
-fn a_shrunken_table_keeps_its_first_rows_bit_for_bit() {
-    let mut module = tiny().init(&device());
-    let before = words(&module);
-    module.resize_vocabulary(&VocabularyResize::new(5)).unwrap();
-    assert_eq!(bits(&words(&module)), bits(rows(&before, 0..5)));
-    assert_eq!(module.config().vocab_size, 5);
-}
-
-#[test]
-fn the_other_parameters_are_untouched() {
-    let mut module = tiny().init(&device());
-    let before = all_values(&module);
-    module.resize_vocabulary(&VocabularyResize::new(20)).unwrap();
-    assert_eq!(all_values(&module)[1..], before[1..]);
+fn a_shrunken_table_keeps_its_first_rows_bit_for_bit_and_no_other_parameter_changes() {
+    for rows_after in [5, 20] {
+        let mut module = tiny().init(&device());
+        let (before, mut others) = (words(&module), parameters(&module, None));
+        module.resize_vocabulary(&VocabularyResize::new(rows_after)).unwrap();
+        let kept = rows_after.min(9);
+        assert_eq!(bits(rows(&words(&module), 0..kept)), bits(rows(&before, 0..kept)));
+        assert_eq!((words(&module).len(), module.config().vocab_size), (rows_after * HIDDEN, rows_after));
+        let mut after = parameters(&module, None);
+        for all in [&mut others, &mut after] {
+            all.remove("word_embeddings.weight").unwrap();
+        }
+        assert_eq!(after, others);
+    }
 }
 
 #[test]
@@ -64,19 +63,6 @@ fn the_padding_index_survives_and_its_row_gets_no_gradient() {
     assert_eq!(rows(&gradient, 3..4), [0.0; HIDDEN]);
     assert!(rows(&gradient, 11..12).iter().any(|value| *value != 0.0), "a new row is trained");
     assert_eq!(rows(&words(&module), 3..4), [0.0; HIDDEN]);
-}
-
-#[test]
-fn cutting_off_the_padding_row_is_refused() {
-    for (rows, multiple) in [(3, 1), (1, 3)] {
-        let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
-        let resize = VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
-        let error = module.resize_vocabulary(&resize).unwrap_err();
-        assert!(matches!(error, Error::Resize { table: EmbeddingTable::Word, .. }));
-        assert!(error.to_string().contains("padding row 3; keep at least 4"), "{error}");
-    }
-    let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
-    assert!(module.resize_vocabulary(&VocabularyResize::new(4)).is_ok());
 }
 
 #[test]
@@ -104,18 +90,25 @@ fn the_number_of_rows_is_rounded_up_to_a_multiple() {
 
 #[test]
 fn sizes_that_are_no_table_are_refused() {
-    for resize in [
-        VocabularyResize::new(0),
-        VocabularyResize::new(0).with_pad_to_multiple_of(8),
-        VocabularyResize::new(10).with_pad_to_multiple_of(0),
-        VocabularyResize::new(usize::MAX).with_pad_to_multiple_of(8),
+    let multiple = |rows, multiple| VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
+    for (padding_row, resize) in [
+        (None, VocabularyResize::new(0)),
+        (None, multiple(0, 8)),
+        (None, multiple(10, 0)),
+        (None, multiple(usize::MAX, 8)),
+        (Some(3), multiple(3, 1)),
+        (Some(3), multiple(1, 3)),
     ] {
-        let mut module = tiny().with_pad_token_id(None).init(&device());
-        assert!(matches!(module.resize_vocabulary(&resize), Err(Error::Resize { .. })), "{resize:?}");
+        let mut module = tiny().with_pad_token_id(padding_row).init(&device());
+        let error = module.resize_vocabulary(&resize).unwrap_err();
+        assert!(matches!(error, Error::Resize { table: EmbeddingTable::Word, .. }), "{resize:?}");
+        let cuts_off_padding = error.to_string().contains("padding row 3; keep at least 4");
+        assert_eq!(cuts_off_padding, padding_row.is_some(), "{error}");
     }
+    let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
+    assert!(module.resize_vocabulary(&VocabularyResize::new(4)).is_ok());
     let wrong = NewRows::DrawnFrom(EmbeddingInitializer::Normal { std: -1.0 });
     let resize = VocabularyResize::new(10).with_new_rows(wrong);
-    let mut module = tiny().init(&device());
     assert!(matches!(module.resize_vocabulary(&resize), Err(Error::Config { .. })));
 }
 
@@ -145,23 +138,21 @@ fn a_table_that_does_not_fit_the_memory_is_refused_with_the_memory_it_needs() {
 #[test]
 fn an_error_leaves_the_module_as_it_was() {
     let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
-    let ids = |module: &BertEmbeddings| {
-        (module.word_embeddings.weight.id, module.position_embeddings.as_ref().unwrap().weight.id)
-    };
-    let before = (module.config(), all_values(&module), ids(&module));
+    let before = (module.config(), all_values(&module), list_param_ids(&module));
     module.resize_vocabulary(&VocabularyResize::new(2)).unwrap_err();
     module.resize_vocabulary(&VocabularyResize::new(usize::MAX)).unwrap_err();
     module.extend_positions(3, PositionFill::Tile).unwrap_err();
     module.extend_positions(usize::MAX, PositionFill::Tile).unwrap_err();
-    assert_eq!((module.config(), all_values(&module), ids(&module)), before);
+    assert_eq!((module.config(), all_values(&module), list_param_ids(&module)), before);
 }
 
 #[test]
-fn the_size_that_a_table_has_already_changes_nothing() {
+fn the_sizes_that_tables_have_already_change_nothing() {
     let mut module = tiny().init(&device());
-    let (id, before) = (module.word_embeddings.weight.id, words(&module));
+    let before = (list_param_ids(&module), all_values(&module));
     module.resize_vocabulary(&VocabularyResize::new(9)).unwrap();
-    assert_eq!((module.word_embeddings.weight.id, words(&module)), (id, before));
+    module.extend_positions(6, PositionFill::Tile).unwrap();
+    assert_eq!((list_param_ids(&module), all_values(&module)), before);
 }
 
 #[test]
@@ -213,32 +204,6 @@ fn old_rows_that_are_all_alike_give_more_of_them() {
     module.word_embeddings.weight = module.word_embeddings.weight.map(|_| table);
     module.resize_vocabulary(&VocabularyResize::new(600)).unwrap();
     assert_eq!(words(&module), vec![0.5; 600 * HIDDEN]);
-}
-
-#[test]
-fn a_resized_module_is_trained_on_with_the_same_optimizer() {
-    let device = device().autodiff();
-    let mut module = tiny().init(&device);
-    let mut optimizer = AdamWConfig::new().init();
-    let mut step = |module: BertEmbeddings, ids: &[[i32; 3]]| {
-        let input = BertEmbeddingsInput::from_rows(ids, &device).unwrap();
-        let weights = Tensor::<3>::random([1, 3, HIDDEN], burn::tensor::Distribution::Default, &device);
-        let loss = (module.forward(&input) * weights).sum();
-        let gradients = GradientsParams::from_grads(loss.backward(), &module);
-        optimizer.step(0.1, module, gradients)
-    };
-    module = step(module, &[[1, 2, 3]]);
-    let (word_id, type_id) =
-        (module.word_embeddings.weight.id, module.token_type_embeddings.as_ref().unwrap().weight.id);
-    module.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
-    module.extend_positions(12, PositionFill::Tile).unwrap();
-    let position_id = module.position_embeddings.as_ref().unwrap().weight.id;
-    assert_ne!(module.word_embeddings.weight.id, word_id);
-    assert_ne!(module.word_embeddings.weight.id, position_id);
-    assert_eq!(module.token_type_embeddings.as_ref().unwrap().weight.id, type_id);
-    let before = words(&module);
-    module = step(module, &[[11, 2, 10]]);
-    assert_ne!(rows(&words(&module), 11..12), rows(&before, 11..12));
 }
 
 #[test]

@@ -1,25 +1,21 @@
 //! Saving where something is already.
 
-use super::{config_json, copy_of, fixture, keys, load, with_fields, with_tensors};
-use crate::checkpoint_files::Stored;
+use super::{copy_of, fixture, load, with_fields, with_tensors};
+use crate::checkpoint_files::{Stored, keys_of};
+use crate::files::{config_json, files_of, set_fields};
 use crate::tolerance::all_values;
 use burn_bert::Error;
 use burn_bert::model::{LoadReport, PretrainedModel};
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 #[test]
 fn what_else_a_directory_holds_is_kept() {
     let nsp = "cls.seq_relationship.weight";
-    let dir = with_tensors("tiny_bert", |tensors| {
-        tensors.push(Stored::f32(nsp, &[2, 12]));
-    });
+    let dir = with_tensors("tiny_bert", |tensors| tensors.push(Stored::f32(nsp, &[2, 12])));
     fs::write(dir.path().join("tokenizer.json"), "{}").unwrap();
-    let mut config = config_json(dir.path());
-    config["custom"] = json!("kept");
-    fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    set_fields(&dir, &[("custom", json!("kept"))]);
 
     let (model, report) = load(dir.path());
     assert_eq!(report, LoadReport { unused: vec![nsp.into()], ..LoadReport::default() });
@@ -43,7 +39,7 @@ fn an_encoder_saved_where_it_came_from_becomes_a_whole_model() {
     assert!(all_values(&read) == all_values(&model));
     assert_eq!(report.missing, Vec::<String>::new());
     assert_eq!(report.unused, ["bert.pooler.dense.bias", "bert.pooler.dense.weight"]);
-    assert!(keys(dir.path()).iter().all(|key| key.starts_with("bert.") || key.starts_with("cls.")));
+    assert!(keys_of(dir.path()).iter().all(|key| key.starts_with("bert.") || key.starts_with("cls.")));
     assert_eq!(config_json(dir.path())["architectures"], json!(["BertForMaskedLM"]));
 }
 
@@ -53,7 +49,7 @@ fn layers_that_the_model_lost_are_gone_from_the_file() {
     let (mut model, _) = load(dir.path());
     model.bert.encoder.layers.truncate(1);
     model.save_pretrained(dir.path()).unwrap();
-    assert!(keys(dir.path()).iter().all(|key| !key.contains("layer.1.")));
+    assert!(keys_of(dir.path()).iter().all(|key| !key.contains("layer.1.")));
     assert_eq!(config_json(dir.path())["num_hidden_layers"], 1);
     assert_eq!(all_values(&load(dir.path()).0), all_values(&model));
 }
@@ -71,7 +67,6 @@ fn saving_over_a_model_of_another_kind_is_refused_and_leaves_it() {
 }
 
 /// A process that may write files of 1 kB alone stands for a full disk: both fail in the middle of a write.
-#[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_and_the_old_model_stays() {
     const DIR: &str = "BURN_BERT_TEST_FULL_DISK";
@@ -82,10 +77,7 @@ fn a_full_disk_is_an_error_and_the_old_model_stays() {
         return;
     }
     let dir = copy_of("tiny_bert");
-    let files =
-        || fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path()).collect::<BTreeSet<_>>();
-    let contents = || files().into_iter().map(|file| fs::read(file).unwrap()).collect::<Vec<_>>();
-    let before = contents();
+    let before = files_of(&dir);
     let run = std::process::Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().unwrap())
@@ -98,5 +90,5 @@ fn a_full_disk_is_an_error_and_the_old_model_stays() {
         .unwrap();
     let printed = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && printed.contains("1 passed"), "{printed}");
-    assert!(contents() == before, "the old model stays, and nothing beside it");
+    assert!(files_of(&dir) == before, "the old model stays, and nothing beside it");
 }

@@ -1,14 +1,13 @@
 //! Masked-language-model heads that are not tied to the word table, and files that contradict themselves.
 
-use super::{config_json, with_tensors};
-use crate::checkpoint_files::Stored;
+use super::with_tensors;
+use crate::checkpoint_files::{Stored, tensors_of};
+use crate::files::{config_json, set_fields};
 use crate::tolerance::{F32, assert_close, values};
 use burn::prelude::*;
 use burn_bert::Error;
 use burn_bert::model::{BertForMaskedLm, LoadReport, PretrainedModel};
-use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
-use std::fs;
 use std::path::Path;
 
 const WORDS: &str = "bert.embeddings.word_embeddings.weight";
@@ -17,21 +16,15 @@ const BIASES: [&str; 2] = ["cls.predictions.bias", "cls.predictions.decoder.bias
 
 /// A copy of the fixture with tensors added, and `tie_word_embeddings` as said.
 fn copy(tied: bool, added: Vec<Stored>) -> tempfile::TempDir {
-    let dir = with_tensors("tiny_bert", |tensors| tensors.extend(added.iter().cloned()));
-    let mut config = config_json(dir.path());
-    config["tie_word_embeddings"] = json!(tied);
-    fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    let dir = with_tensors("tiny_bert", |tensors| tensors.extend(added));
+    set_fields(&dir, &[("tie_word_embeddings", json!(tied))]);
     dir
 }
 
 fn floats(key: &str, shape: &[usize], value: impl Fn(usize) -> f32) -> Stored {
     let count = shape.iter().product();
-    Stored {
-        key: key.into(),
-        dtype: Dtype::F32,
-        shape: shape.to_vec(),
-        bytes: (0..count).flat_map(|index| value(index).to_le_bytes()).collect(),
-    }
+    let bytes = (0..count).flat_map(|index| value(index).to_le_bytes()).collect();
+    Stored { bytes, ..Stored::f32(key, shape) }
 }
 
 fn load(dir: &Path) -> Result<(BertForMaskedLm, LoadReport), Error> {
@@ -39,9 +32,7 @@ fn load(dir: &Path) -> Result<(BertForMaskedLm, LoadReport), Error> {
 }
 
 fn stored(dir: &Path, key: &str) -> Option<Vec<u8>> {
-    let bytes = fs::read(dir.join("model.safetensors")).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    file.tensor(key).ok().map(|view| view.data().to_vec())
+    Some(tensors_of(dir).into_iter().find(|tensor| tensor.key == key)?.bytes)
 }
 
 #[test]
@@ -55,17 +46,12 @@ fn a_decoder_of_its_own_scores_words_and_is_saved_again() {
 
     let hidden = Tensor::<2>::from_data([[0.3f32; 12]], &Device::default());
     let found = values(model.scores(hidden.clone()).unwrap());
-    let (tied, _) = load(copy(true, vec![]).path()).unwrap();
     // The same transform with the decoder in the place of the word table, by hand.
-    let mut by_hand = tied;
-    let table = Tensor::<1>::from_data(
-        (0..480).map(|index| (index as f32 * 0.37).sin()).collect::<Vec<_>>().as_slice(),
-        &Device::default(),
-    );
+    let (mut by_hand, _) = load(copy(true, vec![]).path()).unwrap();
+    let indices = |count: usize| Tensor::<1, Int>::arange(0..count as i64, &Device::default()).float();
     let words = &mut by_hand.bert.embeddings.word_embeddings.weight;
-    *words = words.clone().map(|_| table.reshape([40, 12]));
-    let bias: Vec<f32> = (0..40).map(|index| index as f32).collect();
-    by_hand.head.bias = by_hand.head.bias.map(|_| Tensor::from_data(bias.as_slice(), &Device::default()));
+    *words = words.clone().map(|_| indices(480).mul_scalar(0.37).sin().reshape([40, 12]));
+    by_hand.head.bias = by_hand.head.bias.map(|_| indices(40));
     assert_close(&found, &values(by_hand.scores(hidden).unwrap()), F32);
 
     let saved = tempfile::tempdir().unwrap();
@@ -102,12 +88,7 @@ fn a_tied_head_whose_decoder_or_biases_differ_is_refused_by_both_names() {
 fn copies_of_a_tied_head_are_accepted_and_saved_once() {
     let dir = copy(true, vec![]);
     let (words, bias) = (stored(dir.path(), WORDS).unwrap(), stored(dir.path(), BIASES[0]).unwrap());
-    let copy_of = |key: &str, shape: &[usize], bytes| Stored {
-        key: key.into(),
-        dtype: Dtype::F32,
-        shape: shape.to_vec(),
-        bytes,
-    };
+    let copy_of = |key, shape, bytes| Stored { bytes, ..Stored::f32(key, shape) };
     let dir = copy(true, vec![copy_of(DECODER, &[40, 12], words), copy_of(BIASES[1], &[40], bias)]);
     let (model, report) = load(dir.path()).unwrap();
     assert_eq!(report, LoadReport::default());

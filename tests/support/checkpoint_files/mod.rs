@@ -1,17 +1,20 @@
 //! The small checkpoints under `tests/fixtures/checkpoints`, and safetensors files made on the spot.
 #![allow(dead_code)] // Each test binary uses its part.
 
+use crate::files;
+pub use crate::files::folder;
+pub use crate::tolerance::{all_values, parameters};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, cast_module};
-use safetensors::Dtype;
 use safetensors::tensor::{TensorView, serialize};
+use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
 
 /// What `make_checkpoints.py` wrote.
 pub fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/checkpoints").join(name)
+    files::fixture("checkpoints").join(name)
 }
 
 /// The sizes of those checkpoints.
@@ -26,19 +29,6 @@ pub fn pattern(count: usize) -> Vec<f64> {
 
 pub fn values<const D: usize>(param: &Param<Tensor<D>>) -> Vec<f64> {
     param.val().into_data().iter::<f64>().collect()
-}
-
-/// Every parameter, in the order word, position, token type, γ, β.
-pub fn all_values(module: &BertEmbeddings) -> Vec<Vec<f64>> {
-    let positions = module.position_embeddings.as_ref().map(|table| values(&table.weight));
-    let beta = module.layer_norm.beta.as_ref().unwrap();
-    let types = module.token_type_embeddings.iter().map(|table| values(&table.weight));
-    [values(&module.word_embeddings.weight)]
-        .into_iter()
-        .chain(positions)
-        .chain(types)
-        .chain([values(&module.layer_norm.gamma), values(beta)])
-        .collect()
 }
 
 /// The module in `dtype`; in f64 with values that f32 would round.
@@ -67,11 +57,11 @@ pub fn dtype(module: &BertEmbeddings) -> DType {
 
 /// Whether every parameter holds the pattern.
 pub fn holds_pattern(module: &BertEmbeddings) -> bool {
-    all_values(module).iter().all(|values| *values == pattern(values.len()))
+    parameters(module, None).values().all(|values| *values == pattern(values.len()))
 }
 
 /// One tensor of a file to be.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
     pub key: String,
     pub dtype: Dtype,
@@ -107,21 +97,33 @@ pub fn safetensors_bytes(tensors: &[Stored]) -> Vec<u8> {
     serialize(views, None).unwrap()
 }
 
-/// A new folder with these files.
-pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in files {
-        std::fs::write(folder.path().join(name), bytes).unwrap();
-    }
-    folder
+/// A safetensors file in a folder of its own.
+pub fn file_of(tensors: &[Stored]) -> (tempfile::TempDir, PathBuf) {
+    let folder = folder(&[("some.safetensors", &safetensors_bytes(tensors))]);
+    let path = folder.path().join("some.safetensors");
+    (folder, path)
 }
 
-/// A copy of a folder of the fixtures.
+/// The tensors of a directory's `model.safetensors`, by their keys.
+pub fn tensors_of(dir: &Path) -> Vec<Stored> {
+    let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
+    let stored = |(key, view): (String, TensorView)| Stored {
+        key,
+        dtype: view.dtype(),
+        shape: view.shape().to_vec(),
+        bytes: view.data().to_vec(),
+    };
+    let mut tensors: Vec<_> =
+        SafeTensors::deserialize(&bytes).unwrap().tensors().into_iter().map(stored).collect();
+    tensors.sort_by(|a, b| a.key.cmp(&b.key));
+    tensors
+}
+
+pub fn keys_of(dir: &Path) -> Vec<String> {
+    tensors_of(dir).into_iter().map(|tensor| tensor.key).collect()
+}
+
+/// A copy of a folder of these checkpoints.
 pub fn copy_of(name: &str) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for file in std::fs::read_dir(fixture(name)).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
-    }
-    copy
+    files::copy_of(fixture(name))
 }

@@ -2,16 +2,15 @@
 
 #![allow(dead_code)] // every test file takes what it needs
 
-mod adamw;
-
 use crate::tolerance::{Tolerance, values};
-use burn::optim::{AdamWConfig, GradientsParams};
+use crate::whole_model::File;
+use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::FloatDType;
+use burn::tensor::{DType, FloatDType};
+use burn_bert::optim::AdamWConfig;
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType, cast_module,
 };
-use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +19,7 @@ pub struct Golden {
     pub path: PathBuf,
     pub dtype: FloatDType,
     pub config: BertEmbeddingsConfig,
-    bytes: Vec<u8>,
+    file: File,
     past_key_values_length: usize,
     optimizer: Value,
 }
@@ -36,18 +35,8 @@ pub const NAMES: [&str; 5] = [
 
 impl Golden {
     pub fn read(path: &Path) -> Self {
-        let bytes = std::fs::read(path).unwrap();
-        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-        let metadata = header.metadata().clone().unwrap();
-        let json = |key: &str| serde_json::from_str::<Value>(&metadata[key]).unwrap();
-        let dtype = match header.info(NAMES[0]).unwrap().dtype {
-            Dtype::F64 => FloatDType::F64,
-            Dtype::F32 => FloatDType::F32,
-            Dtype::F16 => FloatDType::F16,
-            Dtype::BF16 => FloatDType::BF16,
-            other => panic!("{other} is not a dtype of weights"),
-        };
-        let config = json("config");
+        let file = File::at(path);
+        let config = file.metadata("config");
         let size = |key: &str| config[key].as_u64().unwrap() as usize;
         let positions = match config["position_scheme"].as_str().unwrap() {
             "absolute" => PositionEmbeddingType::Absolute,
@@ -65,11 +54,11 @@ impl Golden {
             .with_position_embedding_type(positions);
         Self {
             path: path.to_path_buf(),
-            dtype,
+            dtype: file.data(NAMES[0]).dtype().into(),
             config,
-            past_key_values_length: json("past_key_values_length").as_u64().unwrap() as usize,
-            optimizer: json("optimizer"),
-            bytes,
+            past_key_values_length: file.metadata("past_key_values_length").as_u64().unwrap() as usize,
+            optimizer: file.metadata("optimizer"),
+            file,
         }
     }
 
@@ -80,11 +69,17 @@ impl Golden {
         module
     }
 
+    fn vectors(&self, name: &str, device: &Device) -> Tensor<3> {
+        Tensor::from_data(self.file.data(name), (device, DType::from(self.dtype)))
+    }
+
     /// The batch, and its vectors if it is one of `inputs_embeds`.
     pub fn input(&self, device: &Device) -> (BertEmbeddingsInput, Option<Tensor<3>>) {
-        let ids = |name: &str| Some(Tensor::<2, Int>::from_data(self.data(name)?, device));
-        let embeds = self.data("inputs_embeds").map(|data| {
-            let tensor = Tensor::<3>::from_data(data, (device, self.dtype.into()));
+        let ids = |name: &str| {
+            self.file.has(name).then(|| Tensor::<2, Int>::from_data(self.file.data(name), device))
+        };
+        let embeds = self.file.has("inputs_embeds").then(|| {
+            let tensor = self.vectors("inputs_embeds", device);
             if device.is_autodiff() { tensor.require_grad() } else { tensor }
         });
         let mut input = match &embeds {
@@ -107,84 +102,44 @@ impl Golden {
         let module = self.module(&device);
         let (input, embeds) = self.input(&device);
         let output = module.forward(&input);
-        let upstream = Tensor::<3>::from_data(self.data("upstream").unwrap(), (&device, self.dtype.into()));
-        let gradients = (output.clone() * upstream).sum().backward();
-        let zeros = |name: &str| vec![0.0; self.values(name).len()];
-        let table = |name: &str, table: &burn_bert::TokenEmbedding| {
-            table.weight.grad(&gradients).map_or_else(|| zeros(name), values)
+        let gradients = (output.clone() * self.vectors("upstream", &device)).sum().backward();
+        let found = crate::tolerance::parameters(&module, Some(&gradients));
+        let gradient = |(name, path): (&str, &str)| {
+            // A table that nothing was looked up in has none.
+            let zeros = || vec![0.0; self.file.values(name).len()];
+            (format!("grad.{name}"), found.get(path).cloned().unwrap_or_else(zeros))
         };
-        let mut found = vec![("output".to_string(), values(output.inner()))];
-        let beta = module.layer_norm.beta.as_ref().unwrap();
-        let positions = module.position_embeddings.as_ref().unwrap();
-        let grads = [
-            table(NAMES[0], &module.word_embeddings),
-            table(NAMES[1], positions),
-            table(NAMES[2], module.token_type_embeddings.as_ref().unwrap()),
-            values(module.layer_norm.gamma.grad(&gradients).unwrap()),
-            values(beta.grad(&gradients).unwrap()),
-        ];
-        found.extend(NAMES.iter().zip(grads).map(|(name, grad)| (format!("grad.{name}"), grad)));
+        let mut all = vec![("output".to_string(), values(output.inner()))];
+        all.extend(NAMES.into_iter().zip(PATHS).map(gradient));
         if let Some(embeds) = embeds {
-            found.push(("grad.inputs_embeds".into(), values(embeds.grad(&gradients).unwrap())));
+            all.push(("grad.inputs_embeds".into(), values(embeds.grad(&gradients).unwrap())));
         }
-        found
+        all
     }
 
-    /// The loss before each step of Burn's AdamW, then every parameter after all of them.
-    ///
-    /// It equals PyTorch's with PyTorch's ε (1e-8, where Burn's default is 1e-5) and weight decay (1e-2, where
-    /// Burn's is 1e-4), as far as its f32 settings allow.
+    /// The loss before each step of AdamW, then every parameter after all of them.
     pub fn training(&self, device: &Device) -> Vec<(String, Vec<f64>)> {
-        let mut optimizer = AdamWConfig::new()
-            .with_beta_1(self.betas()[0] as f32)
-            .with_beta_2(self.betas()[1] as f32)
-            .with_epsilon(self.setting("eps") as f32)
-            .with_weight_decay(self.setting("weight_decay") as f32)
-            .init();
-        self.train(device, |module, gradients| optimizer.step(self.setting("lr"), module, gradients))
-    }
-
-    /// As [`training`](Self::training), with an AdamW that is f64 throughout.
-    pub fn training_in_f64(&self, device: &Device) -> Vec<(String, Vec<f64>)> {
-        let mut optimizer = adamw::AdamW {
-            lr: self.setting("lr"),
-            betas: self.betas(),
-            eps: self.setting("eps"),
-            weight_decay: self.setting("weight_decay"),
-            step: 0,
-            moments: Default::default(),
-        };
-        self.train(device, |module, gradients| optimizer.step(module, gradients))
-    }
-
-    fn train(
-        &self,
-        device: &Device,
-        mut step: impl FnMut(BertEmbeddings, GradientsParams) -> BertEmbeddings,
-    ) -> Vec<(String, Vec<f64>)> {
         let device = device.clone().autodiff();
         let mut module = self.module(&device);
         let (input, _) = self.input(&device);
-        let target = Tensor::<3>::from_data(self.data("target").unwrap(), (&device, self.dtype.into()));
+        let target = self.vectors("target", &device);
+        let setting = |name: &str| self.optimizer[name].as_f64().unwrap();
+        let mut optimizer = AdamWConfig::new()
+            .with_beta_1(self.optimizer["betas"][0].as_f64().unwrap())
+            .with_beta_2(self.optimizer["betas"][1].as_f64().unwrap())
+            .with_epsilon(setting("eps"))
+            .with_weight_decay(setting("weight_decay"))
+            .init();
         let mut losses = Vec::new();
-        for _ in 0..self.setting("steps") as usize {
+        for _ in 0..setting("steps") as usize {
             let loss = (module.forward(&input) - target.clone()).square().mean();
             losses.extend(values(loss.clone().inner()));
             let gradients = GradientsParams::from_grads(loss.backward(), &module);
-            module = step(module, gradients);
+            module = optimizer.step(setting("lr"), module, gradients);
         }
-        let mut found = vec![("losses".to_string(), losses)];
         let after = NAMES.iter().zip(parameters(&module));
-        found.extend(after.map(|(name, values)| (format!("after.{name}"), values)));
-        found
-    }
-
-    fn setting(&self, name: &str) -> f64 {
-        self.optimizer[name].as_f64().unwrap()
-    }
-
-    fn betas(&self) -> [f64; 2] {
-        [0, 1].map(|index| self.optimizer["betas"][index].as_f64().unwrap())
+        let after = after.map(|(name, values)| (format!("after.{name}"), values));
+        std::iter::once(("losses".to_string(), losses)).chain(after).collect()
     }
 
     /// The largest amount by which a stored tensor is missed, and that amount as a share of what is allowed.
@@ -200,45 +155,29 @@ impl Golden {
     }
 
     pub fn values(&self, name: &str) -> Vec<f64> {
-        self.data(name).unwrap_or_else(|| panic!("no {name}")).iter::<f64>().collect()
+        self.file.values(name)
     }
 
     pub fn has_gradients(&self) -> bool {
-        self.data("upstream").is_some()
+        self.file.has("upstream")
     }
 
     pub fn has_training(&self) -> bool {
         !self.optimizer.is_null()
     }
-
-    fn data(&self, name: &str) -> Option<TensorData> {
-        use burn::tensor::{bf16, f16};
-        let file = SafeTensors::deserialize(&self.bytes).unwrap();
-        let view = file.tensor(name).ok()?;
-        macro_rules! decode {
-            ($type:ty) => {{
-                let chunks = view.data().as_chunks().0.iter();
-                TensorData::new(chunks.map(|&b| <$type>::from_le_bytes(b)).collect(), view.shape().to_vec())
-            }};
-        }
-        Some(match view.dtype() {
-            Dtype::F64 => decode!(f64),
-            Dtype::F32 => decode!(f32),
-            Dtype::F16 => decode!(f16),
-            Dtype::BF16 => decode!(bf16),
-            Dtype::I64 => decode!(i64),
-            other => panic!("{name} is of {other}"),
-        })
-    }
 }
+
+/// The paths of [`NAMES`].
+const PATHS: [&str; 5] = [
+    "word_embeddings.weight",
+    "position_embeddings.weight",
+    "token_type_embeddings.weight",
+    "layer_norm.gamma",
+    "layer_norm.beta",
+];
 
 /// All parameters, in the order of [`NAMES`].
 pub fn parameters(module: &BertEmbeddings) -> [Vec<f64>; 5] {
-    [
-        values(module.word_embeddings.weight.val()),
-        values(module.position_embeddings.as_ref().unwrap().weight.val()),
-        values(module.token_type_embeddings.as_ref().unwrap().weight.val()),
-        values(module.layer_norm.gamma.val()),
-        values(module.layer_norm.beta.as_ref().unwrap().val()),
-    ]
+    let mut all = crate::tolerance::parameters(module, None);
+    PATHS.map(|path| all.remove(path).unwrap())
 }

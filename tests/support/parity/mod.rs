@@ -3,15 +3,17 @@
 
 #![allow(dead_code)] // every test file takes what it needs
 
-use crate::tolerance::values;
+pub use crate::tolerance::collected;
+use crate::tolerance::{F64, MODEL_F32, Tolerance, values};
 use crate::whole_model::{File, places};
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::prelude::*;
-use burn::tensor::{FloatDType, Gradients};
+use burn::tensor::FloatDType;
 use burn_bert::cast_module;
 use burn_bert::model::*;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// The dtypes of the fixtures.
+pub const DTYPES: [(FloatDType, Tolerance); 2] = [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)];
 
 /// What a family calls the parameters, given those of this crate: replaced one after the other.
 const KEYS: [(&str, &[(&str, &str)]); 6] = [
@@ -134,6 +136,16 @@ impl Fixture {
         Self { family, model: fixtures().join(model), cases }
     }
 
+    /// Those of BERT and RoBERTa with a classifier, and those of the families.
+    fn of_classifiers(head: &str, cases: &[&str], of_families: &str) -> Vec<Self> {
+        let fixture = |family, case: &str| {
+            let [model, case] = [head, case].map(|name| format!("classifiers/{family}_{name}"));
+            Self::new(family, &model, &case)
+        };
+        let own = |family| cases.iter().map(move |case| fixture(family, case));
+        ["bert", "roberta"].into_iter().flat_map(own).chain(Self::of_families(of_families)).collect()
+    }
+
     /// Those of DistilBERT, ELECTRA, MPNet and ALBERT, as far as they have the head.
     pub fn of_families(head: &str) -> Vec<Self> {
         let fixture = |&(family, _): &(&'static str, _)| {
@@ -172,45 +184,6 @@ impl Fixture {
         }
         cast_module(model, dtype).unwrap()
     }
-}
-
-/// Parameters, or their gradients, by this crate's paths; linear layers as PyTorch keeps them.
-struct Collect<'a> {
-    path: Vec<String>,
-    is_linear: Vec<bool>,
-    gradients: Option<&'a Gradients>,
-    found: BTreeMap<String, Vec<f64>>,
-}
-
-impl ModuleVisitor for Collect<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.push(name.to_string());
-        self.is_linear.push(container == "Struct:Linear");
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-        self.is_linear.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let found = match self.gradients {
-            Some(gradients) => param.grad(gradients),
-            None => Some(param.val()),
-        };
-        let Some(found) = found else { return };
-        // The parameter itself is entered as well.
-        let is_linear = D == 2 && self.is_linear.iter().rev().take(2).any(|is_linear| *is_linear);
-        let found = if is_linear { found.swap_dims(0, 1) } else { found };
-        self.found.insert(self.path.join("."), values(found));
-    }
-}
-
-/// Parameters or their gradients, of those that have one, as transformers keeps them.
-pub fn collected<M: Module>(model: &M, gradients: Option<&Gradients>) -> BTreeMap<String, Vec<f64>> {
-    let mut collect = Collect { path: vec![], is_linear: vec![], gradients, found: BTreeMap::new() };
-    model.visit(&mut collect);
-    collect.found
 }
 
 /// A head with fixtures.
@@ -313,18 +286,7 @@ impl Head for BertForSequenceClassification {
 
     fn fixtures() -> Vec<Fixture> {
         let problems = ["single_label_classification", "multi_label_classification", "regression"];
-        let fixture = |family, problem| {
-            Fixture::new(
-                family,
-                &format!("classifiers/{family}_sequence"),
-                &format!("classifiers/{family}_{problem}"),
-            )
-        };
-        let families = ["bert", "roberta"].into_iter();
-        let mut all: Vec<_> =
-            families.flat_map(|family| problems.map(|problem| fixture(family, problem))).collect();
-        all.extend(Fixture::of_families("sequence"));
-        all
+        Fixture::of_classifiers("sequence", &problems, "sequence")
     }
 
     fn undropped(dir: &Path) -> BertForSequenceClassificationConfig {
@@ -370,11 +332,7 @@ impl Head for BertForTokenClassification {
     type Batch = TokenClassificationBatch;
 
     fn fixtures() -> Vec<Fixture> {
-        let name = |family| format!("classifiers/{family}_token");
-        let mut all: Vec<_> =
-            ["bert", "roberta"].map(|family| Fixture::new(family, &name(family), &name(family))).into();
-        all.extend(Fixture::of_families("token"));
-        all
+        Fixture::of_classifiers("token", &["token"], "token")
     }
 
     fn undropped(dir: &Path) -> BertForTokenClassificationConfig {
@@ -400,14 +358,7 @@ impl Head for BertForQuestionAnswering {
 
     /// Two of the answers of `qa` lie outside their sequences in part; in `qa_padded` padding has the logit minus infinity.
     fn fixtures() -> Vec<Fixture> {
-        let fixture = |family, case| {
-            Fixture::new(family, &format!("classifiers/{family}_qa"), &format!("classifiers/{family}_{case}"))
-        };
-        let families = ["bert", "roberta"].into_iter();
-        let mut all: Vec<_> =
-            families.flat_map(|family| ["qa", "qa_padded"].map(|case| fixture(family, case))).collect();
-        all.extend(Fixture::of_families("answers"));
-        all
+        Fixture::of_classifiers("qa", &["qa", "qa_padded"], "answers")
     }
 
     fn undropped(dir: &Path) -> BertForQuestionAnsweringConfig {

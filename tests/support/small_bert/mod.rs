@@ -2,8 +2,15 @@
 
 #![allow(dead_code)] // every test file takes what it needs
 
+use burn::module::{Module, ModuleMapper, Param};
+use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::BertModelConfig;
+
+/// 10 words, 6 positions, 4 values a token.
+pub fn small_layer() -> BertEmbeddingsConfig {
+    BertEmbeddingsConfig::new().with_vocab_size(10).with_hidden_size(4).with_max_position_embeddings(6)
+}
 
 /// A layer with two heads, 16 positions, an inner width of 12, and no dropout.
 pub fn small_bert(vocab_size: usize, hidden_size: usize) -> BertModelConfig {
@@ -17,4 +24,16 @@ pub fn small_bert(vocab_size: usize, hidden_size: usize) -> BertModelConfig {
         .with_num_attention_heads(2)
         .with_intermediate_size(12)
         .with_attention_probs_dropout_prob(0.0)
+}
+
+/// A model in training with matrices of order 1, so that logits differ and no gradient drowns in rounding.
+pub fn larger<M: Module>(model: M) -> M {
+    struct Larger;
+    impl ModuleMapper for Larger {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let factor = if D == 1 { 1.0 } else { 20.0 };
+            param.map(|tensor| tensor.mul_scalar(factor).detach().require_grad())
+        }
+    }
+    model.map(&mut Larger)
 }

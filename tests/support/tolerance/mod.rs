@@ -72,35 +72,55 @@ pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// Values of all parameters of a module, in the order of its fields.
+/// ‖a − b‖ / ‖b‖.
+pub fn distance(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len(), "as many values");
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied()).max(f64::MIN_POSITIVE)
+}
+
+/// Values of all parameters of a module, in the order of their paths.
 pub fn all_values(module: &impl Module) -> Vec<f64> {
-    struct Collect(Vec<f64>);
-    impl ModuleVisitor for Collect {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.extend(values(param.val()));
-        }
-    }
-    let mut collect = Collect(Vec::new());
-    module.visit(&mut collect);
-    collect.0
+    parameters(module, None).into_values().flatten().collect()
 }
 
 /// Values of a module's parameters by their paths, or the gradients of those that have one.
 pub fn parameters(module: &impl Module, gradients: Option<&Gradients>) -> BTreeMap<String, Vec<f64>> {
-    struct Collect<'a>(Vec<String>, Option<&'a Gradients>, BTreeMap<String, Vec<f64>>);
+    collect(module, gradients, false)
+}
+
+/// As [`parameters`], with linear layers as PyTorch keeps them: [outputs, inputs].
+pub fn collected(module: &impl Module, gradients: Option<&Gradients>) -> BTreeMap<String, Vec<f64>> {
+    collect(module, gradients, true)
+}
+
+fn collect(
+    module: &impl Module,
+    gradients: Option<&Gradients>,
+    transposes: bool,
+) -> BTreeMap<String, Vec<f64>> {
+    /// The path, and what contains each of its parts.
+    struct Collect<'a>(Vec<(String, String)>, Option<&'a Gradients>, bool, BTreeMap<String, Vec<f64>>);
     impl ModuleVisitor for Collect<'_> {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.0.push(name.into());
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.0.push((name.into(), container.into()));
         }
         fn exit_module(&mut self, _name: &str, _container: &str) {
             self.0.pop();
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let found = self.1.map_or_else(|| Some(param.val()), |gradients| param.grad(gradients));
-            self.2.extend(found.map(|found| (self.0.join("."), values(found))));
+            let Some(mut found) = found else { return };
+            // The parameter itself is entered as well.
+            let is_linear = self.0.iter().rev().take(2).any(|(_, container)| container == "Struct:Linear");
+            if self.2 && D == 2 && is_linear {
+                found = found.swap_dims(0, 1);
+            }
+            let path: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+            self.3.insert(path.join("."), values(found));
         }
     }
-    let mut collect = Collect(Vec::new(), gradients, BTreeMap::new());
+    let mut collect = Collect(Vec::new(), gradients, transposes, BTreeMap::new());
     module.visit(&mut collect);
-    collect.2
+    collect.3
 }

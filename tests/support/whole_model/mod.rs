@@ -24,6 +24,12 @@ impl File {
         Self { bytes: std::fs::read(path).unwrap() }
     }
 
+    /// JSON that the script which made the file wrote into its header.
+    pub fn metadata(&self, key: &str) -> serde_json::Value {
+        let (_, header) = SafeTensors::read_metadata(&self.bytes).unwrap();
+        serde_json::from_str(&header.metadata().as_ref().unwrap()[key]).unwrap()
+    }
+
     pub fn names(&self) -> Vec<String> {
         let file = SafeTensors::deserialize(&self.bytes).unwrap();
         file.names().into_iter().map(String::from).collect()
@@ -39,6 +45,8 @@ impl File {
         let dtype = match view.dtype() {
             Dtype::F64 => DType::F64,
             Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
             Dtype::I64 => DType::I64,
             other => panic!("{name} is of {other}"),
         };
