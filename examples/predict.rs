@@ -239,7 +239,10 @@ fn fill_mask(model: &Model, options: &TextOptions) -> Result<()> {
     let tokenizer = pipeline.tokenizer();
     let name = tokenizer.id_to_token(tokenizer.mask_token_id()).unwrap_or_default();
     let word = |found: &FilledMask| match found.word.as_str() {
-        "" => format!("(no token has id {})", found.token_id),
+        // A token without characters, or a row beyond the vocabulary.
+        "" => tokenizer
+            .id_to_token(found.token_id)
+            .unwrap_or_else(|| format!("(no token has id {})", found.token_id)),
         word => word.to_string(),
     };
     parts(|_, texts| {

@@ -12,7 +12,7 @@ const MASKS_AT_ONCE: usize = 32;
 /// A word in place of a mask. Returned by [`Pipeline::fill_mask`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilledMask {
-    /// The word; empty if the vocabulary has none for the model's row `token_id`.
+    /// The word; empty for a token without characters, and for a row of the model that the vocabulary lacks.
     pub word: String,
     /// The token.
     pub token_id: u32,
