@@ -87,7 +87,10 @@ impl Pipeline<BertForMaskedLm> {
                         let token_id = token as u32;
                         ids[place] = token_id;
                         let word = tokenizer.decoded(&[token_id], false)?;
-                        let text = tokenizer.decoded(&ids, is_only)?;
+                        // As transformers does, also where [PAD] is the word.
+                        let mut shown = ids.clone();
+                        shown.retain(|&id| id != tokenizer.pad_token_id());
+                        let text = tokenizer.decoded(&shown, is_only)?;
                         Ok(FilledMask { word, token_id, score: scores[token], text })
                     };
                     let words: Result<_> = largest(&scores, top_k).into_iter().map(word).collect();

@@ -155,20 +155,25 @@ fn a_text_without_a_mask_is_named() {
 #[test]
 fn the_most_similar_of_a_corpus_are_found_in_parts() {
     let (queries, rows, width) = (130, 70_000, 3);
-    // Small whole numbers: many similarities are equal, and all are exact.
-    let vector = |i: usize, axis: usize| ((i * 7919 + axis * 104_729 + i * i % 31) % 11) as f32 - 5.0;
-    let embeddings = |rows: usize| {
-        let values: Vec<f32> = (0..rows).flat_map(|i| (0..width).map(move |axis| vector(i, axis))).collect();
-        Tensor::<2>::from_data(TensorData::new(values, [rows, width]), &device())
+    // Small whole numbers: many similarities are equal, and all are exact. The longest vectors, which are the most similar, are
+    // few, and in both parts of the corpus.
+    let value = |i: usize, axis: usize, bound: usize| {
+        ((i * 7919 + axis * 104_729 + i * i % 31) % (2 * bound + 1)) as f32 - bound as f32
     };
+    let bound = |row: usize| if row % 16_384 == 7 || row % 64 == 5 && row > 66_000 { 5 } else { 2 };
+    let embeddings = |rows: usize, bound: &dyn Fn(usize) -> usize| {
+        let row = |i: usize| (0..width).map(move |axis| value(i, axis, bound(i)));
+        Tensor::<2>::from_data(TensorData::new((0..rows).flat_map(row).collect(), [rows, width]), &device())
+    };
+    let (asked, corpus) = (embeddings(queries, &|_| 5), embeddings(rows, &bound));
     for similarity in [Similarity::Dot, Similarity::Manhattan] {
         let config = BertForSentenceEmbeddingConfig::new(small_bert(9, 8)).with_similarity(similarity);
         let pipeline = pipeline(config.init(&device()));
-        let found = pipeline.search(&embeddings(queries), &embeddings(rows), 7).unwrap();
+        let found = pipeline.search(&asked, &corpus, 7).unwrap();
         assert_eq!(found.len(), queries);
         for query in [0, 1, 127, 128, 129] {
             let score = |row: usize| -> f64 {
-                let pairs = (0..width).map(|axis| (vector(query, axis), vector(row, axis)));
+                let pairs = (0..width).map(|axis| (value(query, axis, 5), value(row, axis, bound(row))));
                 let terms = pairs.map(|(a, b)| match similarity {
                     Similarity::Dot => a * b,
                     _ => -(a - b).abs(),

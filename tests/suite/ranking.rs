@@ -227,12 +227,13 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
         pipeline(model.clone()).rank(query, &texts, options).unwrap()
     };
     assert_ranked(&ranks(&model, &TextOptions::new()), &prompted);
-    // Asked for by its name, and as a text of a model without prompts.
-    assert_ranked(&ranks(&model, &TextOptions::new().with_prompt_name("web")), &prompted);
+    // Asked for by its name, and as a text, of a model without a default.
     let text = cases["prompts"]["web"].as_str().unwrap();
-    let plain = BertForSequenceClassificationConfig { prompts: Prompts::new(), ..identity.clone() };
+    let prompts = Prompts::new().with("web", text);
+    let plain = BertForSequenceClassificationConfig { prompts, ..identity.clone() };
     let (plain, _) =
         BertForSequenceClassification::from_pretrained_with(&plain, dir.path(), &Device::default()).unwrap();
+    assert_ranked(&ranks(&plain, &TextOptions::new().with_prompt_name("web")), &prompted);
     assert_ranked(&ranks(&plain, &TextOptions::new().with_prompt(text)), &prompted);
     let new = tempfile::tempdir().unwrap();
     for dir in [dir.path(), new.path()] {
