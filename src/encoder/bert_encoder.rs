@@ -203,10 +203,10 @@ impl BertEncoder {
     /// [N, E] → [N, H].
     fn project(&self, rows: Tensor<2>) -> Tensor<2> {
         match &self.embeddings_projection {
-            // As in the layers: no operator takes a tensor without rows.
+            // As in the layers: no operator takes a tensor without rows. Reshaped, so that autodiff tracks what it came from.
             Some(projection) if rows.dims()[0] == 0 => {
                 let [_, hidden] = projection.weight.lazy_shape().dims();
-                Tensor::zeros([0, hidden], (&rows.device(), rows.dtype()))
+                rows.reshape([0, hidden])
             }
             // Without dropout or norm: both were applied by the embeddings.
             Some(projection) => linear(projection, rows),
