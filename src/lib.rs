@@ -31,23 +31,17 @@
 //! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter. One
 //! compiled model runs on every device that a cargo feature compiles in, chosen at run time, also on several at once.
 //!
-//! # From a checkpoint to vectors
+//! # From texts to sentence embeddings
 //!
-#![cfg_attr(all(feature = "checkpoint", feature = "tokenizers"), doc = "```no_run")]
-#![cfg_attr(not(all(feature = "checkpoint", feature = "tokenizers")), doc = "```ignore")]
+#![cfg_attr(feature = "tokenizers", doc = "```no_run")]
+#![cfg_attr(not(feature = "tokenizers"), doc = "```ignore")]
 //! use burn::prelude::*;
-//! use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
-//! use burn_bert::text::BertTokenizer;
+//! use burn_bert::model::BertForSentenceEmbedding;
+//! use burn_bert::pipeline::{Pipeline, TextOptions};
 //!
-//! let device = Device::default();
-//! let (model, report) = BertForSentenceEmbedding::from_pretrained("path/to/bert", &device)?;
-//! eprint!("{report}"); // keys that were missing or not used
-//! let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained("path/to/bert")?)?; // cuts texts that are too long
-//!
-//! let encodings = tokenizer.encode_batch(&["A first sentence.", "And a second one."])?;
-//! let batch = tokenizer.batch(&encodings, &device)?;
-//! let vectors = model.embed(&batch.input, batch.padding.as_ref())?; // [2, H]
-//! # let _ = vectors;
+//! let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained("path/to/model", &Device::default())?;
+//! let embeddings = pipeline.encode(&["A first sentence.", "And a second one."], &TextOptions::new())?; // [2, H]
+//! # let _ = embeddings;
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
 //!
@@ -58,6 +52,7 @@
 //! | the crate itself | the embedding layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
 //! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, question answering, sentence embeddings |
 //! | [`encoder`] | the transformer layers |
+//! | `pipeline` | a model with its tokenizer: texts in, labels, entities, answers, words and embeddings out |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
 //! | [`data`] | labelled files, datasets, collators and loaders |
 //! | `training` | models in Burn's `Learner`; stopping, resuming and showing a run |
@@ -74,7 +69,7 @@
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
 //! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
 //! | `gradcheck` (default) | [burn-gradcheck](https://docs.rs/burn-gradcheck) |
-//! | `tokenizers` | text to batches, as transformers' tokenizers |
+//! | `tokenizers` | text in: transformers' tokenizers and pipelines |
 //! | `train` | Burn's trainer |
 //! | `mpi` | distributed training: `mpirun` and [`distributed`] |
 //! | `x86-v4` (default) | matmuls of Flex with AVX-512 on CPUs that have it |
@@ -102,6 +97,8 @@ mod layers;
 pub mod metrics;
 pub mod model;
 pub mod optim;
+#[cfg(feature = "tokenizers")]
+pub mod pipeline;
 pub mod text;
 #[cfg(feature = "train")]
 pub mod training;

@@ -7,7 +7,8 @@ use burn::tensor::{DType, IntDType};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// What [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes as ids beside the tokens: rows on the host, one per
+/// What [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes as ids beside the tokens, and
+/// [`PaddingMask::from_attention_mask`](crate::PaddingMask::from_attention_mask) as a mask: rows on the host, one per
 /// sequence, of any integer type `I` (`&[[0, 0, 1]]`, `&Vec<Vec<u32>>` and the like), or a `Tensor<2, Int>` on the
 /// batch's device. The trait is sealed.
 pub trait IntoIds<I>: sealed::IntoIds<I> {}
@@ -20,11 +21,18 @@ mod sealed {
     pub trait IntoIds<I> {
         /// The ids, [B, S], which messages call `name`. Rows of the host go to `device`.
         fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids>;
+
+        /// The ids on the host, row-major, and their shape.
+        fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])>;
     }
 
     impl IntoIds<i64> for Tensor<2, Int> {
         fn into_ids(self, name: &'static str, _device: &Device) -> Result<Ids> {
             Ok(Ids::from_tensor(name, self))
+        }
+
+        fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])> {
+            Ok((host_values(name, try_read_sync(self.to_data_async()))?, self.dims()))
         }
     }
 
@@ -33,6 +41,10 @@ mod sealed {
             impl<I: Copy + TryInto<i32>, R: AsRef<[I]> $(, const $length: usize)?> IntoIds<I> for &$rows {
                 fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
                     Ids::from_rows(name, self, device)
+                }
+
+                fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])> {
+                    values_of_rows(name, self)
                 }
             }
         )*};
@@ -69,21 +81,8 @@ impl Ids {
     where
         I: Copy + TryInto<i32>,
     {
-        let columns = rows.first().map_or(0, |row| row.as_ref().len());
-        if columns == 0 {
-            return Err(Error::Empty { input: name, shape: vec![rows.len(), 0] });
-        }
-        let mut values = Vec::with_capacity(rows.len() * columns);
-        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
-            if ids.len() != columns {
-                return Err(Error::RaggedRows { input: name, row, found: ids.len(), expected: columns });
-            }
-            for (column, &id) in ids.iter().enumerate() {
-                let id = id.try_into().map_err(|_| overflow(name, vec![row, column]))?;
-                values.push(i64::from(id));
-            }
-        }
-        Ok(Self::from_values(name, values, [rows.len(), columns], device))
+        let (values, dims) = values_of_rows(name, rows)?;
+        Ok(Self::from_values(name, values, dims, device))
     }
 
     /// Ids from the host, row-major.
@@ -158,6 +157,28 @@ impl Ids {
         }
         Ok(copy.get().map(Vec::as_slice))
     }
+}
+
+/// The ids of rows, which are of one length, row-major; and their shape.
+fn values_of_rows<I>(name: &'static str, rows: &[impl AsRef<[I]>]) -> Result<(Vec<i64>, [usize; 2])>
+where
+    I: Copy + TryInto<i32>,
+{
+    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    if columns == 0 {
+        return Err(Error::Empty { input: name, shape: vec![rows.len(), 0] });
+    }
+    let mut values = Vec::with_capacity(rows.len() * columns);
+    for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
+        if ids.len() != columns {
+            return Err(Error::RaggedRows { input: name, row, found: ids.len(), expected: columns });
+        }
+        for (column, &id) in ids.iter().enumerate() {
+            let id = id.try_into().map_err(|_| overflow(name, vec![row, column]))?;
+            values.push(i64::from(id));
+        }
+    }
+    Ok((values, [rows.len(), columns]))
 }
 
 /// The ids that were `read` from a device; `None` is a device that cannot be read at once.

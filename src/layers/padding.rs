@@ -1,5 +1,6 @@
 //! Sequences of unequal length in one batch.
 
+use super::ids::IntoIds;
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use std::ops::Range;
@@ -23,6 +24,8 @@ pub(crate) fn padded_length(longest: usize, multiple_of: Option<usize>) -> usize
 /// assert_eq!((mask.dims(), mask.num_tokens()), ([2, 3], 4));
 /// let tensor = Tensor::from_data([[false, false, false], [false, true, true]], &Device::default());
 /// assert_eq!(PaddingMask::from(tensor), mask); // reads the tensor back
+/// assert_eq!(PaddingMask::from_attention_mask(&[[1, 1, 1], [1, 0, 0]])?, mask);
+/// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaddingMask {
@@ -51,6 +54,23 @@ impl PaddingMask {
         }
         let is_padding = rows.iter().flat_map(|row| row.as_ref().iter().copied());
         Ok(Self::new(is_padding.collect(), [rows.len(), seq]))
+    }
+
+    /// The mask that transformers calls `attention_mask`: 1 at tokens, 0 at padding; rows on the host of any integer type, or
+    /// a tensor [B, S], which is read back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Data`] if a value is neither 0 nor 1; [`Error::Empty`] without rows or columns; [`Error::RaggedRows`] if the rows
+    /// differ in length; [`Error::UnreadableIds`] if the tensor cannot be read.
+    pub fn from_attention_mask<I>(attention_mask: impl IntoIds<I>) -> Result<Self> {
+        let (values, dims) = attention_mask.into_values("attention_mask")?;
+        if let Some(at) = values.iter().position(|value| ![0, 1].contains(value)) {
+            let (row, column) = (at / dims[1], at % dims[1]);
+            let problem = format!("is {}, but must be 1 at a token and 0 at padding", values[at]);
+            return Err(Error::data(format!("attention_mask[{row}][{column}]"), problem));
+        }
+        Ok(Self::new(values.into_iter().map(|value| value == 0).collect(), dims))
     }
 
     /// The mask of some sequences.

@@ -89,21 +89,15 @@ mod sentence_transformers;
 #[cfg(feature = "checkpoint")]
 mod stored;
 mod tokens;
-#[cfg(feature = "tokenizers")]
-mod windows;
 
 #[cfg(feature = "checkpoint")]
 pub use crate::checkpoint::{Fields, ModelKeys};
 pub use crate::encoder::config::BertModelConfig;
-#[cfg(feature = "tokenizers")]
-pub use answers::answer::{Answer, AnswersConfig};
 pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };
 pub use bert::{BertModel, BertModelOutput, BertPooler};
 pub use classification::batch::SequenceClassificationBatch;
-#[cfg(feature = "tokenizers")]
-pub use classification::classify::{Ranked, ScoredLabel};
 pub use classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
     SequenceClassificationHead, SequenceClassifierOutput,
@@ -112,8 +106,6 @@ pub use masked_lm::head::MaskedLmHead;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmOutput};
 #[cfg(feature = "checkpoint")]
 pub use pretrained::{LoadReport, PretrainedModel};
-#[cfg(feature = "tokenizers")]
-pub use sentence::encode::EncodeConfig;
 pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
@@ -126,8 +118,6 @@ pub use sentence::{
 pub use sentence_transformers::Prompts;
 #[cfg(feature = "checkpoint")]
 pub use stored::{Part, Stored};
-#[cfg(feature = "tokenizers")]
-pub use tokens::entities::{Aggregation, EntitiesConfig, Entity};
 pub use tokens::replaced::{
     ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
 };

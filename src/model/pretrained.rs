@@ -11,6 +11,8 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::of_one_save;
 use crate::layers::VocabularyResize;
+#[cfg(feature = "tokenizers")]
+use crate::text::BertTokenizer;
 use burn::prelude::*;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -142,6 +144,20 @@ pub trait PretrainedModel: Stored {
     /// number of attention heads than the others. Nothing is written then.
     fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         write(self, dir.as_ref())
+    }
+
+    /// Limits a tokenizer to the texts that the model reads: to its positions, whatever
+    /// [`with_model_max_length`](BertTokenizer::with_model_max_length) says before or after; to a sentence-transformers
+    /// model's `max_seq_length`, unless the caller set a smaller limit, and to lower case if that model's config says so.
+    /// A [`Pipeline`](crate::pipeline::Pipeline) does so by itself; call it for a custom training loop.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Data`](crate::Error::Data) if the model has fewer word embeddings than the tokenizer has tokens;
+    /// [`Error::Config`](crate::Error::Config) if it counts positions from another padding id than the tokenizer's.
+    #[cfg(feature = "tokenizers")]
+    fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
+        self.prepare_tokenizer(tokenizer).limited_to(&self.bert().embeddings.config())
     }
 }
 

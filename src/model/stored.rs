@@ -5,6 +5,8 @@ use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::layers::VocabularyResize;
+#[cfg(feature = "tokenizers")]
+use crate::text::BertTokenizer;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -139,6 +141,13 @@ pub trait Stored: Module {
     /// Resizes the head's parts that have one row per word, after the word embeddings.
     fn resize_head(&mut self, _resize: &VocabularyResize) -> Result<()> {
         Ok(())
+    }
+
+    /// What [`limit_tokenizer`](super::PretrainedModel::limit_tokenizer) does before it applies the limits of the
+    /// embedding layer: a head's own maximum length, for example.
+    #[cfg(feature = "tokenizers")]
+    fn prepare_tokenizer(&self, tokenizer: BertTokenizer) -> BertTokenizer {
+        tokenizer
     }
 }
 

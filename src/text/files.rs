@@ -18,13 +18,15 @@ use tokenizers::processors::bert::BertProcessing;
 use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer};
 
-const TOKENIZER_NAME: &str = "tokenizer.json";
-const VOCAB_NAME: &str = "vocab.txt";
+pub(super) const TOKENIZER_NAME: &str = "tokenizer.json";
+pub(super) const VOCAB_NAME: &str = "vocab.txt";
 
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
 pub(super) struct Files {
+    /// The `tokenizer.json` or `vocab.txt`.
+    pub(super) path: PathBuf,
     /// It neither truncates nor pads.
     pub(super) tokenizer: Tokenizer,
     pub(super) special: SpecialTokens,
@@ -37,10 +39,8 @@ pub(super) struct Files {
 pub(super) fn read(path: &Path) -> Result<Files> {
     let path = tokenizer_path(path)?;
     let settings = Settings::beside(&path)?;
-    // By extension and not by content: a vocabulary may begin with a brace.
-    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let mut tokenizer =
-        if is_json { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
+        if is_json(&path) { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
 
     let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
     special.register(&mut tokenizer);
@@ -62,7 +62,13 @@ pub(super) fn read(path: &Path) -> Result<Files> {
     // `batch` pads, and `encode` cuts.
     tokenizer.with_padding(None);
     let added_ids = added_ids(&tokenizer).map_err(|source| corrupt(&path, source))?;
-    Ok(Files { tokenizer, special, model_max_length, added_ids })
+    Ok(Files { path, tokenizer, special, model_max_length, added_ids })
+}
+
+/// Whether a file is a `tokenizer.json`, and no `vocab.txt`.
+pub(super) fn is_json(path: &Path) -> bool {
+    // By extension and not by content: a vocabulary may begin with a brace.
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
 /// The ids that the post-processor adds to a text, and to a pair.

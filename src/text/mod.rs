@@ -15,7 +15,7 @@
 //! std::fs::write(dir.join("corpus.txt"), "The cats sat.\n\nThe cat [MASK].\n")?;
 //!
 //! let config = BertEmbeddingsConfig::new().with_vocab_size(11).with_hidden_size(8);
-//! let tokenizer = BertTokenizer::from_pretrained(dir)?.for_model(&config)?;
+//! let tokenizer = BertTokenizer::from_pretrained(dir)?;
 //! let lines = Lines::open(dir.join("corpus.txt"))?.collect::<Result<Vec<_>, _>>()?;
 //! let encodings = tokenizer.encode_batch(&lines)?;
 //! assert_eq!(encodings[0].input_ids(), [2, 5, 6, 7, 8, 10, 3]); // [CLS] the cat ##s sat . [SEP]
@@ -28,7 +28,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For masked language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
+//! A `Pipeline` is a model with its tokenizer. In a custom loop, `PretrainedModel::limit_tokenizer` cuts texts to what a model
+//! reads. For masked language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer,
 //! and an `Encoding` turns into a [`MaskedLmExample`](crate::data::MaskedLmExample) with token types and words.
 
 #[cfg(feature = "tokenizers")]
@@ -38,6 +39,8 @@ mod encoding;
 #[cfg(feature = "tokenizers")]
 mod files;
 mod lines;
+#[cfg(feature = "tokenizers")]
+mod save;
 #[cfg(feature = "tokenizers")]
 mod settings;
 #[cfg(feature = "tokenizers")]

@@ -24,6 +24,8 @@ use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
 /// [module](super) has an example.
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
+    /// The file that it was read from.
+    pub(super) path: Arc<Path>,
     /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
     /// once again with the special tokens.
     pub(super) tokenizer: Arc<Tokenizer>,
@@ -37,7 +39,7 @@ pub struct BertTokenizer {
     /// The limit of the files, or the one that replaced it.
     stated_max_length: Option<usize>,
     is_limit_own: bool,
-    /// What the model of [`for_model`](Self::for_model) can read.
+    /// What the model can read.
     readable_length: Option<usize>,
     pad_to_multiple_of: Option<usize>,
 }
@@ -58,13 +60,14 @@ impl BertTokenizer {
     /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
     ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let Files { mut tokenizer, special, model_max_length, added_ids } = read(path.as_ref())?;
+        let Files { path, mut tokenizer, special, model_max_length, added_ids } = read(path.as_ref())?;
         let post_processor = tokenizer.get_post_processor().cloned();
         // Applied by hand in `finish`: see the field `tokenizer`.
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         // The post-processor has ids of its own, which need not be those of the vocabulary.
         let largest = tokenizer.get_vocab(true).into_values().chain(added_ids).max();
         Ok(Self {
+            path: path.into(),
             special_token_ids: special.ids(&tokenizer),
             vocab_size: largest.map_or(0, |id| id as usize + 1),
             is_local: Self::is_local(&tokenizer),
@@ -79,14 +82,8 @@ impl BertTokenizer {
         })
     }
 
-    /// Limits texts to the [`max_sequence_length`](BertEmbeddingsConfig::max_sequence_length) of a model, whatever
-    /// [`with_model_max_length`](Self::with_model_max_length) says before or after.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if the model has fewer rows than the vocabulary, and [`Error::Config`] if it
-    /// counts positions from another padding id than this tokenizer's.
-    pub fn for_model(self, config: &BertEmbeddingsConfig) -> Result<Self> {
+    /// The tokenizer of a model with this embedding layer; `PretrainedModel::limit_tokenizer` says what that means.
+    pub(crate) fn limited_to(self, config: &BertEmbeddingsConfig) -> Result<Self> {
         self.check_vocabulary(config.vocab_size)?;
         let pad_token_id = self.pad_token_id();
         if config.position_embedding_type == PositionEmbeddingType::AfterPadding
@@ -102,7 +99,7 @@ impl BertTokenizer {
         Ok(Self { readable_length: config.max_sequence_length(), ..self })
     }
 
-    /// Replaces the files' [`model_max_length`](Self::model_max_length). The limit of the [model](Self::for_model) remains.
+    /// Replaces the files' [`model_max_length`](Self::model_max_length). The limit of the model remains.
     pub fn with_model_max_length(self, model_max_length: usize) -> Self {
         Self { stated_max_length: Some(model_max_length), is_limit_own: true, ..self }
     }
@@ -213,7 +210,11 @@ impl BertTokenizer {
     /// The text of tokens, without special ones and ids that are in no vocabulary; [`Error::Tokenize`] if the decoder
     /// refuses the tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        guarded(|| self.tokenizer.decode(ids, true)).map_err(failed)
+        self.decoded(ids, true)
+    }
+
+    pub(crate) fn decoded(&self, ids: &[u32], skips_special_tokens: bool) -> Result<String> {
+        guarded(|| self.tokenizer.decode(ids, skips_special_tokens)).map_err(failed)
     }
 
     /// Encodes one text: `[CLS] text [SEP]`.

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From top to bottom. A room may import from those below it.
-const LADDER: [&[&str]; 12] = [
+const LADDER: [&[&str]; 13] = [
     &["training"],
     &["metrics"],
     &["data"],
+    &["pipeline"],
     &["model"],
     &["encoder", "checkpoint", "text"],
     &["embeddings"],

@@ -1,8 +1,6 @@
 //! `BertForSequenceClassification`: the model.
 
 pub(super) mod batch;
-#[cfg(feature = "tokenizers")]
-pub(super) mod classify;
 #[cfg(feature = "checkpoint")]
 pub(super) mod stored;
 

@@ -1,7 +1,5 @@
 //! `BertForSentenceEmbedding`: one vector per sentence.
 
-#[cfg(feature = "tokenizers")]
-pub(super) mod encode;
 #[cfg(feature = "checkpoint")]
 mod modules;
 pub(super) mod pooling;
@@ -19,8 +17,6 @@ use crate::model::sentence::pooling::{Pooling, normalized};
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
 use crate::model::sentence::similarity::Similarity;
 use crate::model::sentence_transformers::{Prompts, torch_class};
-#[cfg(feature = "tokenizers")]
-use crate::text::BertTokenizer;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -217,19 +213,6 @@ impl BertForSentenceEmbedding {
         self.dense.last().map_or(self.bert.embeddings.hidden_size(), |dense| dense.config().out_features)
     }
 
-    /// Makes a tokenizer cut sentences to [`max_seq_length`](BertForSentenceEmbeddingConfig::max_seq_length) tokens, or to what
-    /// the model can read if that is shorter, and lower-case them if the config says so. Errors are those of
-    /// [`BertTokenizer::for_model`].
-    #[cfg(feature = "tokenizers")]
-    pub fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
-        let tokenizer = match self.stated.max_seq_length {
-            Some(length) => tokenizer.with_max_seq_length(length),
-            None => tokenizer,
-        };
-        let tokenizer = if self.stated.do_lower_case { tokenizer.with_lower_case() } else { tokenizer };
-        tokenizer.for_model(&self.bert.embeddings.config())
-    }
-
     /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers.
     ///
     /// # Errors
@@ -240,7 +223,7 @@ impl BertForSentenceEmbedding {
     }
 
     /// [`embed`](Self::embed) without the first tokens of each sentence in the pooling.
-    pub(in crate::model) fn embed_after(
+    pub(crate) fn embed_after(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,

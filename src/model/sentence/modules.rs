@@ -10,6 +10,8 @@ use crate::model::sentence::similarity::Similarity;
 use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDenseConfig};
 use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
+#[cfg(feature = "tokenizers")]
+use crate::text::BertTokenizer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -257,6 +259,15 @@ impl Stored for BertForSentenceEmbedding {
             return Err(Error::ConfigFile { path: dir.join(MODULES), field: "modules", problem });
         }
         Ok(folders)
+    }
+
+    #[cfg(feature = "tokenizers")]
+    fn prepare_tokenizer(&self, tokenizer: BertTokenizer) -> BertTokenizer {
+        let tokenizer = match self.stated.max_seq_length {
+            Some(length) => tokenizer.with_max_seq_length(length),
+            None => tokenizer,
+        };
+        if self.stated.do_lower_case { tokenizer.with_lower_case() } else { tokenizer }
     }
 
     /// In the format that every version of sentence-transformers since 2.0 reads.

@@ -1,7 +1,5 @@
 //! `BertForTokenClassification`: the model.
 
-#[cfg(feature = "tokenizers")]
-pub(super) mod entities;
 pub(super) mod replaced;
 
 use crate::embeddings::BertEmbeddingsInput;

@@ -1,8 +1,5 @@
 //! `BertForQuestionAnswering`: the model and its batch.
 
-#[cfg(feature = "tokenizers")]
-pub(super) mod answer;
-
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};

@@ -1,15 +1,14 @@
 //! Named entities in texts, from a classifier of tokens.
 
+use super::Pipeline;
+use super::batches::{place, softmax};
+use super::options::TextOptions;
 use crate::error::{Error, Result};
-use crate::model::tokens::BertForTokenClassification;
-use crate::model::windows::{Windows, place, softmax};
-use crate::text::{BertTokenizer, Encoding};
-use burn::config::Config;
-use burn::module::Module;
+use crate::model::BertForTokenClassification;
+use crate::text::Encoding;
 
-/// How the predictions for tokens become entities: transformers' aggregation strategies. See
-/// [`BertForTokenClassification::entities`].
-#[derive(Config, Debug, Copy, PartialEq, Eq)]
+/// How the predictions for tokens become entities: transformers' aggregation strategies. See [`Pipeline::entities`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregation {
     /// Each token is an entity, whose label has its prefix, such as `B-PER`.
     None,
@@ -17,6 +16,7 @@ pub enum Aggregation {
     Simple,
     /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
     /// training labelled the first token of each word, as a `TokenBatcher` does.
+    #[default]
     First,
     /// A word has the label with the highest mean score over its tokens.
     Average,
@@ -24,21 +24,7 @@ pub enum Aggregation {
     Max,
 }
 
-/// How [`BertForTokenClassification::entities`] finds entities.
-#[derive(Config, Debug, PartialEq)]
-pub struct EntitiesConfig {
-    /// How predictions are aggregated.
-    #[config(default = "Aggregation::First")]
-    pub aggregation: Aggregation,
-    /// Labels that are not returned; without their prefix if predictions are aggregated.
-    #[config(default = "vec![\"O\".into()]")]
-    pub ignored_labels: Vec<String>,
-    /// How many tokens neighbouring windows of a long text share. No entity of at most this length is cut in two.
-    #[config(default = 0)]
-    pub stride: usize,
-}
-
-/// A part of a text with a label. Returned by [`BertForTokenClassification::entities`].
+/// A part of a text with a label. Returned by [`Pipeline::entities`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entity {
     /// The part of the text.
@@ -67,19 +53,20 @@ struct Labelled<'a> {
     end: usize,
 }
 
-impl BertForTokenClassification {
+impl Pipeline<BertForTokenClassification> {
     /// Named entities of each text (NER), in their order; spans, labels and scores match transformers' `token-classification`
-    /// pipeline. Always as inference, without dropout.
+    /// pipeline.
     ///
     /// Labels are IOB1 or IOB2: `B-X` begins an entity of the type X; `I-X`, or `X`, continues one and begins one after
     /// anything else. Another prefix, such as `E-` and `S-` of BIOES, makes a separate entity, as there. A text longer than
-    /// the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) is read in windows; of entities that overlap,
-    /// the longest remains, and of those the one with the highest score.
+    /// the model reads is read in windows that share `stride` tokens, by default 0: no entity of at most this length is cut in
+    /// two. Of entities that overlap, the longest remains, and of those the one with the highest score. Reads `stride`,
+    /// `aggregation` and `ignored_labels`.
     ///
     /// ```
-    /// # use burn_bert::{model::{BertForTokenClassification, EntitiesConfig}, text::BertTokenizer};
-    /// # fn example(model: BertForTokenClassification, tokenizer: BertTokenizer) -> burn_bert::Result<()> {
-    /// let found = model.entities(&tokenizer, &["Ada Lovelace lived in London."], &EntitiesConfig::new())?;
+    /// # use burn_bert::{model::BertForTokenClassification, pipeline::{Pipeline, TextOptions}};
+    /// # fn example(pipeline: Pipeline<BertForTokenClassification>) -> burn_bert::Result<()> {
+    /// let found = pipeline.entities(&["Ada Lovelace lived in London."], &TextOptions::new())?;
     /// for entity in &found[0] {
     ///     println!("{}: {} ({:.2})", entity.label, entity.text, entity.score);
     /// }
@@ -89,65 +76,79 @@ impl BertForTokenClassification {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] with a stride and [`Aggregation::None`], which would return tokens twice; those of
-    /// [`BertTokenizer::encode_windows`] and [`logits`](Self::logits); [`Error::Data`] if a score is NaN or infinite.
+    /// [`Error::Config`] with a stride and [`Aggregation::None`], which would return tokens twice, and for
+    /// [options](TextOptions) that are not read, or 0; those of
+    /// [`BertTokenizer::encode_windows`](crate::text::BertTokenizer::encode_windows) and of the model's
+    /// [`logits`](BertForTokenClassification::logits); [`Error::Data`] if a score is NaN or infinite.
     ///
     /// Source: `TokenClassificationPipeline` of transformers 5.23.
-    pub fn entities<T: AsRef<str>>(
+    pub fn entities<T: AsRef<str> + Sync>(
         &self,
-        tokenizer: &BertTokenizer,
         texts: &[T],
-        config: &EntitiesConfig,
+        options: &TextOptions,
     ) -> Result<Vec<Vec<Entity>>> {
-        if config.aggregation == Aggregation::None && config.stride > 0 {
+        options.check("entities", &["stride", "aggregation", "ignored_labels"])?;
+        let aggregation = options.aggregation.unwrap_or_default();
+        let stride = options.stride.unwrap_or(0);
+        if aggregation == Aggregation::None && stride > 0 {
             let problem =
                 "is not 0, but without aggregation the tokens of two windows would be returned twice";
             return Err(Error::config("stride", problem));
         }
-        let model = self.valid();
-        let windows =
-            Windows::of(texts.iter().map(|text| tokenizer.encode_windows(text.as_ref(), config.stride)))?;
+        let ignored_labels = options.ignored_labels.clone().unwrap_or_else(|| vec!["O".into()]);
         let mut found: Vec<Vec<Vec<Entity>>> = texts.iter().map(|_| Vec::new()).collect();
-        windows.for_each(
-            tokenizer,
-            &model.classifier.weight.lazy_device(),
-            |batch| model.logits(&batch.input, batch.padding.as_ref()),
+        self.for_each_window(
+            texts,
+            options,
+            |text| self.tokenizer.encode_windows(text.as_ref(), stride),
+            |batch| self.model.logits(&batch.input, batch.padding.as_ref()),
             |index, window, logits| {
-                let text = texts[index].as_ref();
-                let tokens = scored(tokenizer, window, text, logits.chunks(self.id2label().len()));
-                found[index].push(self.of_window(tokens, text, config));
+                let tokens = self.scored(window, texts[index].as_ref(), logits);
+                let mut entities = self.of_window(tokens, texts[index].as_ref(), aggregation);
+                entities.retain(|entity| !ignored_labels.contains(&entity.label));
+                found[index].push(entities);
             },
         )?;
         let of_text = |mut windows: Vec<Vec<Entity>>| match windows.len() {
             1 => windows.remove(0),
             // The tokens of one character, as byte-level tokenizers have them, are different tokens.
-            _ if config.aggregation == Aggregation::None => windows.concat(),
+            _ if aggregation == Aggregation::None => windows.concat(),
             _ => without_overlap(windows.concat()),
         };
         Ok(found.into_iter().map(of_text).collect())
     }
 
-    fn of_window(&self, tokens: Vec<Scored>, text: &str, config: &EntitiesConfig) -> Vec<Entity> {
+    /// The tokens of a text that the tokenizer did not add.
+    fn scored(&self, window: &Encoding, text: &str, logits: &[f64]) -> Vec<Scored> {
+        let logits = logits.chunks(self.model.id2label().len());
+        let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
+        let scored = |(i, logits): (usize, &[f64])| {
+            let (start, end) = place(text, window.offsets()[i]);
+            let continues_word = self.tokenizer.continues_word(window.input_ids()[i], text, start, end);
+            Scored { scores: softmax(logits), start, end, continues_word }
+        };
+        tokens.map(scored).collect()
+    }
+
+    fn of_window(&self, tokens: Vec<Scored>, text: &str, aggregation: Aggregation) -> Vec<Entity> {
         // The other strategies predict tokens: a word may be cut.
-        let is_word_wise = !matches!(config.aggregation, Aggregation::None | Aggregation::Simple);
+        let is_word_wise = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
         let words = tokens.chunk_by(|_, token| is_word_wise && token.continues_word);
-        let labelled: Vec<Labelled> = words.map(|word| self.label(word, config.aggregation)).collect();
+        let labelled: Vec<Labelled> = words.map(|word| self.label(word, aggregation)).collect();
         let entity = |label: &str, parts: &[Labelled]| {
             let (start, end) = (parts[0].start, parts[parts.len() - 1].end);
             let score = parts.iter().map(|part| part.score).sum::<f64>() / parts.len() as f64;
             Entity { text: text[start..end].into(), start, end, label: label.into(), score }
         };
-        let entities: Vec<Entity> = if config.aggregation == Aggregation::None {
-            labelled.iter().map(|part| entity(part.label, std::slice::from_ref(part))).collect()
-        } else {
-            let continues = |before: &Labelled, part: &Labelled| {
-                !part.label.starts_with("B-") && tag(before.label) == tag(part.label)
-            };
-            // "MISC-1" is of the type "1", as in transformers.
-            let group = |label: &'_ str| label.split_once('-').map_or(label, |(_, kind)| kind).to_string();
-            labelled.chunk_by(continues).map(|parts| entity(&group(parts[0].label), parts)).collect()
+        if aggregation == Aggregation::None {
+            return labelled.iter().map(|part| entity(part.label, std::slice::from_ref(part))).collect();
+        }
+        let continues = |before: &Labelled, part: &Labelled| {
+            !part.label.starts_with("B-") && tag(before.label) == tag(part.label)
         };
-        entities.into_iter().filter(|entity| !config.ignored_labels.contains(&entity.label)).collect()
+        // "MISC-1" is of the type "1", as in transformers.
+        let group = |label: &'_ str| label.split_once('-').map_or(label, |(_, kind)| kind).to_string();
+        labelled.chunk_by(continues).map(|parts| entity(&group(parts[0].label), parts)).collect()
     }
 
     /// One label for the tokens of a word.
@@ -158,7 +159,7 @@ impl BertForTokenClassification {
                 let mean = |class: usize| {
                     word.iter().map(|token| token.scores[class]).sum::<f64>() / word.len() as f64
                 };
-                best(&(0..self.id2label().len()).map(mean).collect::<Vec<_>>())
+                best(&(0..self.model.id2label().len()).map(mean).collect::<Vec<_>>())
             }
             _ => {
                 let tokens = match aggregation {
@@ -170,24 +171,8 @@ impl BertForTokenClassification {
                 bests.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a word has a token")
             }
         };
-        Labelled { label: &self.id2label()[id], score, start, end }
+        Labelled { label: &self.model.id2label()[id], score, start, end }
     }
-}
-
-/// The tokens of a text that the tokenizer did not add.
-fn scored<'a>(
-    tokenizer: &BertTokenizer,
-    window: &Encoding,
-    text: &str,
-    logits: impl Iterator<Item = &'a [f64]>,
-) -> Vec<Scored> {
-    let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
-    let scored = |(i, logits): (usize, &[f64])| {
-        let (start, end) = place(text, window.offsets()[i]);
-        let continues_word = tokenizer.continues_word(window.input_ids()[i], text, start, end);
-        Scored { scores: softmax(logits), start, end, continues_word }
-    };
-    tokens.map(scored).collect()
 }
 
 /// Of entities that overlap, the longest; of equally long ones that with the highest score.

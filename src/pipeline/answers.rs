@@ -1,0 +1,173 @@
+//! Answers in texts, from the logits of their first and last tokens.
+
+use super::Pipeline;
+use super::batches::{place, softmax};
+use super::options::TextOptions;
+use crate::error::Result;
+use crate::model::BertForQuestionAnswering;
+use crate::text::{BertTokenizer, Encoding};
+use burn::prelude::*;
+use std::collections::BTreeSet;
+
+/// The least answers, and first and last tokens of a window, among which the best are found.
+const N_BEST: usize = 20;
+
+/// What decides which spans are answers. The defaults are those of transformers' `run_qa.py`.
+struct Rules {
+    n_best: usize,
+    max_answer_len: usize,
+    no_answer_threshold: Option<f64>,
+}
+
+/// An answer to a question. Returned by [`Pipeline::answers`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The part of the text that answers; empty if the text contains no answer.
+    pub text: String,
+    /// Its first byte: the part is `&text[start..end]`. (transformers counts characters.)
+    pub start: usize,
+    /// The byte after it.
+    pub end: usize,
+    /// The probability among the answers that were considered: 20, or `top_k` if that is more.
+    pub score: f64,
+    /// The sum of the logits of the first and of the last token.
+    pub logit: f64,
+}
+
+impl Answer {
+    /// Whether this is no answer: the text does not contain one.
+    pub fn is_impossible(&self) -> bool {
+        self.text.is_empty()
+    }
+}
+
+struct Span {
+    start: usize,
+    end: usize,
+    logit: f64,
+}
+
+impl Pipeline<BertForQuestionAnswering> {
+    /// Extractive question answering: the answers to each question in the text beside it, the best first.
+    ///
+    /// A text longer than the model reads is read in windows, each with the question. They share `stride` tokens, by default
+    /// 128; where there is no room for as many, half of the maximum length, as in transformers' pipeline, or half of the room.
+    /// The logit of an answer is the sum of the logits of its first and last tokens; that of no answer is the lowest of `[CLS]`
+    /// in all windows, as for SQuAD. Without a valid span, and without `no_answer_threshold`, the list is empty. Reads `top_k`,
+    /// by default 20, `stride`, `max_answer_len` and `no_answer_threshold`.
+    ///
+    /// ```
+    /// # use burn_bert::{model::BertForQuestionAnswering, pipeline::{Pipeline, TextOptions}};
+    /// # fn example(pipeline: Pipeline<BertForQuestionAnswering>) -> burn_bert::Result<()> {
+    /// let pair = ("Who wrote the notes?", "Ada Lovelace translated the paper and wrote the notes.");
+    /// let answers = pipeline.answers(&[pair], &TextOptions::new())?;
+    /// println!("{} ({:.2})", answers[0][0].text, answers[0][0].score);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertTokenizer::encode_pair_windows`] and of the model's [`logits`](BertForQuestionAnswering::logits);
+    /// [`Error::Config`](crate::Error::Config) for [options](TextOptions) that are not read, or 0;
+    /// [`Error::Data`](crate::Error::Data) if a logit is NaN or infinite.
+    ///
+    /// Source: `postprocess_qa_predictions` of transformers' example `run_qa.py`, 4.57, with `n_best_size` of 20 or `top_k`, but
+    /// a span of several windows is listed once, and spans without a character are not.
+    pub fn answers<Q: AsRef<str> + Sync, T: AsRef<str> + Sync>(
+        &self,
+        questions: &[(Q, T)],
+        options: &TextOptions,
+    ) -> Result<Vec<Vec<Answer>>> {
+        options.check("answers", &["top_k", "stride", "max_answer_len", "no_answer_threshold"])?;
+        let rules = Rules {
+            n_best: options.top_k.unwrap_or(N_BEST).max(N_BEST),
+            max_answer_len: options.max_answer_len.unwrap_or(30),
+            no_answer_threshold: options.no_answer_threshold,
+        };
+        let mut spans: Vec<Vec<Span>> = questions.iter().map(|_| Vec::new()).collect();
+        let mut impossible = vec![f64::INFINITY; questions.len()];
+        self.for_each_window(
+            questions,
+            options,
+            |(question, text)| {
+                // As run_qa.py: some questions of SQuAD begin with many spaces, which would take room from the text.
+                let question = question.as_ref().trim_start();
+                let stride = stride(&self.tokenizer, question, options.stride.unwrap_or(128))?;
+                self.tokenizer.encode_pair_windows(question, text.as_ref(), stride)
+            },
+            |batch| Ok(Tensor::stack(self.model.logits(&batch.input, batch.padding.as_ref())?.into(), 2)),
+            |index, window, logits| {
+                spans[index].extend(of_window(window, logits, questions[index].1.as_ref(), &rules));
+                // A window without the answer scores no answer high; all windows must, for the text to contain none.
+                impossible[index] = impossible[index].min(logits[0] + logits[1]);
+            },
+        )?;
+        let answered = spans.into_iter().zip(impossible).zip(questions);
+        Ok(answered
+            .map(|((spans, impossible), (_, text))| {
+                let mut answers = best(spans, impossible, text.as_ref(), &rules);
+                answers.truncate(options.top_k.unwrap_or(N_BEST));
+                answers
+            })
+            .collect())
+    }
+}
+
+/// The tokens that windows share: `wanted`, or less where a window beside the question does not hold more than that.
+fn stride(tokenizer: &BertTokenizer, question: &str, wanted: usize) -> Result<usize> {
+    let Some(max_length) = tokenizer.model_max_length() else { return Ok(wanted) };
+    let room = max_length.saturating_sub(tokenizer.encode_pair(question, "")?.len());
+    let fits = [wanted, max_length / 2, room / 2].into_iter().find(|&stride| stride < room);
+    Ok(fits.unwrap_or(wanted)) // no room at all: the windows' error says so
+}
+
+/// The candidates in a window, given two scores for each token.
+fn of_window(window: &Encoding, logits: &[f64], text: &str, rules: &Rules) -> Vec<Span> {
+    let best = |which: usize| -> Vec<usize> {
+        let mut places: Vec<usize> = (0..window.len()).collect();
+        places.sort_by(|&a, &b| logits[2 * b + which].total_cmp(&logits[2 * a + which]));
+        // Before those of the question go, as in run_qa.py: these take places of the best, too.
+        places.truncate(rules.n_best);
+        places.retain(|&place| window.sequence_ids()[place] == Some(1));
+        places
+    };
+    let (starts, ends) = (best(0), best(1));
+    let pairs = starts.iter().flat_map(|&start| ends.iter().map(move |&end| (start, end)));
+    let valid = pairs.filter(|&(start, end)| start <= end && end - start < rules.max_answer_len);
+    let span = |(start, end): (usize, usize)| Span {
+        start: place(text, window.offsets()[start]).0,
+        end: place(text, window.offsets()[end]).1,
+        logit: logits[2 * start] + logits[2 * end + 1],
+    };
+    // Byte-level tokenizers have tokens without characters for all but one space.
+    valid.map(span).filter(|span| span.start < span.end).collect()
+}
+
+/// The best of a question's candidates, the model's answer first.
+fn best(mut spans: Vec<Span>, impossible: f64, text: &str, rules: &Rules) -> Vec<Answer> {
+    // A stable sort, also where logits are equal: the order is that of run_qa.py.
+    spans.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+    let mut seen = BTreeSet::new();
+    // After the sort: of a span in several windows, the best score remains.
+    spans.retain(|span| seen.insert((span.start, span.end)));
+    spans.truncate(rules.n_best);
+    if let Some(threshold) = rules.no_answer_threshold {
+        let is_impossible = spans.first().is_none_or(|best| impossible - best.logit > threshold);
+        let place = spans.partition_point(|span| span.logit >= impossible);
+        let others = rules.n_best - usize::from(place < rules.n_best);
+        spans.truncate(if is_impossible { others } else { others.max(1) });
+        // The model's answer is the first, whatever the threshold.
+        let place = if is_impossible { 0 } else { place.clamp(1, spans.len()) };
+        spans.insert(place, Span { start: 0, end: 0, logit: impossible });
+    }
+    let scores = softmax(&spans.iter().map(|span| span.logit).collect::<Vec<_>>());
+    let answer = |(span, score): (Span, f64)| Answer {
+        text: text[span.start..span.end].into(),
+        start: span.start,
+        end: span.end,
+        score,
+        logit: span.logit,
+    };
+    spans.into_iter().zip(scores).map(answer).collect()
+}

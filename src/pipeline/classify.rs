@@ -1,0 +1,182 @@
+//! Texts to labels, and texts by their relevance for a query.
+
+use super::Pipeline;
+use super::batches::{sigmoid, softmax};
+use super::options::TextOptions;
+use crate::encoder::Activation;
+use crate::error::{Error, Result};
+use crate::model::{BertForSequenceClassification, ProblemType};
+use burn::prelude::*;
+use burn_fused::bias_activation;
+
+/// A label of a text and its score. Returned by [`Pipeline::classify`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoredLabel {
+    /// The name of the label.
+    pub label: String,
+    /// Its probability; of a regression, the number.
+    pub score: f64,
+}
+
+/// A text of a list and its score. Returned by [`Pipeline::rank`] and [`Pipeline::search`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranked {
+    /// The index of the text in the list.
+    pub index: usize,
+    /// Its relevance or similarity.
+    pub score: f64,
+}
+
+/// What [`Pipeline::classify`] takes: a text (`&str`, `String`, `&String`), or a pair of two. The trait is sealed.
+pub trait TextOrPair: sealed::TextOrPair + Sync {}
+
+impl<T: sealed::TextOrPair + Sync> TextOrPair for T {}
+
+mod sealed {
+    pub trait TextOrPair {
+        fn texts(&self) -> (&str, Option<&str>);
+    }
+
+    macro_rules! text {
+        ($($text:ty)*) => {$(
+            impl TextOrPair for $text {
+                fn texts(&self) -> (&str, Option<&str>) {
+                    (self, None)
+                }
+            }
+        )*};
+    }
+
+    text! { &str String &String }
+
+    impl<A: AsRef<str>, B: AsRef<str>> TextOrPair for (A, B) {
+        fn texts(&self) -> (&str, Option<&str>) {
+            (self.0.as_ref(), Some(self.1.as_ref()))
+        }
+    }
+}
+
+impl Pipeline<BertForSequenceClassification> {
+    /// The labels of each text or pair, the one with the highest score first.
+    ///
+    /// The score is the softmax over the labels, or, if the model has one label or its `problem_type` is
+    /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. For a
+    /// [`Regression`](ProblemType::Regression) it is the number itself. A pair is cut as by
+    /// [`encode_pair`](crate::text::BertTokenizer::encode_pair). Reads `top_k`, by default all labels.
+    ///
+    /// ```
+    /// # use burn_bert::{model::BertForSequenceClassification, pipeline::{Pipeline, TextOptions}};
+    /// # fn example(pipeline: Pipeline<BertForSequenceClassification>) -> burn_bert::Result<()> {
+    /// let found = pipeline.classify(&["A film to remember.", "Dull."], &TextOptions::new())?;
+    /// println!("{} ({:.2})", found[0][0].label, found[0][0].score);
+    /// let pairs = [("It rains.", "The street is wet.")];
+    /// println!("{:?}", pipeline.classify(&pairs, &TextOptions::new().with_top_k(1))?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BertTokenizer::encode`](crate::text::BertTokenizer::encode) and of the model's
+    /// [`logits`](BertForSequenceClassification::logits); [`Error::Data`] if a score is NaN or infinite;
+    /// [`Error::Config`] for [options](TextOptions) that are not read, or 0.
+    ///
+    /// Source: `TextClassificationPipeline` of transformers 5.23 with `top_k=None`.
+    pub fn classify<T: TextOrPair>(
+        &self,
+        texts: &[T],
+        options: &TextOptions,
+    ) -> Result<Vec<Vec<ScoredLabel>>> {
+        options.check("classify", &["top_k"])?;
+        let config = self.model.config();
+        let mut found = Vec::with_capacity(texts.len());
+        self.for_each_window(
+            texts,
+            options,
+            |text| {
+                let encoding = match text.texts() {
+                    (text, Some(pair)) => self.tokenizer.encode_pair(text, pair),
+                    (text, None) => self.tokenizer.encode(text),
+                };
+                Ok(vec![encoding?])
+            },
+            |batch| Ok(self.model.logits(&batch.input, batch.padding.as_ref())?.unsqueeze_dim(1)),
+            |_, _, logits| {
+                let scores = match config.problem_type {
+                    Some(ProblemType::Regression) => logits.to_vec(),
+                    Some(ProblemType::MultiLabelClassification) => {
+                        logits.iter().copied().map(sigmoid).collect()
+                    }
+                    // The softmax of one label is 1, whatever its logit.
+                    _ if logits.len() == 1 => vec![sigmoid(logits[0])],
+                    Some(ProblemType::SingleLabelClassification) | None => softmax(logits),
+                };
+                let labels = config.id2label.iter().cloned().zip(scores);
+                let mut labels: Vec<_> = labels.map(|(label, score)| ScoredLabel { label, score }).collect();
+                labels.sort_by(|a, b| b.score.total_cmp(&a.score));
+                labels.truncate(options.top_k.unwrap_or(usize::MAX));
+                found.push(labels);
+            },
+        )?;
+        Ok(found)
+    }
+
+    /// Reranks texts by their relevance for a query (cross-encoder), the most relevant first; of equal ones, the first of the
+    /// list.
+    ///
+    /// The model has one label and reads the query and a text as a pair, which is cut as by
+    /// [`encode_pair`](crate::text::BertTokenizer::encode_pair). Before the query comes a prompt, by default that of the
+    /// model's [`Prompts`](crate::model::Prompts). The score is the model's [activation](Activation) of the logit, by default
+    /// the sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
+    /// [0, 1] for each pair. Reads `top_k`, by default all texts, and the prompt.
+    ///
+    /// ```
+    /// # use burn_bert::{model::BertForSequenceClassification, pipeline::{Pipeline, TextOptions}};
+    /// # fn example(pipeline: Pipeline<BertForSequenceClassification>) -> burn_bert::Result<()> {
+    /// let texts = ["Rain is expected in the evening.", "Bread needs flour, water and salt."];
+    /// let ranked = pipeline.rank("What will the weather be like?", &texts, &TextOptions::new())?;
+    /// println!("{}", texts[ranked[0].index]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the model has not one label, or there is no prompt of the name; those of
+    /// [`classify`](Self::classify).
+    ///
+    /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
+    pub fn rank<T: AsRef<str> + Sync>(
+        &self,
+        query: &str,
+        texts: &[T],
+        options: &TextOptions,
+    ) -> Result<Vec<Ranked>> {
+        options.check("rank", &["top_k", "prompt"])?;
+        let config = self.model.config();
+        if config.num_labels() != 1 {
+            let problem = format!("has {} labels, but a model that ranks has one", config.num_labels());
+            return Err(Error::config("id2label", problem));
+        }
+        // Tokenised with the query, and not by itself: words may merge across the border.
+        let query = format!("{}{query}", options.prompt(&config.prompts, config.prompts.text(None))?);
+        let activation = config.activation.unwrap_or(Activation::Sigmoid);
+        let mut ranked = Vec::with_capacity(texts.len());
+        self.for_each_window(
+            texts,
+            options,
+            |text| Ok(vec![self.tokenizer.encode_pair(&query, text.as_ref())?]),
+            |batch| {
+                let logits = self.model.logits(&batch.input, batch.padding.as_ref())?;
+                // The operator that has all activations also adds a bias.
+                let no_bias = Tensor::zeros([1], (&logits.device(), logits.dtype()));
+                Ok(bias_activation(logits, no_bias, activation).unsqueeze_dim(1))
+            },
+            |index, _, scores| ranked.push(Ranked { index, score: scores[0] }),
+        )?;
+        // A stable sort: of equal scores, the first of the list.
+        ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
+        ranked.truncate(options.top_k.unwrap_or(usize::MAX));
+        Ok(ranked)
+    }
+}

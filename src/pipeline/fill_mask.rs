@@ -1,0 +1,104 @@
+//! Words for the masks of texts.
+
+use super::Pipeline;
+use super::batches::{check_finite, largest, softmax};
+use super::options::TextOptions;
+use crate::error::{Error, Result};
+use crate::model::BertForMaskedLm;
+
+/// Masks whose logits are computed at once: each has as many as the vocabulary has words.
+const MASKS_AT_ONCE: usize = 32;
+
+/// A word in place of a mask. Returned by [`Pipeline::fill_mask`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilledMask {
+    /// The word; empty if the vocabulary has none for the model's row `token_id`.
+    pub word: String,
+    /// The token.
+    pub token_id: u32,
+    /// Its probability among all tokens.
+    pub score: f64,
+    /// The text with the word in place of this mask, as the tokenizer decodes it: of a text with several masks, with the
+    /// special tokens.
+    pub text: String,
+}
+
+impl Pipeline<BertForMaskedLm> {
+    /// Fills the masks of each text (`[MASK]` for BERT, `<mask>` for RoBERTa): for each mask, in their order, the most
+    /// probable words, the best first. Several masks of a text are each filled on its own. Reads `top_k`, by default 5.
+    ///
+    /// ```
+    /// # use burn_bert::{model::BertForMaskedLm, pipeline::{Pipeline, TextOptions}};
+    /// # fn example(pipeline: Pipeline<BertForMaskedLm>) -> burn_bert::Result<()> {
+    /// let filled = pipeline.fill_mask(&["The capital of [MASK] is Paris."], &TextOptions::new())?;
+    /// for word in &filled[0][0] {
+    ///     println!("{:.4} {}: {}", word.score, word.word, word.text);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Data`] if a text has no mask, or only behind the tokens that are read, or a score is NaN or infinite; those of
+    /// [`BertTokenizer::encode`](crate::text::BertTokenizer::encode) and of the model's
+    /// [`scores`](BertForMaskedLm::scores); [`Error::Config`] for [options](TextOptions) that are not read, or 0.
+    ///
+    /// Source: `FillMaskPipeline` of transformers 5.23.
+    pub fn fill_mask<T: AsRef<str> + Sync>(
+        &self,
+        texts: &[T],
+        options: &TextOptions,
+    ) -> Result<Vec<Vec<Vec<FilledMask>>>> {
+        options.check("fill_mask", &["top_k"])?;
+        let (tokenizer, top_k) = (&self.tokenizer, options.top_k.unwrap_or(5));
+        let mask = tokenizer.mask_token_id();
+        let encode = |text: &T| Ok(vec![tokenizer.encode(text.as_ref())?]);
+        let mut filled: Vec<Vec<Vec<FilledMask>>> = texts.iter().map(|_| Vec::new()).collect();
+        self.in_batches(texts, options, encode, |of_text, encodings, batch| {
+            let [_, seq] = batch.input.dims();
+            // The text, the row of the batch and the place of each mask.
+            let mut masks = Vec::new();
+            for (row, (&text, encoding)) in of_text.iter().zip(encodings).enumerate() {
+                let before = masks.len();
+                let places = (0..).zip(encoding.input_ids()).filter(|&(_, &id)| id == mask);
+                masks.extend(places.map(|(place, _): (usize, _)| (text, row, place)));
+                if masks.len() == before {
+                    return Err(Error::data(
+                        format!("text {text}"),
+                        format!(
+                            "has no {} in the {} tokens that are read; add one, or shorten the text",
+                            tokenizer.id_to_token(mask).unwrap_or_default(),
+                            encoding.len()
+                        ),
+                    ));
+                }
+            }
+            let hidden = self.model.bert.try_forward_packed(&batch.input, batch.padding.as_ref())?;
+            for masks in masks.chunks(MASKS_AT_ONCE) {
+                let rows: Vec<usize> = masks.iter().map(|(_, row, place)| row * seq + place).collect();
+                let logits = self.model.scores(hidden.select(&rows))?; // [N, V]
+                let [_, vocab_size] = logits.dims();
+                let logits: Vec<f64> = logits.into_data().iter().collect();
+                for (&(text, row, place), logits) in masks.iter().zip(logits.chunks(vocab_size)) {
+                    check_finite("scores", text, logits)?;
+                    let scores = softmax(logits);
+                    let mut ids = encodings[row].input_ids().to_vec();
+                    // The other masks are special tokens, too: without those they would be missing.
+                    let is_only = ids.iter().filter(|&&id| id == mask).count() == 1;
+                    let word = |token: usize| {
+                        let token_id = token as u32;
+                        ids[place] = token_id;
+                        let word = tokenizer.decoded(&[token_id], false)?;
+                        let text = tokenizer.decoded(&ids, is_only)?;
+                        Ok(FilledMask { word, token_id, score: scores[token], text })
+                    };
+                    let words: Result<_> = largest(&scores, top_k).into_iter().map(word).collect();
+                    filled[text].push(words?);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(filled)
+    }
+}

@@ -1,0 +1,150 @@
+//! Texts to sentence embeddings, and the embeddings that are most similar.
+
+use super::Pipeline;
+use super::batches::{check_finite, largest, not_finite};
+use super::classify::Ranked;
+use super::options::TextOptions;
+use crate::error::{Error, Result};
+use crate::layers::check_sizes;
+use crate::model::BertForSentenceEmbedding;
+use burn::prelude::*;
+
+/// How many queries and embeddings of a corpus are compared at once: 32 MB of similarities.
+const QUERIES: usize = 128;
+const CORPUS: usize = 1 << 16;
+
+impl Pipeline<BertForSentenceEmbedding> {
+    /// Sentence embeddings, [N, H]: the [embedding](BertForSentenceEmbedding::embed) of prompt and text, of which the first
+    /// `truncate_dim` values are kept. Reads the prompt, by default the model's default prompt, and `truncate_dim`.
+    ///
+    /// ```
+    /// # use burn_bert::{model::BertForSentenceEmbedding, pipeline::{Pipeline, TextOptions}};
+    /// # fn example(pipeline: Pipeline<BertForSentenceEmbedding>) -> burn_bert::Result<()> {
+    /// let texts = ["It rains.", "The sun shines."];
+    /// let corpus = pipeline.encode_document(&texts, &TextOptions::new())?;
+    /// let queries = pipeline.encode_query(&["What will the weather be like?"], &TextOptions::new())?;
+    /// for found in &pipeline.search(&queries, &corpus, 1)?[0] {
+    ///     println!("{:.4} {}", found.score, texts[found.index]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if there is no prompt of the name, and for [options](TextOptions) that are not read, or 0; those of
+    /// [`BertTokenizer::encode`](crate::text::BertTokenizer::encode) and [`embed`](BertForSentenceEmbedding::embed);
+    /// [`Error::Data`] if a value is NaN or infinite.
+    ///
+    /// Source: `SentenceTransformer.encode` of sentence-transformers 6.2.
+    pub fn encode<T: AsRef<str> + Sync>(&self, texts: &[T], options: &TextOptions) -> Result<Tensor<2>> {
+        self.embeddings("encode", texts, options, None)
+    }
+
+    /// [`encode`](Self::encode) for queries: the default is the prompt called `query`, or none.
+    pub fn encode_query<T: AsRef<str> + Sync>(&self, texts: &[T], options: &TextOptions) -> Result<Tensor<2>> {
+        self.embeddings("encode_query", texts, options, Some("query"))
+    }
+
+    /// [`encode`](Self::encode) for the texts that are searched: the default is the prompt called `document`, or none. (As in
+    /// sentence-transformers 6.2, whose documentation also names `passage` and `corpus`; ask for those by name.)
+    pub fn encode_document<T: AsRef<str> + Sync>(
+        &self,
+        texts: &[T],
+        options: &TextOptions,
+    ) -> Result<Tensor<2>> {
+        self.embeddings("encode_document", texts, options, Some("document"))
+    }
+
+    fn embeddings<T: AsRef<str> + Sync>(
+        &self,
+        task: &str,
+        texts: &[T],
+        options: &TextOptions,
+        role: Option<&str>,
+    ) -> Result<Tensor<2>> {
+        options.check(task, &["prompt", "truncate_dim"])?;
+        let (model, tokenizer) = (&self.model, &self.tokenizer);
+        let own = model.config();
+        let default = role.map_or_else(|| own.prompts.text(None), |role| Ok(own.prompts.of_role(role)));
+        let prompt = options.prompt(&own.prompts, default)?;
+        let prompt_length = if own.include_prompt || prompt.is_empty() {
+            0
+        } else {
+            let ids = tokenizer.encode(prompt)?;
+            let ids = ids.input_ids();
+            // The separator at the end stands after the text, not after the prompt.
+            let ends_special = ids.last().is_some_and(|last| tokenizer.special_token_ids().contains(last));
+            ids.len() - usize::from(ends_special)
+        };
+        let truncate_dim = options.truncate_dim.or(own.truncate_dim);
+        let width = truncate_dim.map_or(model.width(), |dim| dim.min(model.width()));
+        let mut parts = Vec::new();
+        let encode = |text: &T| Ok(vec![tokenizer.encode(&format!("{prompt}{}", text.as_ref()))?]);
+        self.in_batches(texts, options, encode, |_, _, batch| {
+            let part = model.embed_after(&batch.input, batch.padding.as_ref(), prompt_length)?;
+            parts.push(part.narrow(1, 0, width));
+            Ok(())
+        })?;
+        if parts.is_empty() {
+            let words = &model.bert.embeddings.word_embeddings.weight;
+            return Ok(Tensor::zeros([0, width], (&words.lazy_device(), words.val().dtype())));
+        }
+        let embeddings = Tensor::cat(parts, 0);
+        // One read for all texts: each read waits for the device.
+        let is_finite = embeddings.clone().is_finite().all_dim(1).into_data();
+        match is_finite.iter::<bool>().position(|is_finite| !is_finite) {
+            Some(text) => Err(not_finite("values", text)),
+            None => Ok(embeddings),
+        }
+    }
+
+    /// The similarity of each of N embeddings and each of M, [N, M]: the model's
+    /// [`Similarity`](crate::model::Similarity). [`encode`](Self::encode) has an example.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ShapeMismatch`] if the embeddings differ in length.
+    pub fn similarity(&self, a: &Tensor<2>, b: &Tensor<2>) -> Result<Tensor<2>> {
+        let ([_, width], [rows, found]) = (a.dims(), b.dims());
+        if width != found {
+            return Err(Error::shape("embeddings", [rows, found], format!("[M, {width}], as wide as the others")));
+        }
+        let b = b.clone().to_device(&a.device()).cast(a.dtype());
+        Ok(self.model.config().similarity.between(a.clone(), b))
+    }
+
+    /// Semantic search: for each of N query embeddings the `top_k` embeddings of a corpus that are most similar to it, the most
+    /// similar first; of equal ones, the first of the corpus. The similarities are computed in parts, so that a corpus of
+    /// millions takes little memory beside itself. [`encode`](Self::encode) has an example.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`similarity`](Self::similarity); [`Error::Config`] if `top_k` is 0; [`Error::Data`] if a similarity is NaN
+    /// or infinite.
+    ///
+    /// Source: `semantic_search` of sentence-transformers 6.2.
+    pub fn search(&self, queries: &Tensor<2>, corpus: &Tensor<2>, top_k: usize) -> Result<Vec<Vec<Ranked>>> {
+        check_sizes([("top_k", top_k, usize::MAX)])?;
+        let [num_queries, _] = queries.dims();
+        let [rows, _] = corpus.dims();
+        let mut found: Vec<Vec<Ranked>> = vec![Vec::new(); num_queries];
+        for first in (0..rows).step_by(CORPUS) {
+            let part = corpus.clone().narrow(0, first, CORPUS.min(rows - first));
+            for query in (0..num_queries).step_by(QUERIES) {
+                let queries = queries.clone().narrow(0, query, QUERIES.min(num_queries - query));
+                let similarities: Vec<f64> = self.similarity(&queries, &part)?.into_data().iter().collect();
+                for (query, scores) in (query..).zip(similarities.chunks(part.dims()[0])) {
+                    check_finite("similarities", query, scores)?;
+                    let best = largest(scores, top_k).into_iter();
+                    let best = best.map(|place| Ranked { index: first + place, score: scores[place] });
+                    found[query].extend(best);
+                    // A stable sort: of equal similarities, the first of the corpus.
+                    found[query].sort_by(|a, b| b.score.total_cmp(&a.score));
+                    found[query].truncate(top_k);
+                }
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,79 @@
+//! A tokenizer into a directory.
+
+use super::files::{TOKENIZER_NAME, VOCAB_NAME, is_json};
+use super::tokenizer::BertTokenizer;
+use crate::error::{Error, Result};
+use crate::files::{Replacement, directory_of, regular_file};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The files of a tokenizer: those that are read here, and those of other libraries.
+const FILES: [&str; 9] = [
+    TOKENIZER_NAME,
+    VOCAB_NAME,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+];
+
+impl BertTokenizer {
+    /// Copies the files that the tokenizer was read from into `dir`, which may be where they are: `tokenizer.json` or
+    /// `vocab.txt`, and the settings and files of other libraries beside it. Limits that were set since are not in them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if a file is gone or cannot be written; [`Error::File`] if `dir` has a file of another tokenizer, which
+    /// would be read along with them. Each file is then as it was.
+    pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
+        let dir = dir.as_ref();
+        if dir.as_os_str().is_empty() {
+            return Err(regular_file::empty_path("saved into"));
+        }
+        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        let mut copies = Vec::new();
+        for name in FILES {
+            let to = dir.join(name);
+            match self.file(name) {
+                Some(from) if is_same(&from, &to) => {}
+                Some(from) => copies.push((from, to)),
+                None if regular_file::exists(&to) => {
+                    let problem = "is of another tokenizer than the one that is saved, and would be read with it; remove \
+                                   it, or choose another directory";
+                    return Err(Error::file(&to, problem));
+                }
+                None => {}
+            }
+        }
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let mut new = Replacement::begin(dir)?;
+        for (from, to) in copies {
+            let mut from = regular_file::open(&from)?;
+            new.write(&to, |out| io::copy(&mut from, out).map(drop))?;
+        }
+        new.commit()
+    }
+
+    /// The tokenizer's file of this name, if it has one.
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        // Under its usual name, by which a directory's tokenizer is found.
+        let own = if is_json(&self.path) { TOKENIZER_NAME } else { VOCAB_NAME };
+        let beside = directory_of(&self.path).join(name);
+        match name {
+            _ if name == own => Some(self.path.to_path_buf()),
+            // The file that was named was read in its place.
+            TOKENIZER_NAME => None,
+            _ => regular_file::exists(&beside).then_some(beside),
+        }
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
