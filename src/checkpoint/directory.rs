@@ -79,10 +79,9 @@ impl Directory {
         let mut jsons = vec![JsonFile { path: self.config_path, value: fields.into() }];
         jsons.extend(beside);
         let in_folder = |folder: String| self.model_path.with_file_name(folder).join(MODEL_NAME);
-        let folders: Vec<_> =
-            folders.into_iter().map(|(folder, tensors)| (in_folder(folder), tensors)).collect();
+        let folders = folders.into_iter().map(|(folder, tensors)| (in_folder(folder), tensors));
         let model = (self.model_path.clone(), tensors);
-        replace_files(folders.into_iter().chain([model]).collect(), &jsons)
+        replace_files(directory_of(&self.model_path), folders.chain([model]), &jsons)
     }
 }
 
@@ -109,12 +108,14 @@ pub struct JsonFile {
     pub(crate) value: Value,
 }
 
-/// Replaces files of weights, of which the last is in the directory itself, their config and what else describes the model, or
-/// nothing. A JSON file that would be the same stays, so that a save with the same config replaces the weights alone.
-fn replace_files(weights: Vec<(PathBuf, Tensors)>, jsons: &[JsonFile]) -> Result<()> {
-    let model_path = weights.last().map_or(Path::new(""), |(path, _)| path);
-    // The main file comes last in the list, so its directory is that of all.
-    let mut files = Replacement::begin(directory_of(model_path))?;
+/// Replaces files of weights in a directory, their config and what else describes the model, or nothing. A JSON file that would
+/// be the same stays, so that a save with the same config replaces the weights alone.
+fn replace_files(
+    dir: &Path,
+    weights: impl IntoIterator<Item = (PathBuf, Tensors)>,
+    jsons: &[JsonFile],
+) -> Result<()> {
+    let mut files = Replacement::begin(dir)?;
     for (path, tensors) in weights {
         files.write(&path, |out| tensors.write(out))?;
     }
@@ -148,7 +149,7 @@ mod tests {
         tensors.push("b", Dtype::F32, vec![2], Payload::Copy(source, 0, 8));
         let target = dir.path().join("model");
         let config = JsonFile { path: dir.path().join("config"), value: json!("new") };
-        replace_files(vec![(target.clone(), tensors)], &[config]).unwrap_err();
+        replace_files(dir.path(), [(target.clone(), tensors)], &[config]).unwrap_err();
         assert!(!target.exists());
     }
 
@@ -159,7 +160,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let save = |value| {
             let config = JsonFile { path: dir.path().join("config"), value };
-            replace_files(vec![(dir.path().join("model"), Tensors::default())], &[config]).unwrap();
+            let model = dir.path().join("model");
+            replace_files(dir.path(), [(model, Tensors::default())], &[config]).unwrap();
             fs::metadata(dir.path().join("config")).unwrap().ino()
         };
         let first = save(json!("a"));

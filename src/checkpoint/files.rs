@@ -48,7 +48,7 @@ impl Checkpoint {
             return Self::of(read_index(&path)?, BTreeMap::new(), path);
         }
         let file = WeightFile::open(&path)?;
-        let keys = file.tensors().keys().map(|key| (key.clone(), path.clone())).collect();
+        let keys = file.tensors.keys().map(|key| (key.clone(), path.clone())).collect();
         Self::of(keys, BTreeMap::from([(path.clone(), file)]), path)
     }
 
@@ -89,7 +89,7 @@ impl Checkpoint {
 
     /// The one safetensors file that it is, whose tensors can be copied byte by byte; an error for another format.
     pub(super) fn into_safetensors(self) -> Result<WeightFile> {
-        let file = self.open.into_values().next().filter(|file| file.metadata().is_some());
+        let file = self.open.into_values().next().filter(|file| file.metadata.is_some());
         file.ok_or_else(|| {
             let problem = "it has the name of a safetensors file and is none; save into another directory";
             Error::not_a_checkpoint(&self.path, problem)
@@ -106,7 +106,7 @@ impl Checkpoint {
         if !self.open.contains_key(path) {
             self.open.insert(path.clone(), WeightFile::open(path)?);
         }
-        match self.open.get(path).and_then(|file| file.tensors().get(key)) {
+        match self.open.get(path).and_then(|file| file.tensors.get(key)) {
             Some(tensor) => Ok((tensor, path)),
             None => Err(Error::missing_key(path, key, "the index of shards says that it is there")),
         }

@@ -125,14 +125,15 @@ impl Fields {
     pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
         let spec = self.spec;
         // First: fields of a variant may mean something else.
-        self.refuse_variants(spec)?;
+        self.refuse_variants()?;
         let defaults = &spec.defaults;
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
+        // Not read where the family has none: the field may be any.
+        let embedding_size = || self.size("embedding_size", defaults.embedding_size);
         let embedding_size = match spec.family.architecture().projection {
             Projection::Never => None,
-            Projection::IfOther => Some(self.size("embedding_size", defaults.embedding_size)?)
-                .filter(|&size| size != hidden_size),
-            Projection::Always => Some(self.size("embedding_size", defaults.embedding_size)?),
+            Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
+            Projection::Always => Some(embedding_size()?),
         };
         let config = BertEmbeddingsConfig {
             family: spec.family,
@@ -146,15 +147,15 @@ impl Fields {
             layer_norm_eps: self.number("layer_norm_eps", DEFAULT_LAYER_NORM_EPS)?,
             hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
             initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
-            position_embedding_type: self.positions(spec.family)?,
+            position_embedding_type: self.positions()?,
         };
         self.in_file(config.validate())?;
         Ok(config)
     }
 
     /// Refuses models that compute something else than their family.
-    fn refuse_variants(&self, spec: &FamilySpec) -> Result<()> {
-        for unsupported in spec.unsupported {
+    fn refuse_variants(&self) -> Result<()> {
+        for unsupported in self.spec.unsupported {
             let problem = match *unsupported {
                 Unsupported::Flag(field, does) if self.flag(field)? == Some(true) => {
                     format!("it {does} ({field} is true), which is not supported")
@@ -167,15 +168,15 @@ impl Fields {
                 },
                 _ => continue,
             };
-            let model_type = spec.family.model_type().to_string();
+            let model_type = self.spec.family.model_type().to_string();
             return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
         }
         Ok(())
     }
 
-    fn positions(&self, family: Family) -> Result<PositionEmbeddingType> {
+    fn positions(&self) -> Result<PositionEmbeddingType> {
         match self.text("position_embedding_type")? {
-            None | Some("absolute") => Ok(family.architecture().positions),
+            None | Some("absolute") => Ok(self.spec.family.architecture().positions),
             Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
             Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
             Some(other) => {

@@ -188,29 +188,17 @@ impl BertEmbeddings {
     // Everything else first: the ids may have to be read back from the device.
     fn rows(&self, input: &BertEmbeddingsInput) -> Result<[Rows; 3]> {
         self.check(input)?;
-        Ok([self.word_rows(input)?, self.token_type_rows(input)?, self.position_rows(input)?])
-    }
-
-    fn word_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
-        match &input.words {
-            Words::Ids(ids) => {
-                ids.check(EmbeddingTable::Word, self.word_embeddings.num_embeddings())?;
-                Ok(self.word_embeddings.rows(ids.tensor()))
-            }
-            Words::Embeds(embeds) => Ok(Rows::Values(embeds.clone())),
-        }
-    }
-
-    fn token_type_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
-        let Some(table) = &self.token_type_embeddings else { return Ok(Rows::Absent) };
-        match &input.token_type_ids {
-            Some(ids) => {
-                ids.check(EmbeddingTable::TokenType, table.num_embeddings())?;
-                Ok(table.rows(ids.tensor()))
-            }
+        let words = match &input.words {
+            Words::Ids(ids) => looked_up(&self.word_embeddings, EmbeddingTable::Word, ids)?,
+            Words::Embeds(embeds) => Rows::Values(embeds.clone()),
+        };
+        let token_types = match (&self.token_type_embeddings, &input.token_type_ids) {
+            (Some(table), Some(ids)) => looked_up(table, EmbeddingTable::TokenType, ids)?,
             // Type 0 for all: one row, without a tensor of zeros.
-            None => Ok(Rows::Row { table: table.weight.val(), row: 0 }),
-        }
+            (Some(table), None) => Rows::Row { table: table.weight.val(), row: 0 },
+            (None, _) => Rows::Absent,
+        };
+        Ok([words, token_types, self.position_rows(input)?])
     }
 
     fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
@@ -223,11 +211,10 @@ impl BertEmbeddings {
                 format!("are given, but {scheme:?} positions are distances between tokens; leave them out");
             return Err(Error::data("position_ids", problem));
         };
-        let rows = table.num_embeddings();
         if let Some(ids) = &input.position_ids {
-            ids.check(EmbeddingTable::Position, rows)?;
-            return Ok(table.rows(ids.tensor()));
+            return looked_up(table, EmbeddingTable::Position, ids);
         }
+        let rows = table.num_embeddings();
         let past = input.past_key_values_length;
         // Vectors have no padding that could be counted: their positions run on by ones, as transformers'.
         let first = match (self.padding_of_positions(), &input.words) {
@@ -275,11 +262,7 @@ impl BertEmbeddings {
         match &input.words {
             Words::Embeds(embeds) => {
                 if embeds.dims()[2] != width {
-                    return Err(Error::ShapeMismatch {
-                        input: "inputs_embeds",
-                        found: embeds.dims().to_vec(),
-                        expected: format!("[B, S, {width}]"),
-                    });
+                    return Err(Error::shape("inputs_embeds", embeds.dims(), format!("[B, S, {width}]")));
                 }
                 check.input("inputs_embeds", embeds)?;
             }
@@ -296,6 +279,12 @@ impl BertEmbeddings {
         }
         check.norm("layer_norm", &self.layer_norm, width)
     }
+}
+
+/// The rows of ids in their table.
+fn looked_up(table: &TokenEmbedding, name: EmbeddingTable, ids: &Ids) -> Result<Rows> {
+    ids.check(name, table.num_embeddings())?;
+    Ok(table.rows(ids.tensor()))
 }
 
 /// RoBERTa's positions: (cumsum(m) + past)·m + pad along each sequence, with m = (ids ≠ pad). Tokens count from

@@ -234,11 +234,8 @@ impl BertEncoder {
         if let Some(reader) = self.embeddings_projection.as_ref().or(first) {
             let [hidden_size, _] = reader.weight.lazy_shape().dims();
             if width != hidden_size {
-                return Err(Error::ShapeMismatch {
-                    input: "hidden",
-                    found: vec![batch, seq, width],
-                    expected: format!("[{batch}, {seq}, {hidden_size}]"),
-                });
+                let expected = format!("[{batch}, {seq}, {hidden_size}]");
+                return Err(Error::shape("hidden", [batch, seq, width], expected));
             }
         }
         let inner = first.map_or(width, |query| query.weight.lazy_shape()[0]);

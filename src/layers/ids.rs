@@ -82,19 +82,9 @@ impl Ids {
         I: Copy + TryInto<i32>,
     {
         let (values, dims) = values_of_rows(name, rows)?;
-        Ok(Self::from_values(name, values, dims, device))
-    }
-
-    /// Ids from the host, row-major.
-    pub(crate) fn from_values(
-        name: &'static str,
-        values: Vec<i64>,
-        dims: [usize; 2],
-        device: &Device,
-    ) -> Self {
-        let device = device.clone().without_autodiff(); // see `tensor`
-        let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
-        Self { name, tensor, host: Some(Arc::new(values.into())) }
+        let data = TensorData::new(values.clone(), dims);
+        let tensor = Tensor::from_data(data, &device.clone().without_autodiff()); // see `tensor`
+        Ok(Self { name, tensor, host: Some(Arc::new(values.into())) })
     }
 
     pub(crate) fn tensor(&self) -> Tensor<2, Int> {

@@ -126,11 +126,7 @@ impl PaddingMask {
         if self.dims == [batch, seq] {
             return Ok(());
         }
-        Err(Error::ShapeMismatch {
-            input: "padding",
-            found: self.dims.to_vec(),
-            expected: format!("[{batch}, {seq}], the shape of the tokens"),
-        })
+        Err(Error::shape("padding", self.dims, format!("[{batch}, {seq}], the shape of the tokens")))
     }
 }
 

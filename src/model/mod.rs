@@ -41,7 +41,7 @@ macro_rules! head {
 
 /// What the classifiers of sequences and of tokens have in common.
 macro_rules! classifier {
-    ($kind:ident, $config:ident, $model:ident, $batch:ident, $output:ident) => {
+    ($kind:ident, $config:ident, $model:ident, $batch:ident, $output:ident, dropout: $($dropout:ident).+) => {
         head!($config, $model, $batch, $output);
 
         impl $config {
@@ -61,6 +61,15 @@ macro_rules! classifier {
         }
 
         impl $model {
+            /// The config that builds a model of this shape.
+            pub fn config(&self) -> $config {
+                let (bert, prob) = (self.bert.config(), self.$($dropout).+.prob);
+                // A dropout that the config left to the layers stays theirs, unless the module's field was changed.
+                let is_stated = self.stated.classifier_dropout.is_some()
+                    || prob != bert.classifier_dropout(Classified::$kind);
+                $config { bert, classifier_dropout: is_stated.then_some(prob), ..self.stated.clone() }
+            }
+
             /// The name of each label, by id.
             pub fn id2label(&self) -> &[String] {
                 &self.stated.id2label

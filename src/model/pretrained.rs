@@ -288,27 +288,21 @@ fn read<M: Stored>(
 
 /// Refuses layers with different settings: a `config.json` states one value for all.
 fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
+    let stated = [
+        ("hidden_act", format!("{:?}", config.hidden_act)),
+        ("hidden_dropout_prob", config.embeddings.hidden_dropout_prob.to_string()),
+        ("attention_probs_dropout_prob", config.attention_probs_dropout_prob.to_string()),
+        ("num_attention_heads", config.num_attention_heads.to_string()),
+    ];
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
-        let attention = &layer.attention;
-        for (field, found, stated) in [
-            ("hidden_act", format!("{:?}", layer.hidden_act()), format!("{:?}", config.hidden_act)),
-            (
-                "hidden_dropout_prob",
-                layer.dropout.prob.to_string(),
-                config.embeddings.hidden_dropout_prob.to_string(),
-            ),
-            (
-                "attention_probs_dropout_prob",
-                attention.dropout.prob.to_string(),
-                config.attention_probs_dropout_prob.to_string(),
-            ),
-            (
-                "num_attention_heads",
-                attention.num_attention_heads().to_string(),
-                config.num_attention_heads.to_string(),
-            ),
-        ] {
-            if found != stated {
+        let found = [
+            format!("{:?}", layer.hidden_act()),
+            layer.dropout.prob.to_string(),
+            layer.attention.dropout.prob.to_string(),
+            layer.attention.num_attention_heads().to_string(),
+        ];
+        for ((field, stated), found) in stated.iter().zip(found) {
+            if found != *stated {
                 let problem =
                     format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
                 return Err(Error::config(field, problem));

@@ -201,6 +201,12 @@ impl<'a> Part<'a> {
         Self::new(key, [StoredParam::table(key, table)])
     }
 
+    /// Linear layers of which a checkpoint has all or none.
+    pub(super) fn linears<const N: usize>(namespace: &str, linears: [(&str, &'a Linear); N]) -> Self {
+        let params = linears.map(|(name, linear)| StoredParam::linear(name, linear));
+        Self::new(namespace, params.into_iter().flatten().collect::<Vec<_>>())
+    }
+
     pub(super) fn new(namespace: impl Into<String>, params: impl Into<Vec<StoredParam<'a>>>) -> Self {
         Self { namespace: namespace.into(), params: params.into(), equal: Vec::new(), copies: Vec::new() }
     }
@@ -219,26 +225,28 @@ impl BertModel {
             params.push(StoredParam::table(keys.named(name), &bias.table.weight));
         }
         let names = &keys.family.layer;
-        for (i, layer) in self.encoder.layers.iter().enumerate() {
+        for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
-            params.extend(StoredParam::linear(&name(names.query), &layer.attention.query));
-            params.extend(StoredParam::linear(&name(names.key), &layer.attention.key));
-            params.extend(StoredParam::linear(&name(names.value), &layer.attention.value));
-            if let (Some(positions), Some(distances)) = (&layer.attention.relative_positions, names.distances)
-            {
-                params.push(StoredParam::table(name(distances), &positions.distance_embedding.weight));
+            let attention = &layer.attention;
+            for (part, linear) in [
+                (names.query, &attention.query),
+                (names.key, &attention.key),
+                (names.value, &attention.value),
+                (names.attention_output, &layer.attention_output),
+                (names.intermediate, &layer.intermediate),
+                (names.output, &layer.output),
+            ] {
+                params.extend(StoredParam::linear(&name(part), linear));
             }
-            params.extend(StoredParam::linear(&name(names.attention_output), &layer.attention_output));
-            params.extend(StoredParam::norm(
-                keys.norm(&name(names.attention_layer_norm)),
-                &layer.attention_layer_norm,
-            ));
-            params.extend(StoredParam::linear(&name(names.intermediate), &layer.intermediate));
-            params.extend(StoredParam::linear(&name(names.output), &layer.output));
-            params.extend(StoredParam::norm(
-                keys.norm(&name(names.output_layer_norm)),
-                &layer.output_layer_norm,
-            ));
+            for (part, norm) in [
+                (names.attention_layer_norm, &layer.attention_layer_norm),
+                (names.output_layer_norm, &layer.output_layer_norm),
+            ] {
+                params.extend(StoredParam::norm(keys.norm(&name(part)), norm));
+            }
+            if let (Some(positions), Some(part)) = (&attention.relative_positions, names.distances) {
+                params.push(StoredParam::table(name(part), &positions.distance_embedding.weight));
+            }
         }
         params
     }

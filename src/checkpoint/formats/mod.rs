@@ -17,12 +17,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-struct Header {
-    tensors: BTreeMap<String, StoredTensor>,
-    /// `None` in other formats than safetensors.
-    metadata: Option<BTreeMap<String, String>>,
-}
-
 /// Where in its file a tensor is.
 #[derive(Clone, Debug)]
 pub(super) struct StoredTensor {
@@ -62,9 +56,11 @@ const START_BYTES: u64 = 64;
 /// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
 pub(super) struct WeightFile {
     path: PathBuf,
-    file: Arc<File>,
+    pub(super) file: Arc<File>,
     length: u64,
-    header: Header,
+    pub(super) tensors: BTreeMap<String, StoredTensor>,
+    /// `None` in other formats than safetensors.
+    pub(super) metadata: Option<BTreeMap<String, String>>,
 }
 
 impl WeightFile {
@@ -80,31 +76,19 @@ impl WeightFile {
         }
         regular_file::refuse_lfs_pointer(path, &start)?;
         file.rewind().map_err(failed)?;
-        let header = match pytorch::Container::of(&start) {
-            Some(container) => {
-                let tensors = pytorch::tensors(path, &file, length, container)?;
-                Header { tensors, metadata: None }
+        let (tensors, metadata) = match pytorch::tensors(path, &file, length, &start)? {
+            Some(tensors) => (tensors, None),
+            None => {
+                let (tensors, metadata) = safetensors::read_header(path, &file, length)?;
+                (tensors, Some(metadata))
             }
-            None => safetensors::read_header(path, &file, length)?,
         };
-        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), length, header })
-    }
-
-    pub(super) fn file(&self) -> &Arc<File> {
-        &self.file
-    }
-
-    pub(super) fn metadata(&self) -> Option<&BTreeMap<String, String>> {
-        self.header.metadata.as_ref()
-    }
-
-    pub(super) fn tensors(&self) -> &BTreeMap<String, StoredTensor> {
-        &self.header.tensors
+        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), length, tensors, metadata })
     }
 
     /// Refuses to read tensors that would be larger in memory than the file is: views that repeat what they see.
     pub(super) fn check_total<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<()> {
-        let sizes = keys.filter_map(|key| self.tensors().get(key)).map(StoredTensor::size);
+        let sizes = keys.filter_map(|key| self.tensors.get(key)).map(StoredTensor::size);
         let total = sizes.fold(0, u64::saturating_add);
         if total > self.length {
             let problem = format!("its tensors claim {total} bytes, but it has {}", self.length);
@@ -114,7 +98,7 @@ impl WeightFile {
     }
 
     pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
-        let Some(tensor) = self.tensors().get(key) else { return Ok(None) };
+        let Some(tensor) = self.tensors.get(key) else { return Ok(None) };
         let failed = |source| Error::reading(&self.path, source);
         let mut file = &*self.file;
         file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;

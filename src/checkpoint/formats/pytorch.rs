@@ -16,41 +16,26 @@ const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 /// After a pickle's two bytes of protocol, PyTorch's magic number as a pickled integer: PyTorch up to 1.5.
 const LEGACY_MAGIC: [u8; 12] = *b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
-pub(super) enum Container {
-    Zip,
-    Legacy,
-}
-
-impl Container {
-    /// The container that a file's first 14 bytes begin.
-    pub(super) fn of(start: &[u8]) -> Option<Self> {
-        match start {
-            [0x80, _protocol, rest @ ..] if rest.starts_with(&LEGACY_MAGIC) => Some(Self::Legacy),
-            start if start.starts_with(&ZIP_MAGIC) => Some(Self::Zip),
-            _ => None,
-        }
-    }
-}
-
+/// The tensors of a file of so many bytes that begins with `start`; `None` if it is not one of PyTorch's.
 pub(super) fn tensors(
     path: &Path,
     file: &File,
     length: u64,
-    container: Container,
-) -> Result<BTreeMap<String, StoredTensor>> {
-    match container {
-        Container::Zip => {
-            let (bytes, storages) = read_archive(path, file, length)?;
-            state_dict::tensors(path, &read_pickle(path, &bytes)?, &storages)
-        }
-        Container::Legacy => {
-            let mut bytes = Vec::new();
-            file.take(MAX_PICKLE_BYTES as u64)
-                .read_to_end(&mut bytes)
-                .map_err(|source| Error::reading(path, source))?;
-            read_legacy(path, file, length, &bytes)
-        }
+    start: &[u8],
+) -> Result<Option<BTreeMap<String, StoredTensor>>> {
+    if start.starts_with(&ZIP_MAGIC) {
+        let (bytes, storages) = read_archive(path, file, length)?;
+        return state_dict::tensors(path, &read_pickle(path, &bytes)?, &storages).map(Some);
     }
+    match start {
+        [0x80, _protocol, rest @ ..] if rest.starts_with(&LEGACY_MAGIC) => {}
+        _ => return Ok(None),
+    }
+    let mut bytes = Vec::new();
+    // Where its five pickles end is not known before they are read.
+    let mut pickles = file.take(MAX_PICKLE_BYTES as u64);
+    pickles.read_to_end(&mut bytes).map_err(|source| Error::reading(path, source))?;
+    read_legacy(path, file, length, &bytes).map(Some)
 }
 
 fn read_pickle<'a>(path: &Path, bytes: &'a [u8]) -> Result<Pickle<'a>> {
@@ -71,9 +56,9 @@ fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashM
         total = total.saturating_add(entry.size());
         if name.ends_with("data.pkl") && entry.size() > MAX_PICKLE_BYTES as u64 {
             let size = entry.size();
-            return Err(invalid(format!(
-                "its data.pkl has {size} bytes, more than the {MAX_PICKLE_BYTES} that are read"
-            )));
+            let problem =
+                format!("its data.pkl has {size} bytes, more than the {MAX_PICKLE_BYTES} that are read");
+            return Err(invalid(problem));
         }
         let is_plain = entry.compression() == CompressionMethod::Stored
             && entry.compressed_size() == entry.size()
@@ -84,9 +69,9 @@ fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashM
         entries.push((name, start, entry.size(), checksum));
     }
     if total > length {
-        return Err(invalid(format!(
-            "it has {length} bytes and would unpack to {total}; torch.save compresses nothing"
-        )));
+        let problem =
+            format!("it has {length} bytes and would unpack to {total}; torch.save compresses nothing");
+        return Err(invalid(problem));
     }
     // Folders are named after the file; that of the pickle is the root of all.
     let roots = entries.iter().filter_map(|(name, ..)| name.strip_suffix("data.pkl"));
@@ -134,13 +119,12 @@ fn read_legacy(
     bytes: &[u8],
 ) -> Result<BTreeMap<String, StoredTensor>> {
     let mut at = 0;
-    let mut pickles = Vec::new();
-    for _ in 0..5 {
+    let mut next = || {
         let pickle = read_pickle(path, &bytes[at..])?;
         at += pickle.length;
-        pickles.push(pickle);
-    }
-    let [_, version, system, object, keys] = &pickles[..] else { unreachable!("five were read") };
+        Ok::<_, Error>(pickle)
+    };
+    let (_magic, version, system, object, keys) = (next()?, next()?, next()?, next()?, next()?);
     // The only version that torch.save has written.
     if !matches!(version.get(version.root), Value::Int(1001)) {
         return Err(corrupt(path, "its version is not 1001"));
@@ -155,13 +139,14 @@ fn read_legacy(
     let mut sizes = HashMap::new();
     for value in object.values() {
         if let Value::Persistent(id) = value {
-            let reference = StorageReference::read(object, *id).map_err(|problem| corrupt(path, problem))?;
+            let reference = StorageReference::read(&object, *id).map_err(|problem| corrupt(path, problem))?;
             sizes.insert(reference.key, (reference.elements, reference.dtype.bitsize() as u64 / 8));
         }
     }
     let Value::List(order) = keys.get(keys.root) else {
         return Err(corrupt(path, "its list of storages is none"));
     };
+    let invalid = |key: &str, problem| Err(corrupt(path, format!("its storage {} {problem}", shown(key))));
     let mut storages = HashMap::new();
     let mut start = at as u64;
     for key in order {
@@ -170,15 +155,12 @@ fn read_legacy(
             _ => return Err(corrupt(path, "its list of storages has a key that is not text")),
         };
         let Some(&(elements, size)) = sizes.get(key) else {
-            return Err(corrupt(path, format!("its storage {} is of no tensor", shown(key))));
+            return invalid(key, "is of no tensor");
         };
         let bytes = elements.saturating_mul(size);
         let end = start.saturating_add(8).saturating_add(bytes);
         if end > length {
-            return Err(corrupt(
-                path,
-                format!("its storage {} reaches beyond the end of the file", shown(key)),
-            ));
+            return invalid(key, "reaches beyond the end of the file");
         }
         let mut count = [0; 8];
         let mut file = file;
@@ -186,13 +168,10 @@ fn read_legacy(
             .and_then(|_| file.read_exact(&mut count))
             .map_err(|source| Error::reading(path, source))?;
         if u64::from_le_bytes(count) != elements {
-            return Err(corrupt(
-                path,
-                format!("its storage {} has another length than its tensors say", shown(key)),
-            ));
+            return invalid(key, "has another length than its tensors say");
         }
         storages.insert(key.to_string(), Storage { start: start + 8, length: bytes, checksum: None });
         start = end;
     }
-    state_dict::tensors(path, object, &storages)
+    state_dict::tensors(path, &object, &storages)
 }

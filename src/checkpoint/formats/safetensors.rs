@@ -1,6 +1,6 @@
 //! Safetensors files, read and written.
 
-use super::{Header, StoredTensor, WeightFile, corrupt, transposed};
+use super::{StoredTensor, WeightFile, corrupt, transposed};
 use crate::error::{Error, Result, shown};
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
@@ -18,8 +18,12 @@ const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// The length of the header comes first, as a little-endian u64.
 const PREFIX_BYTES: u64 = 8;
 
-/// Reads the header of a file of so many bytes, and checks that they agree.
-pub(super) fn read_header(path: &Path, mut file: &File, length: u64) -> Result<Header> {
+/// The tensors and the metadata in the header of a file of so many bytes, with which they are checked to agree.
+pub(super) fn read_header(
+    path: &Path,
+    mut file: &File,
+    length: u64,
+) -> Result<(BTreeMap<String, StoredTensor>, BTreeMap<String, String>)> {
     let failed = |source| Error::reading(path, source);
     let invalid = |problem: String| Err(Error::not_a_checkpoint(path, problem));
     if length < PREFIX_BYTES {
@@ -64,11 +68,8 @@ pub(super) fn read_header(path: &Path, mut file: &File, length: u64) -> Result<H
         };
         (key, tensor)
     });
-    let strings = metadata.metadata().iter().flatten();
-    Ok(Header {
-        tensors: tensors.collect(),
-        metadata: Some(strings.map(|(key, value)| (key.clone(), value.clone())).collect()),
-    })
+    let strings = metadata.metadata().clone().unwrap_or_default();
+    Ok((tensors.collect(), strings.into_iter().collect()))
 }
 
 /// The source of a tensor's bytes.
@@ -107,13 +108,13 @@ impl Tensors {
 
     /// Adds another file's tensors under the names that `renamed` returns; those without a name are left out.
     pub(in crate::checkpoint) fn keep(&mut self, file: WeightFile, renamed: impl Fn(&str) -> Option<String>) {
-        for (key, stored) in file.tensors() {
+        for (key, stored) in &file.tensors {
             if let Some(name) = renamed(key) {
-                let payload = Payload::Copy(Arc::clone(file.file()), stored.start, stored.length);
+                let payload = Payload::Copy(Arc::clone(&file.file), stored.start, stored.length);
                 self.tensors.push((name, stored.dtype, stored.shape.clone(), payload));
             }
         }
-        self.metadata = file.metadata().cloned().unwrap_or_default();
+        self.metadata = file.metadata.unwrap_or_default();
     }
 
     /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie

@@ -164,7 +164,8 @@ classifier!(
     BertForSequenceClassificationConfig,
     BertForSequenceClassification,
     SequenceClassificationBatch,
-    SequenceClassifierOutput
+    SequenceClassifierOutput,
+    dropout: classifier.dropout
 );
 
 /// BERT with a classifier of sequences.
@@ -208,20 +209,6 @@ pub struct SequenceClassifierOutput {
 }
 
 impl BertForSequenceClassification {
-    /// The config that builds a model of this shape.
-    pub fn config(&self) -> BertForSequenceClassificationConfig {
-        let bert = self.bert.config();
-        let prob = self.classifier.dropout.prob;
-        // A dropout that the config left to the layers stays theirs, unless the module's field was changed.
-        let is_stated = self.stated.classifier_dropout.is_some()
-            || prob != bert.classifier_dropout(Classified::Sequences);
-        BertForSequenceClassificationConfig {
-            bert,
-            classifier_dropout: is_stated.then_some(prob),
-            ..self.stated.clone()
-        }
-    }
-
     /// Logits of each class for every sequence, [B, C].
     ///
     /// # Errors

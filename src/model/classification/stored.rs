@@ -1,6 +1,6 @@
 //! How `BertForSequenceClassification` is stored.
 
-use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
+use crate::checkpoint::{Fields, JsonFile, ModelKeys};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Result, shown};
@@ -82,14 +82,9 @@ impl Stored for BertForSequenceClassification {
             (Some(dense), Some([dense_name, out_name])) => {
                 let linears = [(dense_name, dense), (out_name, out_proj)];
                 // DistilBERT's two layers share no prefix, so they are two parts.
-                if out_name == CLASSIFIER {
-                    linears.map(|(name, linear)| Part::linear(name, linear)).into()
-                } else {
-                    let params = linears.map(|(name, linear)| StoredParam::linear(name, linear));
-                    vec![Part::new(
-                        format!("{CLASSIFIER}."),
-                        params.into_iter().flatten().collect::<Vec<_>>(),
-                    )]
+                match out_name == CLASSIFIER {
+                    true => linears.map(|(name, linear)| Part::linear(name, linear)).into(),
+                    false => vec![Part::linears("classifier.", linears)],
                 }
             }
             _ => vec![Part::linear(CLASSIFIER, out_proj)],

@@ -8,7 +8,7 @@ use crate::error::EmbeddingTable;
 use crate::error::{Error, Result};
 #[cfg(feature = "checkpoint")]
 use crate::layers::{EmbeddingInitializer, NewRows, VocabularyResize};
-use crate::layers::{LayerNorm, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, linear_activation};
+use crate::layers::{LayerNorm, ParameterCheck, TokenEmbedding, linear_activation};
 #[cfg(feature = "checkpoint")]
 use burn::module::ParamId;
 use burn::module::{Module, Param};
@@ -38,7 +38,7 @@ pub struct MaskedLmHead {
 }
 
 impl MaskedLmHead {
-    /// A head for `config`'s vectors and words.
+    /// A tied head for `config`'s vectors and words.
     pub(in crate::model) fn new(config: &BertModelConfig, device: &Device) -> Self {
         let BertEmbeddingsConfig { family, vocab_size, layer_norm_eps, .. } = config.embeddings;
         let width = config.embeddings.width();
@@ -51,14 +51,6 @@ impl MaskedLmHead {
             decoder: None,
             train_padding_row: true,
         }
-    }
-
-    /// The same head with a table of its own.
-    pub(in crate::model) fn untied(self, config: &BertModelConfig, device: &Device) -> Result<Self> {
-        let BertEmbeddingsConfig { vocab_size, ref initializer, .. } = config.embeddings;
-        let table = TokenEmbeddingConfig::new(vocab_size, config.embeddings.width())
-            .with_initializer(initializer.clone());
-        Ok(Self { decoder: Some(table.try_init(device)?), ..self })
     }
 
     /// Whether the head's parameters fit the word embeddings and vectors of length `hidden`.

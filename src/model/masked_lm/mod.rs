@@ -5,7 +5,7 @@ pub(super) mod head;
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::layers::{PaddingMask, ParameterCheck};
+use crate::layers::{PaddingMask, ParameterCheck, TokenEmbeddingConfig};
 use crate::model::bert::BertModel;
 use crate::model::labels::{Labels, check_padding};
 use crate::model::loss::{cross_entropy, zero_loss};
@@ -35,14 +35,15 @@ impl BertForMaskedLmConfig {
     }
 
     fn build(&self, device: &Device) -> Result<BertForMaskedLm> {
+        let embeddings = &self.bert.embeddings;
+        let decoder = TokenEmbeddingConfig::new(embeddings.vocab_size, embeddings.width())
+            .with_initializer(embeddings.initializer.clone());
         let head = MaskedLmHead {
+            decoder: if self.tie_word_embeddings { None } else { Some(decoder.try_init(device)?) },
             train_padding_row: self.train_padding_row,
             ..MaskedLmHead::new(&self.bert, device)
         };
-        Ok(BertForMaskedLm {
-            bert: self.bert.init_without_pooler(device)?,
-            head: if self.tie_word_embeddings { head } else { head.untied(&self.bert, device)? },
-        })
+        Ok(BertForMaskedLm { bert: self.bert.init_without_pooler(device)?, head })
     }
 }
 

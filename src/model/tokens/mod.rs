@@ -107,7 +107,8 @@ classifier!(
     BertForTokenClassificationConfig,
     BertForTokenClassification,
     TokenClassificationBatch,
-    TokenClassifierOutput
+    TokenClassifierOutput,
+    dropout: dropout
 );
 
 /// BERT with a token classifier: `logits = Dropout(last_hidden_state)·W + b`.
@@ -145,20 +146,6 @@ pub struct TokenClassifierOutput {
 }
 
 impl BertForTokenClassification {
-    /// The config that builds a model of this shape.
-    pub fn config(&self) -> BertForTokenClassificationConfig {
-        let bert = self.bert.config();
-        let prob = self.dropout.prob;
-        // A dropout that the config left to the layers stays theirs, unless the module's field was changed.
-        let is_stated =
-            self.stated.classifier_dropout.is_some() || prob != bert.classifier_dropout(Classified::Tokens);
-        BertForTokenClassificationConfig {
-            bert,
-            classifier_dropout: is_stated.then_some(prob),
-            ..self.stated.clone()
-        }
-    }
-
     /// Logits of each class for every token, [B, S, C].
     ///
     /// # Errors

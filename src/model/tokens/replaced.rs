@@ -152,12 +152,13 @@ mod stored {
 
         fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
             let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
-            let mut head = Part::linear("discriminator_predictions.dense", dense);
-            // Both layers are in a checkpoint or neither is.
-            head.namespace = "discriminator_predictions.".into();
-            head.params
-                .extend(Part::linear("discriminator_predictions.dense_prediction", dense_prediction).params);
-            vec![head]
+            vec![Part::linears(
+                "discriminator_predictions.",
+                [
+                    ("discriminator_predictions.dense", dense),
+                    ("discriminator_predictions.dense_prediction", dense_prediction),
+                ],
+            )]
         }
     }
 }
