@@ -1,16 +1,14 @@
-//! The standard input and output of a program that reads texts.
+//! Standard input and output of a program that reads texts.
 
 use anyhow::{Context, Result};
 use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, Write, stdin, stdout};
 
 /// Its lines, without a byte order mark; an error says which one is not UTF-8.
-#[allow(dead_code)] // one program takes its text as an argument
 pub fn lines() -> impl Iterator<Item = Result<String>> {
     lines_of(stdin().lock())
 }
 
-#[allow(dead_code)]
 pub fn lines_of(reader: impl BufRead) -> impl Iterator<Item = Result<String>> {
     (1..).zip(reader.lines()).map(|(number, line): (u64, _)| {
         let line = line.with_context(|| format!("line {number} of the standard input cannot be read"))?;

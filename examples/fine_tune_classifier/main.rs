@@ -170,9 +170,8 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
     let model = select_trained(model, settings);
 
     // The batches.
-    let tokenizer = BertTokenizer::from_pretrained(&args.checkpoint)?
-        .for_model(&model.bert.config().embeddings)?
-        .with_model_max_length(settings.max_length);
+    let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;
+    let tokenizer = tokenizer.with_model_max_length(settings.max_length);
     let batcher = SequenceBatcher::new(tokenizer, names.len());
     let lengths = train.sizes();
     let train = EpochLoader::new(train, batcher.clone(), settings.batch_size, device)?

@@ -94,7 +94,7 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
         let _ = write!(stderr(), "{report}");
     }
     let tokenizer =
-        BertTokenizer::from_pretrained(&args.checkpoint)?.for_model(&model.bert.embeddings.config())?;
+        model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer)
         .with_mlm_probability(settings.mlm_probability)
         .with_whole_word_masking(settings.whole_words)

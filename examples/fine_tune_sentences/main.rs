@@ -2,8 +2,8 @@
 //! --checkpoint DIR --train FILE --valid FILE --output DIR`.
 //!
 //! Takes a directory of sentence-transformers or of transformers, and files in CSV, TSV or JSON lines: (anchor, positive),
-//! (anchor, positive, negative, …) or (sentence, sentence, score). Writes a directory that `embed_sentences` and
-//! `SentenceTransformer` read. `OUTPUT/training` holds the trainer's checkpoints and logs. The model with the lowest validation
+//! (anchor, positive, negative, …) or (sentence, sentence, score). Writes a directory that `predict embed`
+//! and `SentenceTransformer` read. `OUTPUT/training` holds the trainer's checkpoints and logs. The model with the lowest validation
 //! loss is saved. Ctrl-C stops after the current batch; `--resume` continues from the last validation.
 
 #[path = "../command_line/mod.rs"]

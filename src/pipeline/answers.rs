@@ -54,7 +54,7 @@ impl Pipeline<BertForQuestionAnswering> {
     /// 128; where there is no room for as many, half of the maximum length, as in transformers' pipeline, or half of the room.
     /// The logit of an answer is the sum of the logits of its first and last tokens; that of no answer is the lowest of `[CLS]`
     /// in all windows, as for SQuAD. Without a valid span, and without `no_answer_threshold`, the list is empty. Reads `top_k`,
-    /// by default 20, `stride`, `max_answer_len` and `no_answer_threshold`.
+    /// by default 20 and no answer, `stride`, `max_answer_len` and `no_answer_threshold`.
     ///
     /// ```
     /// # use burn_bert::{model::BertForQuestionAnswering, pipeline::{Pipeline, TextOptions}};
@@ -107,7 +107,7 @@ impl Pipeline<BertForQuestionAnswering> {
         Ok(answered
             .map(|((spans, impossible), (_, text))| {
                 let mut answers = best(spans, impossible, text.as_ref(), &rules);
-                answers.truncate(options.top_k.unwrap_or(N_BEST));
+                answers.truncate(options.top_k.unwrap_or(usize::MAX));
                 answers
             })
             .collect())

@@ -3,14 +3,14 @@
 use crate::files::fixture;
 use crate::turn;
 use burn::data::dataloader::DataLoader;
-use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::data::{EpochLoader, QuestionWindowBatcher, QuestionWindows, SquadExample};
 use burn_bert::metrics::SquadScores;
-use burn_bert::model::{AnswersConfig, BertForQuestionAnsweringConfig, BertModelConfig};
+use burn_bert::model::{BertForQuestionAnsweringConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
+use burn_bert::pipeline::{Pipeline, TextOptions};
 use burn_bert::text::BertTokenizer;
 
 fn tokenizer() -> BertTokenizer {
@@ -47,8 +47,9 @@ fn a_model_learns_the_answers_of_a_squad_file() {
     let loader = loader.unwrap();
     let mut model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
     let scores = |model: &burn_bert::model::BertForQuestionAnswering| {
-        let config = AnswersConfig::new().with_doc_stride(8).with_no_answer_threshold(Some(0.0));
-        let answers = model.valid().answers(&tokenizer, &questions, &config).unwrap();
+        let options = TextOptions::new().with_stride(8).with_no_answer_threshold(0.0);
+        let pipeline = Pipeline::new(model.clone(), tokenizer.clone()).unwrap();
+        let answers = pipeline.answers(&questions, &options).unwrap();
         let texts: Vec<&str> = answers.iter().map(|answers| answers[0].text.as_str()).collect();
         SquadScores::of(&examples, &texts)
     };

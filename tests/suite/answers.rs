@@ -10,9 +10,10 @@ use burn::train::{ClassificationOutput, InferenceStep, TrainStep};
 use burn_bert::data::{QuestionWindowBatcher, QuestionWindows, SquadExample, TryBatcher};
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{
-    Answer, AnswersConfig, BertForQuestionAnswering, BertForQuestionAnsweringConfig, PretrainedModel,
+    BertForQuestionAnswering, BertForQuestionAnsweringConfig, PretrainedModel,
     QuestionAnsweringBatch,
 };
+use burn_bert::pipeline::{Answer, Pipeline, TextOptions};
 use burn_bert::text::BertTokenizer;
 use burn_bert::{BertEmbeddingsInput, Error, PaddingMask};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ fn model(name: &str) -> (BertForQuestionAnswering, BertTokenizer) {
         _ => "tokenizer",
     };
     let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap();
-    (model.clone(), tokenizer.for_model(&model.config().bert.embeddings).unwrap())
+    (model.clone(), model.limit_tokenizer(tokenizer).unwrap())
 }
 
 fn number(value: &Value) -> usize {
@@ -54,16 +55,23 @@ fn answers_equal_those_of_squads_post_processing() {
         let (model, tokenizer) = model(name);
         for run in cases["runs"].as_array().unwrap().iter().filter(|run| run["model"] == name) {
             let tokenizer = tokenizer.clone().with_model_max_length(number(&run["max_length"]));
-            let config = AnswersConfig::new()
-                .with_n_best(number(&run["n_best"]))
+            let pipeline = Pipeline::new(model.clone(), tokenizer).unwrap();
+            let options = TextOptions::new()
                 .with_max_answer_len(number(&run["max_answer_len"]))
-                .with_doc_stride(number(&run["stride"]))
-                .with_no_answer_threshold(run["threshold"].as_f64());
-            let found = model.answers(&tokenizer, &questions, &config).unwrap();
+                .with_stride(number(&run["stride"]));
+            let options = match run["top_k"].as_u64() {
+                Some(top_k) => options.with_top_k(top_k as usize),
+                None => options,
+            };
+            let options = match run["threshold"].as_f64() {
+                Some(threshold) => options.with_no_answer_threshold(threshold),
+                None => options,
+            };
+            let found = pipeline.answers(&questions, &options).unwrap();
             for ((answers, expected), (question, text)) in
                 found.iter().zip(run["answers"].as_array().unwrap()).zip(&questions)
             {
-                let context = format!("{name}, {config:?}, {}: {question}", run["max_length"]);
+                let context = format!("{name}, {options:?}, {}: {question}", run["max_length"]);
                 let expected = expected.as_array().unwrap();
                 // The rules count characters, and what is found slices a Rust string.
                 let characters = |byte: usize| text[..byte].chars().count();
@@ -123,9 +131,10 @@ fn an_answer_that_ties_with_no_answer_is_the_answer() {
     let (mut model, tokenizer) = model("bert");
     model.qa_outputs.weight = model.qa_outputs.weight.map(|weight| weight * 0.0);
     model.qa_outputs.bias = model.qa_outputs.bias.take().map(|bias| bias.map(|bias| bias * 0.0));
+    let pipeline = Pipeline::new(model, tokenizer).unwrap();
     let find = |threshold: f64| {
-        let config = AnswersConfig::new().with_doc_stride(0).with_no_answer_threshold(Some(threshold));
-        model.answers(&tokenizer, &[("who", "the cat sat")], &config).unwrap().remove(0)
+        let options = TextOptions::new().with_stride(0).with_no_answer_threshold(threshold);
+        pipeline.answers(&[("who", "the cat sat")], &options).unwrap().remove(0)
     };
     let found = find(0.0);
     assert!(found.iter().all(|answer| answer.logit == 0.0) && !found[0].is_impossible(), "{found:?}");
@@ -231,9 +240,9 @@ fn a_saved_model_gives_the_same_answers() {
     let (loaded, report) = BertForQuestionAnswering::from_pretrained(dir.path(), &device).unwrap();
     assert!(report.is_complete() && report.unused.is_empty());
     let questions = [("Who?", "The cat sat on the mat.")];
-    let config = AnswersConfig::new();
     let answers = |model: &BertForQuestionAnswering| {
-        model.answers(&tokenizer, &questions, &config.clone().with_doc_stride(0)).unwrap()
+        let pipeline = Pipeline::new(model.clone(), tokenizer.clone()).unwrap();
+        pipeline.answers(&questions, &TextOptions::new().with_stride(0)).unwrap()
     };
     assert_eq!(answers(&loaded), answers(&model));
     assert!(!answers(&model)[0].is_empty());
@@ -242,12 +251,13 @@ fn a_saved_model_gives_the_same_answers() {
 #[test]
 fn settings_that_find_no_answer_are_refused() {
     let (model, tokenizer) = model("bert");
-    let error = |config: &AnswersConfig, length: usize| {
+    let error = |options: &TextOptions, length: usize| {
         let tokenizer = tokenizer.clone().with_model_max_length(length);
-        model.answers(&tokenizer, &[("Who?", "The cat sat.")], config).unwrap_err()
+        let pipeline = Pipeline::new(model.clone(), tokenizer).unwrap();
+        pipeline.answers(&[("Who?", "The cat sat.")], options).unwrap_err()
     };
-    let config = AnswersConfig::new().with_doc_stride(0);
-    assert!(matches!(error(&config.clone().with_n_best(0), 40), Error::Config { field: "n_best", .. }));
+    let config = TextOptions::new().with_stride(0);
+    assert!(matches!(error(&config.clone().with_top_k(0), 40), Error::Config { field: "top_k", .. }));
     let none = error(&config.clone().with_max_answer_len(0), 40);
     assert!(matches!(none, Error::Config { field: "max_answer_len", .. }));
     // [CLS] who ? [SEP] … [SEP]

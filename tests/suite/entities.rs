@@ -3,7 +3,8 @@
 use crate::files::{fixture, json};
 use burn::prelude::*;
 use burn_bert::Error;
-use burn_bert::model::{Aggregation, BertForTokenClassification, EntitiesConfig, PretrainedModel};
+use burn_bert::model::{BertForTokenClassification, PretrainedModel};
+use burn_bert::pipeline::{Aggregation, Pipeline, TextOptions};
 use burn_bert::text::BertTokenizer;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ fn cases() -> Value {
     json(fixture("entities/cases.json"))
 }
 
-fn model(name: &str) -> (BertForTokenClassification, BertTokenizer) {
+fn pipeline(name: &str) -> Pipeline<BertForTokenClassification> {
     let (model, report) =
         BertForTokenClassification::from_pretrained(fixture("entities").join(name), &Device::default())
             .unwrap();
@@ -21,8 +22,13 @@ fn model(name: &str) -> (BertForTokenClassification, BertTokenizer) {
         "albert" => "families/albert_tokenizer",
         _ => "tokenizer",
     };
-    let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap();
-    (model.clone(), tokenizer.for_model(&model.config().bert.embeddings).unwrap())
+    Pipeline::new(model, BertTokenizer::from_pretrained(fixture(folder)).unwrap()).unwrap()
+}
+
+/// The pipeline with another maximum length.
+fn cut(pipeline: &Pipeline<BertForTokenClassification>, length: usize) -> Pipeline<BertForTokenClassification> {
+    let (model, tokenizer) = pipeline.clone().into_parts();
+    Pipeline::new(model, tokenizer.with_model_max_length(length)).unwrap()
 }
 
 #[test]
@@ -30,7 +36,7 @@ fn entities_equal_those_of_transformers_pipeline() {
     let cases = cases();
     let mut compared = 0;
     for name in ["bert", "roberta", "albert"] {
-        let (model, tokenizer) = model(name);
+        let whole = pipeline(name);
         for run in cases["runs"].as_array().unwrap().iter().filter(|run| run["model"] == name) {
             let aggregation = match run["aggregation"].as_str().unwrap() {
                 "none" => Aggregation::None,
@@ -41,16 +47,14 @@ fn entities_equal_those_of_transformers_pipeline() {
                 other => panic!("{other}"),
             };
             let list = |value: &Value| -> Vec<String> { serde_json::from_value(value.clone()).unwrap() };
-            let config = EntitiesConfig::new()
+            let options = TextOptions::new()
                 .with_aggregation(aggregation)
                 .with_ignored_labels(list(&run["ignored"]))
                 .with_stride(run["stride"].as_u64().unwrap() as usize);
-            let tokenizer = match run["max_length"].as_u64() {
-                Some(length) => tokenizer.clone().with_model_max_length(length as usize),
-                None => tokenizer.clone(),
-            };
+            let pipeline =
+                run["max_length"].as_u64().map_or(whole.clone(), |length| cut(&whole, length as usize));
             let texts = list(&run["texts"]);
-            let found = model.entities(&tokenizer, &texts, &config).unwrap();
+            let found = pipeline.entities(&texts, &options).unwrap();
             assert_eq!(found.len(), texts.len());
             for ((text, found), expected) in texts.iter().zip(&found).zip(run["entities"].as_array().unwrap())
             {
@@ -76,12 +80,12 @@ fn entities_equal_those_of_transformers_pipeline() {
 
 #[test]
 fn entities_are_the_same_read_alone_or_with_others() {
-    let (model, tokenizer) = model("bert");
-    let texts: Vec<String> = (0..20).map(|i| format!("{} in Berlin", "the cat ".repeat(i))).collect();
-    let config = EntitiesConfig::new().with_ignored_labels(Vec::new());
-    let together = model.entities(&tokenizer, &texts, &config).unwrap();
+    let pipeline = pipeline("bert");
+    let texts: Vec<String> = (0..40).map(|i| format!("{} in Berlin", "the cat ".repeat(i))).collect();
+    let options = TextOptions::new().with_ignored_labels(Vec::new());
+    let together = pipeline.entities(&texts, &options).unwrap();
     for (text, expected) in texts.iter().zip(together) {
-        let alone = model.entities(&tokenizer, &[text], &config).unwrap().remove(0);
+        let alone = pipeline.entities(&[text], &options).unwrap().remove(0);
         assert_eq!(alone.len(), expected.len());
         for (alone, expected) in alone.iter().zip(&expected) {
             assert_eq!(
@@ -91,25 +95,26 @@ fn entities_are_the_same_read_alone_or_with_others() {
             assert!((alone.score - expected.score).abs() < 1e-5);
         }
     }
-    assert!(model.entities::<&str>(&tokenizer, &[], &config).unwrap().is_empty());
+    assert!(pipeline.entities::<&str>(&[], &options).unwrap().is_empty());
 }
 
 #[test]
 fn of_equal_labels_the_first_is_taken() {
-    let (mut model, tokenizer) = model("bert");
+    let (mut model, tokenizer) = pipeline("bert").into_parts();
     model.classifier.weight = model.classifier.weight.map(|weight| weight * 0.0);
     model.classifier.bias = model.classifier.bias.take().map(|bias| bias.map(|bias| bias * 0.0));
-    let config = EntitiesConfig::new().with_ignored_labels(Vec::new());
+    let pipeline = Pipeline::new(model, tokenizer).unwrap();
+    let options = TextOptions::new().with_ignored_labels(Vec::new());
     for aggregation in [Aggregation::First, Aggregation::Average, Aggregation::Max] {
-        let config = config.clone().with_aggregation(aggregation);
-        let found = model.entities(&tokenizer, &["the lovable cat"], &config).unwrap().remove(0);
+        let options = options.clone().with_aggregation(aggregation);
+        let found = pipeline.entities(&["the lovable cat"], &options).unwrap().remove(0);
         assert_eq!((found.len(), found[0].label.as_str()), (1, "O"));
     }
 }
 
 #[test]
 fn a_type_is_what_follows_the_first_hyphen() {
-    let (model, tokenizer) = model("bert");
+    let (model, tokenizer) = pipeline("bert").into_parts();
     let names = ["O", "B-a-b", "I-a-b", "B-a-c", "I-a-c", "a-b", "d"].map(String::from);
     let config = model.config().with_id2label(names.into());
     let (model, _) = BertForTokenClassification::from_pretrained_with(
@@ -119,20 +124,21 @@ fn a_type_is_what_follows_the_first_hyphen() {
     )
     .unwrap();
     let text = "He went to the house of a small cat in Berlin, Tokyo and the city of words.";
-    let found = model.entities(&tokenizer, &[text], &EntitiesConfig::new()).unwrap().remove(0);
+    let pipeline = Pipeline::new(model, tokenizer).unwrap();
+    let found = pipeline.entities(&[text], &TextOptions::new()).unwrap().remove(0);
     assert!(found.iter().any(|entity| ["a-b", "a-c"].contains(&entity.label.as_str())), "{found:?}");
     assert!(found.iter().all(|entity| !["O", "c"].contains(&entity.label.as_str())), "{found:?}");
 }
 
 #[test]
 fn each_token_of_a_long_text_is_returned_without_aggregation() {
-    let (model, tokenizer) = model("roberta");
+    let pipeline = pipeline("roberta");
     let text = "😀 我爱 ".repeat(6); // characters of several tokens
-    let all = tokenizer.encode(&text).unwrap();
-    let windows = tokenizer.clone().with_model_max_length(14);
-    let config = EntitiesConfig::new().with_aggregation(Aggregation::None).with_ignored_labels(Vec::new());
-    let found = model.entities(&windows, &[&text], &config).unwrap().remove(0);
-    assert!(windows.encode_windows(&text, 0).unwrap().len() > 2);
+    let all = pipeline.tokenizer().encode(&text).unwrap();
+    let pipeline = cut(&pipeline, 14);
+    let options = TextOptions::new().with_aggregation(Aggregation::None).with_ignored_labels(Vec::new());
+    let found = pipeline.entities(&[&text], &options).unwrap().remove(0);
+    assert!(pipeline.tokenizer().encode_windows(&text, 0).unwrap().len() > 2);
     let starts: Vec<usize> = found.iter().map(|entity| entity.start).collect();
     let offsets = all.offsets()[1..all.len() - 1].iter().map(|&(start, _)| start);
     assert_eq!(starts, offsets.collect::<Vec<_>>());
@@ -140,10 +146,10 @@ fn each_token_of_a_long_text_is_returned_without_aggregation() {
 
 #[test]
 fn a_stride_without_aggregation_is_refused() {
-    let (model, tokenizer) = model("bert");
+    let pipeline = pipeline("bert");
     for stride in [1, 2] {
-        let config = EntitiesConfig::new().with_aggregation(Aggregation::None).with_stride(stride);
-        let error = model.entities(&tokenizer, &["the cat"], &config).unwrap_err();
+        let options = TextOptions::new().with_aggregation(Aggregation::None).with_stride(stride);
+        let error = pipeline.entities(&["the cat"], &options).unwrap_err();
         assert!(matches!(error, Error::Config { field: "stride", .. }), "{error}");
     }
 }
@@ -151,7 +157,7 @@ fn a_stride_without_aggregation_is_refused() {
 /// transformers' `return_offsets_mapping` counts characters, these are bytes.
 #[test]
 fn offsets_give_the_text_of_each_token() {
-    let (_, tokenizer) = model("bert");
+    let (_, tokenizer) = pipeline("bert").into_parts();
     let text = "Café 我爱 Straße";
     let encoding = tokenizer.encode(text).unwrap();
     let parts: Vec<&str> = encoding.offsets().iter().map(|&(start, end)| &text[start..end]).collect();

@@ -7,8 +7,9 @@ use burn_bert::Error;
 use burn_bert::data::{Label, LabelledText, SequenceBatcher, TryBatcher};
 use burn_bert::encoder::Activation;
 use burn_bert::model::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel, Ranked,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel, Prompts,
 };
+use burn_bert::pipeline::{Pipeline, Ranked, TextOptions};
 use burn_bert::text::BertTokenizer;
 use serde_json::{Value, json};
 use std::fs;
@@ -28,8 +29,12 @@ fn read(dir: &Path) -> BertForSequenceClassification {
     model
 }
 
-fn tokenizer(model: &BertForSequenceClassification) -> BertTokenizer {
-    BertTokenizer::from_pretrained(saved()).unwrap().for_model(&model.config().bert.embeddings).unwrap()
+fn tokenizer() -> BertTokenizer {
+    BertTokenizer::from_pretrained(saved()).unwrap()
+}
+
+fn pipeline(model: BertForSequenceClassification) -> Pipeline<BertForSequenceClassification> {
+    Pipeline::new(model, tokenizer()).unwrap()
 }
 
 fn list<T: serde::de::DeserializeOwned>(value: &Value) -> T {
@@ -73,10 +78,13 @@ fn ranks_and_scores_equal_sentence_transformers() {
         BertForSequenceClassification::from_pretrained_with(&identity, saved(), &Device::default()).unwrap();
     for run in cases["runs"].as_array().unwrap() {
         let model = if run["activation"] == "Identity" { &identity } else { &model };
-        let ranked = model.rank(&tokenizer(model), run["query"].as_str().unwrap(), &texts).unwrap();
-        assert_ranked(&ranked, &list::<Vec<(usize, f64)>>(&run["ranked"]));
+        let (query, expected) = (run["query"].as_str().unwrap(), list::<Vec<(usize, f64)>>(&run["ranked"]));
+        let pipeline = pipeline(model.clone());
+        assert_ranked(&pipeline.rank(query, &texts, &TextOptions::new()).unwrap(), &expected);
+        let two = pipeline.rank(query, &texts, &TextOptions::new().with_top_k(2)).unwrap();
+        assert_ranked(&two, &expected[..2]);
     }
-    assert!(model.rank::<&str>(&tokenizer(&model), "", &[]).unwrap().is_empty());
+    assert!(pipeline(model).rank::<&str>("", &[], &TextOptions::new()).unwrap().is_empty());
 }
 
 #[test]
@@ -97,7 +105,7 @@ fn pairs_are_trained_with_sentence_transformers_loss() {
             })
             .collect()
     };
-    let batcher = SequenceBatcher::for_ranking(tokenizer(&model));
+    let batcher = SequenceBatcher::for_ranking(model.limit_tokenizer(tokenizer()).unwrap());
     let output = model.forward(&batcher.try_batch(items(&texts), &device).unwrap());
     assert_close(&values(output.loss.clone()), &[cases["loss"].as_f64().unwrap()], F32);
     let gradient = model.classifier.out_proj.weight.grad(&output.loss.backward()).unwrap();
@@ -162,14 +170,13 @@ fn labels_and_scores_equal_those_of_transformers_pipeline() {
             config.with_problem_type(serde_json::from_value(problem["problem_type"].clone()).unwrap());
         let (model, _) =
             BertForSequenceClassification::from_pretrained_with(&config, dir, &Device::default()).unwrap();
-        let tokenizer = tokenizer(&model);
+        let (pipeline, options) = (pipeline(model), TextOptions::new());
         let second = texts.iter().filter(|text| !text.is_empty());
         let pairs: Vec<_> = second.map(|text| (query, text)).collect();
-        let mut encodings = tokenizer.encode_batch(&texts).unwrap();
-        encodings.extend(tokenizer.encode_pairs(&pairs).unwrap());
-        let found = model.classify(&tokenizer, &encodings).unwrap();
+        let mut found = pipeline.classify(&texts, &options).unwrap();
+        found.extend(pipeline.classify(&pairs, &options).unwrap());
         let expected: Vec<Vec<(String, f64)>> = list(&problem["found"]);
-        assert_eq!((found.len(), encodings.len()), (expected.len(), 13));
+        assert_eq!((found.len(), expected.len()), (13, 13));
         for (found, expected) in found.iter().zip(&expected) {
             assert_eq!(found.len(), expected.len());
             for (found, (label, score)) in found.iter().zip(expected) {
@@ -177,7 +184,8 @@ fn labels_and_scores_equal_those_of_transformers_pipeline() {
                 assert!((found.score - score).abs() < 1e-5, "{found:?}, {score}");
             }
         }
-        assert!(model.classify(&tokenizer, &[]).unwrap().is_empty());
+        let best = pipeline.classify(&texts, &options.with_top_k(1)).unwrap();
+        assert!(best.iter().zip(&found).all(|(best, all)| best[..] == all[..1]));
     }
 }
 
@@ -214,8 +222,18 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
             .unwrap();
     let texts: Vec<String> = list(&cases["texts"]);
     let query = cases["runs"][0]["query"].as_str().unwrap();
-    let ranked = model.rank(&tokenizer(&model), query, &texts).unwrap();
-    assert_ranked(&ranked, &list::<Vec<(usize, f64)>>(&cases["prompted"]));
+    let prompted = list::<Vec<(usize, f64)>>(&cases["prompted"]);
+    let ranks = |model: &BertForSequenceClassification, options: &TextOptions| {
+        pipeline(model.clone()).rank(query, &texts, options).unwrap()
+    };
+    assert_ranked(&ranks(&model, &TextOptions::new()), &prompted);
+    // Asked for by its name, and as a text of a model without prompts.
+    assert_ranked(&ranks(&model, &TextOptions::new().with_prompt_name("web")), &prompted);
+    let text = cases["prompts"]["web"].as_str().unwrap();
+    let plain = BertForSequenceClassificationConfig { prompts: Prompts::new(), ..identity.clone() };
+    let (plain, _) =
+        BertForSequenceClassification::from_pretrained_with(&plain, dir.path(), &Device::default()).unwrap();
+    assert_ranked(&ranks(&plain, &TextOptions::new().with_prompt(text)), &prompted);
     let new = tempfile::tempdir().unwrap();
     for dir in [dir.path(), new.path()] {
         model.save_pretrained(dir).unwrap();
@@ -230,7 +248,7 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
 fn a_model_of_several_labels_does_not_rank() {
     let model = read(&saved());
     let two = model.config().with_num_labels(2).init(&Device::default());
-    let error = two.rank(&tokenizer(&model), "the cat", &["sat"]).unwrap_err();
+    let error = pipeline(two).rank("the cat", &["sat"], &TextOptions::new()).unwrap_err();
     assert!(matches!(error, Error::Config { field: "id2label", .. }), "{error}");
 }
 
@@ -249,7 +267,7 @@ fn sentence_transformers_gives_a_saved_ranker_the_same_scores() {
         fs::copy(saved().join(name), new.path().join(name)).unwrap();
     }
     let texts: Vec<String> = list(&cases["texts"]);
-    let found = model.rank(&tokenizer(&model), "What did the cat do?", &texts).unwrap();
+    let found = pipeline(model).rank("What did the cat do?", &texts, &TextOptions::new()).unwrap();
     for dir in [dir.path(), new.path()] {
         fs::write(out.path().join("texts.json"), cases["texts"].to_string()).unwrap();
         Python::named().check("ranked", dir, out.path());

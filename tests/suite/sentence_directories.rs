@@ -138,7 +138,7 @@ fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_fi
 #[cfg(feature = "tokenizers")]
 #[test]
 fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
-    use burn_bert::model::EncodeConfig;
+    use burn_bert::pipeline::{Pipeline, TextOptions};
     use burn_bert::text::BertTokenizer;
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n").unwrap();
@@ -148,11 +148,11 @@ fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
         let tokenizer = model.limit_tokenizer(tokenizer).unwrap();
         assert_eq!(tokenizer.encode(&"a ".repeat(50)).unwrap().len(), expected);
 
-        // `encode` needs no limited tokenizer, and a smaller limit of the caller's stays.
+        // A pipeline needs no limited tokenizer, and a smaller limit of the caller's stays.
         let plain = || BertTokenizer::from_pretrained(dir.path()).unwrap();
         let encode = |tokenizer: &BertTokenizer, words: usize| {
-            let texts = ["a ".repeat(words)];
-            model.encode(tokenizer, &texts, &EncodeConfig::new()).unwrap().into_data()
+            let pipeline = Pipeline::new(model.clone(), tokenizer.clone()).unwrap();
+            pipeline.encode(&["a ".repeat(words)], &TextOptions::new()).unwrap().into_data()
         };
         assert_eq!(encode(&plain(), 50), encode(&tokenizer, expected - 2));
         assert_eq!(encode(&plain().with_model_max_length(5), 50), encode(&tokenizer, 3));
@@ -361,7 +361,7 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
     use crate::tolerance::{F64, MODEL_BF16, MODEL_F16, MODEL_F32, assert_close};
     use crate::whole_model::File;
     use burn::tensor::FloatDType;
-    use burn_bert::model::EncodeConfig;
+    use burn_bert::pipeline::{Pipeline, TextOptions};
     use burn_bert::text::BertTokenizer;
     let fixtures = fixture("sentences");
     let texts: Vec<String> = serde_json::from_value(read(&fixtures, "texts.json")).unwrap();
@@ -372,20 +372,21 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
         let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device).unwrap();
         assert!(report.is_complete(), "{report}");
         let case = File::at(&fixtures.join(format!("{name}.safetensors")));
-        let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&dir).unwrap()).unwrap();
+        let tokenizer = BertTokenizer::from_pretrained(&dir).unwrap();
         for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
             let model = burn_bert::cast_module(model.clone(), dtype);
-            let encode = EncodeConfig::new().with_batch_size(3);
-            let named = |name: &str| encode.clone().with_prompt_name(Some(name.into()));
-            for (expected, config) in [
+            let pipeline = Pipeline::new(model.clone(), tokenizer.clone()).unwrap();
+            let encode = TextOptions::new().with_batch_size(3);
+            let named = |name: &str| encode.clone().with_prompt_name(name);
+            for (expected, options) in [
                 ("default", encode.clone()),
-                ("prompt", encode.clone().with_prompt(Some("a dog. ".into()))),
-                ("narrow", encode.clone().with_truncate_dim(Some(3))),
+                ("prompt", encode.clone().with_prompt("a dog. ")),
+                ("narrow", encode.clone().with_truncate_dim(3)),
                 ("named.query", named("query")),
                 ("named.passage", named("passage")),
                 ("named.long", named("long")),
             ] {
-                let found = values(model.encode(&tokenizer, &texts, &config).unwrap());
+                let found = values(pipeline.encode(&texts, &options).unwrap());
                 assert_close(&found, &case.values(expected), tolerance);
             }
             let (input, padding) = case.batch(&device);
@@ -404,15 +405,16 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
                     assert_close(&values(param.grad(&gradients).unwrap()), &case.values(&bias), tolerance);
                 }
             }
-            let error = model.encode(&tokenizer, &texts, &named("other")).unwrap_err().to_string();
+            let error = pipeline.encode(&texts, &named("other")).unwrap_err().to_string();
             assert!(error.contains("\"passage\""), "{error}");
-            let none = model.encode::<&str>(&tokenizer, &[], &encode).unwrap();
+            let none = pipeline.encode::<&str>(&[], &encode).unwrap();
             assert_eq!(none.dims(), [0, model.config().truncate_dim.unwrap_or(model.width())]);
             assert_eq!(FloatDType::from(none.dtype()), dtype);
         }
         for (dtype, tolerance) in [(FloatDType::BF16, MODEL_BF16), (FloatDType::F16, MODEL_F16)] {
             let held = burn_bert::cast_module(model.clone(), dtype);
-            let found = values(held.encode(&tokenizer, &texts, &EncodeConfig::new()).unwrap());
+            let pipeline = Pipeline::new(held, tokenizer.clone()).unwrap();
+            let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
             assert_close(&found, &case.values("default"), tolerance);
         }
         // What is saved elsewhere is read back, and is what was there.
@@ -441,6 +443,8 @@ mod against_sentence_transformers {
     use crate::tolerance::{MODEL_F32, assert_close};
     use crate::transformers::{Python, real_checkpoint};
     use crate::whole_model::File;
+    use burn_bert::pipeline::{Pipeline, TextOptions};
+    use burn_bert::text::BertTokenizer;
 
     /// The texts that sentence-transformers encodes with a directory, or with those in it, and a file of the vectors, each
     /// by the name of its directory.
@@ -451,23 +455,15 @@ mod against_sentence_transformers {
         (texts, File::at(&out.path().join("f32.safetensors")))
     }
 
-    fn embedded(model: &BertForSentenceEmbedding, dir: &Path, texts: &[String]) -> Vec<f64> {
-        use burn_bert::model::EncodeConfig;
-        use burn_bert::text::BertTokenizer;
-        let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(dir).unwrap()).unwrap();
-        values(model.encode(&tokenizer, texts, &EncodeConfig::new()).unwrap())
-    }
-
     #[test]
     #[ignore = "needs Python with sentence-transformers and a checkpoint of it, named by BURN_BERT_PYTHON and \
                 BURN_BERT_CHECKPOINT"]
     fn vectors_of_a_real_checkpoint_equal_sentence_transformers() {
         let dir = real_checkpoint();
-        let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device()).unwrap();
-        assert!(report.is_complete(), "{report}");
+        let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(&dir, &device()).unwrap();
         let (texts, vectors) = encoded(&dir);
         let expected = vectors.values(dir.file_name().unwrap().to_str().unwrap());
-        let found = embedded(&model, &dir, &texts);
+        let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
         let largest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         println!("{} values, at most {largest:e} apart", found.len());
         assert_close(&found, &expected, MODEL_F32);
@@ -501,16 +497,15 @@ mod against_sentence_transformers {
             }
             let name = format!("{family:?}{pooling:?}");
             let dir = all.path().join(&name);
-            let model = config.init(&device());
-            model.save_pretrained(&dir).unwrap();
-            for name in ["tokenizer.json", "tokenizer_config.json"] {
-                fs::copy(fixtures.join(tokenizer).join(name), dir.join(name)).unwrap();
-            }
-            models.push((name, dir, model));
+            let tokenizer = BertTokenizer::from_pretrained(fixtures.join(tokenizer)).unwrap();
+            let pipeline = Pipeline::new(config.init(&device()), tokenizer).unwrap();
+            pipeline.save_pretrained(&dir).unwrap();
+            models.push((name, pipeline));
         }
         let (texts, expected) = encoded(all.path());
-        for (name, dir, model) in models {
-            assert_close(&embedded(&model, &dir, &texts), &expected.values(&name), MODEL_F32);
+        for (name, pipeline) in models {
+            let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
+            assert_close(&found, &expected.values(&name), MODEL_F32);
         }
     }
 }
@@ -518,6 +513,7 @@ mod against_sentence_transformers {
 #[cfg(feature = "tokenizers")]
 #[test]
 fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
+    use burn_bert::pipeline::{Pipeline, TextOptions};
     use burn_bert::text::BertTokenizer;
     let (_, dir) = saved(&config());
     fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nA\n").unwrap();
@@ -530,10 +526,8 @@ fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
     assert_eq!(ids(dir.path()), [2, 6, 5, 4, 3]);
     write(dir.path(), "sentence_bert_config.json", &json!({ "do_lower_case": true }));
     assert_eq!(ids(dir.path()), [2, 5, 5, 4, 3], "as in sentence-transformers 6.2");
-    let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-    let plain = BertTokenizer::from_pretrained(dir.path()).unwrap();
-    let encode =
-        |text| model.encode(&plain, &[text], &burn_bert::model::EncodeConfig::new()).unwrap().into_data();
+    let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(dir.path(), &device()).unwrap();
+    let encode = |text| pipeline.encode(&[text], &TextOptions::new()).unwrap().into_data();
     assert_eq!(encode("A a"), encode("a a"));
 
     // It is saved elsewhere, too.

@@ -1,8 +1,12 @@
 //! Tokenizers.
 
-use super::{Row, embeddings, file, row};
+use super::{Row, file, row};
+use crate::small_bert::small_bert;
+use burn::prelude::Device;
 use burn_bert::Error;
+use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
+use std::fs;
 use std::path::Path;
 
 const SPECIAL: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
@@ -47,10 +51,31 @@ pub fn rows() -> Vec<Row> {
         ),
         row(
             "Data",
-            |dir| tokenizer(dir).for_model(&embeddings().with_vocab_size(5)).unwrap_err(),
+            |dir| Pipeline::new(small_bert(5, 4).init(&Device::default()), tokenizer(dir)).unwrap_err(),
             "the tokenizer's vocabulary has 6 tokens, but the model's word table has 5 rows; is this the \
              tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows",
         ),
+        row(
+            "File",
+            |dir| {
+                let source = dir.join("source");
+                fs::create_dir(&source).unwrap();
+                file(dir, "added_tokens.json", "{}");
+                tokenizer(&source).save_pretrained(dir).unwrap_err()
+            },
+            "DIR/added_tokens.json is of another tokenizer than the one that is saved, and would be read with it; remove \
+             it, or choose another directory",
+        ),
+        row(
+            "Io",
+            |dir| {
+                let (source, tokenizer) = (dir.join("vocab.txt"), tokenizer(dir));
+                fs::remove_file(source).unwrap();
+                tokenizer.save_pretrained(dir.join("other")).unwrap_err()
+            },
+            "cannot read DIR/vocab.txt",
+        )
+        .because("No such file"),
         row(
             "Data",
             |dir| tokenizer(dir).with_model_max_length(2).encode_pair("the", "the").unwrap_err(),

@@ -1,6 +1,6 @@
 //! Limits, truncation and windows.
 
-use super::{bert, changed, roberta};
+use super::{bert, changed, limited, roberta};
 use burn::prelude::*;
 use burn_bert::text::{BertTokenizer, Encoding};
 use burn_bert::{BertEmbeddingsConfig, Error};
@@ -38,21 +38,21 @@ fn truncation_and_padding_of_the_file_are_a_limit_and_no_more() {
 fn a_model_limits_the_length_of_texts() {
     let long = "cat ".repeat(600);
     let absolute = BertEmbeddingsConfig::new().with_max_position_embeddings(64);
-    let tokenizer = bert().for_model(&absolute).unwrap();
+    let tokenizer = limited(bert(), &absolute).unwrap();
     assert_eq!(tokenizer.model_max_length(), Some(64));
     assert_eq!(tokenizer.encode(&long).unwrap().len(), 64);
     for (stated, expected) in [(32, 32), (100, 64), (usize::MAX, 64)] {
-        let before = bert().with_model_max_length(stated).for_model(&absolute).unwrap();
-        let after = bert().for_model(&absolute).unwrap().with_model_max_length(stated);
+        let before = limited(bert().with_model_max_length(stated), &absolute).unwrap();
+        let after = limited(bert(), &absolute).unwrap().with_model_max_length(stated);
         assert_eq!((before.model_max_length(), after.model_max_length()), (Some(expected), Some(expected)));
     }
 
     let base = BertEmbeddingsConfig::roberta_base();
     assert_eq!(base.max_sequence_length(), Some(512));
-    let tokenizer = roberta().with_model_max_length(1000).for_model(&base).unwrap();
+    let tokenizer = limited(roberta().with_model_max_length(1000), &base).unwrap();
     assert_eq!(tokenizer.model_max_length(), Some(512));
     let relative = absolute.with_position_embedding_type(burn_bert::PositionEmbeddingType::RelativeKey);
-    assert_eq!(bert().for_model(&relative).unwrap().model_max_length(), None);
+    assert_eq!(limited(bert(), &relative).unwrap().model_max_length(), None);
 }
 
 #[test]

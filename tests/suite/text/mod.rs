@@ -7,6 +7,9 @@ mod transformers;
 mod words;
 
 use crate::files::{fixture, json};
+use burn::prelude::Device;
+use burn_bert::BertEmbeddingsConfig;
+use burn_bert::model::{BertModelConfig, PretrainedModel};
 use burn_bert::text::BertTokenizer;
 use serde_json::Value;
 use std::fs;
@@ -18,6 +21,12 @@ fn bert() -> BertTokenizer {
 
 fn roberta() -> BertTokenizer {
     BertTokenizer::from_pretrained(fixture("roberta_tokenizer")).unwrap()
+}
+
+/// The tokenizer with the limits of a model with this embedding layer.
+fn limited(tokenizer: BertTokenizer, embeddings: &BertEmbeddingsConfig) -> burn_bert::Result<BertTokenizer> {
+    let config = BertModelConfig::new(embeddings.clone()).with_num_hidden_layers(1);
+    config.init(&Device::default()).limit_tokenizer(tokenizer)
 }
 
 fn cases(folder: &str) -> Value {

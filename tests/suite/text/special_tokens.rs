@@ -1,6 +1,6 @@
 //! Special and added tokens: their names, their ids, and what they are for.
 
-use super::{bert, changed, fixture, vocabulary_with};
+use super::{bert, changed, fixture, limited, vocabulary_with};
 use burn::prelude::*;
 use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::text::BertTokenizer;
@@ -75,7 +75,7 @@ fn tokens_added_to_a_vocabulary_keep_their_ids() {
 #[test]
 fn a_tokenizer_of_another_model_is_refused() {
     let config = BertEmbeddingsConfig::new().with_vocab_size(485);
-    let error = bert().for_model(&config).unwrap_err();
+    let error = limited(bert(), &config).unwrap_err();
     assert!(
         matches!(&error, Error::Data { problem, .. } if problem.starts_with("has 486 tokens")),
         "{error:?}"
@@ -86,7 +86,7 @@ fn a_tokenizer_of_another_model_is_refused() {
     assert!(bert().check_vocabulary(485).is_err());
 
     // RoBERTa's positions count from the padding id.
-    let error = bert().for_model(&BertEmbeddingsConfig::roberta_base()).unwrap_err();
+    let error = limited(bert(), &BertEmbeddingsConfig::roberta_base()).unwrap_err();
     assert!(matches!(&error, Error::Config { field: "pad_token_id", .. }), "{error:?}");
 }
 
