@@ -56,6 +56,11 @@ impl LabelNames {
         }
     }
 
+    /// No names, for labels that are numbers.
+    pub fn none() -> Self {
+        Self { names: Vec::new() }
+    }
+
     /// The number of classes.
     pub fn len(&self) -> usize {
         self.names.len()
@@ -77,9 +82,20 @@ impl LabelNames {
     }
 }
 
+/// Where the classes `own` are among those of a model. Returns [`Error::Data`] if one of them is not.
+pub(super) fn places(own: &LabelNames, id2label: &[String]) -> Result<Vec<usize>> {
+    let place = |name: &String| {
+        id2label.iter().position(|label| label == name).ok_or_else(|| {
+            let problem = format!("is not one of the model's: {id2label:?}");
+            Error::data(format!("the label {name:?} of the data"), problem)
+        })
+    };
+    own.names().iter().map(place).collect()
+}
+
 /// The largest number of a label that a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch) takes:
 /// squares of larger ones overflow in the loss.
-const MAX_VALUE: f32 = 1e15;
+pub(super) const MAX_VALUE: f32 = 1e15;
 
 /// Classes that are printed, of a file that has more.
 const PRINTED: usize = 20;

@@ -1,7 +1,7 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
 use super::epoch_loader::TryBatcher;
-use super::label::{Classes, LabelNames, class_id, write_counts};
+use super::label::{Classes, LabelNames, class_id, places, write_counts};
 use super::labelled_file::{LabelledFile, Object, counted, extension, is_json};
 use crate::error::{Error, Result};
 use crate::model::TokenClassificationBatch;
@@ -21,10 +21,10 @@ pub struct LabelledTokens {
     pub tags: Vec<usize>,
 }
 
-/// A file of sentences whose words are tagged, read into memory: the words, 32 bytes per word and 48 per sentence; while
-/// it is read, the file as well.
+/// Sentences whose words are tagged in memory, of a file or of the caller: the words, 32 bytes per word and 48 per sentence;
+/// while it is read, the file as well.
 ///
-/// The extension decides the format:
+/// The extension of a file decides its format:
 ///
 /// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or ids;
 /// - `.conllu`: CoNLL-U, with words in column 2 and the tags, universal parts of speech, in column 4; comments, ranges of
@@ -46,13 +46,33 @@ pub struct LabelledTokens {
 /// assert_eq!(sentences.get(0)?.tags, [0, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LabelledSentences {
     sentences: Vec<LabelledTokens>,
     names: LabelNames,
 }
 
 impl LabelledSentences {
+    /// Sentences that are in memory already, with the names of their tags. Returns [`Error::Empty`] without a sentence;
+    /// [`Error::Data`], with the sentence, if it has no words, not one tag a word, or a tag without a name.
+    pub fn new(sentences: Vec<LabelledTokens>, names: LabelNames) -> Result<Self> {
+        if sentences.is_empty() {
+            return Err(Error::Empty { input: "sentences", shape: vec![0] });
+        }
+        for (place, LabelledTokens { tokens, tags }) in sentences.iter().enumerate() {
+            let problem = match tags.iter().find(|tag| **tag >= names.len()) {
+                _ if tokens.is_empty() => "has no words".into(),
+                _ if tokens.len() != tags.len() => {
+                    format!("has {}, but {}", counted(tokens.len(), "token"), counted(tags.len(), "tag"))
+                }
+                Some(tag) => format!("has the tag {tag}, but the tags are {:?}", names.names()),
+                None => continue,
+            };
+            return Err(Error::data(format!("sentences[{place}]"), problem));
+        }
+        Ok(Self { sentences, names })
+    }
+
     /// Reads a file and the names of its tags, which get their ids as in
     /// [`LabelledTexts::open`](super::LabelledTexts::open). Returns [`Error::Row`], with the file and the line, if the
     /// numbers of words and tags differ or a line is malformed; [`Error::File`] if it is no regular file, has no
@@ -80,6 +100,13 @@ impl LabelledSentences {
         let (names, ids) = classes.finish(path)?;
         sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = ids[*tag]);
         Ok(Self { sentences, names })
+    }
+
+    /// The same sentences with the tags of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
+    pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
+        let places = places(&self.names, id2label)?;
+        self.sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = places[*tag]);
+        Ok(Self { names: LabelNames::new(id2label)?, ..self })
     }
 
     /// The names of the tags.

@@ -1,7 +1,7 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
 use super::epoch_loader::TryBatcher;
-use super::label::{Classes, Label, LabelKind, LabelNames, class_id, write_counts};
+use super::label::{Classes, Label, LabelKind, LabelNames, MAX_VALUE, class_id, places, write_counts};
 use super::labelled_file::{Column, Header, LabelledFile, counted};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
@@ -62,9 +62,9 @@ impl TextColumns {
     }
 }
 
-/// A file of labelled texts, read into memory: the texts and 72 bytes per row; while it is read, the file as well.
+/// Labelled texts in memory, of a file or of the caller: the texts and 72 bytes per row; while it is read, the file as well.
 ///
-/// The extension decides the format:
+/// The extension of a file decides its format:
 ///
 /// - `.csv`: fields in double quotes may hold commas and line breaks;
 /// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
@@ -86,13 +86,58 @@ impl TextColumns {
 /// assert_eq!(texts.get(0)?.label, Label::Class(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LabelledTexts {
     texts: Vec<LabelledText>,
     names: LabelNames,
 }
 
 impl LabelledTexts {
+    /// Texts that are in memory already, with the names of their classes; no names for numbers.
+    ///
+    /// ```
+    /// use burn_bert::data::{Label, LabelNames, LabelledText, LabelledTexts};
+    ///
+    /// let text = |text: &str, class| LabelledText { text: text.into(), pair: None, label: Label::Class(class) };
+    /// let names = LabelNames::new(["negative", "positive"])?;
+    /// let texts = LabelledTexts::new(vec![text("good", 1), text("no good", 0)], names)?;
+    /// assert_eq!(texts.sizes(), [4, 7]);
+    /// # Ok::<(), burn_bert::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Empty`] without a text; [`Error::Data`], with the text, if a class has no name, a number is not in [−1e15, 1e15],
+    /// or its label is of another kind than the first one's, or only some have a second text.
+    pub fn new(texts: Vec<LabelledText>, names: LabelNames) -> Result<Self> {
+        let Some(first) = texts.first() else {
+            return Err(Error::Empty { input: "texts", shape: vec![0] });
+        };
+        for (place, text) in texts.iter().enumerate() {
+            let refused = |problem| Err(Error::data(format!("texts[{place}]"), problem));
+            let ids = match &text.label {
+                Label::Class(id) => std::slice::from_ref(id),
+                Label::Classes(ids) => ids,
+                // Not an out-of-range test alone: NaN is in no range.
+                Label::Value(value) if !(value.abs() <= MAX_VALUE) => {
+                    return refused(format!("has the label {value}, which is not in [-1e15, 1e15]"));
+                }
+                Label::Value(_) => &[],
+            };
+            if let Some(id) = ids.iter().find(|id| **id >= names.len()) {
+                return refused(format!("has the label {id}, but the classes are {:?}", names.names()));
+            }
+            if std::mem::discriminant(&text.label) != std::mem::discriminant(&first.label) {
+                let [own, other] = [&text.label, &first.label];
+                return refused(format!("has the label {own:?}, but texts[0] has {other:?}"));
+            }
+            if text.pair.is_some() != first.pair.is_some() {
+                return refused("and texts[0] must both have a second text, or neither".into());
+            }
+        }
+        Ok(Self { texts, names })
+    }
+
     /// Reads a file and the names of its classes.
     ///
     /// Labels are names, whose ids follow their sorted order as in transformers' example scripts, or all of the ids 0 to
@@ -148,6 +193,22 @@ impl LabelledTexts {
         Ok(Self { texts, names })
     }
 
+    /// The same texts with the classes of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
+    pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
+        let places = places(&self.names, id2label)?;
+        for text in &mut self.texts {
+            match &mut text.label {
+                Label::Class(id) => *id = places[*id],
+                Label::Classes(ids) => {
+                    ids.iter_mut().for_each(|id| *id = places[*id]);
+                    ids.sort_unstable();
+                }
+                Label::Value(_) => {}
+            }
+        }
+        Ok(Self { names: LabelNames::new(id2label)?, ..self })
+    }
+
     /// The names of the classes; empty for regression.
     pub fn names(&self) -> &LabelNames {
         &self.names
@@ -162,6 +223,45 @@ impl LabelledTexts {
 }
 
 in_memory!(LabelledTexts.texts: LabelledText);
+
+/// Pairs of a query and a text with a relevance in [0, 1], to train a model that ranks texts (a cross-encoder).
+///
+/// ```
+/// use burn_bert::data::{Label, LabelNames, LabelledText, LabelledTexts, RankedPairs};
+///
+/// let pair = |text: &str, relevance| LabelledText {
+///     text: "how do cats sleep".into(),
+///     pair: Some(text.into()),
+///     label: Label::Value(relevance),
+/// };
+/// let pairs = vec![pair("Cats sleep curled up.", 1.0), pair("Ben Nevis is a mountain.", 0.0)];
+/// let pairs = RankedPairs::new(LabelledTexts::new(pairs, LabelNames::none())?)?;
+/// # let _ = pairs;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RankedPairs {
+    pub(crate) pairs: LabelledTexts,
+}
+
+impl RankedPairs {
+    /// Returns [`Error::Data`], with the pair, if there is no second text or the label is no number in [0, 1].
+    pub fn new(pairs: LabelledTexts) -> Result<Self> {
+        let is_ranked = |pair: &LabelledText| {
+            pair.pair.is_some() && matches!(pair.label, Label::Value(value) if (0.0..=1.0).contains(&value))
+        };
+        match pairs.texts.iter().position(|pair| !is_ranked(pair)) {
+            Some(place) => {
+                let problem = format!(
+                    "is {:?}, but for ranking must have a second text and a relevance in [0, 1] (LabelKind::Value)",
+                    pairs.texts[place]
+                );
+                Err(Error::data(format!("texts[{place}]"), problem))
+            }
+            None => Ok(Self { pairs }),
+        }
+    }
+}
 
 /// The number of texts, and of each class its id, name and count; of numbers their range.
 impl fmt::Display for LabelledTexts {

@@ -64,11 +64,11 @@ pub use label::{Label, LabelKind, LabelNames};
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 pub use {
-    corpus::Corpus,
+    corpus::{Corpus, PlainText},
     epoch_loader::{EpochLoader, TryBatcher},
     labelled_file::Column,
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
-    labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher, TextColumns},
+    labelled_texts::{LabelledText, LabelledTexts, RankedPairs, SequenceBatcher, TextColumns},
     sentence_pairs::{SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs},
     squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample},
 };

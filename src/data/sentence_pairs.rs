@@ -48,7 +48,7 @@ impl SentenceColumns {
     }
 }
 
-/// A file of pairs, triplets, or anchors with several negatives, read into memory. The formats are those of
+/// Pairs, triplets, or anchors with several negatives in memory, of a file or of the caller. The formats of files are those of
 /// [`LabelledTexts`](super::LabelledTexts).
 ///
 /// ```
@@ -64,7 +64,7 @@ impl SentenceColumns {
 /// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SentencePairs {
     pairs: Vec<SentencePair>,
 }
@@ -78,6 +78,29 @@ struct Places {
 }
 
 impl SentencePairs {
+    /// Pairs that are in memory already. Returns [`Error::Empty`] without a pair; [`Error::Data`], with the pair, if its number of
+    /// negatives differs from that of the first, only one of the two has a label, or its label is not finite.
+    pub fn new(pairs: Vec<SentencePair>) -> Result<Self> {
+        let Some(first) = pairs.first() else {
+            return Err(Error::Empty { input: "pairs", shape: vec![0] });
+        };
+        for (place, pair) in pairs.iter().enumerate() {
+            let problem = match pair.label {
+                _ if pair.negatives.len() != first.negatives.len() => {
+                    let [own, other] = [pair, first].map(|pair| counted(pair.negatives.len(), "negative"));
+                    format!("has {own}, but pairs[0] has {other}")
+                }
+                label if label.is_some() != first.label.is_some() => {
+                    "and pairs[0] must both have a label, or neither".into()
+                }
+                Some(label) if !label.is_finite() => format!("has the label {label}, which is not finite"),
+                _ => continue,
+            };
+            return Err(Error::data(format!("pairs[{place}]"), problem));
+        }
+        Ok(Self { pairs })
+    }
+
     /// Reads a file.
     ///
     /// # Errors

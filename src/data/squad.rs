@@ -139,14 +139,15 @@ pub struct QuestionWindow {
 #[derive(Debug)]
 pub struct QuestionWindows {
     windows: Vec<QuestionWindow>,
+    examples: Vec<usize>,
 }
 
 impl QuestionWindows {
     /// Tokenises examples. Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the
     /// question, if an answer is empty or not at its place in the text.
     pub fn new(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Self> {
-        let mut windows = Vec::new();
-        for example in examples {
+        let (mut windows, mut numbers) = (Vec::new(), Vec::new());
+        for (number, example) in examples.iter().enumerate() {
             let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
             example.check().map_err(misplaced)?;
             let span = example.answers.first().map(|(text, start)| {
@@ -159,9 +160,15 @@ impl QuestionWindows {
                 let answer =
                     span.and_then(|span| tokens(&encoding, &example.context, span)).unwrap_or([0, 0]);
                 windows.push(QuestionWindow { encoding, answer });
+                numbers.push(number);
             }
         }
-        Ok(Self { windows })
+        Ok(Self { windows, examples: numbers })
+    }
+
+    /// The number of the example that each window is of.
+    pub fn examples(&self) -> &[usize] {
+        &self.examples
     }
 
     /// The number of tokens of each window, for

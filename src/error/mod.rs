@@ -355,6 +355,16 @@ pub enum Error {
         problem: String,
     },
 
+    /// Training or an evaluation that failed: a batch that cannot be made, a metric that cannot be read, a checkpoint that cannot
+    /// be saved.
+    #[error("{what} ended with an error")]
+    Training {
+        /// What failed.
+        what: &'static str,
+        /// Its error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
     /// A rank of a data-parallel run that failed or does something else than the others; every rank gets this error.
     #[error("rank {rank} {problem}")]
     Rank {

@@ -1,17 +1,98 @@
-//! Learning-rate schedules: warm-up with linear decay, and a rate for each layer or group of parameters.
+//! Learning-rate schedules: warm-up and decay, and a rate for each layer or group of parameters.
 
 use crate::error::{Error, Result};
 use burn::module::ParamGroup;
 use burn::optim::LearningRate;
-use burn::optim::lr_scheduler::linear::LinearLrSchedulerConfig;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
-use burn::optim::lr_scheduler::sequential::SequentialLrSchedulerConfig;
 use burn::optim::lr_scheduler::{LrScheduler, LrSchedulerRecord};
+use std::f64::consts::PI;
 
-/// A learning rate that grows linearly to `peak` over `warmup` steps and falls linearly to 0 at step `total`.
+/// The number in the record of a schedule.
+const STEP: &str = "step";
+
+/// How a learning rate falls after its warm-up; transformers' `lr_scheduler_type`.
 ///
-/// At step t = 0, 1, … it is `peak` · (t + 1) / (`warmup` + 1) for t ≤ `warmup`, and then `peak` · (`total` − t) /
-/// (`total` − `warmup`). transformers' `get_linear_schedule_with_warmup` has a rate of 0 in the first step.
+/// ```
+/// use burn_bert::optim::LrSchedule;
+///
+/// let mut schedule = LrSchedule::Cosine.with_warmup(1.0, 1, 5)?;
+/// let rates = [(); 5].map(|()| (schedule.step().base() * 1000.0).round());
+/// assert_eq!(rates, [500.0, 1000.0, 854.0, 500.0, 146.0]);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LrSchedule {
+    /// Along a line to 0 at the last step.
+    #[default]
+    Linear,
+    /// Along half a cosine to 0 at the last step.
+    Cosine,
+    /// Not at all.
+    Constant,
+}
+
+impl LrSchedule {
+    /// A learning rate that grows linearly to `peak` over `warmup` steps and then follows the schedule until step `total`.
+    ///
+    /// At step t = 0, 1, … it is `peak` · (t + 1) / (`warmup` + 1) for t ≤ `warmup`. After that, with x = (t − `warmup`) /
+    /// (`total` − `warmup`), at most 1, it is `peak` times 1 − x, (1 + cos πx) / 2 or 1. A record holds the step alone, so a
+    /// run that is continued with another `total` follows the new schedule from there on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Data`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
+    pub fn with_warmup(self, peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
+        if warmup >= total {
+            let problem = format!("is {warmup}, but must be less than the {total} steps in total");
+            return Err(Error::data("warmup", problem));
+        }
+        if !(peak > 0.0 && peak <= 1.0) {
+            let problem = format!("is {peak:?}, but must lie in (0, 1]");
+            return Err(Error::data("peak", problem));
+        }
+        Ok(WarmupLr { schedule: self, peak, warmup, total, step: 0 }.into())
+    }
+}
+
+#[derive(Clone)]
+struct WarmupLr {
+    schedule: LrSchedule,
+    peak: f64,
+    warmup: usize,
+    total: usize,
+    /// The next step.
+    step: usize,
+}
+
+impl LrScheduler for WarmupLr {
+    fn step(&mut self) -> LearningRate {
+        let Self { schedule, peak, warmup, total, step } = *self;
+        self.step = step.saturating_add(1);
+        if step < warmup {
+            let first = peak / (warmup + 1) as f64;
+            return peak - (peak - first) / warmup as f64 * (warmup - step) as f64;
+        }
+        let left = total.saturating_sub(step) as f64;
+        let all = (total - warmup) as f64;
+        match schedule {
+            LrSchedule::Linear => peak / all * left,
+            LrSchedule::Cosine => peak * (1.0 - (PI * left / all).cos()) / 2.0,
+            LrSchedule::Constant => peak,
+        }
+    }
+
+    fn to_record(&self) -> LrSchedulerRecord {
+        LrSchedulerRecord::new().with_scalar(STEP, self.step)
+    }
+
+    fn load_record(&mut self, record: LrSchedulerRecord) {
+        // A record of another scheduler has no such number, and leaves this one at its start.
+        self.step = record.scalar::<u64>(STEP).map_or(self.step, |step| step as usize);
+    }
+}
+
+/// [`LrSchedule::Linear`] with a warm-up; transformers' `get_linear_schedule_with_warmup`, which has a rate of 0 in the first
+/// step. Errors are those of [`LrSchedule::with_warmup`].
 ///
 /// ```
 /// use burn_bert::optim::linear_warmup_decay;
@@ -21,29 +102,8 @@ use burn::optim::lr_scheduler::{LrScheduler, LrSchedulerRecord};
 /// assert_eq!(rates, [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
-///
-/// # Errors
-///
-/// [`Error::Data`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
 pub fn linear_warmup_decay(peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
-    if warmup >= total {
-        let problem = format!("is {warmup}, but must be less than the {total} steps in total");
-        return Err(Error::data("warmup", problem));
-    }
-    if !(peak > 0.0 && peak <= 1.0) {
-        let problem = format!("is {peak:?}, but must lie in (0, 1]");
-        return Err(Error::data("peak", problem));
-    }
-    let fall = LinearLrSchedulerConfig::new(peak, 0.0, total - warmup);
-    // Burn's schedules refuse 0 steps.
-    let schedule = match warmup {
-        0 => fall.init(),
-        _ => {
-            let grow = LinearLrSchedulerConfig::new(peak / (warmup + 1) as f64, peak, warmup);
-            SequentialLrSchedulerConfig::new(vec![grow.into(), fall.into()], vec![warmup]).init()
-        }
-    };
-    schedule.map_err(|problem| Error::data("peak", problem))
+    LrSchedule::Linear.with_warmup(peak, warmup, total)
 }
 
 /// A schedule that multiplies the rates of another schedule by a factor, for a group of parameters.

@@ -51,7 +51,8 @@ impl<M: Stored> Pipeline<M> {
             let logits = logits(batch)?;
             let [_, rows, classes] = logits.dims();
             let logits: Vec<f64> = logits.into_data().iter().collect();
-            for ((&text, encoding), logits) in of_text.iter().zip(encodings).zip(logits.chunks(rows * classes))
+            for ((&text, encoding), logits) in
+                of_text.iter().zip(encodings).zip(logits.chunks(rows * classes))
             {
                 check_finite("scores", text, logits)?;
                 found(text, encoding, logits);

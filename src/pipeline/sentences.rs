@@ -42,7 +42,11 @@ impl Pipeline<BertForSentenceEmbedding> {
     }
 
     /// [`encode`](Self::encode) for queries: the default is the prompt called `query`, or none.
-    pub fn encode_query<T: AsRef<str> + Sync>(&self, texts: &[T], options: &TextOptions) -> Result<Tensor<2>> {
+    pub fn encode_query<T: AsRef<str> + Sync>(
+        &self,
+        texts: &[T],
+        options: &TextOptions,
+    ) -> Result<Tensor<2>> {
         self.embeddings("encode_query", texts, options, Some("query"))
     }
 
@@ -108,7 +112,11 @@ impl Pipeline<BertForSentenceEmbedding> {
     pub fn similarity(&self, a: &Tensor<2>, b: &Tensor<2>) -> Result<Tensor<2>> {
         let ([_, width], [rows, found]) = (a.dims(), b.dims());
         if width != found {
-            return Err(Error::shape("embeddings", [rows, found], format!("[M, {width}], as wide as the others")));
+            return Err(Error::shape(
+                "embeddings",
+                [rows, found],
+                format!("[M, {width}], as wide as the others"),
+            ));
         }
         let b = b.clone().to_device(&a.device()).cast(a.dtype());
         Ok(self.model.config().similarity.between(a.clone(), b))

@@ -1,6 +1,6 @@
 //! The checkpoints of a run: what Burn's trainer saves, with checksums.
 
-use super::losses::Losses;
+use super::history::Best;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::tensor::Bytes;
@@ -110,15 +110,15 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     }
 }
 
-/// Keeps the last two checkpoints and the one with the lowest validation loss, of those on disk: the checkpoints from before
-/// a resume are deleted as well.
+/// Keeps the last two checkpoints and the best one, of those on disk: the checkpoints from before a resume are deleted as well.
 pub(super) struct LastAndBest {
     pub(super) folder: PathBuf,
+    pub(super) best: Best,
 }
 
 impl CheckpointingStrategy for LastAndBest {
     fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
-        let best = Losses::validated(store, epoch).best_epoch();
+        let best = self.best.epoch(&self.best.validated(store, epoch));
         let saved = Checkpoints::all(&self.folder).map(|files| files.epochs().unwrap_or_default());
         let old: BTreeSet<usize> = saved.into_iter().flatten().collect();
         let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);

@@ -1,7 +1,9 @@
 //! Progress of a training run: Burn's dashboard in a terminal, plain lines elsewhere.
 
+use super::history::LOSS;
+use crate::distributed::Ranks;
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
-use burn::train::metric::{MetricDefinition, MetricEntry, MetricId};
+use burn::train::metric::{MetricDefinition, MetricEntry, MetricId, NumericEntry};
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::renderer::{
     EvaluationName, MetricState, MetricsRenderer, MetricsRendererEvaluation, MetricsRendererTraining,
@@ -10,43 +12,77 @@ use burn::train::{Interrupter, LearnerSummary};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
 
-/// The renderer for the standard output: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere.
-///
-/// A [`Run`](super::Run) makes its own. Pass the `interrupter` to the trainer too: the dashboard's keys `q`, then `s`, stop
-/// it. `finished_epochs` is the number of epochs that a resumed run has finished.
-pub fn progress(interrupter: &Interrupter, finished_epochs: usize) -> Box<dyn MetricsRenderer> {
-    if io::stdout().is_terminal() {
-        let (keys, trainer) = (Interrupter::new(), interrupter.clone());
-        let renderer = TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
-        Box::new(Stopping { renderer, keys, trainer })
-    } else {
-        Box::new(ProgressLines::default())
+/// The renderer of a run: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere, and nothing where `is_silent` and on ranks
+/// that are not the first. `finished_epochs` is the number of epochs that a resumed run has finished.
+pub(super) fn progress(
+    watch: Watch,
+    finished_epochs: usize,
+    ranks: &Ranks,
+    is_silent: bool,
+) -> Box<dyn MetricsRenderer> {
+    let is_silent = is_silent || !ranks.is_first();
+    // mpirun gives every rank a terminal of its own, which nobody sees.
+    if is_silent || ranks.size() > 1 || !io::stdout().is_terminal() {
+        return Box::new(Watch {
+            renderer: Box::new(ProgressLines { is_silent, ..Default::default() }),
+            ..watch
+        });
     }
+    let keys = Interrupter::new();
+    let renderer = TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
+    Box::new(Watch { renderer: Box::new(renderer), keys, ..watch })
 }
 
-/// A renderer whose keys stop the trainer. Burn's dashboard resets its interrupter when training ends, but the trainer's
-/// must still know then what stopped it, so they are two.
-struct Stopping<R> {
-    renderer: R,
+/// A renderer that stops the trainer, by its keys or when the loss is no number.
+///
+/// Burn's dashboard resets its interrupter when training ends, but the trainer's must still know then what stopped it, so
+/// they are two.
+pub(super) struct Watch {
+    renderer: Box<dyn MetricsRenderer>,
     keys: Interrupter,
     trainer: Interrupter,
+    problem: Problem,
 }
 
-impl<R> Stopping<R> {
+/// The loss that is infinite or NaN, and of what it is.
+pub(super) type Problem = Arc<OnceLock<(&'static str, f64)>>;
+
+impl Watch {
+    /// Stops `trainer`, in case of a problem with it.
+    pub(super) fn new(trainer: &Interrupter, problem: &Problem) -> Self {
+        let renderer = Box::new(ProgressLines::default());
+        Self { renderer, keys: Interrupter::new(), trainer: trainer.clone(), problem: problem.clone() }
+    }
+
     /// The renderer, after the trainer was told of the keys.
-    fn renderer(&mut self) -> &mut R {
+    fn renderer(&mut self) -> &mut dyn MetricsRenderer {
         if self.keys.should_stop() && !self.trainer.should_stop() {
             self.trainer.stop(Some("q, then s"));
         }
-        &mut self.renderer
+        &mut *self.renderer
+    }
+
+    fn check(&self, batch: &'static str, state: &MetricState) {
+        // A batch without labels counts nothing, and has no loss.
+        if let MetricState::Numeric(
+            entry,
+            Some(NumericEntry::Aggregated { aggregated_value: loss, count: 1.. }),
+        ) = state
+            && !loss.is_finite()
+            && entry.metric_id == MetricId::new(LOSS.to_string().into())
+        {
+            let _ = self.problem.set((batch, *loss));
+            self.trainer.stop(Some("the loss is no number"));
+        }
     }
 }
 
 /// Passes every call on.
 macro_rules! pass_on {
     ($($interface:ident { $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $output:ty)?;)* })*) => {
-        $(impl<R: MetricsRenderer> $interface for Stopping<R> {
+        $(impl $interface for Watch {
             $(fn $name(&mut self, $($arg: $type),*) $(-> $output)? {
                 self.renderer().$name($($arg),*)
             })*
@@ -54,12 +90,23 @@ macro_rules! pass_on {
     };
 }
 
-pass_on! {
-    MetricsRendererTraining {
-        fn update_train(state: MetricState);
-        fn update_valid(state: MetricState);
-        fn on_train_end(summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>>;
+impl MetricsRendererTraining for Watch {
+    fn update_train(&mut self, state: MetricState) {
+        self.check("of a training batch", &state);
+        self.renderer().update_train(state);
     }
+
+    fn update_valid(&mut self, state: MetricState) {
+        self.check("of a validation batch", &state);
+        self.renderer().update_valid(state);
+    }
+
+    fn on_train_end(&mut self, summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
+        self.renderer().on_train_end(summary)
+    }
+}
+
+pass_on! {
     TrainingProgressLogger {
         fn start(epochs: usize, first: usize, items: Option<usize>, label: Option<&str>);
         fn start_split(split: &str, total: usize);
@@ -87,18 +134,19 @@ pass_on! {
     }
 }
 
-/// Lines that a split prints, the last included.
+/// Lines that a split prints, the one at its end included.
 const LINES: usize = 5;
 
 /// Prints the metrics five times per epoch, one line each time (`2/3 train 160/800 | Loss: epoch 0.41 - batch 0.38 | …`),
-/// where Burn's renderer without a terminal prints one for each batch; see [`progress()`] and [`Run`](super::Run).
+/// where Burn's renderer without a terminal prints one for each batch.
 #[derive(Debug, Default)]
-pub struct ProgressLines {
+struct ProgressLines {
     names: BTreeMap<String, String>,
     /// The latest text of each metric.
     latest: BTreeMap<String, String>,
     split: String,
     total: usize,
+    done: usize,
     printed: usize,
     epochs: usize,
     epoch: usize,
@@ -106,11 +154,6 @@ pub struct ProgressLines {
 }
 
 impl ProgressLines {
-    /// Prints nothing, for the ranks of a data-parallel training that are not the first.
-    pub(super) fn silent() -> Self {
-        Self { is_silent: true, ..Self::default() }
-    }
-
     fn update(&mut self, state: MetricState) {
         let (MetricState::Generic(entry) | MetricState::Numeric(entry, _)) = state;
         let MetricEntry { metric_id, serialized_entry } = entry;
@@ -122,19 +165,33 @@ impl ProgressLines {
 
     /// The line for so many items done; `None` if it is not yet time for one.
     fn line(&mut self, done: usize) -> Option<String> {
-        // A split may be empty.
+        self.done = done;
+        // A split may be empty. The line of its end comes later, with what is computed then.
         let due = done * LINES / self.total.max(1);
-        if self.is_silent || due <= self.printed || self.latest.is_empty() {
+        if due <= self.printed || due >= LINES {
             return None;
         }
         self.printed = due;
+        self.text()
+    }
+
+    fn text(&self) -> Option<String> {
+        if self.is_silent || self.latest.is_empty() {
+            return None;
+        }
         let metrics = self.latest.iter().map(|(id, text)| {
             let name = self.names.get(id).map_or("", String::as_str);
             format!("{name}: {text}")
         });
         let metrics = metrics.collect::<Vec<_>>().join(" | ");
-        Some(format!("{}/{} {} {done}/{} | {metrics}", self.epoch, self.epochs, self.split, self.total))
+        let Self { epoch, epochs, split, done, total, .. } = self;
+        Some(format!("{epoch}/{epochs} {split} {done}/{total} | {metrics}"))
     }
+}
+
+/// Prints a line, if there is one. Training goes on where nobody reads it.
+fn print(line: Option<String>) {
+    line.map(|line| writeln!(io::stdout(), "{line}"));
 }
 
 fn key(id: &MetricId) -> String {
@@ -161,22 +218,21 @@ impl TrainingProgressLogger for ProgressLines {
     }
 
     fn start_split(&mut self, split: &str, total: usize) {
-        (self.split, self.total, self.printed) = (split.to_string(), total, 0);
+        (self.split, self.total, self.done, self.printed) = (split.to_string(), total, 0, 0);
         self.latest.clear();
     }
 
     fn update_split(&mut self, done: usize) {
-        if let Some(line) = self.line(done) {
-            // Training goes on where nobody reads it.
-            let _ = writeln!(io::stdout(), "{line}");
-        }
+        print(self.line(done));
     }
 
     fn update_epoch(&mut self, epoch: usize) {
         self.epoch = epoch + 1;
     }
 
-    fn end_split(&mut self) {}
+    fn end_split(&mut self) {
+        print(self.text());
+    }
 
     fn end(&mut self) {}
 
@@ -201,7 +257,9 @@ impl EvaluationProgressLogger for ProgressLines {
         self.update_split(done);
     }
 
-    fn end_test(&mut self) {}
+    fn end_test(&mut self) {
+        self.end_split();
+    }
 
     fn end_global_progress(&mut self) {}
 
@@ -221,21 +279,43 @@ mod tests {
     use super::*;
     use burn::train::metric::{LossMetric, SerializedEntry};
 
+    fn watch() -> (Interrupter, Problem, Watch) {
+        let (trainer, problem) = (Interrupter::new(), Arc::default());
+        let watch = Watch::new(&trainer, &problem);
+        (trainer, problem, watch)
+    }
+
     #[test]
     fn the_keys_of_a_renderer_stop_the_trainer_even_when_they_come_last() {
-        let (keys, trainer) = (Interrupter::new(), Interrupter::new());
-        let renderer = ProgressLines::default();
-        let mut renderer = Stopping { renderer, keys: keys.clone(), trainer: trainer.clone() };
+        let (trainer, _, mut renderer) = watch();
         renderer.update_split(1);
         assert!(!trainer.should_stop());
-        keys.stop(None);
+        renderer.keys.stop(None);
         renderer.on_train_end(None).unwrap();
-        keys.reset(); // as Burn's dashboard does
+        renderer.keys.reset(); // as Burn's dashboard does
         assert_eq!(trainer.interruption().unwrap().reason.as_deref(), Some("q, then s"));
     }
 
     #[test]
-    fn five_lines_an_epoch_say_where_training_is() {
+    fn a_loss_that_is_no_number_stops_the_trainer_but_not_that_of_a_batch_without_labels() {
+        let (trainer, problem, mut renderer) = watch();
+        let update = |renderer: &mut Watch, name: &str, loss: f64, count: usize| {
+            let entry = SerializedEntry::new(String::new(), String::new());
+            let entry = MetricEntry::new(MetricId::new(name.to_string().into()), entry);
+            let number = NumericEntry::Aggregated { aggregated_value: loss, count };
+            renderer.update_valid(MetricState::Numeric(entry, Some(number)));
+        };
+        for (name, loss, count) in [("Loss", 1e9, 1), ("Loss", f64::NAN, 0), ("F1", f64::NAN, 1)] {
+            update(&mut renderer, name, loss, count);
+            assert!(!trainer.should_stop() && problem.get().is_none(), "{name} {loss} {count}");
+        }
+        update(&mut renderer, "Loss", f64::INFINITY, 1);
+        assert!(trainer.should_stop());
+        assert_eq!(problem.get(), Some(&("of a validation batch", f64::INFINITY)));
+    }
+
+    #[test]
+    fn five_lines_an_epoch_say_where_training_is_the_last_one_with_what_its_end_gives() {
         let mut lines = ProgressLines::default();
         let id = MetricId::new("loss".to_string().into());
         lines.register_metric(MetricDefinition::new(id.clone(), &LossMetric::new()));
@@ -247,14 +327,16 @@ mod tests {
         };
         update(&mut lines, "until the epoch ends", "");
         assert_eq!(lines.line(50), None, "there is nothing to tell");
+        lines.start_split("train", 100);
         let printed: Vec<String> = (1..=100)
             .filter_map(|done| {
                 update(&mut lines, &format!("{done} nats"), &done.to_string());
                 lines.line(done)
             })
             .collect();
-        assert_eq!(printed.len(), 5);
+        assert_eq!(printed.len(), 4);
         assert_eq!(printed[0], "2/3 train 20/100 | Loss: 20 nats");
-        assert_eq!(printed[4], "2/3 train 100/100 | Loss: 100 nats");
+        update(&mut lines, "of the epoch", "7");
+        assert_eq!(lines.text().unwrap(), "2/3 train 100/100 | Loss: of the epoch");
     }
 }

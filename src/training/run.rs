@@ -1,37 +1,21 @@
 //! The folder of a training run.
 
-use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, checksum, names, whole};
-use super::losses::{Logs, Losses};
-use super::progress::{ProgressLines, progress};
+use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
+use super::history::{Best, History};
+use super::losses::Logs;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
-use burn::train::renderer::MetricsRenderer;
-use burn::train::{Interrupter, LearnerModel, SupervisedTraining};
+use burn::train::{LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Write};
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-
-/// The files of a Hugging Face model beside its weights.
-const COMPANIONS: [&str; 10] = [
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-];
 
 const SAME_LOSS: f64 = 1e-3; // relative: devices add up in different orders
 
@@ -42,188 +26,198 @@ const LOCK: &str = "lock";
 const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 
 /// A run as it began.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Beginning {
-    /// As `{:#?}` writes them, which unlike JSON has infinity and every bit of a number.
-    settings: String,
-    /// Before training, which reveals another checkpoint.
-    loss: f64,
-    /// The checksums of the files that it reads.
-    data: Vec<u32>,
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Beginning {
+    /// As `{:#?}` writes them.
+    pub(super) settings: String,
+    /// The loss before training, which reveals another checkpoint.
+    pub(super) loss: f64,
+    /// The evaluations that were planned; a resumed run may have more.
+    pub(super) evaluations: usize,
+    /// Checksums of the training data and of the validation data.
+    pub(super) data: [u32; 2],
+}
+
+/// What a run finds in its output directory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Start {
+    /// Nothing.
+    New,
+    /// The run that it continues.
+    Resumed,
+    /// Nothing, or a run that it replaces.
+    Overwriting,
 }
 
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
-/// trainer, from which the run is resumed.
-///
-/// A run is resumed only with the settings that it began with, as `{:#?}` prints them (so a map among them must be
-/// ordered). Leave out of the settings what may change, such as the number of epochs without a schedule.
-///
-/// ```
-/// use burn_bert::training::Run;
-///
-/// # let dir = tempfile::tempdir()?;
-/// # let (output, text) = (dir.path().join("model"), dir.path().join("text"));
-/// # std::fs::write(&text, "text")?;
-/// let learning_rate = 5e-5; // the settings; usually a struct
-/// Run::create(&output, &learning_rate)?.begin(3.2, &[&text])?; // the loss before training
-/// assert!(Run::resume(&output, &1e-5).is_err());
-/// let run = Run::resume(&output, &learning_rate)?;
-/// run.begin(3.2, &[&text])?;
-/// assert_eq!(run.finished_epochs(), 0);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Run {
+/// trainer, from which the run is resumed. A run is resumed only with the settings that it began with.
+#[derive(Debug)]
+pub(super) struct Run {
     output: PathBuf,
     folder: PathBuf,
     /// Where this rank's logs are: `folder` on the first.
     own_folder: PathBuf,
+    start: Start,
     settings: String,
     /// How the run that is resumed began.
     begun: Option<Beginning>,
     finished_epochs: usize,
     ranks: Ranks,
-    /// Locked from [`begin`](Self::begin) until the last clone is dropped, or the process ends in whatever way.
-    lock: Arc<OnceLock<File>>,
+}
+
+/// Nobody else trains in this directory while it exists.
+#[derive(Debug)]
+pub(super) struct Lock {
+    /// `None` where the file system has no locks, or another rank holds it.
+    _file: Option<File>,
 }
 
 impl Run {
-    /// A new run. Writes nothing. Returns [`Error::File`] if the directory is not empty; [`Error::Io`].
-    pub fn create(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
-        let run = Self::new(output.as_ref(), settings);
-        run.refuse_begun()?;
-        // A start that was broken off leaves a lock, and what it had written of its beginning.
-        let begun = format!("{BEGINNING}{UNFINISHED}");
-        if !holds_only(&run.output, &[TRAINING])? || !holds_only(&run.folder, &[LOCK, &begun])? {
-            return Err(Error::file(&run.output, "is not empty; choose another output directory"));
-        }
+    /// The run of all ranks in a directory that they share; rank 0 alone writes it, the others keep logs of their own. Writes
+    /// nothing. Returns [`Error::File`] if the directory is not empty, or there is no run to resume, it began with other settings
+    /// or its checkpoints are damaged; [`Error::Json`] if its `run.json` is; [`Error::Rank`] if the settings of a rank differ, or
+    /// it could not open the run; [`Error::Io`].
+    pub(super) fn open(output: &Path, settings: String, start: Start, ranks: &Ranks) -> Result<Self> {
+        let folder = output.join(TRAINING);
+        let own_folder = match ranks.rank() {
+            0 => folder.clone(),
+            rank => folder.join(format!("rank-{rank}")),
+        };
+        let output = output.to_path_buf();
+        let run = Self {
+            output,
+            folder,
+            own_folder,
+            start,
+            settings,
+            begun: None,
+            finished_epochs: 0,
+            ranks: ranks.clone(),
+        };
+        let run = if start == Start::Resumed { run.resumed()? } else { run.begun_anew()? };
+        // Nobody writes before all have opened it.
+        ranks.same("setting or output directory", &(&run.output, &run.settings, run.finished_epochs))?;
         Ok(run)
     }
 
-    /// The run in a directory, to go on after its last checkpoint. Writes nothing. Returns [`Error::File`] if there is
-    /// no run, it began with other settings, or its checkpoints are damaged; [`Error::Json`] if its `run.json` is;
-    /// [`Error::Io`].
-    pub fn resume(output: impl AsRef<Path>, settings: &impl Debug) -> Result<Self> {
-        let run = Self::new(output.as_ref(), settings);
-        let Some(begun) = run.read_beginning()? else {
-            return Err(Error::file(&run.folder, "holds no run to resume; start a new one"));
+    fn begun_anew(self) -> Result<Self> {
+        let is_begun = self.read_beginning()?.is_some();
+        if is_begun && self.start == Start::Overwriting {
+            return Ok(self);
+        }
+        self.refuse_begun()?;
+        // A start that was broken off leaves a lock, and what it had written of its beginning.
+        let begun = format!("{BEGINNING}{UNFINISHED}");
+        if !holds_only(&self.output, &[TRAINING])? || !holds_only(&self.folder, &[LOCK, &begun])? {
+            return Err(Error::file(&self.output, "is not empty; choose another output directory"));
+        }
+        Ok(self)
+    }
+
+    fn resumed(self) -> Result<Self> {
+        let Some(begun) = self.read_beginning()? else {
+            return Err(Error::file(&self.folder, "holds no run to resume; start a new one"));
         };
-        if begun.settings != run.settings {
+        if begun.settings != self.settings {
             let problem = format!(
                 "holds a run with other settings: {}; resume it with those it began with, or choose another output \
                  directory",
-                differences(&begun.settings, &run.settings)
+                differences(&begun.settings, &self.settings)
             );
-            return Err(Error::file(&run.folder, problem));
+            return Err(Error::file(&self.folder, problem));
         }
-        let finished_epochs = run.last_checkpoint()?;
-        Ok(Self { begun: Some(begun), finished_epochs, ..run })
+        let finished_epochs = self.last_checkpoint()?;
+        Ok(Self { begun: Some(begun), finished_epochs, ..self })
     }
 
-    fn new(output: &Path, settings: &impl Debug) -> Self {
-        let (output, folder) = (output.to_path_buf(), output.join(TRAINING));
-        Self {
-            output,
-            own_folder: folder.clone(),
-            folder,
-            settings: format!("{settings:#?}"),
-            begun: None,
-            finished_epochs: 0,
-            ranks: Ranks::single(),
-            lock: Arc::default(),
-        }
-    }
-
-    /// The run of all ranks, in a directory that all of them share. Rank 0 alone writes it; the others keep logs of their own.
-    /// Returns [`Error::Rank`] if the settings of a rank differ, or it could not open the run.
-    pub fn shared(self, ranks: &Ranks) -> Result<Self> {
-        // Nobody writes before all have opened it.
-        ranks.same("setting or output directory", &(&self.output, &self.settings, self.finished_epochs))?;
-        let own_folder = match ranks.rank() {
-            0 => self.folder.clone(),
-            rank => self.folder.join(format!("rank-{rank}")),
-        };
-        Ok(Self { ranks: ranks.clone(), own_folder, ..self })
-    }
-
-    /// The directory that the model is saved to.
-    pub fn output(&self) -> &Path {
-        &self.output
-    }
-
-    /// The folder of checkpoints and logs, for `SupervisedTraining::new`; of a rank that is not the first, of its logs.
-    #[allow(clippy::misnamed_getters)] // what a caller needs is this rank's
-    pub fn folder(&self) -> &Path {
+    /// The folder of this rank's logs, for `SupervisedTraining::new`.
+    pub(super) fn own_folder(&self) -> &Path {
         &self.own_folder
     }
 
-    /// Epochs that were finished before the run was stopped, for a loader's `starting_after`.
-    pub fn finished_epochs(&self) -> usize {
+    /// Epochs of Burn's trainer that were finished before the run was stopped, for a loader's `starting_after`.
+    pub(super) fn finished_epochs(&self) -> usize {
         self.finished_epochs
     }
 
-    /// Records how a new run begins; a resumed run must begin in the same way. From here on no other process can begin a run in
-    /// this directory, until this one ends or drops the run and its clones.
+    /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
+    /// directory while the lock exists.
     ///
-    /// `loss` is the loss before training, which reveals another checkpoint; the files `data` are compared by a
-    /// checksum. Returns [`Error::File`] if the loss is not finite, loss or data differ from those of the first start,
-    /// or another process holds the run or has changed it since it was opened; [`Error::Io`].
-    pub fn begin(&self, loss: f64, data: &[&Path]) -> Result<()> {
+    /// Returns [`Error::File`] if the loss is not finite, the beginning differs from that of the first start, or another process
+    /// holds the run or has changed it since it was opened; [`Error::Io`].
+    pub(super) fn begin(&self, loss: f64, evaluations: usize, data: [u32; 2]) -> Result<Lock> {
         if !loss.is_finite() {
             let problem = format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
             );
             return Err(Error::file(&self.folder, problem));
         }
-        let sum =
-            |path: &Path| checksum(regular_file::open(path)?).map_err(|source| Error::reading(path, source));
-        let sums = data.iter().map(|path| sum(path)).collect::<Result<Vec<_>>>()?;
-        self.ranks.same("data", &sums)?;
+        self.ranks.same("data", &data)?;
         if !self.ranks.is_first() {
-            return Ok(());
+            return Ok(Lock { _file: None });
         }
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
+        let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data };
         match &self.begun {
-            None => self.write_beginning(loss, sums)?,
-            Some(begun) => self.compare(begun, loss, &sums, data)?,
+            None => self.write_beginning(beginning)?,
+            Some(begun) => self.compare(begun, &beginning)?,
         }
-        if let Some(lock) = lock {
-            let _ = self.lock.set(lock);
+        Ok(Lock { _file: lock })
+    }
+
+    fn write_beginning(&self, beginning: Beginning) -> Result<()> {
+        match self.start {
+            Start::Overwriting => self.clear()?,
+            _ => self.refuse_begun()?,
+        }
+        let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
+        let path = self.folder.join(BEGINNING);
+        // Written whole, since `resumed` takes a directory with this file for a run.
+        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
+    }
+
+    /// Removes the run that is replaced. Of its model, what would be kept by a save into its directory.
+    fn clear(&self) -> Result<()> {
+        let old =
+            names(&self.folder)?.into_iter().filter(|name| name != LOCK).map(|name| self.folder.join(name));
+        for path in old.chain(["config.json", "model.safetensors"].map(|name| self.output.join(name))) {
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            match removed {
+                Err(source) if source.kind() != ErrorKind::NotFound => {
+                    return Err(Error::writing(&path, source));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
 
-    fn write_beginning(&self, loss: f64, data: Vec<u32>) -> Result<()> {
-        self.refuse_begun()?;
-        let beginning = Beginning { settings: self.settings.clone(), loss, data };
-        let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
-        let path = self.folder.join(BEGINNING);
-        // Written whole, since `resume` takes a directory with this file for a run.
-        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
-    }
-
     /// Refuses a resumed run that does not begin as it did.
-    fn compare(&self, begun: &Beginning, loss: f64, sums: &[u32], data: &[&Path]) -> Result<()> {
+    fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {
         let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if self.last_checkpoint()? != self.finished_epochs {
             return refused("was continued by another process meanwhile; resume it again".into());
         }
-        if sums.len() != begun.data.len() {
-            return refused(format!("holds a run of {} data files, not {}", begun.data.len(), sums.len()));
+        for (place, data) in ["training data", "validation data"].into_iter().enumerate() {
+            if begun.data[place] != now.data[place] {
+                return refused(format!(
+                    "holds a run that began with other {data}; resume with the original"
+                ));
+            }
         }
-        if let Some(other) = (0..sums.len()).find(|&file| sums[file] != begun.data[file]) {
-            let path = data[other].display();
-            let problem =
-                format!("holds a run that began with other data than {path}; resume with the original file");
-            return refused(problem);
-        }
-        if (loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
+        if now.evaluations < begun.evaluations {
             return refused(format!(
-                "holds a run that began at a loss of {}, but with this checkpoint it is {loss}; resume with the original \
+                "holds a run of {} evaluations, now {}; resume it with as many epochs or steps, or more",
+                begun.evaluations, now.evaluations
+            ));
+        }
+        if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
+            return refused(format!(
+                "holds a run that began at a loss of {}, but with this checkpoint it is {}; resume with the original \
                  checkpoint",
-                begun.loss
+                begun.loss, now.loss
             ));
         }
         Ok(())
@@ -231,20 +225,20 @@ impl Run {
 
     /// Stores the checkpoints and logs of a trainer in this run, and lets it continue after the last checkpoint.
     ///
-    /// Use it in place of `SupervisedTraining::with_default_checkpointers` and `checkpoint`. Each checkpoint has a
-    /// checksum and replaces a file only when complete. The last two are kept, and the one with the lowest validation
-    /// loss. A log that cannot be written, on a full disk, does not end the training. Returns [`Error::File`] if the
-    /// last checkpoint is not of `model`.
-    pub fn checkpointed<M: LearnerModel>(
+    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. A log
+    /// that cannot be written, on a full disk, does not end the training. Returns [`Error::File`] if the last checkpoint is not
+    /// of `model`.
+    pub(super) fn checkpointed<M: LearnerModel>(
         &self,
         training: SupervisedTraining<M>,
         model: &M,
+        best: &Best,
     ) -> Result<SupervisedTraining<M>> {
         let own = |files: Checkpoints| Checkpoints { is_read_only: !self.ranks.is_first(), ..files };
         let [models, optimizers, schedules] = Checkpoints::all(&self.folder).map(own);
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
-            .with_checkpointing_strategy(LastAndBest { folder: self.folder.clone() })
+            .with_checkpointing_strategy(LastAndBest { folder: self.folder.clone(), best: best.clone() })
             .with_metric_logger(Logs::new(&self.own_folder));
         if self.finished_epochs == 0 {
             return Ok(training);
@@ -254,38 +248,14 @@ impl Run {
         Ok(training.checkpoint(self.finished_epochs))
     }
 
-    /// The renderer of the run, see [`progress()`]; of several ranks, the first prints lines.
-    pub fn progress(&self, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
-        match (self.ranks.rank(), self.ranks.size()) {
-            (0, 1) => progress(interrupter, self.finished_epochs),
-            // mpirun gives every rank a terminal of its own, which nobody sees.
-            (0, _) => Box::new(ProgressLines::default()),
-            _ => Box::new(ProgressLines::silent()),
-        }
-    }
-
-    /// Copies config, tokenizer and other files beside the weights into the output directory, except those that exist
-    /// there. Of several ranks the first does it. Returns [`Error::Io`].
-    pub fn copy_companions(&self, checkpoint: impl AsRef<Path>) -> Result<()> {
-        for name in COMPANIONS.into_iter().filter(|_| self.ranks.is_first()) {
-            let (from, to) = (checkpoint.as_ref().join(name), self.output.join(name));
-            if from.is_file() && !to.exists() {
-                let copied = fs::create_dir_all(&self.output)
-                    .and_then(|()| whole(&to, |unfinished| fs::copy(&from, unfinished)));
-                copied.map_err(|source| Error::writing(&to, source))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The losses that the trainer logged. Returns [`Error::Io`].
-    pub fn losses(&self) -> Result<Losses> {
-        Losses::read(&self.folder)
+    /// What the trainer of the first rank has logged of some metrics.
+    pub(super) fn history(&self, metrics: &[String], steps: usize) -> Result<History> {
+        History::read(&self.folder, metrics, steps)
     }
 
     /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none. Returns [`Error::File`]
     /// if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
-    pub fn last_checkpoint(&self) -> Result<usize> {
+    pub(super) fn last_checkpoint(&self) -> Result<usize> {
         let checkpoints = Checkpoints::all(&self.folder);
         let mut damaged = Ok(0);
         // From the latest on: a damaged checkpoint costs an epoch, not the run.
@@ -302,7 +272,7 @@ impl Run {
 
     /// The model after an epoch. Returns [`Error::File`] if its checkpoint is damaged, of another model or no regular
     /// file; [`Error::Io`].
-    pub fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
+    pub(super) fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let [models, ..] = Checkpoints::all(&self.folder);
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
         let loaded = ModuleRecord::from_bytes(bytes).and_then(|record| model.try_load_record(record));
@@ -313,7 +283,7 @@ impl Run {
         if self.read_beginning()?.is_none() {
             return Ok(());
         }
-        let problem = "holds a run already; resume it, or choose another output directory";
+        let problem = "holds a run already; resume or overwrite it, or choose another output directory";
         Err(Error::file(&self.folder, problem))
     }
 
@@ -325,11 +295,8 @@ impl Run {
         }
     }
 
-    /// The lock of the folder, if this run does not hold it already and the file system has locks.
+    /// The lock of the folder, if the file system has locks.
     fn lock(&self) -> Result<Option<File>> {
-        if self.lock.get().is_some() {
-            return Ok(None);
-        }
         let path = self.folder.join(LOCK);
         let failed = |source| Error::writing(&path, source);
         fs::create_dir_all(&self.folder).map_err(failed)?;
@@ -398,4 +365,18 @@ fn fields(settings: &str) -> BTreeMap<String, String> {
 /// Whether a directory holds nothing but these names, or does not exist.
 fn holds_only(path: &Path, known: &[&str]) -> Result<bool> {
     Ok(names(path)?.iter().all(|name| known.iter().any(|known| name == known)))
+}
+
+/// The checksum of what `{:?}` writes of some data.
+pub(super) fn checksum_of(data: &impl Debug) -> u32 {
+    struct Sum(crc32fast::Hasher);
+    impl Write for Sum {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.update(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut sum = Sum(crc32fast::Hasher::new());
+    let _ = write!(sum, "{data:?}"); // a sum is never full
+    sum.0.finalize()
 }

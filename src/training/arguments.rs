@@ -1,0 +1,312 @@
+//! The settings of a training run.
+
+use crate::distributed::Ranks;
+use crate::error::{Error, Result};
+use crate::optim::{LrSchedule, layer_wise_decay, num_trainable_params};
+use burn::module::{Lora, Module, ParamGroup};
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
+use burn::prelude::*;
+use burn_fused::Precision;
+use std::path::PathBuf;
+
+/// When a run is evaluated and saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EvalStrategy {
+    /// After each pass over the data.
+    #[default]
+    Epoch,
+    /// Every so many optimizer steps. A run of epochs divides each epoch evenly into parts of about as many steps.
+    Steps(usize),
+}
+
+/// Which parameters a run trains.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Tuning {
+    /// Those that are not frozen already.
+    #[default]
+    Full,
+    /// Low-rank adapters of the encoder's weights, and the whole head. At the end the adapters are merged into the weights.
+    Lora {
+        /// The rank of the adapters.
+        rank: usize,
+        /// The product of the adapters is multiplied by `alpha` / `rank`.
+        alpha: f64,
+    },
+    /// All but the embedding layer.
+    FrozenEmbeddings,
+    /// Only parameters whose path matches a regular expression, such as `^classifier\.`.
+    Matching(String),
+}
+
+impl Tuning {
+    /// The model with only these parameters trained.
+    pub(super) fn select<M: Module>(&self, model: M, hidden_size: usize) -> Result<M> {
+        let invalid = |problem: String| Error::config("tuning", problem);
+        let group = |pattern: &str| {
+            ParamGroup::from_regex(pattern).map_err(|error| invalid(format!("has {pattern:?}: {error:?}")))
+        };
+        let model = match self {
+            Self::Full => model,
+            Self::FrozenEmbeddings => model.set_require_grad_group(group(r"(^|\.)embeddings\.")?, false),
+            Self::Matching(pattern) => {
+                model.set_require_grad_group(ParamGroup::all().exclude(group(pattern)?), false)
+            }
+            Self::Lora { rank, .. } if !(1..=hidden_size).contains(rank) => {
+                let problem = format!(
+                    "has the LoRA rank {rank}, but it must be 1 to the hidden_size of the model, {hidden_size}"
+                );
+                return Err(invalid(problem));
+            }
+            Self::Lora { rank, alpha } => {
+                let lora = Lora::new(*rank, *alpha).set_param_group(group(r"encoder\.layers\..*\.weight$")?);
+                let body = r"(^|\.)(encoder|embeddings|embeddings_projection|relative_attention_bias)\.";
+                model.apply_lora(lora).set_require_grad_group(ParamGroup::all().exclude(group(body)?), true)
+            }
+        };
+        match num_trainable_params(&model) {
+            0 => Err(invalid("leaves no parameter to train".into())),
+            _ => Ok(model),
+        }
+    }
+}
+
+/// The fields of [`TrainingArguments`] with their defaults, and their setters with what they take.
+macro_rules! arguments {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $default:expr, $setter:ident($given:ty);)*) => {
+        /// The settings of a [`Trainer`](super::Trainer), by their names in transformers' `TrainingArguments`.
+        ///
+        /// ```
+        /// use burn_bert::functional::Precision;
+        /// use burn_bert::optim::LrSchedule;
+        /// use burn_bert::training::{EvalStrategy, TrainingArguments, Tuning};
+        ///
+        /// let arguments = TrainingArguments::new("out")
+        ///     .with_max_steps(10_000)
+        ///     .with_eval_strategy(EvalStrategy::Steps(500))
+        ///     .with_learning_rate(2e-5)
+        ///     .with_lr_schedule(LrSchedule::Cosine)
+        ///     .with_precision(Precision::Bf16)
+        ///     .with_tuning(Tuning::Lora { rank: 8, alpha: 16.0 })
+        ///     .with_metric_for_best_model("F1")
+        ///     .with_early_stopping_patience(3);
+        /// assert_eq!(arguments.batch_size, 16);
+        /// ```
+        #[derive(Clone, Debug)]
+        pub struct TrainingArguments {
+            /// The output directory: at the end the model with its tokenizer, and in the folder `training` checkpoints and logs.
+            pub output_dir: PathBuf,
+            /// The processes that train together, each of which calls the trainer in the same way.
+            pub ranks: Ranks,
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl TrainingArguments {
+            /// The defaults, for a run in this directory.
+            pub fn new(output_dir: impl Into<PathBuf>) -> Self {
+                Self { output_dir: output_dir.into(), ranks: Ranks::single(), $($field: $default,)* }
+            }
+
+            /// Sets [`ranks`](Self::ranks).
+            pub fn with_ranks(self, ranks: &Ranks) -> Self {
+                Self { ranks: ranks.clone(), ..self }
+            }
+
+            $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+                pub fn $setter(self, $field: $given) -> Self {
+                    Self { $field: $field.into(), ..self }
+                }
+            )*
+        }
+    };
+}
+
+arguments! {
+    /// Passes over the training data.
+    epochs: usize = 3, with_epochs(usize);
+    /// Optimizer steps, instead of `epochs`; a multiple of the steps of `eval_strategy`.
+    max_steps: Option<usize> = None, with_max_steps(impl Into<Option<usize>>);
+    /// When the run is evaluated and saved.
+    eval_strategy: EvalStrategy = EvalStrategy::Epoch, with_eval_strategy(EvalStrategy);
+    /// Items in a batch, on each rank and device (`per_device_train_batch_size`).
+    batch_size: usize = 16, with_batch_size(usize);
+    /// Items in a batch of an evaluation; by default `batch_size`.
+    eval_batch_size: Option<usize> = None, with_eval_batch_size(impl Into<Option<usize>>);
+    /// Batches in an optimizer step.
+    gradient_accumulation_steps: usize = 1, with_gradient_accumulation_steps(usize);
+    /// The peak learning rate, in (0, 1].
+    learning_rate: f64 = 5e-5, with_learning_rate(f64);
+    /// How the learning rate falls after the warm-up (`lr_scheduler_type`).
+    lr_schedule: LrSchedule = LrSchedule::Linear, with_lr_schedule(LrSchedule);
+    /// The share of the steps in which the learning rate grows, in [0, 1).
+    warmup_ratio: f64 = 0.1, with_warmup_ratio(f64);
+    /// The steps in which the learning rate grows, instead of `warmup_ratio`.
+    warmup_steps: Option<usize> = None, with_warmup_steps(impl Into<Option<usize>>);
+    /// AdamW's weight decay; biases and LayerNorm are not decayed.
+    weight_decay: f64 = 0.01, with_weight_decay(f64);
+    /// The largest norm of all gradients together; `f64::INFINITY` clips nothing.
+    max_grad_norm: f64 = 1.0, with_max_grad_norm(f64);
+    /// The learning rate of each layer is that of the layer above it times this, in (0, 1].
+    layer_decay: Option<f64> = None, with_layer_decay(impl Into<Option<f64>>);
+    /// The precision of matmuls.
+    precision: Precision = Precision::F32, with_precision(Precision);
+    /// Whether activations are computed again in the backward pass where that is cheap, to save memory.
+    gradient_checkpointing: bool = false, with_gradient_checkpointing(bool);
+    /// Which parameters are trained.
+    tuning: Tuning = Tuning::Full, with_tuning(Tuning);
+    /// The metric of the validation data whose best value decides which model is saved and returned.
+    metric_for_best_model: String = "Loss".into(), with_metric_for_best_model(impl Into<String>);
+    /// Whether larger values of that metric are better; by default what the metric says of itself.
+    greater_is_better: Option<bool> = None, with_greater_is_better(impl Into<Option<bool>>);
+    /// Stops after so many evaluations in a row without an improvement.
+    early_stopping_patience: Option<usize> = None, with_early_stopping_patience(impl Into<Option<usize>>);
+    /// How much better than the last improvement a value must be to count as one.
+    early_stopping_threshold: f64 = 0.0, with_early_stopping_threshold(f64);
+    /// The seed of all random numbers.
+    seed: u64 = 42, with_seed(u64);
+    /// Tokens of a text, special tokens included, at which it is cut; by default what the model can read, of masked language
+    /// modelling at most 128.
+    max_length: Option<usize> = None, with_max_length(impl Into<Option<usize>>);
+    /// Tokens that the windows of one text share in question answering.
+    doc_stride: usize = 128, with_doc_stride(usize);
+    /// Whether batches are made of texts of about the same length, which reduces padding. Sentence pairs are not grouped, since
+    /// the others of their batch are negatives.
+    group_by_length: bool = true, with_group_by_length(bool);
+    /// Whether no two pairs of a training batch share a sentence, for losses to which all others of a batch are negatives. The
+    /// last batches of an epoch may, if the data leave no other choice (`BatchSamplers.NO_DUPLICATES` of
+    /// sentence-transformers).
+    no_duplicates: bool = true, with_no_duplicates(bool);
+    /// The most items of the validation data that are read, drawn by `seed`.
+    max_eval_samples: Option<usize> = None, with_max_eval_samples(impl Into<Option<usize>>);
+    /// Whether to continue the run in `output_dir` after its last evaluation. Settings and data must be those that it began
+    /// with, but for more `epochs` or `max_steps`, `devices`, and what only says where and how this process runs.
+    resume: bool = false, with_resume(bool);
+    /// Whether to replace the run that is in `output_dir`.
+    overwrite_output_dir: bool = false, with_overwrite_output_dir(bool);
+    /// Whether to print neither progress nor notes.
+    silent: bool = false, with_silent(bool);
+    /// The devices of this process, which share each step; by default the one of [`Ranks::device`].
+    devices: Vec<Device> = Vec::new(), with_devices(impl Into<Vec<Device>>);
+}
+
+/// How a run is divided into evaluations, the epochs of Burn's trainer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) evaluations: usize,
+    /// Optimizer steps between two evaluations.
+    pub(super) steps: usize,
+    /// Batches of a rank between two evaluations; `None` for a pass over the data.
+    pub(super) batches: Option<usize>,
+}
+
+impl TrainingArguments {
+    /// The device of the weights.
+    pub(super) fn device(&self) -> Device {
+        self.devices.first().cloned().unwrap_or_else(|| self.ranks.device())
+    }
+
+    /// Refuses settings that no run can have.
+    pub(super) fn check(&self) -> Result<()> {
+        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        let interval = match self.eval_strategy {
+            EvalStrategy::Steps(steps) => steps,
+            EvalStrategy::Epoch => 1,
+        };
+        for (field, count) in [
+            ("epochs", self.epochs),
+            ("max_steps", self.max_steps.unwrap_or(1)),
+            ("eval_strategy", interval),
+            ("batch_size", self.batch_size),
+            ("eval_batch_size", self.eval_batch_size.unwrap_or(1)),
+            ("gradient_accumulation_steps", self.gradient_accumulation_steps),
+            ("early_stopping_patience", self.early_stopping_patience.unwrap_or(1)),
+            ("max_eval_samples", self.max_eval_samples.unwrap_or(1)),
+        ] {
+            // Products of three of them fit into 64 bits.
+            if !(1..=1 << 20).contains(&count) {
+                return invalid(field, format!("is {count}, but must be 1 to {}", 1 << 20));
+            }
+        }
+        for (field, value, is_allowed, allowed) in [
+            (
+                "learning_rate",
+                self.learning_rate,
+                0.0 < self.learning_rate && self.learning_rate <= 1.0,
+                "(0, 1]",
+            ),
+            ("warmup_ratio", self.warmup_ratio, (0.0..1.0).contains(&self.warmup_ratio), "[0, 1)"),
+            ("weight_decay", self.weight_decay, (0.0..1e30).contains(&self.weight_decay), "[0, 1e30)"),
+            ("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0.0, "(0, inf]"),
+            (
+                "early_stopping_threshold",
+                self.early_stopping_threshold,
+                (0.0..f64::INFINITY).contains(&self.early_stopping_threshold),
+                "[0, inf)",
+            ),
+        ] {
+            if !is_allowed {
+                return invalid(field, format!("is {value}, but must lie in {allowed}"));
+            }
+        }
+        if self.ranks.size() > 1 && self.devices.len() > 1 {
+            let problem = format!("are {}, but a rank has one; start a rank for each", self.devices.len());
+            return invalid("devices", problem);
+        }
+        let devices = self.devices.iter().cloned().chain([self.device()]);
+        devices.map(|device| self.precision.check(&device)).collect::<burn_fused::Result<()>>()?;
+        Ok(())
+    }
+
+    /// The plan for so many training items.
+    pub(super) fn plan(&self, items: usize) -> Result<Plan> {
+        let per_step = self.gradient_accumulation_steps * self.devices.len().max(1);
+        let of_epoch = items.div_ceil(self.batch_size * self.ranks.size()).div_ceil(per_step);
+        let of_steps = |evaluations, steps| Plan { evaluations, steps, batches: Some(steps * per_step) };
+        let invalid = |problem: String| Err(Error::Config { field: "max_steps", problem });
+        match (self.eval_strategy, self.max_steps) {
+            (EvalStrategy::Epoch, None) => {
+                Ok(Plan { evaluations: self.epochs, steps: of_epoch, batches: None })
+            }
+            (EvalStrategy::Steps(interval), None) => {
+                // By the epoch and not by the run, so that a run of more epochs has the same parts.
+                let parts = ((of_epoch as f64 / interval as f64).round() as usize).max(1);
+                Ok(of_steps(parts * self.epochs, of_epoch.div_ceil(parts)))
+            }
+            (EvalStrategy::Epoch, Some(steps)) => invalid(format!(
+                "is {steps}, but the run is evaluated by epochs; set eval_strategy to EvalStrategy::Steps"
+            )),
+            (EvalStrategy::Steps(interval), Some(steps)) if !steps.is_multiple_of(interval) => invalid(
+                format!("is {steps}, but must be a multiple of the {interval} steps of eval_strategy"),
+            ),
+            (EvalStrategy::Steps(interval), Some(steps)) => Ok(of_steps(steps / interval, interval)),
+        }
+    }
+
+    /// The learning rates of a run.
+    pub(super) fn schedule(&self, plan: Plan, layers: usize) -> Result<ModuleLrScheduler> {
+        let total = plan.evaluations * plan.steps;
+        let warmup = self.warmup_steps.unwrap_or((total as f64 * self.warmup_ratio) as usize);
+        let schedule = self.lr_schedule.with_warmup(self.learning_rate, warmup, total)?;
+        match self.layer_decay {
+            Some(decay) => layer_wise_decay(schedule, layers, decay),
+            None => Ok(schedule),
+        }
+    }
+
+    /// What a resumed run must have in common with this one, as text that compares.
+    pub(super) fn settings(&self) -> String {
+        let same = Self {
+            output_dir: PathBuf::new(),
+            ranks: Ranks::single(),
+            epochs: 0,
+            max_steps: self.max_steps.map(|_| 0),
+            resume: false,
+            overwrite_output_dir: false,
+            silent: false,
+            devices: Vec::new(),
+            ..self.clone()
+        };
+        // Debug, which unlike JSON has infinity and every bit of a number.
+        format!("{same:#?}")
+    }
+}

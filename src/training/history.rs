@@ -1,0 +1,239 @@
+//! What a run has logged: its losses and metrics, the best of its evaluations, and stopping by them.
+
+use crate::distributed::Ranks;
+use crate::error::Result;
+use crate::files::regular_file;
+use burn::train::EarlyStoppingStrategy;
+use burn::train::metric::store::{Aggregate, EventStoreClient, Split};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+/// The metrics of a run as data: all losses, and all metrics of all evaluations. It prints as a table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// The loss of each training batch that has one.
+    pub losses: Vec<f64>,
+    /// The metrics of the validation data before training; without such data, those of the first training batch.
+    pub initial: BTreeMap<String, f64>,
+    /// The evaluations, in their order.
+    pub evaluations: Vec<Evaluation>,
+    /// The place in `evaluations` of the model that was saved; `None` if the run was stopped or has no validation data.
+    pub best: Option<usize>,
+}
+
+/// The metrics of one evaluation, by name, as [`Trainer`](super::Trainer) documents them. Values that are not finite are left
+/// out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Optimizer steps so far.
+    pub step: usize,
+    /// Of the training batches since the evaluation before, as they were trained on.
+    pub train: BTreeMap<String, f64>,
+    /// Of the validation data.
+    pub valid: BTreeMap<String, f64>,
+}
+
+impl History {
+    /// Reads the logs of Burn's trainer in its folder: metrics of these names, up to the last evaluation that was finished.
+    pub(super) fn read(folder: &Path, names: &[String], steps: usize) -> Result<Self> {
+        let mut history = Self::default();
+        for epoch in 1.. {
+            let read = |split: &str, name: &str| {
+                let folder = folder.join(split).join(format!("epoch-{epoch}"));
+                read_log(&folder.join(format!("{}.log", name.replace(' ', "_"))))
+            };
+            let Some((losses, _)) = read("train", LOSS)? else { break };
+            history.losses.extend(losses);
+            let metrics = |split: &str| -> Result<BTreeMap<String, f64>> {
+                let mut found = BTreeMap::new();
+                for name in names {
+                    let log = read(split, name)?;
+                    found.extend(log.and_then(|(_, mean)| Some((name.clone(), mean?))));
+                }
+                Ok(found)
+            };
+            let (train, valid) = (metrics("train")?, metrics("valid")?);
+            history.evaluations.push(Evaluation { step: epoch * steps, train, valid });
+        }
+        // An epoch at the end that was broken off.
+        while history.evaluations.pop_if(|last| last.train.is_empty() && last.valid.is_empty()).is_some() {}
+        Ok(history)
+    }
+
+    /// The values of a metric of the validation data, one for each evaluation.
+    pub fn valid(&self, metric: &str) -> Vec<Option<f64>> {
+        self.evaluations.iter().map(|evaluation| evaluation.valid.get(metric).copied()).collect()
+    }
+}
+
+/// A row for each evaluation, and a column for each metric of the validation data.
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = self.evaluations.first();
+        let names: Vec<&String> = first.iter().flat_map(|first| first.valid.keys()).collect();
+        write!(f, "{:>8} {:>13}", "step", "training loss")?;
+        names.iter().try_for_each(|name| write!(f, " {name:>10}"))?;
+        for (place, Evaluation { step, train, valid }) in self.evaluations.iter().enumerate() {
+            let value = |value: Option<&f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
+            write!(f, "\n{step:>8} {:>13}", value(train.get(LOSS)))?;
+            for name in &names {
+                write!(f, " {:>width$}", value(valid.get(*name)), width = name.chars().count().max(10))?;
+            }
+            if self.best == Some(place) {
+                write!(f, " best")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of Burn's metric of the loss.
+pub(super) const LOSS: &str = "Loss";
+
+/// The values of the batches, and that of the epoch, if it was not broken off: one number a line, followed by its count or by
+/// `final`. `None` if there is no log.
+#[allow(clippy::type_complexity)] // read in one place
+fn read_log(path: &Path) -> Result<Option<(Vec<f64>, Option<f64>)>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    // A line of a crashed run may be anything.
+    let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
+    let values = text.lines().filter_map(|line| {
+        let (value, count) = line.split_once(',').unwrap_or((line, ""));
+        Some((value.parse::<f64>().ok()?, count))
+    });
+    // A batch without labels has no loss.
+    let values = values.filter(|(value, _)| value.is_finite());
+    let (finals, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
+    let batches = batches.into_iter().map(|(value, _)| value).collect();
+    Ok(Some((batches, finals.last().map(|&(value, _)| value))))
+}
+
+/// Which evaluation is the best.
+#[derive(Clone, Debug)]
+pub(super) struct Best {
+    pub(super) metric: String,
+    pub(super) greater_is_better: bool,
+}
+
+impl Best {
+    fn is_better(&self, value: f64, than: f64, by: f64) -> bool {
+        if self.greater_is_better { value - than > by } else { than - value > by }
+    }
+
+    /// The number of the best evaluation, counted from 1; of equal ones the first.
+    pub(super) fn epoch(&self, values: &[Option<f64>]) -> Option<usize> {
+        self.last_improvement(values, 0.0)
+    }
+
+    /// The last evaluation that was better by more than `threshold` than the last one before it that was.
+    fn last_improvement(&self, values: &[Option<f64>], threshold: f64) -> Option<usize> {
+        let values = (1..).zip(values).filter_map(|(epoch, value)| Some((epoch, (*value)?)));
+        let last = values.fold(None, |best, (epoch, value)| match best {
+            Some((_, than)) if !self.is_better(value, than, threshold) => best,
+            _ => Some((epoch, value)),
+        });
+        last.map(|(epoch, _)| epoch)
+    }
+
+    /// The values in the trainer's store, those from before a resume included. Logs of a resumed run go beyond this epoch if
+    /// its last checkpoint could not be read.
+    pub(super) fn validated(&self, store: &EventStoreClient, epoch: usize) -> Vec<Option<f64>> {
+        let value = |epoch| store.find_metric(&self.metric, epoch, Aggregate::Mean, &Split::Valid);
+        (1..=epoch).map(|epoch| value(epoch).filter(|value| value.is_finite())).collect()
+    }
+}
+
+/// Early stopping. Evaluations before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is
+/// not finite is no improvement, and a run that never had a finite one goes on.
+#[derive(Clone, Debug)]
+pub(super) struct EarlyStopping {
+    pub(super) best: Best,
+    pub(super) patience: usize,
+    pub(super) threshold: f64,
+    pub(super) ranks: Ranks,
+}
+
+impl EarlyStopping {
+    /// Whether a run of these values is over.
+    pub(super) fn is_over(&self, values: &[Option<f64>]) -> bool {
+        let last = self.best.last_improvement(values, self.threshold);
+        last.is_some_and(|last| values.len() - last >= self.patience)
+    }
+}
+
+impl EarlyStoppingStrategy for EarlyStopping {
+    fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
+        let is_over = self.ranks.is_first() && self.is_over(&self.best.validated(store, epoch));
+        // A rank that has left is known at the next step, or at the end.
+        self.ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn stopping(greater_is_better: bool, threshold: f64) -> EarlyStopping {
+        let best = Best { metric: LOSS.into(), greater_is_better };
+        EarlyStopping { best, patience: 2, threshold, ranks: Ranks::single() }
+    }
+
+    #[test]
+    fn patience_waits_from_the_best_value_on_and_for_ever_without_one() {
+        for (values, is_over) in [
+            (&[] as &[Option<f64>], false),
+            (&[None, None], false),
+            (&[None, Some(1.0), Some(2.0)], false),
+            (&[None, Some(1.0), Some(2.0), None], true),
+            (&[Some(1.0), Some(1.0), Some(1.0)], true),
+            (&[Some(1.0), Some(1.0), Some(0.9)], false),
+        ] {
+            assert_eq!(stopping(false, 0.0).is_over(values), is_over, "{values:?}");
+            let negative: Vec<_> = values.iter().map(|value| value.map(|value| -value)).collect();
+            assert_eq!(stopping(true, 0.0).is_over(&negative), is_over, "{negative:?}");
+        }
+    }
+
+    #[test]
+    fn small_improvements_count_once_they_add_up_to_the_threshold() {
+        let values = [1.0, 0.95, 0.85, 0.84].map(Some);
+        assert!(stopping(false, 0.2).is_over(&values));
+        assert!(!stopping(false, 0.12).is_over(&values), "0.85 is an improvement on 1");
+        assert_eq!(stopping(false, 0.2).best.epoch(&values), Some(4), "whatever the threshold");
+    }
+
+    #[test]
+    fn an_epoch_without_a_finite_loss_keeps_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = |split: &str, epoch: usize, name: &str, lines: &str| {
+            let folder = dir.path().join(split).join(format!("epoch-{epoch}"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(name), lines).unwrap();
+        };
+        for (epoch, valid) in
+            (1..).zip(["2.5,1\n2.0,final\n", "NaN,1\nNaN,final\n", "1.0,1\n1.5,final\n", "1.0,1\n"])
+        {
+            let train = if epoch == 4 { "4,1\n".to_string() } else { format!("{epoch},1\n{epoch},final\n") };
+            log("train", epoch, "Loss.log", &train);
+            log("valid", epoch, "Loss.log", valid);
+            log("valid", epoch, "F1_of_a_class.log", "0.25,2\n0.5,final\n");
+        }
+        fs::remove_file(dir.path().join("valid/epoch-4/F1_of_a_class.log")).unwrap();
+        let names = [LOSS.to_string(), "F1 of a class".to_string()];
+        let history = History::read(dir.path(), &names, 10).unwrap();
+        assert_eq!(history.losses, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(history.valid(LOSS), [Some(2.0), None, Some(1.5)]); // the fourth was broken off
+        assert_eq!(history.valid(&names[1]), [Some(0.5); 3]);
+        assert_eq!(history.evaluations[2].step, 30);
+        assert_eq!(history.evaluations[1].train[LOSS], 2.0);
+        assert_eq!(stopping(false, 0.0).best.epoch(&history.valid(LOSS)), Some(3));
+        let table = history.to_string();
+        assert_eq!(table.lines().nth(3).unwrap(), "      30        3.0000        0.5000     1.5000");
+        assert_eq!(History::read(&dir.path().join("elsewhere"), &names, 1).unwrap(), History::default());
+    }
+}

@@ -1,0 +1,182 @@
+//! Metrics of one model, of any types, for Burn's trainer and for evaluations.
+
+use super::history::LOSS;
+use super::learner::Training;
+use crate::error::{Error, Result};
+use crate::model::PretrainedModel;
+use burn::data::dataloader::Progress;
+use burn::data::dataset::DatasetError;
+use burn::module::ModuleDisplay;
+use burn::train::metric::{
+    Adaptor, ItemLazy, LossInput, LossMetric, Metric, MetricAttributes, MetricMetadata, Numeric,
+};
+use burn::train::{InferenceStep, SupervisedTraining, TrainStep};
+use burn_fused::{Precision, autocast};
+use std::collections::BTreeMap;
+
+/// A model that a [`Trainer`](super::Trainer) trains: every model of this crate, and every module that implements
+/// [`Stored`](crate::model::Stored) and Burn's `TrainStep` and `InferenceStep` for the same batches and outputs.
+pub trait TrainableModel:
+    PretrainedModel
+    + ModuleDisplay
+    + TrainStep<Output: Adaptor<LossInput>>
+    + InferenceStep<Input = <Self as TrainStep>::Input, Output = <Self as TrainStep>::Output>
+    + 'static
+{
+}
+
+impl<M> TrainableModel for M where
+    M: PretrainedModel
+        + ModuleDisplay
+        + TrainStep<Output: Adaptor<LossInput>>
+        + InferenceStep<Input = <Self as TrainStep>::Input, Output = <Self as TrainStep>::Output>
+        + 'static
+{
+}
+
+/// What metrics of a model are computed from.
+type Output<M> = <M as TrainStep>::Output;
+
+/// The loss of a model, and further metrics: any of Burn's and of [`metrics`](crate::metrics) that the model's output supports.
+///
+/// ```
+/// use burn::train::metric::AccuracyMetric;
+/// use burn_bert::metrics::ConfusionMetric;
+/// use burn_bert::model::BertForSequenceClassification;
+/// use burn_bert::training::Metrics;
+///
+/// let metrics = Metrics::<BertForSequenceClassification>::new()
+///     .with(AccuracyMetric::new())
+///     .with(ConfusionMetric::f1(1, "positive"));
+/// assert_eq!(metrics.names(), ["Loss", "Accuracy", "F1 of positive"]);
+/// ```
+pub struct Metrics<M>(Vec<Box<dyn Scored<M>>>);
+
+impl<M: TrainableModel> Default for Metrics<M> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<M: TrainableModel> Metrics<M> {
+    /// The loss alone.
+    pub fn new() -> Self {
+        Self(vec![Box::new(LossMetric::new())])
+    }
+
+    /// Adds a metric. One of the same name replaces the old one.
+    pub fn with<Me>(mut self, metric: Me) -> Self
+    where
+        Me: Metric + Numeric + 'static,
+        Output<M>: Adaptor<Me::Input>,
+    {
+        self.0.retain(|other| other.name() != *metric.name());
+        self.0.push(Box::new(metric));
+        self
+    }
+
+    /// These and others.
+    pub(super) fn and(mut self, others: Self) -> Self {
+        let names = self.names();
+        self.0.extend(others.0.into_iter().filter(|other| !names.contains(&other.name())));
+        self
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|metric| metric.name()).collect()
+    }
+
+    /// Whether larger values of a metric are better. Returns [`Error::Config`] if there is no such metric.
+    pub(super) fn greater_is_better(&self, name: &str) -> Result<bool> {
+        match self.0.iter().find(|metric| metric.name() == name) {
+            Some(metric) => Ok(metric.greater_is_better()),
+            None => {
+                let problem = format!("is {name:?}, but the metrics are {:?}", self.names());
+                Err(Error::Config { field: "metric_for_best_model", problem })
+            }
+        }
+    }
+
+    pub(super) fn register(
+        &self,
+        training: SupervisedTraining<Training<M>>,
+    ) -> SupervisedTraining<Training<M>> {
+        self.0.iter().fold(training, |training, metric| metric.register(training))
+    }
+
+    /// The values over some batches.
+    pub(super) fn of_batches(
+        &self,
+        model: &M,
+        precision: Precision,
+        batches: impl Iterator<Item = Result<<M as TrainStep>::Input, DatasetError>>,
+    ) -> Result<BTreeMap<String, f64>> {
+        let mut metrics: Vec<_> = self.0.iter().map(|metric| metric.fresh()).collect();
+        for batch in batches {
+            let batch = batch.map_err(failed)?;
+            let output = autocast(precision, || InferenceStep::step(model, batch));
+            let output = output.sync().map_err(failed)?;
+            metrics.iter_mut().try_for_each(|metric| metric.update(&output))?;
+        }
+        Ok(metrics.iter().map(|metric| (metric.name(), metric.value())).collect())
+    }
+}
+
+/// An error of Burn's trainer or loaders in an evaluation.
+fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Training { what: "the evaluation", source: Box::new(source) }
+}
+
+/// The loss among the values of some metrics.
+pub(super) fn loss_of(values: &BTreeMap<String, f64>) -> f64 {
+    values.get(LOSS).copied().unwrap_or(f64::NAN)
+}
+
+/// A metric of the output of a model.
+trait Scored<M: TrainableModel>: Send + Sync {
+    fn name(&self) -> String;
+    fn greater_is_better(&self) -> bool;
+    fn register(&self, training: SupervisedTraining<Training<M>>) -> SupervisedTraining<Training<M>>;
+    /// The same metric without a batch.
+    fn fresh(&self) -> Box<dyn Scored<M>>;
+    fn update(&mut self, output: &Output<M>) -> Result<()>;
+    fn value(&self) -> f64;
+}
+
+impl<M: TrainableModel, Me> Scored<M> for Me
+where
+    Me: Metric + Numeric + 'static,
+    Output<M>: Adaptor<Me::Input>,
+{
+    fn name(&self) -> String {
+        Metric::name(self).to_string()
+    }
+
+    fn greater_is_better(&self) -> bool {
+        match self.attributes() {
+            MetricAttributes::Numeric(attributes) => attributes.higher_is_better,
+            MetricAttributes::None => true,
+        }
+    }
+
+    fn register(&self, training: SupervisedTraining<Training<M>>) -> SupervisedTraining<Training<M>> {
+        training.metric_train_numeric(self.clone()).metric_valid_numeric(self.clone())
+    }
+
+    fn fresh(&self) -> Box<dyn Scored<M>> {
+        let mut metric = self.clone();
+        metric.clear();
+        Box::new(metric)
+    }
+
+    fn update(&mut self, output: &Output<M>) -> Result<()> {
+        // Without a learning rate, which tells metrics that are for validation alone that this is one.
+        let metadata = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
+        Metric::update(self, &output.adapt(), &metadata).map(drop).map_err(failed)
+    }
+
+    fn value(&self) -> f64 {
+        self.final_value().current()
+    }
+}

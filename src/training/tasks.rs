@@ -1,0 +1,274 @@
+//! The datasets of this crate as data for training: which head they train, and by which metrics.
+
+use super::arguments::TrainingArguments;
+use super::batches::{Batches, TrainingData};
+use super::metric_set::Metrics;
+use crate::data::{
+    Corpus, Label, LabelNames, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
+    PlainText, QuestionWindowBatcher, QuestionWindows, RankedPairs, SentencePair, SentencePairBatcher,
+    SentencePairs, SequenceBatcher, SquadExample, TokenBatcher,
+};
+use crate::error::Result;
+use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
+use crate::model::{
+    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
+    BertForTokenClassificationConfig, CoSentLoss, MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType,
+    QuestionAnsweringBatch, SentencePairBatch, SequenceClassificationBatch, TokenClassificationBatch,
+};
+use crate::text::BertTokenizer;
+use burn::data::dataset::Dataset;
+use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+/// Tokens in a window of masked language modelling, if the caller does not say it.
+const WINDOW: usize = 128;
+
+/// The names of the classes of data, in the order of the checkpoint's if these are the same ones: its head is then right.
+fn names_for(checkpoint: Vec<String>, names: &LabelNames) -> Vec<String> {
+    let sorted = |names: &[String]| {
+        let mut names = names.to_vec();
+        names.sort();
+        names
+    };
+    if sorted(&checkpoint) == sorted(names.names()) { checkpoint } else { names.names().to_vec() }
+}
+
+/// `check` of a head, whose `try_forward` refuses what it cannot read.
+macro_rules! checked_by_forward {
+    ($model:ty, $batch:ty) => {
+        fn check(model: &$model, batch: &$batch) -> Result<()> {
+            model.try_forward(batch).map(drop)
+        }
+    };
+}
+
+/// Classification of one or several classes a text, or regression, by the kind of the labels.
+impl TrainingData<BertForSequenceClassification> for LabelledTexts {
+    type Batcher = SequenceBatcher;
+
+    fn config(
+        &self,
+        checkpoint: &Path,
+        _: &TrainingArguments,
+    ) -> Result<BertForSequenceClassificationConfig> {
+        let config = BertForSequenceClassificationConfig::from_pretrained(checkpoint)?;
+        let names = names_for(config.id2label.clone(), self.names());
+        Ok(match self.kind() {
+            ProblemType::Regression => config.with_num_labels(1),
+            _ => config.with_id2label(names),
+        }
+        .with_problem_type(Some(self.kind())))
+    }
+
+    fn batches(
+        self,
+        model: &BertForSequenceClassification,
+        tokenizer: &BertTokenizer,
+        _: &TrainingArguments,
+    ) -> Result<Batches<SequenceBatcher>> {
+        let (names, lengths) = (model.id2label(), self.sizes());
+        let texts = if self.names().is_empty() { self } else { self.of_model(names)? };
+        Ok(Batches::new(texts, SequenceBatcher::new(tokenizer.clone(), names.len())).with_lengths(lengths))
+    }
+
+    fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
+        let metrics = Metrics::new();
+        match self.kind() {
+            ProblemType::Regression => metrics.with(SpearmanMetric::new()),
+            ProblemType::MultiLabelClassification => metrics.with(HammingScore::new()),
+            ProblemType::SingleLabelClassification => metrics
+                .with(AccuracyMetric::new())
+                .with(ConfusionMetric::macro_f1())
+                .with(ConfusionMetric::matthews()),
+        }
+    }
+
+    checked_by_forward!(BertForSequenceClassification, SequenceClassificationBatch);
+}
+
+impl LabelledTexts {
+    /// What the labels are; all are of one kind.
+    fn kind(&self) -> ProblemType {
+        match self.get(0).map(|text| text.label) {
+            Ok(Label::Value(_)) => ProblemType::Regression,
+            Ok(Label::Classes(_)) => ProblemType::MultiLabelClassification,
+            _ => ProblemType::SingleLabelClassification,
+        }
+    }
+}
+
+/// Reranking: a classifier of pairs with one label, trained by binary cross-entropy.
+impl TrainingData<BertForSequenceClassification> for RankedPairs {
+    type Batcher = SequenceBatcher;
+
+    fn config(
+        &self,
+        checkpoint: &Path,
+        _: &TrainingArguments,
+    ) -> Result<BertForSequenceClassificationConfig> {
+        let config = BertForSequenceClassificationConfig::from_pretrained(checkpoint)?;
+        Ok(config.with_num_labels(1).with_problem_type(None))
+    }
+
+    fn batches(
+        self,
+        _: &BertForSequenceClassification,
+        tokenizer: &BertTokenizer,
+        _: &TrainingArguments,
+    ) -> Result<Batches<SequenceBatcher>> {
+        let lengths = self.pairs.sizes();
+        Ok(Batches::new(self.pairs, SequenceBatcher::for_ranking(tokenizer.clone())).with_lengths(lengths))
+    }
+
+    fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
+        Metrics::new().with(SpearmanMetric::new())
+    }
+
+    checked_by_forward!(BertForSequenceClassification, SequenceClassificationBatch);
+}
+
+/// Token classification, such as named entities.
+impl TrainingData<BertForTokenClassification> for LabelledSentences {
+    type Batcher = TokenBatcher;
+
+    fn config(&self, checkpoint: &Path, _: &TrainingArguments) -> Result<BertForTokenClassificationConfig> {
+        let config = BertForTokenClassificationConfig::from_pretrained(checkpoint)?;
+        let names = names_for(config.id2label.clone(), self.names());
+        Ok(config.with_id2label(names))
+    }
+
+    fn batches(
+        self,
+        model: &BertForTokenClassification,
+        tokenizer: &BertTokenizer,
+        _: &TrainingArguments,
+    ) -> Result<Batches<TokenBatcher>> {
+        let lengths = self.sizes();
+        let sentences = self.of_model(model.id2label())?;
+        Ok(Batches::new(sentences, TokenBatcher::new(tokenizer.clone())).with_lengths(lengths))
+    }
+
+    /// Of entities if there are tags such as `B-PER`, else of tags.
+    fn metrics(&self, model: &BertForTokenClassification) -> Metrics<BertForTokenClassification> {
+        let metrics = Metrics::new().with(AccuracyMetric::new());
+        // The model's names, since the metric reads the model's ids.
+        match LabelNames::new(model.id2label()) {
+            Ok(names) if names.names().iter().any(|name| name.starts_with("B-")) => metrics
+                .with(EntityMetric::f1(&names))
+                .with(EntityMetric::precision(&names))
+                .with(EntityMetric::recall(&names)),
+            _ => metrics.with(ConfusionMetric::macro_f1()),
+        }
+    }
+
+    checked_by_forward!(BertForTokenClassification, TokenClassificationBatch);
+}
+
+/// Extractive question answering. A long context gives several windows.
+impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
+    type Batcher = QuestionWindowBatcher;
+
+    fn batches(
+        self,
+        _: &BertForQuestionAnswering,
+        tokenizer: &BertTokenizer,
+        arguments: &TrainingArguments,
+    ) -> Result<Batches<QuestionWindowBatcher>> {
+        let windows = QuestionWindows::new(&self, tokenizer, arguments.doc_stride)?;
+        let (lengths, examples) = (windows.sizes(), windows.examples().to_vec());
+        let batches = Batches::new(windows, QuestionWindowBatcher::new(tokenizer.clone()));
+        Ok(batches.with_lengths(lengths).with_sources(examples))
+    }
+
+    fn metrics(&self, _: &BertForQuestionAnswering) -> Metrics<BertForQuestionAnswering> {
+        Metrics::new().with(AccuracyMetric::new())
+    }
+
+    checked_by_forward!(BertForQuestionAnswering, QuestionAnsweringBatch);
+}
+
+/// Masked language modelling.
+impl TrainingData<BertForMaskedLm> for PlainText {
+    type Batcher = MaskedLmCollator;
+
+    fn batches(
+        self,
+        _: &BertForMaskedLm,
+        tokenizer: &BertTokenizer,
+        arguments: &TrainingArguments,
+    ) -> Result<Batches<MaskedLmCollator>> {
+        let collator = MaskedLmCollatorConfig::for_tokenizer(tokenizer)
+            .with_mlm_probability(self.mlm_probability)
+            .with_whole_word_masking(self.whole_word_masking)
+            .try_init()?;
+        let limit = tokenizer.model_max_length().unwrap_or(WINDOW);
+        let seq_len = arguments.max_length.unwrap_or(WINDOW.min(limit));
+        Ok(Batches::new(Corpus::whole(&self.lines, tokenizer.clone(), seq_len)?, collator))
+    }
+
+    fn metrics(&self, _: &BertForMaskedLm) -> Metrics<BertForMaskedLm> {
+        Metrics::new().with(AccuracyMetric::new()).with(PerplexityMetric::new())
+    }
+
+    checked_by_forward!(BertForMaskedLm, MaskedLmBatch);
+}
+
+/// Sentence embeddings; the loss of a model from a checkpoint is [`CoSentLoss`] of pairs with labels, and
+/// [`MultipleNegativesRankingLoss`] of others.
+impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
+    type Batcher = SentencePairBatcher;
+
+    fn config(
+        &self,
+        checkpoint: &Path,
+        arguments: &TrainingArguments,
+    ) -> Result<BertForSentenceEmbeddingConfig> {
+        let config = BertForSentenceEmbeddingConfig::from_pretrained(checkpoint)?;
+        let loss = match self.has_labels() {
+            true => CoSentLoss::new().into(),
+            false => MultipleNegativesRankingLoss::new().into(),
+        };
+        let length = arguments.max_length.or(config.max_seq_length);
+        Ok(config.with_loss(loss).with_max_seq_length(length))
+    }
+
+    fn batches(
+        self,
+        _: &BertForSentenceEmbedding,
+        tokenizer: &BertTokenizer,
+        _: &TrainingArguments,
+    ) -> Result<Batches<SentencePairBatcher>> {
+        let texts = (!self.has_labels()).then(|| (0..self.len()).map(|place| hashes(&self, place)).collect());
+        let batches = Batches::new(self, SentencePairBatcher::new(tokenizer.clone()));
+        Ok(match texts {
+            Some(texts) => batches.with_texts(texts),
+            None => batches,
+        })
+    }
+
+    /// Spearman's correlation with labels, the accuracy of triplets with negatives, else how often the positive of an anchor is
+    /// the nearest of all.
+    fn metrics(&self, _: &BertForSentenceEmbedding) -> Metrics<BertForSentenceEmbedding> {
+        let metrics = Metrics::new();
+        match (self.has_labels(), self.num_negatives()) {
+            (true, _) => metrics.with(SpearmanMetric::new()),
+            (false, 0) => metrics.with(RetrievalMetric::accuracy(1)),
+            (false, _) => metrics.with(TripletMetric::new()),
+        }
+    }
+
+    checked_by_forward!(BertForSentenceEmbedding, SentencePairBatch);
+}
+
+/// Of the sentences of a pair.
+fn hashes(pairs: &SentencePairs, place: usize) -> Vec<u64> {
+    let hash = |text: &String| {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        hasher.finish()
+    };
+    let Ok(SentencePair { anchor, positive, negatives, .. }) = pairs.get(place) else { return Vec::new() };
+    [&anchor, &positive].into_iter().chain(&negatives).map(hash).collect()
+}

@@ -1,0 +1,406 @@
+//! The trainer: a model, its data and its settings to a better model.
+
+use super::arguments::TrainingArguments;
+use super::batches::{Batches, TrainingData};
+use super::history::{Best, EarlyStopping, History, LOSS};
+use super::learner::Training;
+use super::metric_set::{Metrics, TrainableModel, loss_of};
+use super::progress::{Watch, progress};
+use super::run::{Run, Start, checksum_of};
+use crate::error::{Error, Result};
+use crate::optim::{AdamWConfig, adamw, num_trainable_params};
+use crate::pipeline::Pipeline;
+use crate::text::BertTokenizer;
+use burn::data::dataloader::DataLoader;
+use burn::data::dataset::DatasetError;
+use burn::module::Module;
+use burn::train::metric::{Adaptor, Metric, Numeric};
+use burn::train::{
+    ExecutionStrategy, Interrupter, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainStep,
+    TrainingStrategy,
+};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{Write, stderr};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Fine-tunes a model: transformers' `Trainer`.
+///
+/// The dataset decides the model: [`TrainingData`] lists them. Every error that the settings, the data or the output directory
+/// can cause is returned before the first step.
+///
+/// ```no_run
+/// use burn_bert::data::{LabelledTexts, TextColumns};
+/// use burn_bert::pipeline::TextOptions;
+/// use burn_bert::training::{Trainer, TrainingArguments};
+///
+/// let train = LabelledTexts::open("train.csv", &TextColumns::default())?;
+/// let arguments = TrainingArguments::new("out").with_epochs(3).with_learning_rate(5e-5);
+/// let trained = Trainer::from_pretrained("bert-base-uncased", train, arguments)?.with_validation_share(0.1)?.train()?;
+/// println!("{}", trained.history);
+/// let labels = trained.pipeline.classify(&["A film to remember."], &TextOptions::new())?;
+/// println!("{} ({:.2})", labels[0][0].label, labels[0][0].score);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// **Progress** is Burn's dashboard in a terminal and lines of text elsewhere. **A run that was stopped**, by
+/// [`with_interrupter`](Self::with_interrupter), by the dashboard's keys `q` and `s` or by a kill, is resumed after its last
+/// evaluation by the same program with [`with_resume(true)`](TrainingArguments::with_resume), and ends with the weights of an
+/// uninterrupted one, bit for bit on Flex.
+pub struct Trainer<M, D> {
+    pipeline: Pipeline<M>,
+    train: D,
+    validation: Option<Validation<D>>,
+    arguments: TrainingArguments,
+    further: Metrics<M>,
+    interrupter: Interrupter,
+}
+
+enum Validation<D> {
+    Share(f64),
+    Data(D),
+}
+
+/// What [`Trainer::train`] returns.
+pub struct Trained<M> {
+    /// The model, as inference, with its tokenizer: the best of the evaluations; the last one without validation data; as it was
+    /// when the run was stopped. The output directory holds the same.
+    pub pipeline: Pipeline<M>,
+    /// The losses and metrics of the run, from before a resume too.
+    pub history: History,
+    /// Why the run was stopped before its end, if it was: it can be resumed.
+    pub interrupted: Option<String>,
+    metrics: Metrics<M>,
+    arguments: TrainingArguments,
+}
+
+impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
+    /// A model for the data from a Hugging Face checkpoint with a tokenizer. A head that the checkpoint lacks, or that has other
+    /// labels, is newly initialised, and said so on the standard error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_pretrained_with_new_head`](crate::model::PretrainedModel::from_pretrained_with_new_head), of
+    /// [`BertTokenizer::from_pretrained`] and of [`new`](Self::new).
+    pub fn from_pretrained(path: impl AsRef<Path>, train: D, arguments: TrainingArguments) -> Result<Self> {
+        let (path, device) = (path.as_ref(), arguments.device());
+        arguments.check()?;
+        device.seed(arguments.seed);
+        let config = train.config(path, &arguments)?;
+        let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
+        if !report.is_complete() {
+            note(&arguments, format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
+        }
+        Self::new(Pipeline::new(model, BertTokenizer::from_pretrained(path)?)?, train, arguments)
+    }
+
+    /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device does not have the
+    /// precision.
+    pub fn new(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
+        arguments.check()?;
+        let (further, interrupter) = (Metrics::new(), Interrupter::new());
+        Ok(Self { pipeline, train, validation: None, arguments, further, interrupter })
+    }
+
+    /// Holds out a share of the data in (0, 1) for validation, drawn by the seed. Returns [`Error::Config`] for another share.
+    pub fn with_validation_share(self, share: f64) -> Result<Self> {
+        if !(share > 0.0 && share < 1.0) {
+            let problem = format!("is {share}, but must lie in (0, 1)");
+            return Err(Error::Config { field: "validation_share", problem });
+        }
+        Ok(Self { validation: Some(Validation::Share(share)), ..self })
+    }
+
+    /// Validates on other data, which may have the same labels in another order, or only some of them.
+    pub fn with_validation(self, valid: D) -> Self {
+        Self { validation: Some(Validation::Data(valid)), ..self }
+    }
+
+    /// Adds a metric, any of Burn's or of [`metrics`](crate::metrics) that the model's output supports.
+    pub fn with_metric<Me>(self, metric: Me) -> Self
+    where
+        Me: Metric + Numeric + 'static,
+        <M as TrainStep>::Output: Adaptor<Me::Input>,
+    {
+        Self { further: self.further.with(metric), ..self }
+    }
+
+    /// Lets `interrupter` stop the run after the current batch, on all ranks: for Ctrl-C, whose handler is the program's.
+    ///
+    /// ```no_run
+    /// use burn::train::Interrupter;
+    ///
+    /// let interrupter = Interrupter::new();
+    /// let on_ctrl_c = interrupter.clone();
+    /// ctrlc::set_handler(move || on_ctrl_c.stop(Some("Ctrl-C")))?;
+    /// // trainer.with_interrupter(&interrupter)
+    /// # Ok::<(), ctrlc::Error>(())
+    /// ```
+    pub fn with_interrupter(self, interrupter: &Interrupter) -> Self {
+        Self { interrupter: interrupter.clone(), ..self }
+    }
+
+    /// Trains, evaluates, and saves the model with its tokenizer.
+    ///
+    /// # Errors
+    ///
+    /// Before the first step: [`Error::Config`] or [`Error::Data`] for settings and data that do not fit the model or each other,
+    /// [`Error::File`] for an output directory that holds something else. Later: [`Error::Training`] for a batch that cannot be
+    /// made or a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite or NaN, [`Error::Rank`]. After an
+    /// error no model is saved, but the checkpoints of the run are kept.
+    pub fn train(self) -> Result<Trained<M>> {
+        let Self { pipeline, train, validation, arguments, further, interrupter } = self;
+        let (ranks, device) = (&arguments.ranks, arguments.device());
+        let (model, tokenizer) = pipeline.into_parts();
+        device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
+        let hidden_size = model.bert().embeddings.hidden_size();
+        let model = arguments.tuning.select(model.train().fork(&device.clone().autodiff()), hidden_size)?;
+        let metrics = match &validation {
+            Some(Validation::Data(valid)) => valid.metrics(&model),
+            _ => train.metrics(&model),
+        };
+        let metrics = metrics.and(further);
+        let best = best_by(&arguments, &metrics, validation.is_some())?;
+        let start = match (arguments.resume, arguments.overwrite_output_dir) {
+            (true, _) => Start::Resumed,
+            (false, true) => Start::Overwriting,
+            (false, false) => Start::New,
+        };
+        let run = Run::open(&arguments.output_dir, arguments.settings(), start, ranks)?;
+        let sums = [checksum_of(&train), validation.as_ref().map_or(0, Validation::checksum)];
+
+        let read = |data| batches(data, &model, &tokenizer, &arguments);
+        let (train, valid) = match validation {
+            Some(Validation::Share(share)) => {
+                let (train, valid) = read(train)?.split(share, arguments.seed)?;
+                (train, Some(valid))
+            }
+            Some(Validation::Data(valid)) => (read(train)?, Some(read(valid)?)),
+            None => (read(train)?, None),
+        };
+        let plan = arguments.plan(train.len())?;
+        let train = train.trained(&arguments)?;
+        let valid = valid.map(|valid| valid.evaluated(&arguments)).transpose()?;
+        let plain = model.clone().valid();
+        let evaluated = |model: &M| match &valid {
+            Some(valid) => metrics.of_batches(model, arguments.precision, valid.iter()),
+            None => metrics.of_batches(model, arguments.precision, train.clone().iter().take(1)),
+        };
+        for loader in [&train].into_iter().chain(&valid) {
+            if let Some(batch) = loader.clone().iter().next() {
+                D::check(&plain, &batch.map_err(failed)?)?;
+            }
+        }
+        let initial = evaluated(&plain)?;
+        let _lock = run.begin(loss_of(&initial), plan.evaluations, sums)?;
+
+        let loader = train.clone().starting_after(run.finished_epochs());
+        let loader = loader.shard(ranks.rank(), ranks.size())?;
+        let loader = Arc::new(match plan.batches {
+            Some(batches) => loader.with_batches_per_epoch(batches)?,
+            None => loader,
+        });
+        let validating: Arc<dyn DataLoader<_>> = match &valid {
+            Some(valid) => Arc::new(valid.clone()),
+            None => loader.slice(0, 0),
+        };
+        let trained = num_trainable_params(&model);
+        note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
+        let layers = model.bert().encoder.layers.len();
+        let training = Training::new(model)
+            .with_max_grad_norm(arguments.max_grad_norm)
+            .with_precision(arguments.precision)
+            .with_ranks(ranks, &interrupter)?;
+        let names = metrics.names();
+        let stopping = arguments.early_stopping_patience.map(|patience| EarlyStopping {
+            best: best.clone(),
+            patience,
+            threshold: arguments.early_stopping_threshold,
+            ranks: ranks.clone(),
+        });
+        let so_far = run.history(&names, plan.steps)?.valid(&best.metric);
+        let so_far = &so_far[..so_far.len().min(run.finished_epochs())];
+        let is_over = stopping.as_ref().is_some_and(|stopping| stopping.is_over(so_far));
+        let (model, interrupted) = if is_over || run.finished_epochs() >= plan.evaluations {
+            (run.model_of(run.finished_epochs(), training.valid())?, None)
+        } else {
+            let problem = Arc::default();
+            let watch = Watch::new(&interrupter, &problem);
+            let launch = SupervisedTraining::new(run.own_folder(), loader, validating)
+                .grads_accumulation(arguments.gradient_accumulation_steps)
+                .num_epochs(plan.evaluations)
+                .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
+                .with_application_logger(None)
+                .renderer(progress(watch, run.finished_epochs(), ranks, arguments.silent))
+                .with_interrupter(training.interrupter());
+            let launch =
+                if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
+            let launch = run.checkpointed(metrics.register(launch), &training, &best)?;
+            let launch = stopping.into_iter().fold(launch, SupervisedTraining::early_stopping);
+            let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay));
+            let schedule = arguments.schedule(plan, layers)?;
+            let LearningResult { model, renderer, interrupted, error } =
+                launch.launch(Learner::new(training, optimizer, schedule));
+            drop(renderer); // gives the terminal back
+            if let Some((split, loss)) = problem.get() {
+                check_loss(split, *loss)?;
+            }
+            if let Some(error) = error {
+                return Err(Error::Training { what: "the training run", source: Box::new(error) });
+            }
+            (model, interrupted.map(|stop| stop.reason.unwrap_or_default()))
+        };
+
+        let mut history = run.history(&names, plan.steps)?;
+        history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
+        let epoch = best.epoch(&history.valid(&best.metric)).filter(|_| interrupted.is_none());
+        history.best = epoch.map(|epoch| epoch - 1);
+        let model = match epoch.filter(|_| ranks.is_first()) {
+            Some(epoch) => run.model_of(epoch, model)?,
+            None => model,
+        };
+        // Merges LoRA's adapters, if there are any.
+        let model = ranks.broadcast(model)?.model.materialize();
+        if valid.is_none() {
+            // Nothing has read the weights of the last step yet.
+            check_loss("after the last step", loss_of(&evaluated(&model)?))?;
+        }
+        let pipeline = Pipeline::new(model, tokenizer)?;
+        if ranks.is_first() {
+            pipeline.save_pretrained(&arguments.output_dir)?;
+        }
+        Ok(Trained { pipeline, history, interrupted, metrics, arguments })
+    }
+}
+
+impl<M: TrainableModel> Trained<M> {
+    /// The loss and all metrics of the run on other data. Errors are those of [`evaluate`].
+    pub fn evaluate<D: TrainingData<M>>(&self, data: D) -> Result<BTreeMap<String, f64>> {
+        evaluated(&self.pipeline, data, &self.metrics, &self.arguments)
+    }
+}
+
+impl<D: std::fmt::Debug> Validation<D> {
+    fn checksum(&self) -> u32 {
+        match self {
+            Self::Share(share) => checksum_of(share),
+            Self::Data(data) => checksum_of(data),
+        }
+    }
+}
+
+/// The loss and the metrics of a model on some data, by name. Of the arguments it reads those of an evaluation: batch size,
+/// precision, length, and what is printed.
+///
+/// ```no_run
+/// use burn::prelude::*;
+/// use burn_bert::data::SquadExample;
+/// use burn_bert::pipeline::Pipeline;
+/// use burn_bert::training::{TrainingArguments, evaluate};
+///
+/// let pipeline = Pipeline::from_pretrained("out", &Device::default())?;
+/// let metrics = evaluate(&pipeline, SquadExample::read("dev.json")?, &TrainingArguments::new("out"))?;
+/// println!("{:.4}", metrics["Loss"]);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`Trainer::train`] before the first step; [`Error::Training`] for a batch that cannot be made.
+pub fn evaluate<M: TrainableModel, D: TrainingData<M>>(
+    pipeline: &Pipeline<M>,
+    data: D,
+    arguments: &TrainingArguments,
+) -> Result<BTreeMap<String, f64>> {
+    arguments.check()?;
+    let metrics = data.metrics(pipeline.model());
+    evaluated(pipeline, data, &metrics, arguments)
+}
+
+fn evaluated<M: TrainableModel, D: TrainingData<M>>(
+    pipeline: &Pipeline<M>,
+    data: D,
+    metrics: &Metrics<M>,
+    arguments: &TrainingArguments,
+) -> Result<BTreeMap<String, f64>> {
+    let model = pipeline.model().clone().fork(&arguments.device());
+    let loader = batches(data, &model, pipeline.tokenizer(), arguments)?.evaluated(arguments)?;
+    if let Some(batch) = loader.clone().iter().next() {
+        D::check(&model, &batch.map_err(failed)?)?;
+    }
+    metrics.of_batches(&model, arguments.precision, loader.iter())
+}
+
+/// The batches of some data, with texts cut to the length of the arguments.
+fn batches<M: TrainableModel, D: TrainingData<M>>(
+    data: D,
+    model: &M,
+    tokenizer: &BertTokenizer,
+    arguments: &TrainingArguments,
+) -> Result<Batches<D::Batcher>> {
+    let mut tokenizer = tokenizer.clone();
+    if let Some(length) = arguments.max_length {
+        let limit = model.bert().embeddings.config().max_sequence_length().unwrap_or(usize::MAX);
+        // The shortest text: a token between [CLS] and [SEP].
+        if !(3..=limit).contains(&length) {
+            let problem = format!("is {length}, but must be 3 to {limit}, what the model can read");
+            return Err(Error::Config { field: "max_length", problem });
+        }
+        tokenizer = tokenizer.with_model_max_length(length);
+    }
+    data.batches(model, &tokenizer, arguments)
+}
+
+/// By what the best evaluation is found.
+fn best_by<M: TrainableModel>(
+    arguments: &TrainingArguments,
+    metrics: &Metrics<M>,
+    is_validated: bool,
+) -> Result<Best> {
+    let metric = arguments.metric_for_best_model.clone();
+    let greater_is_better = metrics.greater_is_better(&metric)?;
+    if !is_validated && (metric != LOSS || arguments.early_stopping_patience.is_some()) {
+        let problem = "are missing, but early stopping and metric_for_best_model read them; give the trainer some by \
+                       with_validation or with_validation_share";
+        return Err(Error::data("the validation data", problem));
+    }
+    Ok(Best { metric, greater_is_better: arguments.greater_is_better.unwrap_or(greater_is_better) })
+}
+
+/// One device, or several that share each step; the first holds the weights.
+fn strategy(arguments: &TrainingArguments) -> ExecutionStrategy {
+    match &arguments.devices[..] {
+        [] | [_] => ExecutionStrategy::single(arguments.device().autodiff()),
+        devices => {
+            let devices = devices.iter().map(|device| device.clone().autodiff()).collect();
+            ExecutionStrategy::multi(devices, MultiDeviceOptim::OptimMainDevice)
+        }
+    }
+}
+
+/// Refuses a loss that is infinite or NaN.
+fn check_loss(what: &str, loss: f64) -> Result<()> {
+    if loss.is_finite() {
+        return Ok(());
+    }
+    let problem = format!(
+        "is {loss}; lower learning_rate or max_grad_norm, or look for bad values in the data and the checkpoint"
+    );
+    Err(Error::data(format!("the loss {what}"), problem))
+}
+
+fn failed(source: DatasetError) -> Error {
+    Error::Training { what: "reading a batch", source: Box::new(source) }
+}
+
+/// Prints a note, if anybody reads it.
+fn note(arguments: &TrainingArguments, text: impl Display) {
+    if !arguments.silent && arguments.ranks.is_first() {
+        let _ = writeln!(stderr(), "{text}");
+    }
+}
