@@ -69,6 +69,7 @@
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
 //! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
 //! | `gradcheck` (default) | [burn-gradcheck](https://docs.rs/burn-gradcheck) |
+//! | `hub` | models by their names on the Hugging Face Hub, wherever a directory is taken: `owner/name` or `owner/name@revision`, downloaded into the cache that Python shares |
 //! | `tokenizers` | text in: transformers' tokenizers and pipelines |
 //! | `train` | Burn's trainer |
 //! | `mpi` | distributed training: `mpirun` and [`distributed`] |

@@ -4,6 +4,7 @@ use super::families::{FamilySpec, Field, Unsupported};
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::files::hub::directory_without_weights;
 use crate::files::read_json;
 use crate::files::regular_file;
 use crate::layers::EmbeddingInitializer;
@@ -65,7 +66,8 @@ impl Fields {
     }
 
     pub(crate) fn at(path: &Path) -> Result<Self> {
-        Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path.to_path_buf() })
+        let path = directory_without_weights(path)?;
+        Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path })
     }
 
     /// Reads the `config.json` in a directory or beside a weights file. If `path` does not exist, the error

@@ -221,6 +221,17 @@ pub enum Error {
         problem: String,
     },
 
+    /// A path that does not exist and names a model on the Hugging Face Hub, which cannot be had from there.
+    #[error("{name} {}", Shown(problem))]
+    Hub {
+        /// The model, as `owner/name` or `name`.
+        name: String,
+        /// Why, and the remedy.
+        problem: String,
+        /// The error of the Hub's client, if it made a request.
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+
     /// A JSON file, such as a config or an index of shards, does not parse or holds something else.
     #[cfg(any(feature = "checkpoint", feature = "train"))]
     #[error("{} does not hold the expected JSON", path.display())]

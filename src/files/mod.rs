@@ -1,5 +1,7 @@
-//! Files: opening what may be anything, replacing several as one, JSON.
+//! Files: opening what may be anything, replacing several as one, JSON, models of the Hugging Face Hub.
 
+#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+pub(crate) mod hub;
 pub(crate) mod regular_file;
 #[cfg(feature = "checkpoint")]
 mod replace;

@@ -116,7 +116,7 @@ pub(crate) fn empty_path(done: &str) -> Error {
 }
 
 /// Whether anything has this name, including a dangling symlink.
-#[cfg(any(feature = "checkpoint", feature = "tokenizers"))]
+#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 pub(crate) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(current(path)).is_ok()
 }

@@ -9,6 +9,7 @@ use crate::checkpoint::{
 use crate::embeddings::PositionFill;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
+use crate::files::hub::directory_with_weights;
 use crate::files::of_one_save;
 use crate::layers::VocabularyResize;
 #[cfg(feature = "tokenizers")]
@@ -46,15 +47,17 @@ pub trait PretrainedModel: Stored {
     /// Reads a model from a Hugging Face checkpoint onto `device`.
     ///
     /// `path` is a directory as transformers writes it (safetensors or `.bin`, in one file or in shards), or a weights file
-    /// with a `config.json` beside it. Embeddings and encoder must be complete. The pooler and the head must each be
+    /// with a `config.json` beside it; with the feature `hub` also a model's name on the Hugging Face Hub, as `owner/name` or
+    /// `owner/name@revision`. Embeddings and encoder must be complete. The pooler and the head must each be
     /// complete or absent; absent ones are newly initialised and [reported](LoadReport), as are unused tensors.
     ///
     /// # Errors
     ///
     /// Those of the config's `from_pretrained` and, for every tensor of the model,
-    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load).
+    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load). [`Error::Hub`](crate::Error::Hub) for a name that is no path, if
+    /// the model cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
-        let path = path.as_ref();
+        let path = &directory_with_weights(path.as_ref())?;
         of_one_save(path, || {
             let fields = Fields::beside(path)?;
             let config = Self::config_of(&fields)?;
@@ -73,7 +76,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let path = path.as_ref();
+        let path = &directory_with_weights(path.as_ref())?;
         of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::Refused))
     }
 
@@ -87,7 +90,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let path = path.as_ref();
+        let path = &directory_with_weights(path.as_ref())?;
         of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::NewlyInitialised))
     }
 
@@ -96,7 +99,7 @@ pub trait PretrainedModel: Stored {
     ///
     /// Errors are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let path = path.as_ref();
+        let path = &directory_with_weights(path.as_ref())?;
         let (model, report) = of_one_save(path, || {
             // The config is read too, because its positions must be the model's.
             let (fields, checkpoint) = (Fields::beside(path)?, Checkpoint::open(path)?);

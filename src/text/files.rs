@@ -3,6 +3,7 @@
 use super::check::{check, guarded, refuse_large};
 use super::settings::{Settings, SpecialTokens, Token, check_token, corrupt, missing_token};
 use crate::error::{Error, Result};
+use crate::files::hub::directory_without_weights;
 use crate::files::regular_file;
 use serde::Deserialize;
 use serde_json::Value;
@@ -37,7 +38,7 @@ pub(super) struct Files {
 
 /// Reads those of a directory, a `tokenizer.json` or a `vocab.txt`.
 pub(super) fn read(path: &Path) -> Result<Files> {
-    let path = tokenizer_path(path)?;
+    let path = tokenizer_path(&directory_without_weights(path)?)?;
     let settings = Settings::beside(&path)?;
     let mut tokenizer =
         if is_json(&path) { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };

@@ -46,7 +46,7 @@ pub struct BertTokenizer {
 
 impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
-    /// MPNet's `vocab.txt`, or one of those files.
+    /// MPNet's `vocab.txt`, or one of those files; with the feature `hub` also a model's name on the Hugging Face Hub.
     ///
     /// As in transformers, `tokenizer_config.json` beside it overrides the case, accents, ideographs and leading space of a
     /// `tokenizer.json`, and gives `model_max_length` and special tokens; so does `special_tokens_map.json`. A special token

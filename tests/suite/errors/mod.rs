@@ -1,6 +1,8 @@
 //! Every error of the crate: a use that provokes it, its whole message and its cause.
 
 mod checkpoints;
+#[cfg(not(feature = "hub"))]
+mod hub;
 mod inputs;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod labelled_files;
@@ -80,7 +82,8 @@ fn every_error_is_what_the_table_says() {
 
 /// The variants without a row, and why.
 #[cfg(all(feature = "ndarray", feature = "tokenizers", feature = "train"))]
-const EXCEPTIONS: [(&str, &str); 3] = [
+const EXCEPTIONS: [(&str, &str); 4] = [
+    ("Hub", "is another one with the feature `hub`; `hub` and tests/hub have both"),
     ("UnreadableIds", "needs a browser or a device that is lost; a unit test of `layers::ids` has it"),
     ("Fused", "needs a device with wrong f64, or 4,096 parameters; the tests of burn-fused have both"),
     ("Rank", "needs mpirun; tests/distributed has it"),

@@ -1,0 +1,145 @@
+//! A commit of a model in the cache of Python's huggingface_hub: `blobs` holds files by their checksums,
+//! `snapshots/COMMIT` links to them by their names, `refs/REVISION` says the commit of a branch, and `.no_exist/COMMIT` has an
+//! empty file for each name that the commit lacks.
+
+use super::Wanted;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// What is read beside `config.json` and weights.
+const SETTINGS: [&str; 13] = [
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+];
+
+/// In the order in which they are looked for.
+const WEIGHTS: [&str; 4] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+];
+
+pub(super) struct Snapshot {
+    model: PathBuf,
+    commit: String,
+}
+
+impl Snapshot {
+    pub(super) fn new(model: &Path, commit: &str) -> Self {
+        Self { model: model.into(), commit: commit.into() }
+    }
+
+    /// The one that the cache has for a revision.
+    pub(super) fn cached(model: &Path, revision: &str) -> Option<Self> {
+        let named = || fs::read_to_string(model.join("refs").join(revision)).ok();
+        let commit = if is_hex(revision, 40) { revision.into() } else { named()? };
+        is_hex(commit.trim(), 40).then(|| Self::new(model, commit.trim()))
+    }
+
+    pub(super) fn dir(&self) -> PathBuf {
+        self.model.join("snapshots").join(&self.commit)
+    }
+
+    /// A link whose blob was deleted counts as missing.
+    fn has(&self, name: &str) -> bool {
+        self.dir().join(name).is_file()
+    }
+
+    fn lacks(&self, name: &str) -> PathBuf {
+        self.model.join(".no_exist").join(&self.commit).join(name)
+    }
+
+    /// Whether it can be loaded, if nobody can say what else belongs to the model.
+    pub(super) fn is_usable(&self, wanted: Wanted) -> bool {
+        self.has("config.json") && (wanted == Wanted::Settings || WEIGHTS.iter().any(|name| self.has(name)))
+    }
+
+    /// The files to be read of which the cache has neither the file nor the note that there is none. When these are known,
+    /// there may be more: folders of modules, shards.
+    pub(super) fn unknown(&self, wanted: Wanted) -> BTreeSet<String> {
+        let mut names: BTreeSet<String> = SETTINGS.map(String::from).into();
+        let modules = self.json("modules.json");
+        let paths = modules.as_array().into_iter().flatten().filter_map(|module| module["path"].as_str());
+        let folders = paths.filter(|path| is_plain(path)).map(|path| format!("{path}/"));
+        for folder in folders.chain([String::new()]) {
+            names.insert(format!("{folder}config.json"));
+            let mut weights = WEIGHTS.map(|name| format!("{folder}{name}")).into_iter();
+            let first = weights.find(|name| wanted == Wanted::Weights && !self.lacks(name).exists());
+            if let Some(name) = first {
+                let index = if name.ends_with(".json") { self.json(&name) } else { Value::Null };
+                let shards = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());
+                let shards = shards.filter_map(Value::as_str).filter(|shard| is_plain(shard));
+                names.extend(shards.map(|shard| format!("{folder}{shard}")));
+                names.insert(name);
+            }
+        }
+        names.retain(|name| !self.has(name) && !self.lacks(name).exists());
+        names
+    }
+
+    /// `null` if there is none. Whoever reads the file reports what is wrong with it.
+    fn json(&self, name: &str) -> Value {
+        let text = fs::read(self.dir().join(name)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Notes that the commit has no file of this name.
+    pub(super) fn note_missing(&self, name: &str) -> io::Result<()> {
+        write(&self.lacks(name), "")
+    }
+
+    /// Makes a blob the file of this name.
+    pub(super) fn link(&self, name: &str, blob: &str) -> io::Result<()> {
+        let link = self.dir().join(name);
+        let target = format!("{}blobs/{blob}", "../".repeat(2 + name.matches('/').count()));
+        create_parent(&link)?;
+        let _ = fs::remove_file(&link);
+        #[cfg(unix)]
+        let linked = std::os::unix::fs::symlink(target, &link);
+        // Links need a right there that users lack; Python copies too.
+        #[cfg(not(unix))]
+        let linked = fs::copy(link.with_file_name(target), &link).map(drop);
+        // Another process may have been faster.
+        if self.has(name) { Ok(()) } else { linked }
+    }
+
+    /// Makes this the commit of a branch or tag.
+    pub(super) fn set_as(&self, revision: &str) -> io::Result<()> {
+        if is_hex(revision, 40) {
+            return Ok(());
+        }
+        write(&self.model.join("refs").join(revision), &self.commit)
+    }
+}
+
+pub(super) fn is_hex(text: &str, len: usize) -> bool {
+    text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// Whether a name, which anyone may have written, is of something in the directory itself.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
+}
+
+pub(super) fn create_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    create_parent(path)?;
+    fs::write(path, text)
+}

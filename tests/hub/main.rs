@@ -1,0 +1,333 @@
+//! Models by their names on the Hub, from a server on this machine. Each load runs in a process of its own, because the Hub's
+//! client reads the environment.
+
+mod python;
+mod server;
+#[path = "../support/small_bert/mod.rs"]
+mod small_bert;
+mod tiny;
+mod user;
+
+use serde_json::{Value, json};
+use server::{COMMIT, Faults, Hub, NAME, etag, git_oid};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{env, fs};
+use tiny::{load, tiny};
+use user::{UNREACHABLE, User, finished, has, tree};
+
+const OTHER_COMMIT: &str = "89abcdef0123456789abcdef0123456789abcdef";
+
+/// Loads what the environment says.
+#[test]
+#[ignore = "is started by the other tests"]
+fn child() {
+    let [kind, name] = ["KIND", "NAME"].map(|variable| env::var(variable).unwrap());
+    match load(&kind, Path::new(&name)) {
+        Ok(loaded) => println!("\nloaded: {loaded}"),
+        Err(error) => {
+            let sources = std::iter::successors(Some(&*error), |error| error.source());
+            let chain: Vec<_> = sources.map(|error| error.to_string()).collect();
+            println!("\nfailed: {}", chain.join(": ").replace('\n', " "));
+        }
+    }
+}
+
+#[test]
+fn a_model_is_downloaded_once_and_is_that_of_the_directory() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    let expected = load("sentences", dir.path()).unwrap();
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+
+    let requests = hub.requests().join("\n");
+    let read = ["config.json", "model.safetensors", "2_Dense/model.safetensors", "1_Pooling/config.json"];
+    has(&requests, &read.map(|name| format!("resolve/{COMMIT}/{name}")).each_ref().map(String::as_str));
+    has(&requests, &["modules.json", "vocab.txt", "tokenizer_config.json", "sentence_bert_config.json"]);
+    for unread in ["README", "pytorch_model.bin", "onnx"] {
+        assert!(!requests.contains(unread), "{requests}");
+    }
+    for kind in ["sentences", "embeddings", "tokenizer", "config"] {
+        assert_eq!(user.load(kind, NAME).unwrap(), load(kind, dir.path()).unwrap());
+        assert_eq!(hub.requests(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_tokenizer_and_a_config_come_without_weights() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    for kind in ["tokenizer", "config"] {
+        assert_eq!(user.load(kind, NAME).unwrap(), load(kind, dir.path()).unwrap());
+    }
+    let requests = hub.requests().join("\n");
+    assert!(!requests.contains("safetensors"), "{requests}");
+    assert_eq!(user.load("sentences", NAME).unwrap(), load("sentences", dir.path()).unwrap());
+    let requests = hub.requests().join("\n");
+    has(&requests, &["model.safetensors"]);
+    assert!(!requests.contains("vocab.txt"), "{requests}");
+}
+
+#[test]
+fn shards_and_pickles_are_downloaded_where_there_is_no_safetensors_file() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/checkpoints");
+    for (folder, index) in
+        [("bert_sharded", "model.safetensors.index.json"), ("sharded_bin", "pytorch_model.bin.index.json")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in tree(&fixtures.join(folder)) {
+            fs::write(dir.path().join(name), content).unwrap();
+        }
+        fs::copy(fixtures.join("config.json"), dir.path().join("config.json")).unwrap();
+        let hub = Hub::of(dir.path(), Faults::default());
+        let user = User::of(hub.endpoint());
+        let expected = load("embeddings", dir.path()).unwrap();
+        assert_eq!(user.load("embeddings", NAME).unwrap(), expected);
+        has(&hub.requests().join("\n"), &[index, "-of-0000"]);
+        assert_eq!(user.load("embeddings", NAME).unwrap(), expected);
+        assert_eq!(hub.requests(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_name_that_is_not_there_says_so() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    let missing = user.load("config", "owner/other").unwrap_err();
+    has(&missing, &["owner/other is no path here, and the Hub shows no model of this name", "HF_TOKEN"]);
+    let missing = user.load("config", &format!("{NAME}@v9")).unwrap_err();
+    has(&missing, &["owner/tiny is no path here, and has no revision v9"]);
+    // What the Hub answers to a user without a token.
+    hub.set(Faults { refusal: Some((401, "RepoNotFound")), ..Faults::default() });
+    has(&user.load("config", NAME).unwrap_err(), &["the Hub shows no model of this name"]);
+    assert_eq!(tree(&user.cache()), BTreeMap::new());
+}
+
+#[test]
+fn what_can_only_be_a_path_is_not_asked_for() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    for path in ["./owner/tiny", "/owner/tiny", "~/tiny", "a/owner/tiny", r"owner\tiny", "model.safetensors"]
+    {
+        has(&user.load("sentences", path).unwrap_err(), &["cannot read"]);
+    }
+    // A directory of that name comes first, even if it is of no use.
+    fs::create_dir_all(user.home.path().join(NAME)).unwrap();
+    has(&user.load("sentences", NAME).unwrap_err(), &["cannot read owner/tiny/config.json"]);
+    assert_eq!(hub.requests(), [""; 0]);
+}
+
+#[test]
+fn a_gated_model_asks_for_a_token_and_takes_it() {
+    let dir = tiny();
+    let faults = Faults { token: Some("hf_secret"), ..Faults::default() };
+    let hub = Hub::of(dir.path(), faults.clone());
+    let user = User::of(hub.endpoint());
+    let refused = user.load("sentences", NAME).unwrap_err();
+    has(&refused, &["owner/tiny is gated or private", "https://huggingface.co/owner/tiny", "HF_TOKEN"]);
+    let user = user.with("HF_TOKEN", "hf_wrong");
+    has(&user.load("sentences", NAME).unwrap_err(), &["HF_TOKEN"]);
+    hub.set(Faults { refusal: Some((403, "GatedRepo")), ..faults.clone() });
+    has(&user.load("sentences", NAME).unwrap_err(), &["gated", "HF_TOKEN"]);
+    hub.set(faults);
+    let expected = load("sentences", dir.path()).unwrap();
+    assert_eq!(user.with("HF_TOKEN", "hf_secret").load("sentences", NAME).unwrap(), expected);
+    // As `hf auth login` leaves it.
+    let user = User::of(hub.endpoint());
+    fs::create_dir_all(user.home.path().join("hf")).unwrap();
+    fs::write(user.home.path().join("hf/token"), "hf_secret\n").unwrap();
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+}
+
+/// The requests for the bytes of the weights.
+fn transfers(hub: &Hub) -> Vec<String> {
+    let requests = hub.requests().into_iter();
+    requests.filter(|request| request.starts_with("GET /cdn/model.safetensors")).collect()
+}
+
+#[test]
+fn a_transfer_that_breaks_goes_on_where_it_broke() {
+    let dir = tiny();
+    let expected = load("sentences", dir.path()).unwrap();
+    let size = fs::metadata(dir.path().join("model.safetensors")).unwrap().len();
+    for ignores_ranges in [false, true] {
+        let hub = Hub::of(dir.path(), Faults { ignores_ranges, breaks: 1, ..Faults::default() });
+        // The first of the two files of weights is that of the dense layer.
+        hub.set(Faults { ignores_ranges, breaks: 3, ..Faults::default() });
+        assert_eq!(User::of(hub.endpoint()).load("sentences", NAME).unwrap(), expected);
+        let requests = hub.requests().join("\n");
+        has(&requests, &["GET /cdn/2_Dense/model.safetensors bytes="]);
+    }
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    user.load("tokenizer", NAME).unwrap();
+    hub.set(Faults { breaks: 99, ..Faults::default() });
+    has(&user.load("embeddings", NAME).unwrap_err(), &["cannot be downloaded"]);
+    let broken = hub.requests().join("\n");
+    has(&broken, &["bytes="]);
+    assert!(user.model().join("refs/main").exists());
+    // The next process goes on, too.
+    hub.set(Faults::default());
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+    let resumed: Vec<_> = hub.requests().into_iter().filter(|request| request.contains("bytes=")).collect();
+    assert!(!resumed.is_empty());
+    assert!(resumed.iter().all(|request| !request.contains("bytes=0-")), "{resumed:?} of {size}");
+}
+
+#[test]
+fn a_file_of_another_checksum_or_size_does_not_enter_the_cache() {
+    let dir = tiny();
+    for (wrong, endless) in [
+        (Some("model.safetensors"), None),
+        (Some("vocab.txt"), None),
+        (None, Some("2_Dense/model.safetensors")),
+        (None, Some("config.json")),
+    ] {
+        let name = wrong.or(endless).unwrap();
+        let hub = Hub::of(dir.path(), Faults { wrong, endless, ..Faults::default() });
+        let user = User::of(hub.endpoint());
+        has(&user.load("sentences", NAME).unwrap_err(), &[name, "another size or checksum"]);
+        assert!(!user.model().join("snapshots").join(COMMIT).join(name).exists());
+        assert!(!user.model().join("refs/main").exists());
+        hub.set(Faults::default());
+        assert_eq!(user.load("sentences", NAME).unwrap(), load("sentences", dir.path()).unwrap());
+    }
+}
+
+#[test]
+fn what_a_broken_transfer_left_is_not_trusted() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    let content = fs::read(dir.path().join("vocab.txt")).unwrap();
+    fs::create_dir_all(user.model().join("blobs")).unwrap();
+    let part = user.model().join("blobs").join(format!("{}.incomplete", git_oid(&content)));
+    fs::write(&part, "[PAX]\n").unwrap();
+    assert_eq!(user.load("tokenizer", NAME).unwrap(), load("tokenizer", dir.path()).unwrap());
+    assert!(!part.exists());
+}
+
+#[test]
+fn a_full_cache_needs_no_network() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let expected = load("sentences", dir.path()).unwrap();
+    let mut user = User::of(hub.endpoint());
+    user.load("sentences", NAME).unwrap();
+    user.endpoint = UNREACHABLE.into();
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+    let user = user.with("HF_HUB_OFFLINE", "1");
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+    assert_eq!(user.load("sentences", &format!("{NAME}@{COMMIT}")).unwrap(), expected);
+    // As `hf download` leaves it: without a word of what is not there.
+    fs::remove_dir_all(user.model().join(".no_exist")).unwrap();
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+    let mut user = user.with("HF_HUB_OFFLINE", "0");
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+    hub.requests();
+    user.endpoint = hub.endpoint();
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+    assert!(hub.requests().iter().all(|request| request.starts_with("GET /api/")));
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+    assert_eq!(hub.requests(), [""; 0]);
+
+    let empty = User::of(UNREACHABLE);
+    has(
+        &empty.load("sentences", NAME).unwrap_err(),
+        &["owner/tiny is no path here, and cannot be downloaded"],
+    );
+    let empty = empty.with("HF_HUB_OFFLINE", "true");
+    has(&empty.load("sentences", NAME).unwrap_err(), &["owner/tiny", "not complete", "HF_HUB_OFFLINE"]);
+}
+
+#[test]
+fn the_cache_is_where_python_has_it() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    let other = tempfile::tempdir().unwrap();
+    let user = user.with("HF_HUB_CACHE", other.path().to_str().unwrap());
+    user.load("config", NAME).unwrap();
+    let link = other.path().join(format!("models--owner--tiny/snapshots/{COMMIT}/1_Pooling/config.json"));
+    let content = fs::read(dir.path().join("1_Pooling/config.json")).unwrap();
+    assert_eq!(fs::read(&link).unwrap(), content);
+    let blob = format!("../../../blobs/{}", etag("config.json", &content));
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new(&blob));
+    assert!(!user.cache().exists());
+}
+
+#[test]
+fn a_revision_has_files_of_its_own_and_shares_what_is_equal() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    user.load("sentences", NAME).unwrap();
+    hub.requests();
+    let faults = Faults { commit: Some(OTHER_COMMIT), ..Faults::default() };
+    hub.set(faults);
+    // The cache has the branch, so nobody asks whether it moved.
+    user.load("sentences", NAME).unwrap();
+    assert_eq!(hub.requests(), [""; 0]);
+    for revision in ["v1", "refs/pr/1", OTHER_COMMIT] {
+        user.load("sentences", &format!("{NAME}@{revision}")).unwrap();
+        let requests = hub.requests();
+        assert!(requests.iter().all(|request| request.starts_with("GET /api/")), "{requests:?}");
+    }
+    let refs = |name: &str| fs::read_to_string(user.model().join("refs").join(name)).unwrap();
+    assert_eq!(["main", "v1", "refs/pr/1"].map(refs), [COMMIT, OTHER_COMMIT, OTHER_COMMIT]);
+    assert!(!user.model().join("refs").join(OTHER_COMMIT).exists());
+}
+
+#[test]
+fn processes_that_start_together_download_once() {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    let expected = load("sentences", dir.path()).unwrap();
+    let ranks: Vec<_> = (0..3).map(|_| user.loading("sentences", NAME)).collect();
+    for rank in ranks {
+        assert_eq!(finished(rank).unwrap(), expected);
+    }
+    assert_eq!(transfers(&hub).len(), 1);
+}
+
+#[test]
+fn what_the_server_says_names_no_files() {
+    let dir = tiny();
+    let outside = |user: &User| -> Vec<String> {
+        let names = tree(user.home.path()).into_keys();
+        names.filter(|name| !name.starts_with("hf/hub/")).collect()
+    };
+    let entry = |path: &str, oid: &str, size: u64| -> Value {
+        json!({ "type": "file", "path": path, "oid": oid, "size": size })
+    };
+    let oid = git_oid(b"");
+    let modules = entry("modules.json", "../../../../../evil", 4);
+    let large = entry("config.json", &oid, u64::MAX);
+    for (faults, problem) in [
+        (
+            Faults { commit: Some("../../../../../../evil"), ..Faults::default() },
+            "the commit of the revision",
+        ),
+        (Faults { listed: vec![modules], ..Faults::default() }, "modules.json"),
+        (Faults { listed: vec![large], ..Faults::default() }, "config.json has 18446744073709551615 bytes"),
+        (Faults { circular: true, ..Faults::default() }, "redirect"),
+    ] {
+        let user = User::of(Hub::of(dir.path(), faults).endpoint());
+        has(&user.load("sentences", NAME).unwrap_err(), &["cannot be downloaded", problem]);
+        assert_eq!(outside(&user), [""; 0]);
+    }
+
+    // Folders and shards that the model's own files name.
+    let path = dir.path().join("modules.json");
+    let mut modules: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    modules[2]["path"] = "../../../../../evil".into();
+    fs::write(&path, modules.to_string()).unwrap();
+    let user = User::of(Hub::of(dir.path(), Faults::default()).endpoint());
+    has(&user.load("sentences", NAME).unwrap_err(), &["have a Dense in \"../../../../../evil\""]);
+    assert_eq!(outside(&user), [""; 0]);
+}

@@ -1,0 +1,258 @@
+//! A server on 127.0.0.1 that speaks the routes of the Hub which the client uses.
+
+use serde_json::{Value, json};
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+pub const NAME: &str = "owner/tiny";
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// What the server does wrong.
+#[derive(Clone, Default)]
+pub struct Faults {
+    /// An answer to all requests: status and error code.
+    pub refusal: Option<(u16, &'static str)>,
+    /// The token without which files are refused as those of a gated model are.
+    pub token: Option<&'static str>,
+    /// How many transfers of weights break in the middle.
+    pub breaks: usize,
+    /// Files are sent from the start, whatever range is asked for.
+    pub ignores_ranges: bool,
+    /// A file whose last byte is another one.
+    pub wrong: Option<&'static str>,
+    /// A file that never ends.
+    pub endless: Option<&'static str>,
+    /// Large files redirect to themselves.
+    pub circular: bool,
+    pub commit: Option<&'static str>,
+    /// What is listed in place of, or beside, the files that there are.
+    pub listed: Vec<Value>,
+}
+
+struct Shared {
+    address: String,
+    files: BTreeMap<String, Vec<u8>>,
+    faults: Mutex<Faults>,
+    requests: Mutex<Vec<String>>,
+}
+
+pub struct Hub(Arc<Shared>);
+
+impl Hub {
+    /// Serves the files of a directory as those of one model.
+    pub fn of(dir: &Path, faults: Faults) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut files = BTreeMap::new();
+        collect(dir, dir, &mut files);
+        let address = listener.local_addr().unwrap().to_string();
+        let shared = Shared { address, files, faults: Mutex::new(faults), requests: Mutex::default() };
+        let shared = Arc::new(shared);
+        let hub = Self(shared.clone());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let shared = shared.clone();
+                // A client that hangs up is no matter.
+                thread::spawn(move || shared.answer(stream.unwrap()).ok());
+            }
+        });
+        hub
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.0.address)
+    }
+
+    /// Sets what the server does wrong from now on.
+    pub fn set(&self, faults: Faults) {
+        *self.0.faults.lock().unwrap() = faults;
+    }
+
+    /// The requests since the last call: method, path and range.
+    pub fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.requests.lock().unwrap())
+    }
+}
+
+fn collect(root: &Path, dir: &Path, files: &mut BTreeMap<String, Vec<u8>>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(root, &path, files);
+        } else {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+            files.insert(name.to_string(), fs::read(&path).unwrap());
+        }
+    }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The checksum of git for a file.
+pub fn git_oid(content: &[u8]) -> String {
+    let mut hash = Sha1::new();
+    hash.update(format!("blob {}\0", content.len()));
+    hash.update(content);
+    hex(&hash.finalize())
+}
+
+pub fn is_lfs(name: &str) -> bool {
+    [".safetensors", ".bin", ".onnx", ".h5"].iter().any(|end| name.ends_with(end))
+}
+
+/// The name of a file's blob in Python's cache.
+pub fn etag(name: &str, content: &[u8]) -> String {
+    if is_lfs(name) { hex(&Sha256::digest(content)) } else { git_oid(content) }
+}
+
+impl Shared {
+    fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        let first = lines.next().unwrap_or(Ok(String::new()))?;
+        let mut words = first.split(' ');
+        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let mut headers = BTreeMap::new();
+        for line in lines {
+            let line = line?;
+            let Some((name, value)) = line.split_once(": ") else { break };
+            headers.insert(name.to_lowercase(), value.to_string());
+        }
+        let path = target.split('?').next().unwrap();
+        let range = headers.get("range").map_or(String::new(), |range| format!(" {range}"));
+        self.requests.lock().unwrap().push(format!("{method} {path}{range}"));
+        let mut faults = self.faults.lock().unwrap();
+        let is_broken = method == "GET" && path.starts_with("/cdn/") && faults.breaks > 0;
+        faults.breaks -= usize::from(is_broken);
+        let faults = faults.clone();
+        let response = self.response(path, &headers, &faults, is_broken);
+        response.send(stream, method == "HEAD")
+    }
+
+    fn response(
+        &self,
+        path: &str,
+        headers: &BTreeMap<String, String>,
+        faults: &Faults,
+        is_broken: bool,
+    ) -> Response {
+        let commit = faults.commit.unwrap_or(COMMIT);
+        if let Some((status, code)) = faults.refusal {
+            return Response::refusal(status, code);
+        }
+        if let Some(revision) = path.strip_prefix(&format!("/api/models/{NAME}/revision/")) {
+            if !["main", "v1", "refs%2Fpr%2F1", commit].contains(&revision) {
+                return Response::refusal(404, "RevisionNotFound");
+            }
+            let siblings: Vec<_> = self.files.keys().map(|name| json!({ "rfilename": name })).collect();
+            return Response::json(&json!({ "id": NAME, "sha": commit, "siblings": siblings }));
+        }
+        if path == format!("/api/models/{NAME}/tree/{commit}") {
+            let mut entries: Vec<_> =
+                self.files.iter().map(|(name, content)| listed(name, content)).collect();
+            entries.retain(|entry| faults.listed.iter().all(|other| other["path"] != entry["path"]));
+            entries.extend(faults.listed.clone());
+            return Response::json(&Value::from(entries));
+        }
+        if let Some(name) = path.strip_prefix(&format!("/{NAME}/resolve/{commit}/")) {
+            let Some(content) = self.files.get(name) else { return Response::refusal(404, "EntryNotFound") };
+            let is_allowed = |token| headers.get("authorization") == Some(&format!("Bearer {token}"));
+            if faults.token.is_some_and(|token| !is_allowed(token)) {
+                return Response::refusal(401, "GatedRepo");
+            }
+            let own = format!("X-Repo-Commit: {commit}\r\n");
+            if is_lfs(name) {
+                let target = if faults.circular { path.to_string() } else { format!("/cdn/{name}") };
+                let location = format!("Location: http://{}{target}\r\n", self.address);
+                let linked = format!(
+                    "X-Linked-Size: {}\r\nX-Linked-Etag: \"{}\"\r\n",
+                    content.len(),
+                    etag(name, content)
+                );
+                return Response::new(302, own + &location + &linked, Vec::new());
+            }
+            let tag = format!("ETag: \"{}\"\r\n", git_oid(content));
+            return Response::new(200, own + &tag, self.content(name, faults))
+                .endless(faults.endless == Some(name));
+        }
+        let Some(name) = path.strip_prefix("/cdn/") else { return Response::refusal(404, "RepoNotFound") };
+        let content = self.content(name, faults);
+        let start = headers.get("range").filter(|_| !faults.ignores_ranges);
+        let start =
+            start.map(|range| range.trim_start_matches("bytes=").split('-').next().unwrap().parse().unwrap());
+        let status = if start.is_some() { 206 } else { 200 };
+        let rest = content[start.unwrap_or(0)..].to_vec();
+        let response = Response::new(status, "ETag: \"of-the-cdn\"\r\n".into(), rest);
+        let response = response.endless(faults.endless == Some(name));
+        Response { sent: if is_broken { response.body.len() / 2 } else { response.body.len() }, ..response }
+    }
+
+    fn content(&self, name: &str, faults: &Faults) -> Vec<u8> {
+        let mut content = self.files[name].clone();
+        if faults.wrong == Some(name) {
+            *content.last_mut().unwrap() ^= 1;
+        }
+        content
+    }
+}
+
+fn listed(name: &str, content: &[u8]) -> Value {
+    let size = content.len();
+    if !is_lfs(name) {
+        return json!({ "type": "file", "path": name, "oid": git_oid(content), "size": size });
+    }
+    let sha256 = etag(name, content);
+    let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n");
+    let lfs = json!({ "oid": sha256, "size": size, "pointerSize": pointer.len() });
+    json!({ "type": "file", "path": name, "oid": git_oid(pointer.as_bytes()), "size": size, "lfs": lfs })
+}
+
+struct Response {
+    status: u16,
+    headers: String,
+    body: Vec<u8>,
+    sent: usize,
+    is_endless: bool,
+}
+
+impl Response {
+    fn new(status: u16, headers: String, body: Vec<u8>) -> Self {
+        Self { status, headers, sent: body.len(), body, is_endless: false }
+    }
+
+    fn json(value: &Value) -> Self {
+        Self::new(200, "Content-Type: application/json\r\n".into(), value.to_string().into())
+    }
+
+    fn refusal(status: u16, code: &str) -> Self {
+        let headers = format!("X-Error-Code: {code}\r\nX-Error-Message: refused\r\n");
+        Self::new(status, headers, br#"{"error": "refused"}"#.to_vec())
+    }
+
+    fn endless(self, is_endless: bool) -> Self {
+        Self { is_endless, ..self }
+    }
+
+    fn send(self, mut stream: TcpStream, is_head: bool) -> std::io::Result<()> {
+        let length = match self.is_endless {
+            true => String::new(), // until the connection closes
+            false => format!("Content-Length: {}\r\n", self.body.len()),
+        };
+        write!(stream, "HTTP/1.1 {} X\r\n{}{length}Connection: close\r\n\r\n", self.status, self.headers)?;
+        if is_head {
+            return Ok(());
+        }
+        stream.write_all(&self.body[..self.sent])?;
+        while self.is_endless {
+            stream.write_all(&[0; 4096])?;
+        }
+        Ok(())
+    }
+}

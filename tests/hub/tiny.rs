@@ -1,0 +1,65 @@
+//! The model on the Hub.
+
+use crate::small_bert::small_bert;
+use burn::prelude::*;
+use burn_bert::BertEmbeddings;
+use burn_bert::encoder::Activation;
+use burn_bert::model::{
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModelConfig, Pooling, PretrainedModel,
+    SentenceDenseConfig,
+};
+use burn_bert::text::BertTokenizer;
+use serde_json::json;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A sentence model with a dense layer, its tokenizer, and files that nobody reads.
+pub fn tiny() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let dense = SentenceDenseConfig { out_features: 3, bias: true, activation: Activation::Tanh };
+    BertForSentenceEmbeddingConfig::new(small_bert(31, 8))
+        .with_pooling(Pooling::Max)
+        .with_max_seq_length(Some(12))
+        .with_dense(vec![dense])
+        .init(&Device::default())
+        .save_pretrained(dir.path())
+        .unwrap();
+    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(String::from);
+    let letters = ('a'..='z').map(|letter| letter.to_string());
+    let vocabulary: Vec<String> = special.into_iter().chain(letters).collect();
+    for (name, content) in [
+        ("vocab.txt", vocabulary.join("\n")),
+        ("tokenizer_config.json", json!({ "do_lower_case": true, "model_max_length": 9 }).to_string()),
+        ("README.md", "A model.".into()),
+        ("pytorch_model.bin", "weights that nobody needs".into()),
+        ("onnx/config.json", "{}".into()),
+        ("onnx/model.onnx", "others".into()),
+    ] {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    dir
+}
+
+/// What is loaded, as text that is the same only if every bit is.
+pub fn load(kind: &str, path: &Path) -> Result<String, Box<dyn Error>> {
+    let device = Device::default();
+    let bits = |tensor: Tensor<2>| format!("{:?}", tensor.into_data().bytes());
+    Ok(match kind {
+        "sentences" => {
+            let (model, report) = BertForSentenceEmbedding::from_pretrained(path, &device)?;
+            assert!(report.is_complete(), "{report}");
+            let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(path)?)?;
+            let batch =
+                tokenizer.batch(&tokenizer.encode_batch(&["a b c d e f g h i j", "X y"])?, &device)?;
+            bits(model.embed(&batch.input, batch.padding.as_ref())?)
+        }
+        "embeddings" => bits(BertEmbeddings::from_pretrained(path, &device)?.word_embeddings.weight.val()),
+        "tokenizer" => format!("{:?}", BertTokenizer::from_pretrained(path)?.encode("a b")?),
+        "config" => format!("{:?}", BertModelConfig::from_pretrained(path)?),
+        _ => panic!("{kind}"),
+    })
+}

@@ -1,0 +1,102 @@
+//! Users with homes of their own, and the processes that load for them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, fs};
+use tempfile::TempDir;
+
+/// Nobody listens there.
+pub const UNREACHABLE: &str = "http://127.0.0.1:9";
+
+/// A user, with a home and a cache.
+pub struct User {
+    pub home: TempDir,
+    pub endpoint: String,
+    variables: BTreeMap<&'static str, String>,
+}
+
+impl User {
+    pub fn of(endpoint: impl Into<String>) -> Self {
+        Self { home: tempfile::tempdir().unwrap(), endpoint: endpoint.into(), variables: BTreeMap::new() }
+    }
+
+    pub fn with(mut self, variable: &'static str, value: &str) -> Self {
+        self.variables.insert(variable, value.into());
+        self
+    }
+
+    pub fn cache(&self) -> PathBuf {
+        self.home.path().join("hf/hub")
+    }
+
+    pub fn model(&self) -> PathBuf {
+        self.cache().join("models--owner--tiny")
+    }
+
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in env::vars_os() {
+            let name = name.to_string_lossy();
+            if ["HF_", "HUGGINGFACE", "TRANSFORMERS", "XDG_"].iter().any(|start| name.starts_with(start)) {
+                command.env_remove(&*name);
+            }
+        }
+        command
+            .current_dir(&self.home)
+            .env("HOME", self.home.path())
+            .env("HF_HOME", self.home.path().join("hf"))
+            .env("HF_ENDPOINT", &self.endpoint)
+            .env("NO_PROXY", "127.0.0.1")
+            .envs(&self.variables)
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn loading(&self, kind: &str, name: &str) -> Child {
+        let mut command = self.command(env::current_exe().unwrap());
+        command.args(["child", "--exact", "--ignored", "--nocapture"]).env("KIND", kind).env("NAME", name);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// What a process loads, or the messages of its error.
+    pub fn load(&self, kind: &str, name: &str) -> Result<String, String> {
+        finished(self.loading(kind, name))
+    }
+}
+
+pub fn finished(child: Child) -> Result<String, String> {
+    let output = child.wait_with_output().unwrap();
+    let [out, err] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert!(!err.contains("tiny"), "a library prints nothing where there is no terminal: {err}");
+    let line = |start: &str| out.lines().find_map(|line| line.strip_prefix(start).map(String::from));
+    line("loaded: ").ok_or_else(|| line("failed: ").unwrap_or_else(|| panic!("{out}\n{err}")))
+}
+
+pub fn has(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in: {message}");
+    }
+}
+
+/// All that is in a folder: files with their content, links with their targets.
+pub fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    fn add(root: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in fs::read_dir(dir).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_string();
+            if let Ok(target) = fs::read_link(&path) {
+                found.insert(name, target.to_str().unwrap().into());
+            } else if path.is_dir() {
+                add(root, &path, found);
+            } else {
+                found.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    add(dir, dir, &mut found);
+    found
+}

@@ -1,0 +1,43 @@
+//! Names of models on the Hugging Face Hub without the feature `hub`.
+
+use super::device;
+use burn_bert::model::{BertForMaskedLm, BertModel, BertModelConfig, PretrainedModel};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
+use std::error::Error as _;
+
+fn says_both_ways_out(name: &str, options: &str, error: Error) {
+    assert!(matches!(&error, Error::Hub { name: found, .. } if found == name));
+    let expected = format!(
+        "{name} is no path here; to load the model of this name from the Hugging Face Hub, turn on the cargo feature `hub`, \
+         or run `hf download {name} {options}--local-dir DIR` and load DIR"
+    );
+    assert_eq!(error.to_string(), expected);
+    assert!(error.source().is_none());
+}
+
+#[test]
+fn a_name_where_a_path_is_expected_says_both_ways_out() {
+    let name = "sentence-transformers/all-MiniLM-L6-v2";
+    let device = device();
+    let says = |error| says_both_ways_out(name, "", error);
+    says(BertForMaskedLm::from_pretrained(name, &device).unwrap_err());
+    says(BertModelConfig::from_pretrained(name).unwrap_err());
+    says(BertEmbeddingsConfig::from_pretrained(name).unwrap_err());
+    says(BertEmbeddings::from_pretrained(name, &device).unwrap_err());
+    let config = BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4);
+    says(BertEmbeddings::from_pretrained_with(&config, name, &device).unwrap_err());
+    says(config.init(&device).load(name).unwrap_err());
+    says(BertModel::from_pretrained_with(&BertModelConfig::new(config), name, &device).unwrap_err());
+    #[cfg(feature = "tokenizers")]
+    says(burn_bert::text::BertTokenizer::from_pretrained(name).unwrap_err());
+    let error = BertModelConfig::from_pretrained("bert-base-uncased@v1").unwrap_err();
+    says_both_ways_out("bert-base-uncased", "--revision v1 ", error);
+}
+
+#[test]
+fn what_can_only_be_a_path_is_a_file_that_cannot_be_read() {
+    for path in ["./bert", "no/such/model", "bert/", "~/bert", "model.safetensors", "bert/config.json"] {
+        let error = BertModelConfig::from_pretrained(path).unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+    }
+}
