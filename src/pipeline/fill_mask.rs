@@ -74,7 +74,7 @@ impl Pipeline<BertForMaskedLm> {
                     ));
                 }
             }
-            let hidden = self.model.bert.try_forward_packed(&batch.input, batch.padding.as_ref())?;
+            let hidden = self.model.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
             for masks in masks.chunks(MASKS_AT_ONCE) {
                 let rows: Vec<usize> = masks.iter().map(|(_, row, place)| row * seq + place).collect();
                 let logits = self.model.scores(hidden.select(&rows))?; // [N, V]

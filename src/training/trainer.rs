@@ -242,7 +242,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
             let launch = run.checkpointed(metrics.register(launch), &training, &best)?;
             let launch = stopping.into_iter().fold(launch, SupervisedTraining::early_stopping);
-            let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay));
+            let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
             let schedule = arguments.schedule(plan, layers)?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
