@@ -126,7 +126,11 @@ fn main() -> Result<()> {
         }
         Task::Answer { model, question, top_k, no_answer, stride } => {
             let options = TextOptions::new().with_top_k(top_k).with_stride(stride);
-            answer(&model, &question, &if no_answer { options.with_no_answer_threshold(0.0) } else { options })
+            answer(
+                &model,
+                &question,
+                &if no_answer { options.with_no_answer_threshold(0.0) } else { options },
+            )
         }
         Task::Rank { model, query, top_k } => rank(&model, &query, &TextOptions::new().with_top_k(top_k)),
         Task::FillMask { model, top_k } => fill_mask(&model, &TextOptions::new().with_top_k(top_k)),
@@ -242,7 +246,8 @@ fn fill_mask(model: &Model, options: &TextOptions) -> Result<()> {
         for masks in pipeline.fill_mask(texts, options)? {
             for (i, words) in masks.iter().enumerate() {
                 if model.json {
-                    let words = words.iter().map(|found| json!({ "word": word(found), "score": found.score }));
+                    let words =
+                        words.iter().map(|found| json!({ "word": word(found), "score": found.score }));
                     input::print(words.collect::<serde_json::Value>())?;
                     continue;
                 }

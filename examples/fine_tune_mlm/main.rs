@@ -93,8 +93,7 @@ fn fine_tune(args: &Args, ranks: &Ranks) -> Result<()> {
     if ranks.is_first() {
         let _ = write!(stderr(), "{report}");
     }
-    let tokenizer =
-        model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;
+    let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&args.checkpoint)?)?;
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer)
         .with_mlm_probability(settings.mlm_probability)
         .with_whole_word_masking(settings.whole_words)

@@ -143,3 +143,29 @@ pub(crate) fn padding_mask(lengths: &[usize], seq: usize) -> Option<PaddingMask>
     let mask = PaddingMask::from_lengths(lengths, seq);
     (!mask.is_full()).then_some(mask)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attention_mask_is_taken_as_rows_or_as_a_tensor_of_zeros_and_ones() {
+        let expected = PaddingMask::from_rows(&[[false, false, true], [true, false, false]]).unwrap();
+        let rows = [[1, 1, 0], [0, 1, 1]];
+        assert_eq!(PaddingMask::from_attention_mask(&rows).unwrap(), expected);
+        let rows = rows.map(|row| row.map(|value| value as u8).to_vec()).to_vec();
+        assert_eq!(PaddingMask::from_attention_mask(&rows).unwrap(), expected);
+        let tensor = expected.tensor(&Device::default()).bool_not().int();
+        assert_eq!(PaddingMask::from_attention_mask(tensor).unwrap(), expected);
+
+        let tensor = Tensor::<2, Int>::from_data([[1, 0], [-1, 0]], &Device::default());
+        let error = PaddingMask::from_attention_mask(tensor).unwrap_err().to_string();
+        assert_eq!(error, "attention_mask[1][0] is -1, but must be 1 at a token and 0 at padding");
+        let error = PaddingMask::from_attention_mask(&[[1, 2]]).unwrap_err().to_string();
+        assert_eq!(error, "attention_mask[0][1] is 2, but must be 1 at a token and 0 at padding");
+        let error = PaddingMask::from_attention_mask(&[vec![1, 0], vec![1]]).unwrap_err();
+        assert!(matches!(error, Error::RaggedRows { input: "attention_mask", row: 1, .. }), "{error}");
+        let none: [[i64; 0]; 2] = [[]; 2];
+        assert!(matches!(PaddingMask::from_attention_mask(&none), Err(Error::Empty { .. })));
+    }
+}

@@ -66,11 +66,7 @@ impl Pipeline<BertForQuestionAnswering> {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// Those of [`BertTokenizer::encode_pair_windows`] and of the model's [`logits`](BertForQuestionAnswering::logits);
-    /// [`Error::Config`](crate::Error::Config) for [options](TextOptions) that are not read, or 0;
-    /// [`Error::Data`](crate::Error::Data) if a logit is NaN or infinite.
+    /// Errors are those of [every method](Pipeline#errors) and of [`BertTokenizer::encode_pair_windows`].
     ///
     /// Source: `postprocess_qa_predictions` of transformers' example `run_qa.py`, 4.57, with `n_best_size` of 20 or `top_k`, but
     /// a span of several windows is listed once, and spans without a character are not.

@@ -27,37 +27,31 @@ pub struct Ranked {
     pub score: f64,
 }
 
-/// What [`Pipeline::classify`] takes: a text (`&str`, `String`, `&String`), or a pair of two. The trait is sealed.
-pub trait TextOrPair: sealed::TextOrPair + Sync {}
+/// What is classified. The module is private, which seals the trait.
+pub trait TextOrPair: Sync {
+    fn texts(&self) -> (&str, Option<&str>);
+}
 
-impl<T: sealed::TextOrPair + Sync> TextOrPair for T {}
-
-mod sealed {
-    pub trait TextOrPair {
-        fn texts(&self) -> (&str, Option<&str>);
-    }
-
-    macro_rules! text {
-        ($($text:ty)*) => {$(
-            impl TextOrPair for $text {
-                fn texts(&self) -> (&str, Option<&str>) {
-                    (self, None)
-                }
+macro_rules! text {
+    ($($text:ty)*) => {$(
+        impl TextOrPair for $text {
+            fn texts(&self) -> (&str, Option<&str>) {
+                (self, None)
             }
-        )*};
-    }
-
-    text! { &str String &String }
-
-    impl<A: AsRef<str>, B: AsRef<str>> TextOrPair for (A, B) {
-        fn texts(&self) -> (&str, Option<&str>) {
-            (self.0.as_ref(), Some(self.1.as_ref()))
         }
+    )*};
+}
+
+text! { &str String &String }
+
+impl<A: AsRef<str> + Sync, B: AsRef<str> + Sync> TextOrPair for (A, B) {
+    fn texts(&self) -> (&str, Option<&str>) {
+        (self.0.as_ref(), Some(self.1.as_ref()))
     }
 }
 
 impl Pipeline<BertForSequenceClassification> {
-    /// The labels of each text or pair, the one with the highest score first.
+    /// The labels of each text (`&str`, `String`, `&String`) or pair of texts, the one with the highest score first.
     ///
     /// The score is the softmax over the labels, or, if the model has one label or its `problem_type` is
     /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. For a
@@ -75,11 +69,7 @@ impl Pipeline<BertForSequenceClassification> {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// Those of [`BertTokenizer::encode`](crate::text::BertTokenizer::encode) and of the model's
-    /// [`logits`](BertForSequenceClassification::logits); [`Error::Data`] if a score is NaN or infinite;
-    /// [`Error::Config`] for [options](TextOptions) that are not read, or 0.
+    /// Errors are those of [every method](Pipeline#errors).
     ///
     /// Source: `TextClassificationPipeline` of transformers 5.23 with `top_k=None`.
     pub fn classify<T: TextOrPair>(
@@ -140,10 +130,8 @@ impl Pipeline<BertForSequenceClassification> {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if the model has not one label, or there is no prompt of the name; those of
-    /// [`classify`](Self::classify).
+    /// Errors are those of [every method](Pipeline#errors), and [`Error::Config`] if the model has not one label, or there is no
+    /// prompt of the name.
     ///
     /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
     pub fn rank<T: AsRef<str> + Sync>(

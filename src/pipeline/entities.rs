@@ -74,12 +74,9 @@ impl Pipeline<BertForTokenClassification> {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] with a stride and [`Aggregation::None`], which would return tokens twice, and for
-    /// [options](TextOptions) that are not read, or 0; those of
-    /// [`BertTokenizer::encode_windows`](crate::text::BertTokenizer::encode_windows) and of the model's
-    /// [`logits`](BertForTokenClassification::logits); [`Error::Data`] if a score is NaN or infinite.
+    /// Errors are those of [every method](Pipeline#errors), of
+    /// [`encode_windows`](crate::text::BertTokenizer::encode_windows), and [`Error::Config`] with a stride and
+    /// [`Aggregation::None`], which would return tokens twice.
     ///
     /// Source: `TokenClassificationPipeline` of transformers 5.23.
     pub fn entities<T: AsRef<str> + Sync>(

@@ -38,11 +38,8 @@ impl Pipeline<BertForMaskedLm> {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if a text has no mask, or only behind the tokens that are read, or a score is NaN or infinite; those of
-    /// [`BertTokenizer::encode`](crate::text::BertTokenizer::encode) and of the model's
-    /// [`scores`](BertForMaskedLm::scores); [`Error::Config`] for [options](TextOptions) that are not read, or 0.
+    /// Errors are those of [every method](Pipeline#errors), and [`Error::Data`] if a text has no mask, or only behind the tokens
+    /// that are read.
     ///
     /// Source: `FillMaskPipeline` of transformers 5.23.
     pub fn fill_mask<T: AsRef<str> + Sync>(

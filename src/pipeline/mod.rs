@@ -20,7 +20,7 @@ mod options;
 mod sentences;
 
 pub use answers::Answer;
-pub use classify::{Ranked, ScoredLabel, TextOrPair};
+pub use classify::{Ranked, ScoredLabel};
 pub use entities::{Aggregation, Entity};
 pub use fill_mask::FilledMask;
 pub use options::TextOptions;
@@ -48,6 +48,11 @@ use std::path::Path;
 ///
 /// Texts are cut to what the model reads, as by [`limit_tokenizer`](PretrainedModel::limit_tokenizer). A text's results do
 /// not depend on the others beside it.
+///
+/// # Errors
+///
+/// Those of every method: [`Error::Config`] for an option that it does not read, or that is 0; those of
+/// [`BertTokenizer::encode`] and of the model's forward pass; [`Error::Data`], naming the text, if a score is NaN or infinite.
 #[derive(Clone, Debug)]
 pub struct Pipeline<M> {
     model: M,

@@ -30,11 +30,7 @@ impl Pipeline<BertForSentenceEmbedding> {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if there is no prompt of the name, and for [options](TextOptions) that are not read, or 0; those of
-    /// [`BertTokenizer::encode`](crate::text::BertTokenizer::encode) and [`embed`](BertForSentenceEmbedding::embed);
-    /// [`Error::Data`] if a value is NaN or infinite.
+    /// Errors are those of [every method](Pipeline#errors), and [`Error::Config`] if there is no prompt of the name.
     ///
     /// Source: `SentenceTransformer.encode` of sentence-transformers 6.2.
     pub fn encode<T: AsRef<str> + Sync>(&self, texts: &[T], options: &TextOptions) -> Result<Tensor<2>> {
@@ -104,11 +100,7 @@ impl Pipeline<BertForSentenceEmbedding> {
     }
 
     /// The similarity of each of N embeddings and each of M, [N, M]: the model's
-    /// [`Similarity`](crate::model::Similarity). [`encode`](Self::encode) has an example.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`] if the embeddings differ in length.
+    /// [`Similarity`](crate::model::Similarity). [`Error::ShapeMismatch`] if the embeddings differ in length.
     pub fn similarity(&self, a: &Tensor<2>, b: &Tensor<2>) -> Result<Tensor<2>> {
         let ([_, width], [rows, found]) = (a.dims(), b.dims());
         if width != found {
@@ -126,10 +118,8 @@ impl Pipeline<BertForSentenceEmbedding> {
     /// similar first; of equal ones, the first of the corpus. The similarities are computed in parts, so that a corpus of
     /// millions takes little memory beside itself. [`encode`](Self::encode) has an example.
     ///
-    /// # Errors
-    ///
-    /// Those of [`similarity`](Self::similarity); [`Error::Config`] if `top_k` is 0; [`Error::Data`] if a similarity is NaN
-    /// or infinite.
+    /// Errors are those of [`similarity`](Self::similarity), [`Error::Config`] if `top_k` is 0, and [`Error::Data`] if a
+    /// similarity is NaN or infinite.
     ///
     /// Source: `semantic_search` of sentence-transformers 6.2.
     pub fn search(&self, queries: &Tensor<2>, corpus: &Tensor<2>, top_k: usize) -> Result<Vec<Vec<Ranked>>> {

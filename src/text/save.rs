@@ -39,7 +39,6 @@ impl BertTokenizer {
         for name in FILES {
             let to = dir.join(name);
             match self.file(name) {
-                Some(from) if is_same(&from, &to) => {}
                 Some(from) => copies.push((from, to)),
                 None if regular_file::exists(&to) => {
                     let problem = "is of another tokenizer than the one that is saved, and would be read with it; remove \
@@ -48,9 +47,6 @@ impl BertTokenizer {
                 }
                 None => {}
             }
-        }
-        if copies.is_empty() {
-            return Ok(());
         }
         let mut new = Replacement::begin(dir)?;
         for (from, to) in copies {
@@ -72,8 +68,4 @@ impl BertTokenizer {
             _ => regular_file::exists(&beside).then_some(beside),
         }
     }
-}
-
-fn is_same(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

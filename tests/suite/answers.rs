@@ -10,8 +10,7 @@ use burn::train::{ClassificationOutput, InferenceStep, TrainStep};
 use burn_bert::data::{QuestionWindowBatcher, QuestionWindows, SquadExample, TryBatcher};
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{
-    BertForQuestionAnswering, BertForQuestionAnsweringConfig, PretrainedModel,
-    QuestionAnsweringBatch,
+    BertForQuestionAnswering, BertForQuestionAnsweringConfig, PretrainedModel, QuestionAnsweringBatch,
 };
 use burn_bert::pipeline::{Answer, Pipeline, TextOptions};
 use burn_bert::text::BertTokenizer;

@@ -26,7 +26,10 @@ fn pipeline(name: &str) -> Pipeline<BertForTokenClassification> {
 }
 
 /// The pipeline with another maximum length.
-fn cut(pipeline: &Pipeline<BertForTokenClassification>, length: usize) -> Pipeline<BertForTokenClassification> {
+fn cut(
+    pipeline: &Pipeline<BertForTokenClassification>,
+    length: usize,
+) -> Pipeline<BertForTokenClassification> {
     let (model, tokenizer) = pipeline.clone().into_parts();
     Pipeline::new(model, tokenizer.with_model_max_length(length)).unwrap()
 }

@@ -73,6 +73,8 @@ mod odd_files;
 mod parity_models;
 #[cfg(feature = "checkpoint")]
 mod parity_saved;
+#[cfg(feature = "tokenizers")]
+mod pipelines;
 #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 mod ranking;
 mod resize;

@@ -1,20 +1,33 @@
-//! What `encode`, `classify`, `rank`, `entities` and `answers` have in common.
+//! What the methods of pipelines have in common.
 
 use crate::tolerance::values;
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::{Lora, Module, ModuleMapper, Param, ParamGroup, Quantizer};
 use burn::prelude::*;
+use burn::tensor::FloatDType;
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn_bert::model::{
-    AnswersConfig, BertForQuestionAnswering, BertForQuestionAnsweringConfig, BertForSentenceEmbedding,
-    BertForSentenceEmbeddingConfig, BertForSequenceClassification, BertForSequenceClassificationConfig,
-    BertForTokenClassification, BertForTokenClassificationConfig, BertModelConfig, EncodeConfig,
-    EntitiesConfig, Prompts,
+    BertForMaskedLm, BertForMaskedLmConfig, BertForQuestionAnswering, BertForQuestionAnsweringConfig,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertForSequenceClassification,
+    BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
+    BertModelConfig, Prompts, Stored,
 };
+use burn_bert::pipeline::{Aggregation, Pipeline, TextOptions};
 use burn_bert::text::BertTokenizer;
-use burn_bert::{BertEmbeddingsConfig, Error};
+use burn_bert::{BertEmbeddingsConfig, Error, cast_module};
+use std::sync::{Arc, Mutex};
 
-const TEXTS: [&str; 2] = ["Ada wrote it", "who it Ada"];
+/// One is empty, and the last longer than the 16 tokens that the models read.
+const TEXTS: [&str; 4] = [
+    "Ada wrote it",
+    "",
+    "who it Ada",
+    "ada it who wrote ada it who wrote ada it who wrote ada it who wrote it",
+];
 
-/// A model for each of the methods.
+const TASKS: [&str; 8] =
+    ["encode", "encode_query", "encode_document", "classify", "rank", "entities", "answers", "fill_mask"];
+
+/// A model for each of the tasks.
 #[derive(Module, Debug)]
 struct Models {
     sentences: BertForSentenceEmbedding,
@@ -22,12 +35,16 @@ struct Models {
     ranker: BertForSequenceClassification,
     tokens: BertForTokenClassification,
     questions: BertForQuestionAnswering,
+    words: BertForMaskedLm,
 }
 
 impl Models {
     /// With half of everything dropped in training.
     fn new(device: &Device) -> Self {
-        let embeddings = BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(8);
+        let embeddings = BertEmbeddingsConfig::new()
+            .with_vocab_size(9)
+            .with_hidden_size(8)
+            .with_max_position_embeddings(16);
         let bert = BertModelConfig::new(embeddings.with_hidden_dropout_prob(0.5))
             .with_num_hidden_layers(1)
             .with_num_attention_heads(2)
@@ -40,28 +57,69 @@ impl Models {
             classifier: classifier.init(device),
             ranker: classifier.with_num_labels(1).init(device),
             tokens: BertForTokenClassificationConfig::new(bert.clone()).init(device),
-            questions: BertForQuestionAnsweringConfig::new(bert).init(device),
+            questions: BertForQuestionAnsweringConfig::new(bert.clone()).init(device),
+            words: BertForMaskedLmConfig::new(bert).init(device),
         }
     }
 
-    /// What each method gives for the texts.
-    fn results(&self) -> [Result<String, Error>; 5] {
-        let tokenizer = tokenizer();
-        let encodings = tokenizer.encode_batch(&TEXTS).unwrap();
-        let questions = TEXTS.map(|text| ("who", text));
-        let text = |vectors: Tensor<2>| format!("{:?}", values(vectors));
-        [
-            self.sentences.encode(&tokenizer, &TEXTS, &EncodeConfig::new()).map(text),
-            self.classifier.classify(&tokenizer, &encodings).map(|found| format!("{found:?}")),
-            self.ranker.rank(&tokenizer, "who", &TEXTS).map(|found| format!("{found:?}")),
-            self.tokens
-                .entities(&tokenizer, &TEXTS, &EntitiesConfig::new())
-                .map(|found| format!("{found:?}")),
-            self.questions
-                .answers(&tokenizer, &questions, &AnswersConfig::new())
-                .map(|found| format!("{found:?}")),
-        ]
+    /// What a task gives for texts, and its numbers in an order that does not depend on them.
+    fn run(&self, task: &str, texts: &[&str], options: &TextOptions) -> Result<(String, Vec<f64>), Error> {
+        let sentences = || pipeline(self.sentences.clone());
+        let embeddings = |vectors: Tensor<2>| {
+            assert!(!vectors.is_autodiff());
+            (format!("{:?}", vectors.to_data()), values(vectors))
+        };
+        Ok(match task {
+            "encode" => embeddings(sentences().encode(texts, options)?),
+            "encode_query" => embeddings(sentences().encode_query(texts, options)?),
+            "encode_document" => embeddings(sentences().encode_document(texts, options)?),
+            "classify" => {
+                let found = pipeline(self.classifier.clone()).classify(texts, options)?;
+                let mut labels = found.clone().concat();
+                labels.chunks_mut(2).for_each(|labels| labels.sort_by(|a, b| a.label.cmp(&b.label)));
+                (format!("{found:?}"), labels.iter().map(|label| label.score).collect())
+            }
+            "rank" => {
+                let found = pipeline(self.ranker.clone()).rank("who", texts, options)?;
+                let mut ranked = found.clone();
+                ranked.sort_by_key(|ranked| ranked.index);
+                (format!("{found:?}"), ranked.iter().map(|ranked| ranked.score).collect())
+            }
+            "entities" => {
+                let found = pipeline(self.tokens.clone()).entities(texts, options)?;
+                (format!("{found:?}"), found.concat().iter().map(|entity| entity.score).collect())
+            }
+            "answers" => {
+                let questions: Vec<_> = texts.iter().map(|text| ("who", text)).collect();
+                let found = pipeline(self.questions.clone()).answers(&questions, options)?;
+                (format!("{found:?}"), found.iter().filter_map(|found| Some(found.first()?.logit)).collect())
+            }
+            "fill_mask" => {
+                let texts: Vec<_> = texts.iter().map(|text| format!("[MASK] {text}")).collect();
+                let found = pipeline(self.words.clone()).fill_mask(&texts, options)?;
+                (format!("{found:?}"), found.concat().iter().map(|words| words[0].score).collect())
+            }
+            other => panic!("{other}"),
+        })
     }
+
+    /// What every task gives for [`TEXTS`]: each token's entity, and the best of the rest.
+    fn all(&self, options: &TextOptions) -> Vec<(String, Vec<f64>)> {
+        let run = |task: &&str| {
+            let options = match *task {
+                "entities" => {
+                    options.clone().with_aggregation(Aggregation::None).with_ignored_labels(Vec::new())
+                }
+                _ => options.clone(),
+            };
+            self.run(task, &TEXTS, &options).unwrap()
+        };
+        TASKS.iter().map(run).collect()
+    }
+}
+
+fn pipeline<M: Stored>(model: M) -> Pipeline<M> {
+    Pipeline::new(model, tokenizer()).unwrap()
 }
 
 fn tokenizer() -> BertTokenizer {
@@ -74,12 +132,57 @@ fn tokenizer() -> BertTokenizer {
 #[test]
 fn a_model_in_training_reads_texts_without_dropout_and_without_a_graph() {
     let models = Models::new(&Device::default().autodiff());
-    let expected = models.valid().results().map(Result::unwrap);
+    let expected = models.valid().all(&TextOptions::new());
     for _ in 0..3 {
-        assert_eq!(models.results().map(Result::unwrap), expected);
+        assert_eq!(models.all(&TextOptions::new()), expected);
     }
-    let vectors = models.sentences.encode(&tokenizer(), &TEXTS, &EncodeConfig::new()).unwrap();
-    assert!(!vectors.is_autodiff());
+    // What a pipeline gives back can be trained again.
+    let (model, _) = pipeline(models.words).into_parts();
+    let words = |model: &BertForMaskedLm| model.bert.embeddings.word_embeddings.weight.val();
+    assert!(!words(&model).is_require_grad() && words(&model.train()).is_require_grad());
+}
+
+#[test]
+fn a_text_has_the_same_results_in_batches_of_every_size() {
+    let models = Models::new(&Device::default());
+    let expected = models.all(&TextOptions::new());
+    for size in [1, 3, 4, 1000] {
+        assert_eq!(models.all(&TextOptions::new().with_batch_size(size)), expected, "{size}");
+    }
+}
+
+#[test]
+fn texts_are_read_with_adapters_and_with_weights_in_16_bits_and_quantised() {
+    let device = Device::default();
+    let models = Models::new(&device);
+    let expected = models.all(&TextOptions::new());
+    let layers =
+        || ParamGroup::from_regex(r"layers\..*(query|key|value|intermediate|output)\.weight$").unwrap();
+    let mut quantizer =
+        Quantizer::new(Calibration::MinMax, QuantScheme::default().with_store(QuantStore::Native));
+    // The second matrix of a new adapter is zero, so that it changes nothing.
+    let adapted = models.clone().apply_lora(Lora::new(2, 4.0).set_param_group(layers()));
+    for (name, model, tolerance) in [
+        ("LoRA", adapted, 1e-5),
+        ("bf16", cast_module(models.clone(), FloatDType::BF16), 0.1),
+        ("f16", cast_module(models.clone(), FloatDType::F16), 0.02),
+        ("f64", cast_module(models.clone(), FloatDType::F64), 1e-5),
+        ("quantised layers", models.clone().quantize_weights_group(&mut quantizer, layers()), 0.1),
+        ("quantised", models.clone().quantize_weights(&mut quantizer), 0.1),
+    ] {
+        for ((task, (_, found)), (_, expected)) in
+            TASKS.iter().zip(model.all(&TextOptions::new())).zip(&expected)
+        {
+            assert_eq!(found.len(), expected.len(), "{name}, {task}");
+            for (found, expected) in found.iter().zip(expected) {
+                assert!((found - expected).abs() < tolerance, "{name}, {task}: {found} is not {expected}");
+            }
+        }
+        for task in TASKS {
+            let (_, none) = model.run(task, &[], &TextOptions::new()).unwrap();
+            assert!(none.is_empty(), "{name}, {task}");
+        }
+    }
 }
 
 #[test]
@@ -91,49 +194,113 @@ fn what_is_not_finite_is_an_error_of_every_method() {
         }
     }
     for value in [f32::NAN, f32::INFINITY] {
-        for result in Models::new(&Device::default()).map(&mut All(value)).results() {
-            let error = result.unwrap_err();
+        let models = Models::new(&Device::default()).map(&mut All(value));
+        for task in TASKS {
+            let error = models.run(task, &TEXTS, &TextOptions::new()).unwrap_err();
             assert!(matches!(error, Error::Data { .. }), "{error}");
-            assert!(error.to_string().contains("of text 0 are not finite"), "{error}");
+            assert!(error.to_string().contains("of text 0 are not finite"), "{task}: {error}");
         }
     }
 }
 
 #[test]
-fn a_prompt_and_the_name_of_one_are_not_both_taken() {
-    let model = Models::new(&Device::default()).sentences;
-    let encode = |config: &EncodeConfig| model.encode(&tokenizer(), &TEXTS, config);
-    let prompt = EncodeConfig::new().with_prompt(Some("who ".into()));
-    for name in ["query", "unknown"] {
-        let error = encode(&prompt.clone().with_prompt_name(Some(name.into()))).unwrap_err();
-        assert!(matches!(error, Error::Config { field: "prompt_name", .. }), "{error}");
+fn an_option_that_a_task_does_not_read_is_an_error() {
+    let models = Models::new(&Device::default());
+    let encode = &["prompt", "truncate_dim"][..];
+    let reads = [
+        encode,
+        encode,
+        encode,
+        &["top_k"],
+        &["top_k", "prompt"],
+        &["stride", "aggregation", "ignored_labels"],
+        &["top_k", "stride", "max_answer_len", "no_answer_threshold"],
+        &["top_k"],
+    ];
+    let new = TextOptions::new;
+    let options = [
+        ("prompt", new().with_prompt("who ")),
+        ("prompt", new().with_prompt_name("query")),
+        ("top_k", new().with_top_k(1)),
+        ("stride", new().with_stride(1)),
+        ("aggregation", new().with_aggregation(Aggregation::Max)),
+        ("ignored_labels", new().with_ignored_labels(Vec::new())),
+        ("max_answer_len", new().with_max_answer_len(2)),
+        ("no_answer_threshold", new().with_no_answer_threshold(0.0)),
+        ("truncate_dim", new().with_truncate_dim(3)),
+    ];
+    for (task, reads) in TASKS.into_iter().zip(reads) {
+        for (field, options) in &options {
+            // The ranker has no prompt of this name.
+            if task == "rank" && format!("{options:?}").contains("Name(") {
+                continue;
+            }
+            match models.run(task, &TEXTS, options) {
+                Ok(_) => assert!(reads.contains(field), "{task} ignores {field}"),
+                Err(error) => {
+                    assert!(!reads.contains(field), "{task}, {field}: {error}");
+                    assert!(
+                        matches!(&error, Error::Config { field: named, .. } if named == field),
+                        "{error}"
+                    );
+                    assert!(error.to_string().contains(&format!("{task} does not read it")), "{error}");
+                }
+            }
+        }
+        for field in [("batch_size", new().with_batch_size(0)), ("top_k", new().with_top_k(0))] {
+            let (name, options) = field;
+            let error = models.run(task, &[], &options).unwrap_err();
+            assert!(matches!(error, Error::Config { field, .. } if field == name), "{task}: {error}");
+        }
     }
-    let named = encode(&EncodeConfig::new().with_prompt_name(Some("query".into()))).unwrap();
-    named.into_data().assert_eq(&encode(&prompt).unwrap().into_data(), true);
+}
+
+#[test]
+fn progress_counts_the_texts_that_are_done() {
+    let models = Models::new(&Device::default());
+    for task in TASKS {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let written = seen.clone();
+        let options = TextOptions::new().with_batch_size(3);
+        let options = options.with_progress(move |done, total| written.lock().unwrap().push((done, total)));
+        models.run(task, &TEXTS, &options).unwrap();
+        assert_eq!(*seen.lock().unwrap(), [(3, 4), (4, 4)], "{task}");
+    }
+}
+
+#[test]
+fn a_prompt_is_given_as_a_text_or_by_its_name_and_the_later_of_the_two_counts() {
+    let pipeline = pipeline(Models::new(&Device::default()).sentences);
+    let encode = |options: TextOptions| pipeline.encode(&TEXTS, &options).unwrap().into_data();
+    let named = encode(TextOptions::new().with_prompt_name("query"));
+    named.assert_eq(&encode(TextOptions::new().with_prompt("who ")), true);
+    named.assert_eq(&encode(TextOptions::new().with_prompt("it ").with_prompt_name("query")), true);
+    assert_ne!(named, encode(TextOptions::new()));
+    assert_ne!(named, encode(TextOptions::new().with_prompt_name("query").with_prompt("it ")));
+    let error = pipeline.encode(&TEXTS, &TextOptions::new().with_prompt_name("passage")).unwrap_err();
+    assert!(error.to_string().contains("have no \"passage\"; there are \"query\""), "{error}");
 }
 
 /// transformers' pipeline takes a stride of min(128, max_seq_len / 2), and cuts no text that fits.
 #[test]
 fn the_default_stride_fits_every_length_that_has_room_for_the_question() {
-    let model = Models::new(&Device::default()).questions;
-    let answers = |length: Option<usize>, question: &str, text: &str, config: AnswersConfig| {
-        let tokenizer = match length {
-            Some(length) => tokenizer().with_model_max_length(length),
-            None => tokenizer(),
-        };
-        model.answers(&tokenizer, &[(question, text)], &config)
+    let mut model = Models::new(&Device::default()).questions;
+    model.bert.embeddings.extend_positions(200, burn_bert::PositionFill::Tile).unwrap();
+    let answers = |length: usize, question: &str, text: &str, options: TextOptions| {
+        let tokenizer = tokenizer().with_model_max_length(length);
+        Pipeline::new(model.clone(), tokenizer).unwrap().answers(&[(question, text)], &options)
     };
-    let whole = answers(None, "who", TEXTS[0], AnswersConfig::new()).unwrap();
+    let whole = answers(1000, "who", TEXTS[0], TextOptions::new()).unwrap();
     for length in [7, 8, 40, 128, 131, 200] {
-        assert_eq!(answers(Some(length), "who", TEXTS[0], AnswersConfig::new()).unwrap(), whole, "{length}");
+        assert_eq!(answers(length, "who", TEXTS[0], TextOptions::new()).unwrap(), whole, "{length}");
     }
     let long = "ada wrote it ".repeat(10);
     // Beside the question and three special tokens a window has room for 8 tokens, and for 3.
     for (question, stride) in [("who", 6), ("who wrote it who wrote it", 1)] {
-        let found = answers(Some(12), question, &long, AnswersConfig::new()).unwrap();
-        let expected = answers(Some(12), question, &long, AnswersConfig::new().with_doc_stride(stride));
+        let found = answers(12, question, &long, TextOptions::new()).unwrap();
+        let expected = answers(12, question, &long, TextOptions::new().with_stride(stride));
         assert_eq!(found, expected.unwrap());
     }
-    let error = answers(Some(7), "who wrote it who", &long, AnswersConfig::new()).unwrap_err();
+    let error = answers(7, "who wrote it who", &long, TextOptions::new()).unwrap_err();
     assert!(error.to_string().contains("the 4 tokens of \"who wrote it who\""), "{error}");
 }

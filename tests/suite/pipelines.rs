@@ -1,0 +1,304 @@
+//! Pipelines: loading and saving, words for masks, semantic search.
+
+use crate::families;
+use crate::files::fixture;
+use crate::small_bert::small_bert;
+use crate::tolerance::{MODEL_F32, assert_close, values};
+use crate::transformers::{Python, real_checkpoint};
+use crate::whole_model::File;
+use burn::prelude::*;
+use burn_bert::model::{
+    BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
+    PretrainedModel, Prompts, Similarity, Stored,
+};
+use burn_bert::pipeline::{Pipeline, Ranked, TextOptions};
+use burn_bert::text::BertTokenizer;
+use burn_bert::{Error, Family};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+const VOCABULARY: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\nsat\n##s\n";
+
+fn device() -> Device {
+    Device::default()
+}
+
+fn tokenizer(dir: &Path) -> BertTokenizer {
+    fs::write(dir.join("vocab.txt"), VOCABULARY).unwrap();
+    BertTokenizer::from_pretrained(dir).unwrap()
+}
+
+fn pipeline<M: Stored>(model: M) -> Pipeline<M> {
+    let dir = tempfile::tempdir().unwrap();
+    Pipeline::new(model, tokenizer(dir.path())).unwrap()
+}
+
+#[test]
+fn what_is_saved_together_is_loaded_together() {
+    let (source, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(source.path().join("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
+    fs::write(source.path().join("README.md"), "mine").unwrap();
+    let model = BertForSequenceClassificationConfig::new(small_bert(9, 8)).init(&device());
+    let saved = Pipeline::new(model, tokenizer(source.path())).unwrap();
+    let dir = dir.path().join("new");
+    let texts = ["the cats sat", "The cat"];
+    let expected = saved.classify(&texts, &TextOptions::new()).unwrap();
+    // The second time into the directory that it was loaded from.
+    for _ in 0..2 {
+        saved.save_pretrained(&dir).unwrap();
+        let loaded = Pipeline::<BertForSequenceClassification>::from_pretrained(&dir, &device()).unwrap();
+        assert_eq!(loaded.classify(&texts, &TextOptions::new()).unwrap(), expected);
+        assert_eq!(loaded.tokenizer().model_max_length(), Some(16), "the positions of the model");
+        loaded.save_pretrained(&dir).unwrap();
+        let mut names: Vec<_> = fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]);
+    }
+    // A file of weights is a name of its directory, and a vocabulary of any name is saved under the usual one.
+    let weights = dir.join("model.safetensors");
+    Pipeline::<BertForSequenceClassification>::from_pretrained(weights, &device()).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let words = other.path().join("words");
+    fs::rename(dir.join("vocab.txt"), &words).unwrap();
+    fs::write(other.path().join("tokenizer.json"), "of another").unwrap();
+    BertTokenizer::from_pretrained(&words).unwrap().save_pretrained(&dir).unwrap();
+    assert_eq!(fs::read_to_string(dir.join("vocab.txt")).unwrap(), VOCABULARY);
+    assert!(!dir.join("tokenizer.json").exists());
+}
+
+#[test]
+fn a_save_whose_tokenizer_is_gone_or_another_writes_nothing() {
+    let (source, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let model = BertForMaskedLmConfig::new(small_bert(9, 8)).init(&device());
+    let pipeline = Pipeline::new(model, tokenizer(source.path())).unwrap();
+    // It would be read in place of vocab.txt.
+    fs::write(dir.path().join("tokenizer.json"), "old").unwrap();
+    let error = pipeline.save_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(&error, Error::File { path, .. } if path.ends_with("tokenizer.json")), "{error}");
+    fs::remove_file(dir.path().join("tokenizer.json")).unwrap();
+    fs::write(dir.path().join("vocab.txt"), "old").unwrap();
+    fs::remove_file(source.path().join("vocab.txt")).unwrap();
+    let error = pipeline.save_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(dir.path().join("vocab.txt")).unwrap(), "old");
+}
+
+#[test]
+fn a_head_that_a_checkpoint_lacks_is_an_error_that_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let bare = BertForSentenceEmbeddingConfig::new(small_bert(9, 8)).init(&device());
+    Pipeline::new(bare, tokenizer(dir.path())).unwrap().save_pretrained(dir.path()).unwrap();
+    let error = Pipeline::<BertForTokenClassification>::from_pretrained(dir.path(), &device())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("has no classifier.weight, classifier.bias, and"), "{error}");
+    assert!(error.contains("fine-tune it first") && error.contains("Pipeline::new"), "{error}");
+    let (model, _) = BertForTokenClassification::from_pretrained(dir.path(), &device()).unwrap();
+    assert!(pipeline(model).entities(&["the cat"], &TextOptions::new()).is_ok());
+    // The tokenizer of another model.
+    let small = BertForMaskedLmConfig::new(small_bert(8, 8)).init(&device());
+    let error = Pipeline::new(small, tokenizer(dir.path())).unwrap_err();
+    assert!(matches!(error, Error::Data { .. }), "{error}");
+}
+
+#[test]
+fn masks_are_filled_one_by_one_in_their_order() {
+    let pipeline = pipeline(BertForMaskedLmConfig::new(small_bert(12, 8)).init(&device()));
+    let texts = ["[MASK] cats sat", "the [MASK] [MASK]"];
+    let all = pipeline.fill_mask(&texts, &TextOptions::new().with_top_k(100)).unwrap();
+    assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2]);
+    for words in all.concat() {
+        assert_eq!(words.len(), 12, "rows of the model that the vocabulary lacks, too");
+        assert!((words.iter().map(|word| word.score).sum::<f64>() - 1.0).abs() < 1e-6);
+        assert!(words.is_sorted_by(|a, b| a.score >= b.score));
+    }
+    let of = |mask: &[burn_bert::pipeline::FilledMask], id: u32| {
+        let found = mask.iter().find(|word| word.token_id == id).unwrap();
+        (found.word.clone(), found.text.clone())
+    };
+    let pair = |word: &str, text: &str| (word.to_string(), text.to_string());
+    assert_eq!(of(&all[0][0], 5), pair("the", "the cats sat"));
+    assert_eq!(of(&all[0][0], 4), pair("[MASK]", "cats sat"));
+    assert_eq!(of(&all[0][0], 11), pair("", "cats sat"));
+    assert_eq!(of(&all[1][0], 6), pair("cat", "[CLS] the cat [MASK] [SEP]"));
+    assert_eq!(of(&all[1][1], 8), pair("##s", "[CLS] the [MASK]s [SEP]"));
+    let five = pipeline.fill_mask(&texts, &TextOptions::new()).unwrap();
+    assert!(five.iter().flatten().zip(all.iter().flatten()).all(|(five, all)| five[..] == all[..5]));
+    // Together or alone, with more masks than are computed at once.
+    let many: Vec<String> = (0..20).map(|i| format!("{} [MASK] [MASK]", "cat ".repeat(i % 5))).collect();
+    let together = pipeline.fill_mask(&many, &TextOptions::new()).unwrap();
+    for (text, expected) in many.iter().zip(together) {
+        assert_eq!(pipeline.fill_mask(&[text], &TextOptions::new()).unwrap(), [expected]);
+    }
+}
+
+#[test]
+fn a_text_without_a_mask_is_named() {
+    let pipeline = pipeline(BertForMaskedLmConfig::new(small_bert(9, 8)).init(&device()));
+    let behind = format!("{} [MASK]", "cat ".repeat(40));
+    for text in ["the cat", "", &behind] {
+        let error = pipeline.fill_mask(&["[MASK] cat", text], &TextOptions::new()).unwrap_err().to_string();
+        let read = pipeline.tokenizer().encode(text).unwrap().len();
+        let expected = format!("text 1 has no [MASK] in the {read} tokens that are read");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}
+
+/// Against a plain loop, over more queries and a larger corpus than are compared at once.
+#[test]
+fn the_most_similar_of_a_corpus_are_found_in_parts() {
+    let (queries, rows, width) = (130, 70_000, 3);
+    // Small whole numbers: many similarities are equal, and all are exact.
+    let vector = |i: usize, axis: usize| ((i * 7919 + axis * 104_729 + i * i % 31) % 11) as f32 - 5.0;
+    let embeddings = |rows: usize| {
+        let values: Vec<f32> = (0..rows).flat_map(|i| (0..width).map(move |axis| vector(i, axis))).collect();
+        Tensor::<2>::from_data(TensorData::new(values, [rows, width]), &device())
+    };
+    for similarity in [Similarity::Dot, Similarity::Manhattan] {
+        let config = BertForSentenceEmbeddingConfig::new(small_bert(9, 8)).with_similarity(similarity);
+        let pipeline = pipeline(config.init(&device()));
+        let found = pipeline.search(&embeddings(queries), &embeddings(rows), 7).unwrap();
+        assert_eq!(found.len(), queries);
+        for query in [0, 1, 127, 128, 129] {
+            let score = |row: usize| -> f64 {
+                let pairs = (0..width).map(|axis| (vector(query, axis), vector(row, axis)));
+                let terms = pairs.map(|(a, b)| match similarity {
+                    Similarity::Dot => a * b,
+                    _ => -(a - b).abs(),
+                });
+                terms.sum::<f32>().into()
+            };
+            let mut expected: Vec<_> = (0..rows).map(|index| Ranked { index, score: score(index) }).collect();
+            expected.sort_by(|a, b| b.score.total_cmp(&a.score));
+            assert_eq!(found[query], expected[..7], "{similarity:?}, {query}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_searched_is_an_error_and_nothing_is_found_in_nothing() {
+    let pipeline = pipeline(BertForSentenceEmbeddingConfig::new(small_bert(9, 8)).init(&device()));
+    let corpus = Tensor::<2>::ones([3, 8], &device());
+    let none = Tensor::<2>::zeros([0, 8], &device());
+    assert_eq!(pipeline.search(&corpus, &none, 2).unwrap(), [const { Vec::new() }; 3]);
+    assert!(pipeline.search(&none, &corpus, 2).unwrap().is_empty());
+    assert_eq!(pipeline.search(&corpus, &corpus, 9).unwrap()[2].len(), 3);
+    let error = pipeline.search(&corpus, &corpus, 0).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "top_k", .. }), "{error}");
+    let narrow = corpus.clone().narrow(1, 0, 4);
+    for error in [
+        pipeline.search(&narrow, &corpus, 1).unwrap_err(),
+        pipeline.similarity(&narrow, &corpus).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::ShapeMismatch { input: "embeddings", .. }), "{error}");
+    }
+    let error = pipeline.search(&corpus, &(corpus.clone() * f32::NAN), 1).unwrap_err();
+    assert!(error.to_string().contains("similarities of text 0 are not finite"), "{error}");
+}
+
+fn read(path: impl AsRef<Path>) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+#[ignore = "needs Python with transformers, named by BURN_BERT_PYTHON"]
+fn words_and_filled_texts_equal_those_of_transformers_pipeline() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let texts = ["The cat sat on the {} .", "{} cats don't sit {} the mats!", "Straße {}, 我爱 Berlin", "{}"];
+    for (family, folder) in [
+        (Family::Bert, "tokenizer"),
+        (Family::Roberta, "roberta_tokenizer"),
+        (Family::MpNet, "families/mpnet_tokenizer"),
+        (Family::Albert, "families/albert_tokenizer"),
+    ] {
+        let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap();
+        let mut config = BertForMaskedLmConfig::new(families::config(family));
+        config.bert.embeddings.vocab_size = tokenizer.vocab_size();
+        let pipeline = Pipeline::new(config.init(&device()), tokenizer).unwrap();
+        let dir = dir.path().join(format!("{family:?}"));
+        pipeline.save_pretrained(&dir).unwrap();
+        let mask = pipeline.tokenizer().id_to_token(pipeline.tokenizer().mask_token_id()).unwrap();
+        let texts: Vec<String> = texts.iter().map(|text| text.replace("{}", &mask)).collect();
+        fs::write(out.path().join("texts.json"), json!(texts).to_string()).unwrap();
+        Python::named().check("filled", &dir, out.path());
+        let all = TextOptions::new().with_top_k(pipeline.tokenizer().vocab_size());
+        let found = pipeline.fill_mask(&texts, &all).unwrap();
+        let expected = read(out.path().join("filled.json"));
+        assert_eq!(expected.as_array().unwrap().len(), texts.len());
+        for (found, expected) in found.iter().zip(expected.as_array().unwrap()) {
+            assert_eq!(found.len(), expected.as_array().unwrap().len());
+            for (words, expected) in found.iter().zip(expected.as_array().unwrap()) {
+                // By token: scores of a new model are close to each other.
+                let mut words = words.clone();
+                words.sort_by_key(|word| word.token_id);
+                for (word, expected) in words.iter().zip(expected.as_array().unwrap()) {
+                    assert_eq!(word.token_id, expected["token"]);
+                    assert_eq!(word.word, expected["token_str"], "{family:?}");
+                    assert_eq!(word.text, expected["sequence"], "{family:?}");
+                    let score = expected["score"].as_f64().unwrap();
+                    assert!((word.score - score).abs() < 1e-6, "{family:?}: {word:?}, {score}");
+                }
+            }
+        }
+    }
+}
+
+/// Queries, documents, similarities and the best documents of each query.
+fn assert_searched(dir: &Path) {
+    let out = tempfile::tempdir().unwrap();
+    Python::named().check("searched", dir, out.path());
+    let expected = File::at(&out.path().join("f32.safetensors"));
+    let found = read(out.path().join("found.json"));
+    let texts = |name: &str| -> Vec<String> { serde_json::from_value(found[name].clone()).unwrap() };
+    let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(dir, &device()).unwrap();
+    let queries = pipeline.encode_query(&texts("queries"), &TextOptions::new()).unwrap();
+    let corpus = pipeline.encode_document(&texts("corpus"), &TextOptions::new()).unwrap();
+    assert_close(&values(queries.clone()), &expected.values("queries"), MODEL_F32);
+    assert_close(&values(corpus.clone()), &expected.values("corpus"), MODEL_F32);
+    let similarities = values(pipeline.similarity(&queries, &corpus).unwrap());
+    assert_close(&similarities, &expected.values("similarities"), MODEL_F32);
+    let ranked = pipeline.search(&queries, &corpus, 4).unwrap();
+    let expected: Vec<Vec<(usize, f64)>> = serde_json::from_value(found["found"].clone()).unwrap();
+    assert_eq!((ranked.len(), ranked[0].len()), (expected.len(), 4));
+    for (ranked, expected) in ranked.iter().flatten().zip(expected.iter().flatten()) {
+        assert_eq!(ranked.index, expected.0, "{ranked:?}, {expected:?}");
+        assert!((ranked.score - expected.1).abs() < 1e-5, "{ranked:?}, {expected:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs Python with sentence-transformers and a checkpoint of it, named by BURN_BERT_PYTHON and \
+            BURN_BERT_CHECKPOINT"]
+fn semantic_search_with_a_real_checkpoint_equals_sentence_transformers() {
+    assert_searched(&real_checkpoint());
+}
+
+#[test]
+#[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
+fn queries_and_documents_have_the_prompts_that_sentence_transformers_gives_them() {
+    let all = tempfile::tempdir().unwrap();
+    let prompts = [
+        Prompts::new(),
+        Prompts::new().with("query", "a question: ").with("document", "the dog "),
+        Prompts::new().with("query", "a question: ").with("passage", "the dog ").with_default("passage"),
+        Prompts::new().with("corpus", "the dog ").with_default("corpus"),
+    ];
+    let similarities = [Similarity::Cosine, Similarity::Dot, Similarity::Euclidean, Similarity::Manhattan];
+    for (i, (prompts, similarity)) in prompts.into_iter().zip(similarities).enumerate() {
+        let tokenizer = BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap();
+        let mut config = BertForSentenceEmbeddingConfig::new(families::config(Family::Bert))
+            .with_prompts(prompts)
+            .with_include_prompt(i != 1)
+            .with_similarity(similarity);
+        config.bert.embeddings.vocab_size = tokenizer.vocab_size();
+        let dir = all.path().join(i.to_string());
+        Pipeline::new(config.init(&device()), tokenizer).unwrap().save_pretrained(&dir).unwrap();
+        assert_searched(&dir);
+    }
+}
