@@ -1,6 +1,7 @@
 //! Batches of a dataset, epoch after epoch.
 
 use super::epoch_order::{EpochOrder, Purpose};
+use super::finished::Finished;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::{Dataset, DatasetError};
@@ -63,7 +64,6 @@ pub trait TryBatcher: Send + Sync + 'static {
 /// ```
 pub struct EpochLoader<B: TryBatcher> {
     source: Source<B>,
-    first_epoch: usize,
     /// Only copies that the trainer makes for its devices seed them.
     seeds_device: bool,
     state: Mutex<State<B::Batch>>,
@@ -104,27 +104,30 @@ impl<B: TryBatcher> EpochLoader<B> {
             num_items,
             batch_size,
             batches_per_epoch: None,
+            finished: Finished::default(),
             seed: 0,
             is_shuffled: false,
             lengths: None,
+            texts: None,
             rank: 0,
             ranks: 1,
             range: None,
         };
         order.check()?;
         let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
-        Ok(Self::at(Source { dataset, batcher, order, device: device.clone() }, 0))
+        Ok(Self::of(Source { dataset, batcher, order, device: device.clone() }))
     }
 
-    fn at(source: Source<B>, first_epoch: usize) -> Self {
-        let state = Mutex::new(State { next_epoch: first_epoch, ahead: None });
-        Self { source, first_epoch, seeds_device: false, state }
+    /// Before its first epoch.
+    fn of(source: Source<B>) -> Self {
+        let state = Mutex::new(State { next_epoch: source.order.finished.epochs, ahead: None });
+        Self { source, seeds_device: false, state }
     }
 
     /// Shuffles each pass by a seed, for training.
     pub fn with_shuffling(self, seed: u64) -> Self {
         let order = EpochOrder { seed, is_shuffled: true, ..self.source.order };
-        Self::at(Source { order, ..self.source }, self.first_epoch)
+        Self::of(Source { order, ..self.source })
     }
 
     /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
@@ -138,12 +141,24 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// Items are grouped within fifty batches, and only if they are shuffled, so the order stays random. Returns
     /// [`Error::Data`] if there is not one length per item.
     pub fn with_length_bucketing(self, lengths: Vec<usize>) -> Result<Self> {
-        let items = self.source.order.num_items;
-        if lengths.len() != items {
-            let problem = format!("number {}, but there must be one per item: {items}", lengths.len());
-            return Err(Error::data("lengths", problem));
-        }
+        self.check_count("lengths", lengths.len())?;
         self.checked(|order| EpochOrder { lengths: Some(Arc::new(lengths)), ..order })
+    }
+
+    /// Keeps items with a text in common out of one batch, of all ranks together, for losses to which all others of a batch are
+    /// negatives. `texts` has hashes of the texts of each item. The last batches of an epoch may have equal texts, if the data
+    /// leave no other choice. Only if items are shuffled. Returns [`Error::Data`] if there is not one list per item.
+    pub fn with_distinct_texts(self, texts: Vec<Vec<u64>>) -> Result<Self> {
+        self.check_count("texts", texts.len())?;
+        self.checked(|order| EpochOrder { texts: Some(Arc::new(texts)), ..order })
+    }
+
+    fn check_count(&self, what: &str, found: usize) -> Result<()> {
+        let items = self.source.order.num_items;
+        if found == items {
+            return Ok(());
+        }
+        Err(Error::data(what, format!("number {found}, but there must be one per item: {items}")))
     }
 
     /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank
@@ -157,17 +172,18 @@ impl<B: TryBatcher> EpochLoader<B> {
     fn checked(self, change: impl FnOnce(EpochOrder) -> EpochOrder) -> Result<Self> {
         let order = change(self.source.order);
         order.check()?;
-        Ok(Self::at(Source { order, ..self.source }, self.first_epoch))
+        Ok(Self::of(Source { order, ..self.source }))
     }
 
-    /// Skips the first `epochs` epochs.
-    pub fn starting_after(self, epochs: usize) -> Self {
-        Self::at(self.source, epochs)
+    /// Skips what a run has [finished](Finished), such as a number of epochs.
+    pub fn starting_after(self, finished: impl Into<Finished>) -> Self {
+        let order = EpochOrder { finished: finished.into(), ..self.source.order };
+        Self::of(Source { order, ..self.source })
     }
 
     fn copy_with(&self, device: &Device, order: EpochOrder) -> Arc<dyn DataLoader<B::Batch>> {
         let source = Source { device: device.clone(), order, ..self.source.clone() };
-        Arc::new(Self { seeds_device: true, ..Self::at(source, self.first_epoch) })
+        Arc::new(Self { seeds_device: true, ..Self::of(source) })
     }
 
     // Poisoning is ignored: the state is whole between any two statements.
@@ -208,7 +224,7 @@ impl<B: TryBatcher> Clone for Source<B> {
 /// From its first epoch on.
 impl<B: TryBatcher> Clone for EpochLoader<B> {
     fn clone(&self) -> Self {
-        Self { seeds_device: self.seeds_device, ..Self::at(self.source.clone(), self.first_epoch) }
+        Self { seeds_device: self.seeds_device, ..Self::of(self.source.clone()) }
     }
 }
 

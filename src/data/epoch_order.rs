@@ -1,5 +1,7 @@
 //! Which items make up the batches of an epoch.
 
+use super::distinct::distinct;
+use super::finished::Finished;
 use crate::error::{Error, Result};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -33,10 +35,14 @@ pub(super) struct EpochOrder {
     pub(super) batch_size: usize,
     /// `None` for one pass over the items.
     pub(super) batches_per_epoch: Option<usize>,
+    /// Where the first epoch begins.
+    pub(super) finished: Finished,
     pub(super) seed: u64,
     pub(super) is_shuffled: bool,
     /// The length of each item, to batch those of similar lengths.
     pub(super) lengths: Option<Arc<Vec<usize>>>,
+    /// Hashes of the texts of each item, of which no two of a step are to be equal.
+    pub(super) texts: Option<Arc<Vec<Vec<u64>>>>,
     pub(super) rank: usize,
     pub(super) ranks: usize,
     /// Which of the rank's items in an epoch are this device's; `None` for all.
@@ -76,6 +82,15 @@ impl EpochOrder {
         self.batches_per_epoch.map_or(self.num_items, |batches| batches * self.step_items())
     }
 
+    /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
+    fn items_before(&self, epoch: usize) -> usize {
+        let Some(batches) = self.batches_per_epoch else { return epoch.wrapping_mul(self.num_items) };
+        let Finished { epochs, shards } = self.finished;
+        let shards = shards.unwrap_or(epochs.wrapping_mul(self.ranks));
+        let later = epoch.wrapping_sub(epochs).wrapping_mul(self.ranks);
+        shards.wrapping_add(later).wrapping_mul(batches * self.batch_size)
+    }
+
     /// Items of an epoch that are this rank's and device's.
     pub(super) fn len(&self) -> usize {
         let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
@@ -108,9 +123,8 @@ impl EpochOrder {
 
     /// The items of an epoch, of all ranks. Epochs follow each other through the passes over all items.
     fn items(&self, epoch: usize) -> Vec<usize> {
-        let count = self.epoch_items();
-        // Wrapping: whoever starts after usize::MAX epochs gets some epoch.
-        let numbers = (0..count).map(|place| epoch.wrapping_mul(count).wrapping_add(place));
+        let before = self.items_before(epoch);
+        let numbers = (0..self.epoch_items()).map(|place| before.wrapping_add(place));
         let (mut pass, mut order) = (None, Vec::new());
         let mut items: Vec<usize> = numbers
             .map(|number| {
@@ -132,7 +146,10 @@ impl EpochOrder {
                 bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(place, item)| *place = item);
             }
         }
-        items
+        match &self.texts {
+            Some(texts) if self.is_shuffled => distinct(&items, self.step_items(), texts),
+            _ => items,
+        }
     }
 
     fn pass(&self, pass: usize) -> Vec<usize> {
@@ -147,7 +164,7 @@ impl EpochOrder {
     /// the same in every epoch, so that every validation masks the same tokens.
     pub(super) fn seed(&self, purpose: Purpose, epoch: usize, done: usize) -> u64 {
         // Counted over all epochs and ranks: no two batches of a run draw from one stream.
-        let before = if self.is_shuffled { epoch.wrapping_mul(self.epoch_items()) } else { 0 };
+        let before = if self.is_shuffled { self.items_before(epoch) } else { 0 };
         let start = self.range.as_ref().map_or(0, |range| range.start);
         let own = (start + done).wrapping_mul(self.ranks).wrapping_add(self.rank);
         stream(self.seed, purpose, before.wrapping_add(own)).next_u64()

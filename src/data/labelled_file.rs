@@ -7,8 +7,10 @@ use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// The text of a file, and what is read of its rows.
 pub(super) struct LabelledFile {
@@ -129,6 +131,15 @@ pub enum Column {
 impl From<&str> for Column {
     fn from(name: &str) -> Self {
         Self::Name(name.to_string())
+    }
+}
+
+/// An index if it is a number, else a name.
+impl FromStr for Column {
+    type Err = Infallible;
+
+    fn from_str(column: &str) -> Result<Self, Infallible> {
+        Ok(column.parse().map_or_else(|_| column.into(), Self::Index))
     }
 }
 

@@ -41,9 +41,13 @@ macro_rules! in_memory {
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod corpus;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod distinct;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epoch_loader;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epoch_order;
+#[cfg(feature = "train")]
+mod finished;
 #[cfg(feature = "train")]
 #[cfg_attr(not(feature = "tokenizers"), allow(dead_code))] // the readers of files need both
 mod label;
@@ -59,6 +63,8 @@ mod sentence_pairs;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod squad;
 
+#[cfg(feature = "train")]
+pub use finished::Finished;
 #[cfg(feature = "train")]
 pub use label::{Label, LabelKind, LabelNames};
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};

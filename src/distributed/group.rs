@@ -13,6 +13,10 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Equivalence, Root};
 /// What Open MPI, MPICH, MVAPICH and Slurm set in the processes that they start.
 const STARTED: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_RANK"];
 
+/// Elements of one broadcast: MPI counts in 31 bits.
+#[cfg(feature = "mpi")]
+const PIECE: usize = 1 << 26;
+
 fn is_started_by_mpi() -> bool {
     STARTED
         .iter()
@@ -75,7 +79,8 @@ impl Group {
 
     /// What `root` has in `buffer`, on every rank.
     pub(super) fn broadcast<T: Element>(&self, root: usize, buffer: &mut [T]) {
-        self.world().process_at_rank(root as i32).broadcast_into(buffer);
+        let (world, root) = (self.world(), root as i32);
+        buffer.chunks_mut(PIECE).for_each(|piece| world.process_at_rank(root).broadcast_into(piece));
     }
 
     /// What each rank has in `own`, side by side.

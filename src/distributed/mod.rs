@@ -54,5 +54,7 @@ mod parameters;
 mod ranks;
 mod weighted_sum;
 
-pub use ranks::Ranks;
+#[cfg(feature = "train")]
+pub(crate) use ranks::gpus;
+pub use ranks::{Exchanged, Ranks};
 pub use weighted_sum::Wire;

@@ -8,10 +8,8 @@ use burn::prelude::*;
 use burn::tensor::{DType, Element};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::marker::PhantomData;
 use std::ops::Range;
-
-/// Bytes of one broadcast: MPI counts in 31 bits.
-const PIECE: usize = 1 << 26;
 
 /// The float parameters of a module in the order of their fields; one that fields share comes once.
 #[derive(Default)]
@@ -80,7 +78,7 @@ pub(super) fn broadcast<M: Module>(group: &Group, layout: &Layout, module: M) ->
     if is_first {
         module.visit(&mut Read { layout, ranges: &ranges, bytes: &mut bytes });
     }
-    bytes.chunks_mut(PIECE).for_each(|piece| group.broadcast(0, piece));
+    group.broadcast(0, &mut bytes);
     if is_first { module } else { module.map(&mut Write { layout, ranges: &ranges, bytes: &bytes }) }
 }
 
@@ -120,45 +118,49 @@ impl ModuleMapper for Write<'_> {
 /// The gradients of what a module trains, in `T`.
 pub(super) struct Gradients<T> {
     layout: Layout,
-    values: Vec<Option<Vec<T>>>,
+    /// In the memory that the gradients were in, where their dtype is `T`: a copy would cost as much as the sum.
+    values: Vec<Option<TensorData>>,
     /// Of what is no parameter of the module.
     others: GradientsParams,
+    dtype: PhantomData<T>,
 }
 
 impl<T: Number + Element> Gradients<T> {
     pub(super) fn of(module: &impl Module, layout: Layout, gradients: GradientsParams) -> Self {
         let values = vec![None; layout.parameters.len()];
-        let mut found = Self { layout, values, others: gradients };
+        let mut found = Self { layout, values, others: gradients, dtype: PhantomData };
         module.visit(&mut Take(&mut found));
         found
     }
 
-    pub(super) fn are_finite(&self) -> bool {
-        self.values.iter().flatten().flatten().all(|value| value.to_f64().is_finite())
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
-    /// Σᵣ `weights[r]` · gradients of rank r. A parameter that has a gradient on no rank gets none: zeros would let AdamW
-    /// decay it.
-    pub(super) fn sum(&mut self, group: &Group, wire: Wire, weights: &[f64]) {
+    /// Whether all are, times `factor`.
+    pub(super) fn are_finite(&self, factor: f64) -> bool {
+        let values = self.values.iter().flatten().map(|data| data.as_slice::<T>().expect(CONVERTED));
+        // Not one by one: without a branch for each the compiler takes many at once.
+        let are_finite =
+            |part: &[T]| part.iter().fold(true, |all, value| all & value.scaled(factor).is_finite());
+        values.flat_map(|values| values.chunks(1 << 12)).all(are_finite)
+    }
+
+    /// Σᵣ `weights[r]` · `factor` · gradients of rank r; returns the bytes that this rank sent. A parameter that has a gradient
+    /// on no rank gets none: zeros would let AdamW decay it.
+    pub(super) fn sum(&mut self, group: &Group, wire: Wire, factor: f64, weights: &[f64]) -> usize {
         let own: Vec<u8> = self.values.iter().map(|values| values.is_some().into()).collect();
         let mut all = vec![0; own.len() * weights.len()];
         group.all_gather(&own, &mut all);
         let is_anywhere =
             |place: usize| all.iter().skip(place).step_by(own.len()).any(|&is_there| is_there == 1);
-        let places: Vec<usize> = (0..own.len()).filter(|&place| is_anywhere(place)).collect();
-        // One buffer, since an exchange of a small parameter costs as much as one of thousands.
-        let mut flat = Vec::new();
-        for &place in &places {
-            let length = self.layout.parameters[place].0.iter().product();
-            flat.extend(self.values[place].take().unwrap_or_else(|| vec![T::default(); length]));
-        }
-        T::sum(group, wire, &mut flat, weights);
-        let mut rest = flat.as_slice();
-        for place in places {
-            let (values, others) = rest.split_at(self.layout.parameters[place].0.iter().product());
-            self.values[place] = Some(values.to_vec());
-            rest = others;
-        }
+        let places = self.values.iter_mut().zip(&self.layout.parameters).enumerate();
+        let values = places.filter(|(place, _)| is_anywhere(*place)).map(|(_, (values, (shape, _)))| {
+            let values = values.get_or_insert_with(|| TensorData::zeros::<T, _>(shape.clone()));
+            values.as_mut_slice::<T>().expect(CONVERTED)
+        });
+        // All at once, since an exchange of a small parameter costs as much as one of thousands.
+        T::sum(group, wire, values.collect(), factor, weights)
     }
 
     pub(super) fn into_params(mut self, module: &impl Module) -> GradientsParams {
@@ -167,6 +169,8 @@ impl<T: Number + Element> Gradients<T> {
     }
 }
 
+const CONVERTED: &str = "data of the type that they were converted to";
+
 struct Take<'a, T>(&'a mut Gradients<T>);
 
 impl<T: Number + Element> ModuleVisitor for Take<'_, T> {
@@ -174,9 +178,7 @@ impl<T: Number + Element> ModuleVisitor for Take<'_, T> {
         if let Some(&place) = self.0.layout.places.get(&param.id)
             && let Some(gradient) = self.0.others.remove::<D>(param.id)
         {
-            let data = gradient.into_data().convert::<T>();
-            self.0.values[place] =
-                Some(data.try_into_vec().expect("data of the type that they were converted to"));
+            self.0.values[place] = Some(gradient.into_data().convert::<T>());
         }
     }
 }
@@ -188,9 +190,8 @@ impl<T: Number + Element> ModuleVisitor for Give<'_, T> {
         if let Some(&place) = self.0.layout.places.get(&param.id)
             && let Some(values) = self.0.values[place].take()
         {
-            let (shape, dtype) = &self.0.layout.parameters[place];
-            let data = TensorData::new(values, shape.clone());
-            let gradient = Tensor::<D>::from_data(data, (&param.val().device().inner(), *dtype));
+            let (_, dtype) = self.0.layout.parameters[place];
+            let gradient = Tensor::<D>::from_data(values, (&param.val().device().inner(), dtype));
             self.0.others.register(param.id, gradient);
         }
     }

@@ -12,6 +12,7 @@ use std::fmt::{self, Debug, Display};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// The processes of a data-parallel run: those that `mpirun` started, or this one alone.
 ///
@@ -43,6 +44,16 @@ struct State {
     /// Why the ranks have parted: which of them, and what it said.
     parted: Option<(usize, String)>,
     is_stopped: bool,
+    exchanged: Exchanged,
+}
+
+/// What the exchanges of gradients have cost a rank so far; of [`Ranks::exchanged`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Exchanged {
+    /// Bytes that this rank sent to others, and as many received.
+    pub bytes: usize,
+    /// The seconds that it took, from when the last rank was there.
+    pub seconds: f64,
 }
 
 /// What a rank does together with the others.
@@ -52,6 +63,7 @@ enum Call {
     Gradients,
     Sum,
     Same,
+    Outputs,
     Leave,
 }
 
@@ -69,6 +81,10 @@ struct Word {
 
 impl Word {
     const LENGTH: usize = 6;
+
+    fn new(call: Call, same: u64) -> Self {
+        Self { call: call as u64, same, weight: 1.0, is_finite: true, stops: false, message: 0 }
+    }
 
     fn to_bits(&self) -> [u64; Self::LENGTH] {
         let Self { call, same, weight, is_finite, stops, message } = self;
@@ -146,26 +162,13 @@ impl Ranks {
     /// rank among those of its machine, in turn if there are more ranks than GPUs; otherwise the default device.
     pub fn device(&self) -> Device {
         let default = Device::default();
-        let kinds: Vec<burn::tensor::DeviceType> = vec![
-            #[cfg(feature = "cuda")]
-            burn::tensor::DeviceType::Cuda,
-            #[cfg(feature = "rocm")]
-            burn::tensor::DeviceType::Rocm,
-            #[cfg(feature = "metal")]
-            burn::tensor::DeviceType::Metal,
-            #[cfg(feature = "vulkan")]
-            burn::tensor::DeviceType::Vulkan,
-            #[cfg(feature = "webgpu")]
-            burn::tensor::DeviceType::WebGpu,
-            #[cfg(feature = "wgpu")]
-            burn::tensor::DeviceType::Wgpu,
-        ];
         if self.size() == 1 {
             return default;
         }
-        let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
-        let devices = kinds.into_iter().find(|devices| devices.contains(&default));
-        devices.map_or(default, |devices| devices[self.0.local_rank % devices.len()].clone())
+        match &gpus()[..] {
+            [] => default,
+            gpus => gpus[self.0.local_rank % gpus.len()].clone(),
+        }
     }
 
     /// `module` with the parameters of rank 0: values, whatever is trained.
@@ -176,8 +179,8 @@ impl Ranks {
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
         let layout = Layout::of(&module);
-        let _meeting =
-            self.0.meet(Call::Parameters, layout.hash(), 1.0, true, "holds other parameters than rank 0")?;
+        let word = Word::new(Call::Parameters, layout.hash());
+        let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
         Ok(broadcast(group, &layout, module))
     }
 
@@ -202,37 +205,68 @@ impl Ranks {
             let problem = format!("is {count}, but must be finite and at least 0");
             return Err(Error::data("the count of a batch", problem));
         }
+        self.mean_of_scaled(module, gradients, 1.0, count)
+    }
+
+    /// The same of `gradients` times `factor`, without a pass over them for that.
+    pub(crate) fn mean_of_scaled<M: Module>(
+        &self,
+        module: &M,
+        gradients: GradientsParams,
+        factor: f64,
+        count: f64,
+    ) -> Result<GradientsParams> {
         let Some(group) = &self.0.group else { return Ok(gradients) };
         let layout = Layout::of_trained(module);
         if layout.has_f64() {
-            self.mean::<M, f64>(group, module, layout, gradients, count)
+            let gradients = Gradients::<f64>::of(module, layout, gradients);
+            self.mean(group, gradients, factor, count).map(|mean| mean.into_params(module))
         } else {
-            self.mean::<M, f32>(group, module, layout, gradients, count)
+            let gradients = Gradients::<f32>::of(module, layout, gradients);
+            self.mean(group, gradients, factor, count).map(|mean| mean.into_params(module))
         }
     }
 
-    fn mean<M: Module, T: Number + Element>(
+    fn mean<T: Number + Element>(
         &self,
         group: &Group,
-        module: &M,
-        layout: Layout,
-        gradients: GradientsParams,
+        mut gradients: Gradients<T>,
+        factor: f64,
         count: f64,
-    ) -> Result<GradientsParams> {
-        let same = layout.hash();
-        let mut gradients = Gradients::<T>::of(module, layout, gradients);
-        // Those that count for nothing are not added up: 0 · NaN would be NaN.
-        let is_finite = count == 0.0 || gradients.are_finite();
-        let mut meeting =
-            self.0.meet(Call::Gradients, same, count, is_finite, "trains other parameters than rank 0")?;
+    ) -> Result<Gradients<T>> {
+        let word = Word {
+            weight: count,
+            // Those that count for nothing are not added up: 0 · NaN would be NaN.
+            is_finite: count == 0.0 || gradients.are_finite(factor),
+            stops: self.0.stop.load(Ordering::Relaxed),
+            ..Word::new(Call::Gradients, gradients.layout().hash())
+        };
+        let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
+        // So that all ranks stop after the same step.
+        meeting.state.is_stopped |= meeting.words.iter().any(|word| word.stops);
         if let Some(rank) = meeting.words.iter().position(|word| !word.is_finite) {
             return Err(meeting.part(rank, "has a gradient that is infinite or NaN".into()));
         }
         let total: f64 = meeting.words.iter().map(|word| word.weight).sum();
         let share = |word: &Word| if total > 0.0 { word.weight / total } else { 0.0 };
         let shares: Vec<f64> = meeting.words.iter().map(share).collect();
-        gradients.sum(group, self.0.wire, &shares);
-        Ok(gradients.into_params(module))
+        let start = Instant::now();
+        meeting.state.exchanged.bytes += gradients.sum(group, self.0.wire, factor, &shares);
+        meeting.state.exchanged.seconds += start.elapsed().as_secs_f64();
+        Ok(gradients)
+    }
+
+    /// What the exchanges of gradients have cost this rank since it was started, to be compared with what its steps take.
+    /// Nothing travels where there is one rank.
+    pub fn exchanged(&self) -> Exchanged {
+        self.0.lock().exchanged
+    }
+
+    /// What every rank has in `own`. `same` must be the same on all.
+    #[cfg(feature = "train")]
+    pub(crate) fn gather(&self, same: usize, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let word = Word::new(Call::Outputs, same as u64);
+        Ok(self.0.meet(word, own, "validates other batches than rank 0")?.messages)
     }
 
     /// The sums of some numbers over all ranks, such as of a shared validation: losses times counts, and counts.
@@ -243,9 +277,9 @@ impl Ranks {
     pub fn sum(&self, values: &[f64]) -> Result<Vec<f64>> {
         let mut values = values.to_vec();
         let Some(group) = &self.0.group else { return Ok(values) };
-        let _meeting =
-            self.0.meet(Call::Sum, values.len() as u64, 1.0, true, "adds up other numbers than rank 0")?;
-        f64::sum(group, Wire::Full, &mut values, &vec![1.0; self.size()]);
+        let word = Word::new(Call::Sum, values.len() as u64);
+        let _meeting = self.0.meet(word, &[], "adds up other numbers than rank 0")?;
+        f64::sum(group, Wire::Full, vec![&mut values], 1.0, &vec![1.0; self.size()]);
         Ok(values)
     }
 
@@ -261,9 +295,8 @@ impl Ranks {
         }
         let mut hasher = DefaultHasher::new();
         format!("{value:?}").hash(&mut hasher);
-        self.0
-            .meet(Call::Same, hasher.finish(), 1.0, true, &format!("has another {what} than rank 0"))
-            .map(drop)
+        let word = Word::new(Call::Same, hasher.finish());
+        self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
     /// Asks for a stop, from any thread: [`is_stopped`](Self::is_stopped) is true on all ranks after the next exchange
@@ -281,6 +314,26 @@ impl Ranks {
     }
 }
 
+/// The GPUs of this machine of the kind of Burn's default device; empty if that is no GPU.
+pub(crate) fn gpus() -> Vec<Device> {
+    let kinds: Vec<burn::tensor::DeviceType> = vec![
+        #[cfg(feature = "cuda")]
+        burn::tensor::DeviceType::Cuda,
+        #[cfg(feature = "rocm")]
+        burn::tensor::DeviceType::Rocm,
+        #[cfg(feature = "metal")]
+        burn::tensor::DeviceType::Metal,
+        #[cfg(feature = "vulkan")]
+        burn::tensor::DeviceType::Vulkan,
+        #[cfg(feature = "webgpu")]
+        burn::tensor::DeviceType::WebGpu,
+        #[cfg(feature = "wgpu")]
+        burn::tensor::DeviceType::Wgpu,
+    ];
+    let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
+    kinds.into_iter().find(|devices| devices.contains(&Device::default())).unwrap_or_default()
+}
+
 impl Debug for Ranks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ranks")
@@ -294,6 +347,7 @@ impl Debug for Ranks {
 struct Meeting<'a> {
     state: MutexGuard<'a, State>,
     words: Vec<Word>,
+    messages: Vec<Vec<u8>>,
 }
 
 impl Meeting<'_> {
@@ -309,44 +363,35 @@ impl Inner {
     }
 
     /// Waits until every rank is here, and makes sure that all want the same.
-    fn meet(&self, call: Call, same: u64, weight: f64, is_finite: bool, other: &str) -> Result<Meeting<'_>> {
-        let mut state = self.lock();
+    fn meet(&self, own: Word, message: &[u8], other: &str) -> Result<Meeting<'_>> {
+        let state = self.lock();
         if let Some((rank, problem)) = &state.parted {
             return Err(Error::Rank { rank: *rank, problem: problem.clone() });
         }
-        let stops = self.stop.load(Ordering::Relaxed);
-        let own = Word { call: call as u64, same, weight, is_finite, stops, message: 0 };
-        let (words, messages) = self.exchange(&own, "");
-        // With gradients alone, so that all ranks stop after the same step.
-        state.is_stopped |= call == Call::Gradients && words.iter().any(|word| word.stops);
+        let (words, messages) = self.exchange(own, message);
         let first = |is: &dyn Fn(&Word) -> bool| words.iter().position(is);
         let parted = if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
-            Some((rank, messages[rank].clone()))
+            Some((rank, String::from_utf8_lossy(&messages[rank]).into_owned()))
         } else if let Some(rank) = first(&|word| word.call != words[0].call) {
             Some((rank, "is at another place of the program than rank 0".into()))
         } else {
             first(&|word| word.same != words[0].same).map(|rank| (rank, other.into()))
         };
-        let mut meeting = Meeting { state, words };
+        let mut meeting = Meeting { state, words, messages };
         parted.map_or(Ok(()), |(rank, problem)| Err(meeting.part(rank, problem)))?;
         Ok(meeting)
     }
 
     /// Every rank's word, and its message.
-    fn exchange(&self, own: &Word, message: &str) -> (Vec<Word>, Vec<String>) {
+    fn exchange(&self, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
         let Some(group) = &self.group else { return (Vec::new(), Vec::new()) };
         let mut all = vec![0; Word::LENGTH * self.size];
-        group.all_gather(&own.to_bits(), &mut all);
+        group.all_gather(&Word { message: message.len(), ..own }.to_bits(), &mut all);
         let words: Vec<Word> = all.chunks(Word::LENGTH).map(Word::from_bits).collect();
         let message_of = |(rank, word): (usize, &Word)| {
-            let mut bytes = vec![0u8; word.message];
-            if rank == self.rank {
-                bytes.copy_from_slice(message.as_bytes());
-            }
-            if word.message > 0 {
-                group.broadcast(rank, &mut bytes);
-            }
-            String::from_utf8_lossy(&bytes).into_owned()
+            let mut bytes = if rank == self.rank { message.to_vec() } else { vec![0u8; word.message] };
+            group.broadcast(rank, &mut bytes);
+            bytes
         };
         let messages = words.iter().enumerate().map(message_of).collect();
         (words, messages)
@@ -359,15 +404,7 @@ impl Inner {
             return;
         }
         let said = if problem.is_empty() { "has left the run" } else { &problem };
-        let own = Word {
-            call: Call::Leave as u64,
-            same: 0,
-            weight: 0.0,
-            is_finite: true,
-            stops: false,
-            message: said.len(),
-        };
-        self.exchange(&own, said);
+        self.exchange(Word::new(Call::Leave, 0), said.as_bytes());
         state.parted = Some((self.rank, said.into()));
     }
 }

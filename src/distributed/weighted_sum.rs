@@ -2,8 +2,14 @@
 
 use super::group::{Element, Group};
 
-/// Elements of a rank in one exchange: large enough for the bandwidth, small beside the gradients.
-const PART: usize = 1 << 20;
+/// Elements of a rank in one exchange: large enough for the bandwidth, small enough for a core's cache.
+const PART: usize = 1 << 18;
+
+/// Elements of all ranks in one exchange, which bounds the buffers where there are many.
+const MAX_BUFFER: usize = 1 << 23;
+
+/// Elements whose sums are in the fastest cache.
+const BLOCK: usize = 1 << 11;
 
 /// How gradients travel between ranks; [the module](crate::distributed) has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,15 +21,23 @@ pub enum Wire {
     Bf16,
 }
 
-/// Numbers that are added up over all ranks.
-pub(super) trait Number: Element {
+/// Numbers that travel.
+trait Sent: Element {
     fn to_f64(self) -> f64;
     fn from_f64(value: f64) -> Self;
-
-    fn sum(group: &Group, wire: Wire, values: &mut [Self], weights: &[f64]);
 }
 
-impl Number for f64 {
+/// Numbers that are added up over all ranks.
+pub(super) trait Number: Element {
+    /// The value times a factor, both rounded to this type.
+    fn scaled(self, factor: f64) -> Self;
+    fn is_finite(self) -> bool;
+
+    /// Σᵣ `weights[r]` · `factor` · (the `values` of rank r), in the place of `values`. Returns the bytes that this rank sent.
+    fn sum(group: &Group, wire: Wire, values: Vec<&mut [Self]>, factor: f64, weights: &[f64]) -> usize;
+}
+
+impl Sent for f64 {
     fn to_f64(self) -> f64 {
         self
     }
@@ -31,13 +45,23 @@ impl Number for f64 {
     fn from_f64(value: f64) -> Self {
         value
     }
+}
 
-    fn sum(group: &Group, _wire: Wire, values: &mut [Self], weights: &[f64]) {
-        weighted_sum(group, values, weights, |value| value, |value| value);
+impl Number for f64 {
+    fn scaled(self, factor: f64) -> Self {
+        self * factor
+    }
+
+    fn is_finite(self) -> bool {
+        self.is_finite()
+    }
+
+    fn sum(group: &Group, _wire: Wire, values: Vec<&mut [Self]>, factor: f64, weights: &[f64]) -> usize {
+        weighted_sum(group, values, weights, |value| value.scaled(factor), |value| value)
     }
 }
 
-impl Number for f32 {
+impl Sent for f32 {
     fn to_f64(self) -> f64 {
         self.into()
     }
@@ -45,11 +69,22 @@ impl Number for f32 {
     fn from_f64(value: f64) -> Self {
         value as f32
     }
+}
 
-    fn sum(group: &Group, wire: Wire, values: &mut [Self], weights: &[f64]) {
+impl Number for f32 {
+    fn scaled(self, factor: f64) -> Self {
+        self * factor as f32
+    }
+
+    fn is_finite(self) -> bool {
+        self.is_finite()
+    }
+
+    fn sum(group: &Group, wire: Wire, values: Vec<&mut [Self]>, factor: f64, weights: &[f64]) -> usize {
+        let narrow = |value: f32| Bf16::from_f32(value.scaled(factor));
         match wire {
-            Wire::Full => weighted_sum(group, values, weights, |value| value, |value| value),
-            Wire::Bf16 => weighted_sum(group, values, weights, Bf16::from_f32, Bf16::to_f32),
+            Wire::Full => weighted_sum(group, values, weights, |value| value.scaled(factor), |value| value),
+            Wire::Bf16 => weighted_sum(group, values, weights, narrow, Bf16::to_f32),
         }
     }
 }
@@ -74,7 +109,7 @@ impl Bf16 {
     }
 }
 
-impl Number for Bf16Bits {
+impl Sent for Bf16Bits {
     fn to_f64(self) -> f64 {
         Bf16::to_f32(self).into()
     }
@@ -82,40 +117,71 @@ impl Number for Bf16Bits {
     fn from_f64(value: f64) -> Self {
         Bf16::from_f32(value as f32)
     }
-
-    fn sum(group: &Group, _wire: Wire, values: &mut [Self], weights: &[f64]) {
-        weighted_sum(group, values, weights, |value| value, |value| value);
-    }
 }
 
-/// Σᵣ `weights[r]` · (the `values` of rank r), in the place of `values`.
+/// Σᵣ `weights[r]` · (the `values` of rank r), in the place of `values`. Returns the bytes that this rank sent.
 ///
 /// Each rank adds up one part of the values, in the order of the ranks, and gives it to all: the bytes of a ring, and the
 /// same bits on every rank and in every run, which `MPI_Allreduce` does not promise.
-fn weighted_sum<T: Copy, W: Number>(
+fn weighted_sum<T: Copy, W: Sent>(
     group: &Group,
-    values: &mut [T],
+    values: Vec<&mut [T]>,
     weights: &[f64],
     narrow: impl Fn(T) -> W,
     widen: impl Fn(W) -> T,
-) {
-    let ranks = weights.len();
-    let part = PART.min(values.len().div_ceil(ranks)).max(1);
+) -> usize {
+    let (ranks, length) = (weights.len(), values.iter().map(|values| values.len()).sum::<usize>());
+    let part = PART.min(MAX_BUFFER / ranks).min(length.div_ceil(ranks)).max(1);
     let (mut sent, mut received) = (vec![W::default(); part * ranks], vec![W::default(); part * ranks]);
-    let (mut sums, mut own) = (vec![0.0; part], vec![W::default(); part]);
-    for piece in values.chunks_mut(part * ranks) {
+    let (mut sums, mut own) = (vec![0.0; BLOCK.min(part)], vec![W::default(); part]);
+    let mut bytes = 0;
+    for mut piece in pieces(values, part * ranks) {
         // The last piece may be shorter: what is left of the one before is added up too, and read by nobody.
-        sent.iter_mut().zip(&*piece).for_each(|(sent, value)| *sent = narrow(*value));
-        group.all_to_all(&sent, &mut received);
-        sums.fill(0.0);
-        for (weight, values) in weights.iter().zip(received.chunks(part)).filter(|(weight, _)| **weight > 0.0)
-        {
-            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value.to_f64());
+        let mut rest = sent.as_mut_slice();
+        for values in &piece {
+            let (now, later) = rest.split_at_mut(values.len());
+            now.iter_mut().zip(&**values).for_each(|(sent, value)| *sent = narrow(*value));
+            rest = later;
         }
-        own.iter_mut().zip(&sums).for_each(|(own, sum)| *own = W::from_f64(*sum));
+        group.all_to_all(&sent, &mut received);
+        for (block, own) in own.chunks_mut(BLOCK).enumerate() {
+            let sums = &mut sums[..own.len()];
+            sums.fill(0.0);
+            for (weight, values) in
+                weights.iter().zip(received.chunks(part)).filter(|(weight, _)| **weight > 0.0)
+            {
+                let values = &values[block * BLOCK..];
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value.to_f64());
+            }
+            own.iter_mut().zip(sums).for_each(|(own, sum)| *own = W::from_f64(*sum));
+        }
         group.all_gather(&own, &mut sent);
-        piece.iter_mut().zip(&sent).for_each(|(value, sum)| *value = widen(*sum));
+        let mut sums = sent.as_slice();
+        for values in &mut piece {
+            values.iter_mut().zip(sums).for_each(|(value, sum)| *value = widen(*sum));
+            sums = &sums[values.len()..];
+        }
+        bytes += 2 * part * (ranks - 1) * size_of::<W>();
     }
+    bytes
+}
+
+/// All `values` side by side, in pieces of `size`: the slices that make up each.
+fn pieces<T>(values: Vec<&mut [T]>, size: usize) -> Vec<Vec<&mut [T]>> {
+    let (mut pieces, mut room) = (Vec::new(), 0);
+    for mut rest in values {
+        while !rest.is_empty() {
+            if room == 0 {
+                pieces.push(Vec::new());
+                room = size;
+            }
+            let (now, later) = rest.split_at_mut(room.min(rest.len()));
+            room -= now.len();
+            pieces.last_mut().expect("one was begun").push(now);
+            rest = later;
+        }
+    }
+    pieces
 }
 
 #[cfg(test)]

@@ -141,6 +141,12 @@ impl Labels {
         self.tensor.clone()
     }
 
+    /// Σ w of the labels, with w the weight of each class, or 1.
+    pub(super) fn total_weight(&self, class_weights: Option<&[f64]>) -> f64 {
+        let weight = |label: &i64| class_weights.map_or(1.0, |weights| weights[*label as usize]);
+        self.values.iter().map(weight).sum()
+    }
+
     /// The logits at the places that have a label: [B, S, C] or [B, C] → [N, C].
     pub(super) fn select<const D: usize>(&self, logits: Tensor<D>) -> Tensor<2> {
         let device = logits.device();

@@ -1,7 +1,8 @@
 //! The settings of a training run.
 
-use crate::distributed::Ranks;
+use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};
+use crate::model::SentenceLoss;
 use crate::optim::{LrSchedule, layer_wise_decay, num_trainable_params};
 use burn::module::{Lora, Module, ParamGroup};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
@@ -111,6 +112,20 @@ macro_rules! arguments {
                 Self { ranks: ranks.clone(), ..self }
             }
 
+            /// Trains on so many GPUs of the kind of Burn's default device; with 1 on the default device, whatever it is. Returns
+            /// [`Error::Config`] if there are fewer.
+            pub fn with_num_devices(self, count: usize) -> Result<Self> {
+                let found = if count == 1 { Vec::new() } else { gpus() };
+                if count == 0 || count > 1 && found.len() < count {
+                    let problem = format!(
+                        "are {count}, but must be at least 1, and no more than the {} GPUs of the default device's kind",
+                        found.len()
+                    );
+                    return Err(Error::Config { field: "devices", problem });
+                }
+                Ok(self.with_devices(found.into_iter().take(count).collect::<Vec<_>>()))
+            }
+
             $(
                 #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
                 pub fn $setter(self, $field: $given) -> Self {
@@ -169,6 +184,11 @@ arguments! {
     max_length: Option<usize> = None, with_max_length(impl Into<Option<usize>>);
     /// Tokens that the windows of one text share in question answering.
     doc_stride: usize = 128, with_doc_stride(usize);
+    /// The loss of sentence embeddings from a checkpoint; by default co-sent of pairs with labels, multiple negatives ranking of
+    /// others.
+    sentence_loss: Option<SentenceLoss> = None, with_sentence_loss(impl Into<Option<SentenceLoss>>);
+    /// Sentences that a model of sentence embeddings from a checkpoint embeds at once, of a batch of any size.
+    mini_batch_size: Option<usize> = None, with_mini_batch_size(impl Into<Option<usize>>);
     /// Whether batches are made of texts of about the same length, which reduces padding. Sentence pairs are not grouped, since
     /// the others of their batch are negatives.
     group_by_length: bool = true, with_group_by_length(bool);

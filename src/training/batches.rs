@@ -111,6 +111,23 @@ impl<B: TryBatcher> Batches<B> {
         self.len() == 0
     }
 
+    /// Refuses lengths, sources or texts that are not one per item.
+    pub(super) fn checked(self) -> Result<Self> {
+        let counts = [
+            ("lengths", self.lengths.as_ref().map(Vec::len)),
+            ("sources", self.sources.as_ref().map(Vec::len)),
+            ("texts", self.texts.as_ref().map(Vec::len)),
+        ];
+        match counts.into_iter().find(|(_, count)| count.is_some_and(|count| count != self.len())) {
+            Some((what, count)) => {
+                let found = count.unwrap_or_default();
+                let problem = format!("number {found}, but there must be one per item: {}", self.len());
+                Err(Error::data(what, problem))
+            }
+            None => Ok(self),
+        }
+    }
+
     /// These items, in this order.
     fn select(self, places: Vec<usize>) -> Self {
         fn of<T: Clone>(all: Option<Vec<T>>, places: &[usize]) -> Option<Vec<T>> {
@@ -159,7 +176,6 @@ impl<B: TryBatcher> Batches<B> {
             places.sort_unstable();
         }
         if let Some(lengths) = self.lengths.as_ref().filter(|_| arguments.group_by_length) {
-            check_count("lengths", lengths.len(), self.len())?;
             places.sort_by_key(|&place| Reverse(lengths[place]));
         }
         let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
@@ -169,21 +185,18 @@ impl<B: TryBatcher> Batches<B> {
 
     /// Batches for training.
     pub(super) fn trained(self, arguments: &TrainingArguments) -> Result<EpochLoader<Arc<B>>> {
-        let Self { dataset, batcher, lengths, .. } = self;
+        let Self { dataset, batcher, lengths, texts, .. } = self;
         let loader = EpochLoader::new(dataset, batcher, arguments.batch_size, &arguments.device())?
             .with_shuffling(arguments.seed);
-        match lengths.filter(|_| arguments.group_by_length) {
-            Some(lengths) => loader.with_length_bucketing(lengths),
+        let loader = match lengths.filter(|_| arguments.group_by_length) {
+            Some(lengths) => loader.with_length_bucketing(lengths)?,
+            None => loader,
+        };
+        match texts.filter(|_| arguments.no_duplicates) {
+            Some(texts) => loader.with_distinct_texts(texts),
             None => Ok(loader),
         }
     }
-}
-
-fn check_count(what: &str, found: usize, items: usize) -> Result<()> {
-    if found == items {
-        return Ok(());
-    }
-    Err(Error::data(what, format!("number {found}, but there must be one per item: {items}")))
 }
 
 /// Some items of a dataset.
@@ -231,5 +244,42 @@ where
 
     fn batches(self, _: &M, _: &BertTokenizer, _: &TrainingArguments) -> Result<Self> {
         Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{MaskedLmCollatorConfig, MaskedLmExample};
+    use burn::data::dataset::InMemDataset;
+
+    fn batches() -> Batches<crate::data::MaskedLmCollator> {
+        let items = (0..20).map(|id| MaskedLmExample::new(vec![1, 4 + id, 2])).collect();
+        Batches::new(InMemDataset::new(items), MaskedLmCollatorConfig::new(30, 3, 0, vec![0, 1, 2, 3]).init())
+    }
+
+    fn ids(batches: &Batches<crate::data::MaskedLmCollator>) -> Vec<u32> {
+        (0..batches.len()).map(|place| batches.dataset.get(place).unwrap().input_ids()[1]).collect()
+    }
+
+    #[test]
+    fn a_validation_share_is_disjoint_seeded_and_complete() {
+        let split = |seed| batches().split(0.25, seed).unwrap();
+        let (train, valid) = split(1);
+        assert_eq!((train.len(), valid.len()), (15, 5));
+        let all: BTreeSet<u32> = ids(&train).into_iter().chain(ids(&valid)).collect();
+        assert_eq!(all.len(), 20);
+        assert_eq!(ids(&split(1).1), ids(&valid));
+        assert_ne!(ids(&split(2).1), ids(&valid));
+        assert!(batches().split(0.01, 1).is_err() && batches().split(0.99, 1).is_err());
+    }
+
+    #[test]
+    fn items_of_one_source_are_not_split() {
+        let sources: Vec<usize> = (0..20).map(|place| place / 4).collect();
+        let (train, valid) = batches().with_sources(sources).split(0.4, 3).unwrap();
+        let of = |batches: &_| ids(batches).iter().map(|id| (id - 4) / 4).collect::<BTreeSet<u32>>();
+        assert_eq!((train.len(), valid.len()), (12, 8));
+        assert!(of(&train).is_disjoint(&of(&valid)));
     }
 }

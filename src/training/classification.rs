@@ -1,5 +1,6 @@
 //! The models that classify sequences or tokens in Burn's trainer.
 
+use super::exchange::{Output, int_tensor, tensor};
 use super::steps::{classified, of_classification_output, trained};
 use crate::metrics::{EntityInput, SpearmanInput};
 use crate::model::{
@@ -69,6 +70,26 @@ impl ItemLazy for SequenceClassificationItem {
     }
 }
 
+impl Output for SequenceClassificationItem {
+    fn parts(&self) -> Vec<Option<TensorData>> {
+        let [loss, logits] = [self.loss.to_data(), self.logits.to_data()].map(Some);
+        let classes = self.classes.as_ref().map(Tensor::to_data);
+        vec![loss, logits, classes, self.targets.as_ref().map(Tensor::to_data)]
+    }
+
+    fn of(parts: &mut dyn Iterator<Item = Option<TensorData>>, device: &Device) -> Self {
+        let mut next = || parts.next().expect("all have these parts");
+        let [loss, logits, classes, targets] = [next(), next(), next(), next()];
+        let is_there = "an output has a loss and logits";
+        Self {
+            loss: tensor(loss.expect(is_there), device),
+            logits: tensor(logits.expect(is_there), device),
+            classes: classes.map(|classes| int_tensor(classes, device)),
+            targets: targets.map(|targets| tensor(targets, device)),
+        }
+    }
+}
+
 impl Adaptor<LossInput> for SequenceClassificationItem {
     fn adapt(&self) -> LossInput {
         // A row for each sequence: Burn weights a batch's loss by its length.
@@ -101,9 +122,10 @@ impl Adaptor<SpearmanInput> for SequenceClassificationItem {
 trained!(BertForSequenceClassification: SequenceClassificationBatch => SequenceClassificationItem);
 
 impl BertForSequenceClassification {
-    fn outcome(&self, batch: &SequenceClassificationBatch) -> (Tensor<1>, SequenceClassificationItem) {
+    fn outcome(&self, batch: &SequenceClassificationBatch) -> (Tensor<1>, f64, SequenceClassificationItem) {
         let output = self.forward(batch);
-        (output.loss.clone(), SequenceClassificationItem::new(output.loss, output.logits, batch))
+        let item = SequenceClassificationItem::new(output.loss.clone(), output.logits, batch);
+        (output.loss, self.loss_count(batch), item)
     }
 }
 
@@ -124,6 +146,20 @@ impl ItemLazy for TokenClassificationItem {
     }
 }
 
+impl Output for TokenClassificationItem {
+    fn parts(&self) -> Vec<Option<TensorData>> {
+        let rows: Vec<u64> = self.sentences.iter().map(|&row| row as u64).collect();
+        let rows = TensorData::new(rows, [self.sentences.len()]);
+        [self.output.parts(), vec![Some(rows)]].concat()
+    }
+
+    fn of(parts: &mut dyn Iterator<Item = Option<TensorData>>, device: &Device) -> Self {
+        let output = ClassificationOutput::of(parts, device);
+        let rows = parts.next().flatten().expect("all have these parts");
+        Self { output, sentences: rows.iter::<u64>().map(|row| row as usize).collect() }
+    }
+}
+
 of_classification_output!(
     item => item.output, TokenClassificationItem: LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput
 );
@@ -140,12 +176,12 @@ trained! {
 }
 
 impl BertForTokenClassification {
-    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, TokenClassificationItem) {
+    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, f64, TokenClassificationItem) {
         let output = self.forward(batch);
         let [_, _, classes] = output.logits.dims();
         let metrics = classified(&output.loss, batch.labelled(output.logits), classes);
         let sentences = batch.positions().iter().map(|[row, _]| *row).collect();
-        (output.loss, TokenClassificationItem { output: metrics, sentences })
+        (output.loss, self.loss_count(batch), TokenClassificationItem { output: metrics, sentences })
     }
 }
 
@@ -157,12 +193,12 @@ trained! {
 }
 
 impl ElectraForPreTraining {
-    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, ClassificationOutput) {
+    fn outcome(&self, batch: &TokenClassificationBatch) -> (Tensor<1>, f64, ClassificationOutput) {
         let output = self.forward(batch);
         let rows = batch
             .labelled(output.logits.unsqueeze_dim(2))
             // ELECTRA has one logit, a softmax over [0, logit] is its sigmoid.
             .map(|(scores, labels)| (Tensor::cat(vec![scores.zeros_like(), scores], 1), labels));
-        (output.loss.clone(), classified(&output.loss, rows, 2))
+        (output.loss.clone(), batch.num_labelled() as f64, classified(&output.loss, rows, 2))
     }
 }

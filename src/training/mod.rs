@@ -8,6 +8,7 @@ mod arguments;
 mod batches;
 mod checkpoints;
 mod classification;
+mod exchange;
 mod history;
 mod learner;
 mod losses;

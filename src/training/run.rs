@@ -3,6 +3,7 @@
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
 use super::history::{Best, History};
 use super::losses::Logs;
+use crate::data::Finished;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -26,16 +27,18 @@ const LOCK: &str = "lock";
 const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 
 /// A run as it began.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Beginning {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Beginning {
     /// As `{:#?}` writes them.
-    pub(super) settings: String,
+    settings: String,
     /// The loss before training, which reveals another checkpoint.
-    pub(super) loss: f64,
-    /// The evaluations that were planned; a resumed run may have more.
-    pub(super) evaluations: usize,
+    loss: f64,
+    /// The evaluations that are planned; a resumed run may have more.
+    evaluations: usize,
     /// Checksums of the training data and of the validation data.
-    pub(super) data: [u32; 2],
+    data: [u32; 2],
+    /// Each of its starts: how many epochs were finished, and the number of ranks.
+    ranks: Vec<(usize, usize)>,
 }
 
 /// What a run finds in its output directory.
@@ -135,9 +138,22 @@ impl Run {
         &self.own_folder
     }
 
-    /// Epochs of Burn's trainer that were finished before the run was stopped, for a loader's `starting_after`.
+    /// Epochs of Burn's trainer that were finished before the run was stopped.
     pub(super) fn finished_epochs(&self) -> usize {
         self.finished_epochs
+    }
+
+    /// The same with the ranks that trained these epochs, so that a run that goes on with another number of ranks goes on at the
+    /// same place in the data.
+    pub(super) fn finished(&self) -> Finished {
+        Finished::of(self.finished_epochs, &self.earlier_ranks())
+    }
+
+    /// How many ranks trained the finished epochs, as in [`Beginning`].
+    fn earlier_ranks(&self) -> Vec<(usize, usize)> {
+        let ranks = self.begun.iter().flat_map(|begun| begun.ranks.iter().copied());
+        // Later ones ended before their first checkpoint, or with one that is damaged.
+        ranks.filter(|(epoch, _)| *epoch < self.finished_epochs).collect()
     }
 
     /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
@@ -159,20 +175,22 @@ impl Run {
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
-        let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data };
-        match &self.begun {
-            None => self.write_beginning(beginning)?,
-            Some(begun) => self.compare(begun, &beginning)?,
+        let mut ranks = self.earlier_ranks();
+        ranks.push((self.finished_epochs, self.ranks.size()));
+        let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data, ranks };
+        match (&self.begun, self.start) {
+            (Some(begun), _) => self.compare(begun, &beginning)?,
+            (None, Start::Overwriting) => self.clear()?,
+            (None, _) => self.refuse_begun()?,
         }
+        // Losses before training may differ a little, and must not drift.
+        let loss = self.begun.as_ref().map_or(loss, |begun| begun.loss);
+        self.write_beginning(&Beginning { loss, ..beginning })?;
         Ok(Lock { _file: lock })
     }
 
-    fn write_beginning(&self, beginning: Beginning) -> Result<()> {
-        match self.start {
-            Start::Overwriting => self.clear()?,
-            _ => self.refuse_begun()?,
-        }
-        let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
+    fn write_beginning(&self, beginning: &Beginning) -> Result<()> {
+        let text = serde_json::to_string_pretty(beginning).expect("text and numbers are JSON");
         let path = self.folder.join(BEGINNING);
         // Written whole, since `resumed` takes a directory with this file for a run.
         whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))

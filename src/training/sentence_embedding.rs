@@ -1,5 +1,6 @@
 //! `BertForSentenceEmbedding` in Burn's trainer.
 
+use super::exchange::{Output, tensor};
 use super::steps::trained;
 use crate::metrics::{RetrievalInput, SpearmanInput, TripletInput};
 use crate::model::{BertForSentenceEmbedding, SentencePairBatch, Similarity};
@@ -51,6 +52,27 @@ impl ItemLazy for SentenceEmbeddingItem {
             candidates: self.candidates.without_autodiff(),
             ..self
         })
+    }
+}
+
+impl Output for SentenceEmbeddingItem {
+    fn parts(&self) -> Vec<Option<TensorData>> {
+        let Self { loss, anchors, candidates, labels, similarity } = self;
+        let similarity = serde_json::to_vec(similarity).expect("a name is JSON");
+        let labels = labels.as_ref().map(|labels| TensorData::from(labels.as_slice()));
+        let [loss, anchors, candidates] = [loss.to_data(), anchors.to_data(), candidates.to_data()].map(Some);
+        vec![Some(TensorData::from(similarity.as_slice())), loss, anchors, candidates, labels]
+    }
+
+    fn of(parts: &mut dyn Iterator<Item = Option<TensorData>>, device: &Device) -> Self {
+        let mut next = || parts.next().flatten().expect("all have these parts");
+        Self {
+            similarity: serde_json::from_slice(next().as_bytes()).expect("what a rank sent"),
+            loss: tensor(next(), device),
+            anchors: tensor(next(), device),
+            candidates: tensor(next(), device),
+            labels: parts.next().flatten().map(|labels| labels.iter().collect()),
+        }
     }
 }
 
@@ -107,8 +129,9 @@ impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
 trained!(BertForSentenceEmbedding: SentencePairBatch => SentenceEmbeddingItem);
 
 impl BertForSentenceEmbedding {
-    fn outcome(&self, batch: &SentencePairBatch) -> (Tensor<1>, SentenceEmbeddingItem) {
+    fn outcome(&self, batch: &SentencePairBatch) -> (Tensor<1>, f64, SentenceEmbeddingItem) {
         let output = self.forward(batch);
+        let [count, _] = output.anchors.dims();
         let item = SentenceEmbeddingItem {
             loss: output.loss.clone(),
             anchors: output.anchors,
@@ -116,6 +139,6 @@ impl BertForSentenceEmbedding {
             labels: batch.labels.clone(),
             similarity: self.config().similarity,
         };
-        (output.loss, item)
+        (output.loss, count as f64, item)
     }
 }

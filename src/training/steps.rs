@@ -1,9 +1,6 @@
 //! `TrainStep` and `InferenceStep` of the models, here of those whose output is Burn's `ClassificationOutput`.
 
-use crate::model::{
-    BertForMaskedLm, BertForQuestionAnswering, MaskedLmBatch, QuestionAnsweringBatch, SentencePairBatch,
-    SequenceClassificationBatch, TokenClassificationBatch,
-};
+use crate::model::{BertForMaskedLm, BertForQuestionAnswering, MaskedLmBatch, QuestionAnsweringBatch};
 use burn::module::{Module, ParamId};
 use burn::prelude::*;
 use burn::tensor::DType;
@@ -33,48 +30,24 @@ pub(super) fn weighing<T>(step: impl FnOnce() -> T) -> T {
     step()
 }
 
-/// A batch whose loss is a mean.
-pub(super) trait Counted {
-    /// Over how many labels.
-    fn count(&self) -> usize;
-}
-
-macro_rules! counted {
-    ($($batch:ty: $count:expr),* $(,)?) => {$(
-        impl Counted for $batch {
-            fn count(&self) -> usize {
-                $count(self)
-            }
-        }
-    )*};
-}
-
-counted! {
-    MaskedLmBatch: MaskedLmBatch::num_masked,
-    SequenceClassificationBatch: SequenceClassificationBatch::num_labelled,
-    TokenClassificationBatch: TokenClassificationBatch::num_labelled,
-    QuestionAnsweringBatch: QuestionAnsweringBatch::num_labelled,
-    SentencePairBatch: |batch: &SentencePairBatch| batch.anchors.dims()[0],
-}
-
 /// The gradients of a loss for Burn's trainer, see [`weighing`].
 pub(super) fn trained_by<M: Module, T>(
     model: &M,
-    loss: Tensor<1>,
-    count: usize,
-    output: T,
+    (loss, count, output): (Tensor<1>, f64, T),
 ) -> TrainOutput<T> {
     if !IS_WEIGHED.get() {
         return TrainOutput::new(model, loss.backward(), output);
     }
     let device = loss.device().inner();
-    let mut output = TrainOutput::new(model, loss.mul_scalar(count as f64).backward(), output);
-    output.grads.register(count_id(), Tensor::<1>::full([1], count as f64, (&device, DType::F32)));
+    // Sums of class weights are no integers, which f32 would hold.
+    let dtype = if device.supports_dtype(DType::F64) { DType::F64 } else { DType::F32 };
+    let mut output = TrainOutput::new(model, loss.mul_scalar(count).backward(), output);
+    output.grads.register(count_id(), Tensor::<1>::full([1], count, (&device, dtype)));
     output
 }
 
-/// `TrainStep` and `InferenceStep` of a model, from its method `outcome`, which gives the loss of a batch and what metrics
-/// are computed from.
+/// `TrainStep` and `InferenceStep` of a model, from its method `outcome`, which gives the loss of a batch, what that is a mean
+/// over, and what metrics are computed from.
 macro_rules! trained {
     ($(#[$doc:meta])* $model:ty: $batch:ty => $output:ty) => {
         /// One batch forward and backward, for Burn's `Learner`.
@@ -84,13 +57,7 @@ macro_rules! trained {
             type Output = $output;
 
             fn step(&self, batch: $batch) -> burn::train::TrainOutput<$output> {
-                let (loss, output) = self.outcome(&batch);
-                crate::training::steps::trained_by(
-                    self,
-                    loss,
-                    crate::training::steps::Counted::count(&batch),
-                    output,
-                )
+                crate::training::steps::trained_by(self, self.outcome(&batch))
             }
         }
 
@@ -100,7 +67,7 @@ macro_rules! trained {
             type Output = $output;
 
             fn step(&self, batch: $batch) -> $output {
-                self.outcome(&batch).1
+                crate::training::exchange::shared(|| self.outcome(&batch).2)
             }
         }
     };
@@ -129,11 +96,11 @@ trained! {
 }
 
 impl BertForMaskedLm {
-    fn outcome(&self, batch: &MaskedLmBatch) -> (Tensor<1>, ClassificationOutput) {
+    fn outcome(&self, batch: &MaskedLmBatch) -> (Tensor<1>, f64, ClassificationOutput) {
         let output = self.forward(batch);
         let vocab_size = self.bert.embeddings.word_embeddings.num_embeddings();
         let metrics = classified(&output.loss, output.logits.zip(batch.labels()), vocab_size);
-        (output.loss, metrics)
+        (output.loss, batch.num_masked() as f64, metrics)
     }
 }
 
@@ -145,13 +112,13 @@ trained! {
 }
 
 impl BertForQuestionAnswering {
-    fn outcome(&self, batch: &QuestionAnsweringBatch) -> (Tensor<1>, ClassificationOutput) {
+    fn outcome(&self, batch: &QuestionAnsweringBatch) -> (Tensor<1>, f64, ClassificationOutput) {
         let output = self.forward(batch);
         let [_, seq] = output.start_logits.dims();
         let (scores, places): (Vec<_>, Vec<_>) = batch.labelled(&output).into_iter().flatten().unzip();
         let rows = (!scores.is_empty()).then(|| (Tensor::cat(scores, 0), Tensor::cat(places, 0)));
         let metrics = classified(&output.loss, rows, seq);
-        (output.loss, metrics)
+        (output.loss, batch.num_labelled() as f64, metrics)
     }
 }
 
@@ -163,7 +130,10 @@ pub(super) fn classified(
 ) -> ClassificationOutput {
     let device = loss.device();
     match rows {
-        Some((scores, labels)) => ClassificationOutput::new(loss.clone(), scores, labels),
+        // A loss for each label: Burn weights a batch's loss by its length, so that the mean of all batches is one over labels.
+        Some((scores, labels)) => {
+            ClassificationOutput::new(loss.clone().expand([labels.dims()[0]]), scores, labels)
+        }
         None => ClassificationOutput::new(
             Tensor::zeros([0], &device),
             Tensor::zeros([0, classes], &device),

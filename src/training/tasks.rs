@@ -77,7 +77,7 @@ impl TrainingData<BertForSequenceClassification> for LabelledTexts {
         let metrics = Metrics::new();
         match self.kind() {
             ProblemType::Regression => metrics.with(SpearmanMetric::new()),
-            ProblemType::MultiLabelClassification => metrics.with(HammingScore::new()),
+            ProblemType::MultiLabelClassification => metrics.with(HammingScore::new().with_sigmoid(true)),
             ProblemType::SingleLabelClassification => metrics
                 .with(AccuracyMetric::new())
                 .with(ConfusionMetric::macro_f1())
@@ -226,10 +226,11 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
         arguments: &TrainingArguments,
     ) -> Result<BertForSentenceEmbeddingConfig> {
         let config = BertForSentenceEmbeddingConfig::from_pretrained(checkpoint)?;
-        let loss = match self.has_labels() {
+        let loss = arguments.sentence_loss.clone().unwrap_or_else(|| match self.has_labels() {
             true => CoSentLoss::new().into(),
             false => MultipleNegativesRankingLoss::new().into(),
-        };
+        });
+        let config = config.with_mini_batch_size(arguments.mini_batch_size);
         let length = arguments.max_length.or(config.max_seq_length);
         Ok(config.with_loss(loss).with_max_seq_length(length))
     }

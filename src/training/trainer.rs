@@ -199,7 +199,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let initial = evaluated(&plain)?;
         let _lock = run.begin(loss_of(&initial), plan.evaluations, sums)?;
 
-        let loader = train.clone().starting_after(run.finished_epochs());
+        let loader = train.clone().starting_after(run.finished());
         let loader = loader.shard(ranks.rank(), ranks.size())?;
         let loader = Arc::new(match plan.batches {
             Some(batches) => loader.with_batches_per_epoch(batches)?,
@@ -231,6 +231,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         } else {
             let problem = Arc::default();
             let watch = Watch::new(&interrupter, &problem);
+            let validating = training.share_validation(validating);
             let launch = SupervisedTraining::new(run.own_folder(), loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
@@ -353,7 +354,7 @@ fn batches<M: TrainableModel, D: TrainingData<M>>(
         }
         tokenizer = tokenizer.with_model_max_length(length);
     }
-    data.batches(model, &tokenizer, arguments)
+    data.batches(model, &tokenizer, arguments)?.checked()
 }
 
 /// By what the best evaluation is found.

@@ -1,27 +1,31 @@
 //! Twenty steps of every head, by all ranks and by one process.
 
-use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
+use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::distributed::Ranks;
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForQuestionAnsweringConfig, BertForSentenceEmbeddingConfig,
-    BertForSequenceClassificationConfig, BertForTokenClassificationConfig, BertModelConfig,
-    ElectraForPreTrainingConfig, MaskedLmBatch, QuestionAnsweringBatch, SentenceLoss, SentencePairBatch,
-    SequenceClassificationBatch, TokenClassificationBatch,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
+    BertForTokenClassificationConfig, BertModelConfig, ElectraForPreTrainingConfig, MaskedLmBatch,
+    QuestionAnsweringBatch, SentenceLoss, SentencePairBatch, SequenceClassificationBatch,
+    TokenClassificationBatch,
 };
 use burn_bert::optim::{AdamWConfig, MeanGradients, adamw, clip_by_global_norm};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, Family, PaddingMask, Result, cast_module};
 use std::ops::Range;
 
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 12] = [
     "masked_lm",
     "masked_lm_accumulated",
     "frozen_embeddings",
+    "adapters",
     "classes",
+    "weighted_classes",
     "numbers",
     "tokens",
+    "weighted_tokens",
     "answers",
     "sentences",
     "replaced_tokens",
@@ -56,7 +60,7 @@ pub fn padded(texts: &[Vec<i64>], device: &Device) -> (BertEmbeddingsInput, Opti
 }
 
 /// A label of every token, without one where a text is padded and at some places.
-fn token_labels(texts: &[Vec<i64>], classes: i64) -> Vec<Vec<i64>> {
+pub fn token_labels(texts: &[Vec<i64>], classes: i64) -> Vec<Vec<i64>> {
     let longest = texts.iter().map(Vec::len).max().unwrap();
     let label = |text: &Vec<i64>, place: usize| match text.get(place) {
         Some(word) if word % 4 != 0 => word % classes,
@@ -79,7 +83,7 @@ pub fn bert() -> BertModelConfig {
 }
 
 /// The loss of some texts, with the number of what it is a mean over.
-type Loss<M> = fn(&M, &[Vec<i64>], &Device) -> (Tensor<1>, usize);
+type Loss<M> = fn(&M, &[Vec<i64>], &Device) -> (Tensor<1>, f64);
 
 struct Head<M> {
     model: M,
@@ -97,7 +101,7 @@ fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) 
             let texts = texts(step * head.micro_batches + micro_batch, all);
             let (loss, count) = (head.loss)(&model, &texts[share(texts.len(), ranks)], device);
             let gradients = GradientsParams::from_grads(loss.backward(), &model);
-            mean.add_counted(&model, gradients, count as f64);
+            mean.add_counted(&model, gradients, count);
         }
         let count = mean.count();
         let mut gradients = ranks.mean_gradients(&model, mean.take(&model), count)?;
@@ -105,6 +109,19 @@ fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) 
         model = optimizer.step(1e-3, model, gradients);
     }
     Ok(model)
+}
+
+/// How many values are trained.
+fn trained(model: &impl Module) -> usize {
+    struct Trained(usize);
+    impl ModuleVisitor for Trained {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0 += if param.is_require_grad() { param.val().shape().num_elements() } else { 0 };
+        }
+    }
+    let mut trained = Trained(0);
+    model.visit(&mut trained);
+    trained.0
 }
 
 /// The values of all parameters.
@@ -123,7 +140,12 @@ pub fn values(model: &impl Module) -> Vec<f64> {
 fn compare<M: Module>(ranks: &Ranks, name: &str, head: Head<M>, device: &Device) -> Result<()> {
     let head = Head { model: cast_module(head.model, FloatDType::F64), ..head };
     let before = ranks.broadcast(head.model.clone())?;
+    let sent = ranks.exchanged().bytes;
     let found = values(&train(ranks, ranks.size(), &head, device)?);
+    let sent = ranks.exchanged().bytes - sent;
+    // Each rank sends a part of its gradients to each other one, and the sums of its own part.
+    let part = trained(&before).div_ceil(ranks.size());
+    assert_eq!(sent, STEPS * 2 * (ranks.size() - 1) * part * size_of::<f64>(), "{name}: of what is trained");
     let bits: Vec<u64> = found.iter().map(|value| value.to_bits()).collect();
     ranks.same("model", &bits)?;
     let alone = Head { model: before.clone(), ..head };
@@ -139,7 +161,7 @@ fn compare<M: Module>(ranks: &Ranks, name: &str, head: Head<M>, device: &Device)
     Ok(())
 }
 
-fn masked_lm_batch(texts: &[Vec<i64>], device: &Device) -> MaskedLmBatch {
+pub fn masked_lm_batch(texts: &[Vec<i64>], device: &Device) -> MaskedLmBatch {
     let (input, padding) = padded(texts, device);
     // One or two masked tokens a text.
     let two = |text: &Vec<i64>| if text[0] % 3 == 0 { vec![1, 2] } else { vec![1] };
@@ -152,9 +174,9 @@ fn masked_lm_batch(texts: &[Vec<i64>], device: &Device) -> MaskedLmBatch {
     MaskedLmBatch::new(input, padding, &positions, &labels).unwrap()
 }
 
-fn masked_lm_loss(model: &BertForMaskedLm, texts: &[Vec<i64>], device: &Device) -> (Tensor<1>, usize) {
+fn masked_lm_loss(model: &BertForMaskedLm, texts: &[Vec<i64>], device: &Device) -> (Tensor<1>, f64) {
     let batch = masked_lm_batch(texts, device);
-    (model.forward(&batch).loss, batch.num_masked())
+    (model.forward(&batch).loss, batch.num_masked() as f64)
 }
 
 pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
@@ -169,20 +191,24 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     let embeddings = ParamGroup::from_predicate("bert.embeddings.");
     let frozen = masked_lm().set_require_grad_group(embeddings, false);
     compare(ranks, name(), Head { model: frozen, ..head(1) }, &device)?;
+    let weights = ParamGroup::from_regex(r"encoder\.layers\..*\.weight$").unwrap();
+    let adapters = masked_lm().apply_lora(Lora::new(2, 4.0).set_param_group(weights));
+    compare(ranks, name(), Head { model: adapters, ..head(1) }, &device)?;
 
-    let classes = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device);
-    let head = Head {
-        model: classes,
+    let classes = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
+    let head = |class_weights| Head::<BertForSequenceClassification> {
+        model: classes.clone().with_class_weights(class_weights).init(&device),
         loss: |model, texts, device| {
             let labels: Vec<i64> =
                 texts.iter().map(|text| if text[1] % 5 == 0 { -100 } else { text[0] % 3 }).collect();
             let (input, padding) = padded(texts, device);
             let batch = SequenceClassificationBatch::single_label(input, padding, &labels).unwrap();
-            (model.forward(&batch).loss, labels.iter().filter(|&&label| label >= 0).count())
+            (model.forward(&batch).loss, model.loss_count(&batch))
         },
-        micro_batches: 1,
+        micro_batches: 2,
     };
-    compare(ranks, name(), head, &device)?;
+    compare(ranks, name(), head(None), &device)?;
+    compare(ranks, name(), head(Some(vec![0.5, 0.0, 0.03])), &device)?;
 
     let numbers = BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device);
     let head = Head {
@@ -191,23 +217,24 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
             let labels: Vec<[f64; 1]> = texts.iter().map(|text| [text[0] as f64 / 8.0]).collect();
             let (input, padding) = padded(texts, device);
             let batch = SequenceClassificationBatch::regression(input, padding, &labels).unwrap();
-            (model.forward(&batch).loss, texts.len())
+            (model.forward(&batch).loss, texts.len() as f64)
         },
         micro_batches: 1,
     };
     compare(ranks, name(), head, &device)?;
 
-    let tokens = BertForTokenClassificationConfig::new(bert()).with_num_labels(4).init(&device);
-    let head = Head {
-        model: tokens,
+    let tokens = BertForTokenClassificationConfig::new(bert()).with_num_labels(4);
+    let head = |class_weights| Head::<BertForTokenClassification> {
+        model: tokens.clone().with_class_weights(class_weights).init(&device),
         loss: |model, texts, device| {
             let (input, padding) = padded(texts, device);
             let batch = TokenClassificationBatch::new(input, padding, &token_labels(texts, 4)).unwrap();
-            (model.forward(&batch).loss, batch.num_labelled())
+            (model.forward(&batch).loss, model.loss_count(&batch))
         },
         micro_batches: 1,
     };
-    compare(ranks, name(), head, &device)?;
+    compare(ranks, name(), head(None), &device)?;
+    compare(ranks, name(), head(Some(vec![0.25, 1.0, 3.0, 0.01])), &device)?;
 
     let head = Head {
         model: BertForQuestionAnsweringConfig::new(bert()).init(&device),
@@ -216,7 +243,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
                 texts.iter().map(|text| [text[0] as usize % text.len(), text.len() - 1]).collect();
             let (input, padding) = padded(texts, device);
             let batch = QuestionAnsweringBatch::new(input, padding, &answers).unwrap();
-            (model.forward(&batch).loss, texts.len())
+            (model.forward(&batch).loss, texts.len() as f64)
         },
         micro_batches: 1,
     };
@@ -231,7 +258,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
             let labels: Vec<f32> = texts.iter().map(|text| (text[0] % 5) as f32 / 4.0).collect();
             let batch = SentencePairBatch::new(padded(texts, device), padded(&others, device)).unwrap();
             let batch = batch.with_labels(&labels).unwrap();
-            (model.try_forward(&batch).unwrap().loss, texts.len())
+            (model.try_forward(&batch).unwrap().loss, texts.len() as f64)
         },
         micro_batches: 1,
     };
@@ -244,7 +271,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
         loss: |model, texts, device| {
             let (input, padding) = padded(texts, device);
             let batch = TokenClassificationBatch::new(input, padding, &token_labels(texts, 2)).unwrap();
-            (model.forward(&batch).loss, batch.num_labelled())
+            (model.forward(&batch).loss, batch.num_labelled() as f64)
         },
         micro_batches: 1,
     };

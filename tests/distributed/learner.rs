@@ -2,6 +2,7 @@
 
 use crate::heads::{bert, padded, values};
 use crate::{TASK, launch, text};
+use burn::data::dataloader::DataLoader;
 use burn::data::dataset::InMemDataset;
 use burn::lr_scheduler::constant::ConstantLr;
 use burn::prelude::*;
@@ -16,6 +17,7 @@ use burn_bert::model::{
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::training::{Patience, Run, Training};
 use burn_bert::{Error, Result, cast_module};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -30,13 +32,18 @@ const TEXTS: usize = 45;
 /// In one test, if the environment does not say it.
 const KILLS: usize = 6;
 
-struct Batcher;
+struct Batcher {
+    is_readable: bool,
+}
 
 impl TryBatcher for Batcher {
     type Item = Vec<i64>;
     type Batch = SequenceClassificationBatch;
 
     fn try_batch(&self, texts: Vec<Vec<i64>>, device: &Device) -> Result<Self::Batch> {
+        if !self.is_readable && texts[0] == items()[6] {
+            return Err(Error::Data { what: "a text".into(), problem: "cannot be read".into() });
+        }
         let (input, padding) = padded(&texts, device);
         // One in five has no label, so batches of one size count differently.
         let label = |text: &Vec<i64>| if text[1] % 5 == 0 { -100 } else { text[0] % 3 };
@@ -50,6 +57,17 @@ fn items() -> Vec<Vec<i64>> {
     (0..TEXTS).map(|text| (0..3 + text * 3 % 7).map(|place| word(text, place)).collect()).collect()
 }
 
+/// The texts of an epoch, a line each.
+fn texts_of(loader: &EpochLoader<Batcher>) -> String {
+    let rows = |batch: SequenceClassificationBatch| {
+        let [_, seq] = batch.input.dims();
+        let ids: Vec<i64> = batch.input.input_ids().unwrap().into_data().iter().collect();
+        let row = |ids: &[i64]| format!("{:?}\n", ids.iter().filter(|&&id| id != 0).collect::<Vec<_>>());
+        ids.chunks(seq).map(row).collect::<String>()
+    };
+    loader.iter().map(|batch| rows(batch.unwrap())).collect()
+}
+
 /// A classifier after some epochs, on `ranks`, which all together take batches of `size` · [`BATCH`].
 fn train(
     ranks: &Ranks,
@@ -60,24 +78,33 @@ fn train(
 ) -> Result<BertForSequenceClassification> {
     let device = ranks.device();
     device.seed(1 + ranks.rank() as u64);
-    let model =
-        BertForSequenceClassificationConfig::new(bert()).with_num_labels(3).init(&device.clone().autodiff());
-    let model = cast_module(model, FloatDType::F64);
+    let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
+    let config = config.with_class_weights(Some(vec![0.5, 2.0, 0.03]));
+    let model = cast_module(config.init(&device.clone().autodiff()), FloatDType::F64);
     let is_begun = output.join("training/run.json").exists();
     let run =
-        if is_begun { Run::resume(output, &size) } else { Run::create(output, &size) }?.shared(ranks)?;
+        if is_begun { Run::resume(output, &BATCH) } else { Run::create(output, &BATCH) }?.shared(ranks)?;
     let lengths = items().iter().map(Vec::len).collect();
-    let loader =
-        |texts| EpochLoader::new(InMemDataset::new(texts), Batcher, BATCH * size / ranks.size(), &device);
-    let train = loader(items())?
+    let is = |name: &str| name == fault;
+    let loader = |texts, batch_size, is_readable| {
+        EpochLoader::new(InMemDataset::new(texts), Batcher { is_readable }, batch_size, &device)
+    };
+    let train = loader(items(), BATCH * size / ranks.size(), true)?
         .with_shuffling(3)
         .with_length_bucketing(lengths)?
         .shard(ranks.rank(), ranks.size())?
-        .starting_after(run.finished_epochs());
-    let valid = loader(items()[..10].to_vec())?;
+        .starting_after(run.finished());
+    let train = if is("moved") { train.with_batches_per_epoch(3)? } else { train };
+    if is("moved") {
+        let loader = train.clone();
+        let texts: String = (run.finished_epochs()..epochs).map(|_| texts_of(&loader)).collect();
+        let name = format!("read-{}-{}", run.finished_epochs(), ranks.rank());
+        fs::write(output.with_file_name(name), texts).unwrap();
+    }
+    // Six batches, the last with one text.
+    let valid = loader(items()[..11].to_vec(), 2, !(is("unreadable") && ranks.rank() == 1))?;
     run.begin(1.0, &[])?;
     let interrupter = Interrupter::new();
-    let is = |name: &str| name == fault;
     if is("stop") && ranks.rank() == 1 {
         interrupter.stop(Some("on purpose"));
     }
@@ -85,7 +112,8 @@ fn train(
         fs::write(run.folder().join("checkpoint"), "no folder").unwrap();
     }
     let model = Training::new(model).with_max_grad_norm(0.5).with_ranks(ranks, &interrupter)?;
-    let training = SupervisedTraining::new(run.folder(), Arc::new(train), Arc::new(valid))
+    let valid = model.share_validation(Arc::new(valid));
+    let training = SupervisedTraining::new(run.folder(), Arc::new(train), valid)
         .metrics((LossMetric::new(),))
         .grads_accumulation(2)
         .num_epochs(epochs)
@@ -113,7 +141,10 @@ pub fn run(ranks: &Ranks, task: &str) -> Result<()> {
     let folder = Path::new(&folder);
     fs::write(folder.join(format!("pid-{}", ranks.rank())), std::process::id().to_string()).unwrap();
     let name = if task == "learner" { "shared" } else { task };
-    let epochs = if task == "killed" { 8 } else { 2 };
+    let (task, epochs) = match task.split_once(' ') {
+        Some((task, epochs)) => (task, epochs.parse().unwrap()),
+        None => (task, if task == "killed" { 8 } else { 2 }),
+    };
     let model = train(ranks, ranks.size(), &folder.join(name), epochs, task)?;
     ranks.same("model", &bits(&model))?;
     if task == "learner" {
@@ -140,10 +171,42 @@ fn the_learner_on_ranks_trains_the_model_of_one_process() {
         let folder = tempfile::tempdir().unwrap();
         let output = launch_in(folder.path(), "learner", ranks);
         assert!(output.status.success(), "{}", text(&output));
-        let logs = folder.path().join("shared/training");
-        assert!(logs.join("train/epoch-2/Loss.log").exists(), "those of rank 0");
-        assert!(logs.join("rank-1/train/epoch-2/Loss.log").exists(), "and of rank 1");
+        let log = |log: &str| fs::read_to_string(folder.path().join(log).join("epoch-2/Loss.log")).unwrap();
+        assert_ne!(
+            log("shared/training/train"),
+            log("shared/training/rank-1/train"),
+            "each rank's own batches"
+        );
+        // Each validation has a line for a batch, and one for their mean.
+        let valid = log("shared/training/valid");
+        assert_eq!(valid, log("shared/training/rank-1/valid"), "a shared validation");
+        let numbers = |log: String| -> Vec<f64> {
+            log.lines().map(|line| line.split(',').next().unwrap().parse().unwrap()).collect()
+        };
+        let (found, alone) = (numbers(valid), numbers(log("alone-0/training/valid")));
+        assert_eq!((found.len(), alone.len()), (7, 7));
+        assert!(found.iter().zip(&alone).all(|(a, b)| (a - b).abs() <= 1e-12), "{found:?} for {alone:?}");
     }
+}
+
+#[test]
+fn a_run_that_moves_to_other_numbers_of_ranks_reads_every_text_once_a_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut read = Vec::new();
+    // Epochs of three batches of four texts a rank: 12, 36 and 24 texts, and 15 · 12 are four passes.
+    let stages = [(1, 0, 1), (3, 1, 3), (2, 3, 7)];
+    for (ranks, finished, epochs) in stages {
+        let output = launch_in(folder.path(), &format!("moved {epochs}"), ranks);
+        assert!(output.status.success(), "{}", text(&output));
+        for rank in 0..ranks {
+            let path = folder.path().join(format!("read-{finished}-{rank}"));
+            read.extend(fs::read_to_string(path).unwrap().lines().map(String::from));
+        }
+    }
+    assert_eq!(read.len(), 4 * TEXTS);
+    let mut counts = BTreeMap::new();
+    read.iter().for_each(|text| *counts.entry(text).or_insert(0) += 1);
+    assert!(counts.len() == TEXTS && counts.values().all(|&count| count == 4), "{counts:?}");
 }
 
 #[test]
@@ -151,6 +214,7 @@ fn what_one_rank_does_to_the_learner_ends_all() {
     for (fault, message) in [
         ("stop", "was stopped: another rank was stopped"), // said by rank 0 or 2
         ("disk", "rank 0 "),
+        ("unreadable", "rank 1 the training: a text cannot be read"), // in a validation
     ] {
         let folder = tempfile::tempdir().unwrap();
         let output = launch_in(folder.path(), fault, 3);

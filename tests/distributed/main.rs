@@ -3,6 +3,7 @@
 mod faults;
 mod heads;
 mod learner;
+mod validation;
 
 use burn_bert::Error;
 use burn_bert::distributed::{Ranks, Wire};
@@ -42,7 +43,9 @@ fn rank() {
     let result = Ranks::run(wire, |ranks| {
         let result = match task.as_str() {
             "heads" => heads::equal_one_process(ranks),
-            "learner" | "killed" | "stop" | "disk" => learner::run(ranks, &task),
+            "learner" | "killed" | "stop" | "disk" | "unreadable" => learner::run(ranks, &task),
+            moved if moved.starts_with("moved") => learner::run(ranks, &task),
+            "validation" => validation::of_every_head(ranks),
             "bf16" => heads::sixteen_bits_on_the_wire(ranks),
             fault => faults::run(ranks, fault),
         };
@@ -65,6 +68,15 @@ fn ranks_take_the_steps_of_one_process_with_the_batches_of_all() {
     }
     assert_eq!(found[0].len(), heads::NAMES.len());
     assert_eq!(found[0], found[2], "the same bits in two runs");
+}
+
+#[test]
+fn a_shared_validation_has_the_bits_of_one_process() {
+    for ranks in [2, 3] {
+        let output = launch("validation", ranks, &[]);
+        assert!(output.status.success(), "{}", text(&output));
+        assert_eq!(text(&output).matches("validated ").count(), validation::HEADS);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
+use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{InferenceStep, Learner, SupervisedTraining, TrainStep};
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::data::{
@@ -22,7 +23,7 @@ use burn_bert::model::{
 };
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{ProgressLines, TokenClassificationItem, Training};
+use burn_bert::training::{TokenClassificationItem, Training};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ fn trained(model: BertForSequenceClassification, epochs: usize) -> BertForSequen
             ConfusionMetric::macro_f1(),
             ConfusionMetric::matthews(),
         ))
-        .renderer(Box::new(ProgressLines::default()))
+        .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
         .num_epochs(epochs);
     let optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01)).unwrap();

@@ -10,14 +10,20 @@ mod tolerance;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod answers;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod checkpoint;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod classifiers;
 mod dropout;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod runs;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod sentences;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod small_text;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
+mod tasks;
 mod token_embedding;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod trainer;

@@ -8,6 +8,7 @@ use burn::module::Module;
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
+use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{InferenceStep, Learner, SupervisedTraining};
 use burn_bert::data::{
     EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
@@ -19,7 +20,7 @@ use burn_bert::model::{
 };
 use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{ProgressLines, Training};
+use burn_bert::training::Training;
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask};
 use std::fs;
 use std::path::Path;
@@ -79,7 +80,7 @@ fn trained(model: BertForSentenceEmbedding, with_negatives: bool) -> BertForSent
     let training =
         SupervisedTraining::new(dir.path().join("run"), loader(dir.path(), train), loader(dir.path(), valid))
             .metrics((LossMetric::new(), AccuracyMetric::new()))
-            .renderer(Box::new(ProgressLines::default()))
+            .renderer(Box::new(CliMetricsRenderer::new()))
             .with_application_logger(None)
             .num_epochs(8);
     let optimizer = adamw(&AdamWConfig::new()).unwrap();
@@ -234,7 +235,7 @@ fn scored_pairs_of_a_file_are_learned_with_each_loss_of_pairs() {
         let training =
             SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid.clone()))
                 .metrics((LossMetric::new(), SpearmanMetric::new()))
-                .renderer(Box::new(ProgressLines::default()))
+                .renderer(Box::new(CliMetricsRenderer::new()))
                 .with_application_logger(None)
                 .num_epochs(40);
         let schedule = ConstantLr::new(1e-2);

@@ -25,8 +25,7 @@ use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay, num_trainable_params};
-use burn_bert::training::{Patience, Run, Training};
-use std::fs;
+use burn_bert::training::Training;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -121,145 +120,11 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit, with dropout on");
 }
 
-/// Trains in a run's directory to the end of epoch `to`, from its last checkpoint if it was begun.
-fn train_run(dir: &Path, to: usize) -> (Run, LearningResult<Training<BertForMaskedLm>>) {
-    let out = dir.join("out");
-    let run = if out.exists() { Run::resume(out, &7) } else { Run::create(out, &7) }.unwrap();
-    run.begin(2.5, &[&dir.join("text")]).unwrap();
-    let result = train_by(dir, run.finished_epochs(), to, |training| {
-        let model = Training::new(model(&Device::default().autodiff()));
-        run.checkpointed(training.grads_accumulation(2), &model).unwrap()
-    });
-    (run, result)
-}
-
-/// Changes one bit of a checkpoint.
-fn flip(run: &Run, name: &str) {
-    let path = run.folder().join("checkpoint").join(name);
-    let mut bytes = fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 4;
-    fs::write(path, bytes).unwrap();
-}
-
-#[test]
-fn a_run_goes_on_from_checkpoints_that_are_whole_and_of_its_model() {
-    let _turn = turn();
-    let [whole, stopped] = [folder(), folder()];
-    let (_, whole) = train_run(whole.path(), 3);
-    let (run, _) = train_run(stopped.path(), 2);
-    let plain = || Training::new(model(&Device::default().autodiff()));
-    let (first, second) = (run.model_of(1, plain()).unwrap(), run.model_of(2, plain()).unwrap());
-    assert!(all_values(&first) != all_values(&second));
-    drop(run);
-
-    // One flipped bit in the last checkpoint: the run goes on from the one before.
-    let resume = || Run::resume(stopped.path().join("out"), &7);
-    assert_eq!(resume().unwrap().finished_epochs(), 2);
-    // A model's record in the place of an optimizer's, which Burn would take.
-    let [model_file, optim_file] =
-        ["model", "optim"].map(|name| stopped.path().join(format!("out/training/checkpoint/{name}-2.bpk")));
-    let record = fs::read(&optim_file).unwrap();
-    fs::copy(model_file, &optim_file).unwrap();
-    assert_eq!(resume().unwrap().finished_epochs(), 1);
-    fs::write(optim_file, record).unwrap();
-    flip(&resume().unwrap(), "optim-2.bpk");
-    let unfinished = stopped.path().join("out/training/checkpoint/model-3.bpk.unfinished.77-7.tmp");
-    fs::write(&unfinished, "half").unwrap();
-    assert_eq!(resume().unwrap().finished_epochs(), 1);
-    let (run, result) = train_run(stopped.path(), 3);
-    assert!(all_values(&result.model) == all_values(&whole.model), "bit for bit, with dropout on");
-    assert!(!unfinished.exists(), "what a killed process left is removed");
-
-    // What was loaded is not tied to its file.
-    let last = run.model_of(3, plain()).unwrap();
-    let models = [2, 3].map(|epoch| format!("model-{epoch}.bpk"));
-    flip(&run, &models[0]);
-    flip(&run, &models[1]);
-    assert!(all_values(&last) == all_values(&result.model));
-    let message = run.model_of(3, plain()).unwrap_err().to_string();
-    assert!(message.contains("model-3.bpk is damaged"), "{message}");
-    // Whichever was the best is kept, too.
-    let _ = fs::remove_file(run.folder().join("checkpoint/model-1.bpk"));
-    let message = run.last_checkpoint().unwrap_err().to_string();
-    assert!(message.contains("is damaged"), "{message}");
-
-    // A checkpoint of another model.
-    models.iter().for_each(|name| flip(&run, name));
-    let other =
-        BertForMaskedLmConfig::new(BertModelConfig::new(BertEmbeddingsConfig::new().with_vocab_size(12)));
-    let other = Training::new(other.init(&Device::default().autodiff()));
-    let run = resume().unwrap();
-    let loader = Arc::new(training_loader(stopped.path(), collator(stopped.path()), 4, 2, 7));
-    let training = SupervisedTraining::new(run.folder(), loader.clone(), loader);
-    let message = run.checkpointed(training, &other).err().unwrap().to_string();
-    assert!(message.contains("model-3.bpk does not fit the model"), "{message}");
-}
-
-#[test]
-fn checkpoints_from_before_a_resume_are_deleted() {
-    let _turn = turn();
-    let dir = folder();
-    drop(train_run(dir.path(), 2));
-    let (run, _) = train_run(dir.path(), 4);
-    let best = run.losses().unwrap().best_epoch().unwrap();
-    let mut kept = vec![3, 4];
-    kept.extend((best < 3).then_some(best));
-    let names =
-        fs::read_dir(run.folder().join("checkpoint")).unwrap().map(|entry| entry.unwrap().file_name());
-    let mut found: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
-    found.sort();
-    let mut expected: Vec<_> = ["model", "optim", "scheduler"]
-        .iter()
-        .flat_map(|name| kept.iter().map(move |epoch| format!("{name}-{epoch}.bpk")))
-        .collect();
-    expected.sort();
-    assert_eq!(found, expected);
-}
-
 #[test]
 fn a_training_has_the_parameters_of_its_model() {
     let model = undropped().model;
     let trained = num_trainable_params(&model);
     assert_eq!(num_trainable_params(&Training::new(model)), trained);
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_log_that_cannot_be_written_does_not_end_the_training() {
-    let _turn = turn();
-    let dir = folder();
-    let training = dir.path().join("out/training");
-    let log = |epoch: usize| training.join(format!("train/epoch-{epoch}/Loss.log"));
-    let run = Run::create(dir.path().join("out"), &7).unwrap();
-    run.begin(2.5, &[&dir.path().join("text")]).unwrap();
-    drop(run);
-    fs::create_dir_all(log(2).parent().unwrap()).unwrap();
-    std::os::unix::fs::symlink("/dev/full", log(2)).unwrap();
-    let (run, result) = train_run(dir.path(), 3);
-    assert!(result.error.is_none());
-    fs::remove_file(log(2)).unwrap();
-    let losses = run.losses().unwrap();
-    assert_eq!((losses.train.len(), losses.valid.len()), (20, 1), "the gap ends what is known of the losses");
-    assert!(log(3).exists());
-}
-
-#[test]
-fn a_run_without_a_finite_loss_does_not_run_out_of_patience() {
-    let _turn = turn();
-    let dir = folder();
-    let (valid, train) =
-        (validation_loader(dir.path()), training_loader(dir.path(), collator(dir.path()), 4, 2, 7));
-    let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
-        .metrics((LossMetric::new(),))
-        .renderer(Box::new(CliMetricsRenderer::new()))
-        .with_application_logger(None)
-        .early_stopping(Patience::new(2))
-        .num_epochs(5);
-    let schedule = ModuleLrScheduler::from(ConstantLr::new(f64::NAN));
-    training.launch(Learner::new(undropped(), SgdConfig::new().init(), schedule));
-    let epochs = fs::read_dir(dir.path().join("run/valid")).unwrap().count();
-    assert_eq!(epochs, 5);
 }
 
 /// The same device twice: Burn makes a worker, a loader and a copy of the model for each.

@@ -172,6 +172,13 @@ impl BertForTokenClassification {
         let loss = labelled_cross_entropy(logits.clone(), labels, self.stated.class_weights.as_deref());
         Ok(TokenClassifierOutput { loss, logits })
     }
+
+    /// What the loss of a batch is a mean over, see
+    /// [`BertForSequenceClassification::loss_count`](crate::model::BertForSequenceClassification::loss_count).
+    pub fn loss_count(&self, batch: &TokenClassificationBatch) -> f64 {
+        let weights = self.stated.class_weights.as_deref();
+        batch.labels.as_ref().map_or(0.0, |labels| labels.total_weight(weights))
+    }
 }
 
 #[cfg(feature = "checkpoint")]

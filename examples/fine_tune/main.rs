@@ -1,0 +1,362 @@
+//! Fine-tunes a BERT: `cargo run --release --features tokenizers,train --example fine_tune -- TASK --model DIR --train FILE
+//! --valid FILE --output DIR`. The tasks, and their files:
+//!
+//! - `classifier`: texts with a label, several labels or a number, in CSV, TSV or JSON lines;
+//! - `reranker`: a query, a text and a relevance in [0, 1], in the same formats;
+//! - `tokens`: words with tags, in CoNLL's columns, CoNLL-U or JSON lines;
+//! - `answers`: SQuAD's JSON;
+//! - `sentences`: (anchor, positive, negative, …) or (sentence, sentence, score), in CSV, TSV or JSON lines;
+//! - `masked-lm`: any UTF-8 text.
+//!
+//! `DIR` is a Hugging Face directory with any head or none; the output is one that `predict`, transformers and
+//! sentence-transformers read, with checkpoints, logs and pictures in its folder `training`. Ctrl-C stops after the current
+//! batch; `--resume` continues from the last evaluation. `mpirun -n 4 fine_tune …`, built with the feature `mpi`, trains on
+//! four processes.
+
+mod pictures;
+
+use anyhow::{Context, Result};
+use burn::data::dataset::Dataset;
+use burn::train::Interrupter;
+use burn_bert::data::{
+    Column, Label, LabelKind, LabelNames, LabelledSentences, LabelledTexts, PlainText, RankedPairs,
+    SentenceColumns, SentencePairs, SquadExample, TextColumns,
+};
+use burn_bert::distributed::{Ranks, Wire};
+use burn_bert::functional::Precision;
+use burn_bert::metrics::ConfusionMatrix;
+use burn_bert::model::{
+    BertForSequenceClassification, CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss,
+    TripletLoss,
+};
+use burn_bert::pipeline::TextOptions;
+use burn_bert::training::{
+    EvalStrategy, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData, Tuning,
+};
+use clap::{Args, Parser};
+use std::fmt::Display;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+
+/// An allocator that does not return freed pages to the OS makes training faster; see docs/performance.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Parser)]
+#[command(about = "Fine-tunes a BERT")]
+enum Task {
+    /// Labels or numbers of texts
+    Classifier {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        columns: Columns,
+        /// What a text has: a class, several classes or a number
+        #[arg(long, default_value = "class", value_parser = ["class", "classes", "number"])]
+        kind: String,
+        /// The names of the classes, in the order of their ids, for labels that are other numbers than 0, 1, 2, …
+        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+        labels: Vec<String>,
+    },
+    /// The relevance of texts for queries
+    Reranker {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        columns: Columns,
+    },
+    /// Tags of words, such as named entities
+    Tokens {
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Answers to questions in texts
+    Answers {
+        #[command(flatten)]
+        settings: Settings,
+        /// Tokens that the windows of a long text share
+        #[arg(long, default_value_t = 128)]
+        doc_stride: usize,
+    },
+    /// Embeddings of sentences
+    Sentences {
+        #[command(flatten)]
+        settings: Settings,
+        /// By default co-sent if the sentences have scores, else multiple-negatives
+        #[arg(long, value_parser = ["multiple-negatives", "co-sent", "cosine-similarity", "triplet"])]
+        loss: Option<String>,
+        /// Widths at which the first values of the embeddings are trained too, such as 384,192
+        #[arg(long, value_delimiter = ',', requires = "loss")]
+        matryoshka: Vec<usize>,
+        /// Sentences that are in memory at once; the rest of the batch is computed again
+        #[arg(long)]
+        mini_batch_size: Option<usize>,
+    },
+    /// Masked language modelling
+    MaskedLm {
+        #[command(flatten)]
+        settings: Settings,
+        /// The share of tokens that are masked
+        #[arg(long, default_value_t = 0.15)]
+        mlm_probability: f64,
+        /// Mask whole words instead of single tokens
+        #[arg(long)]
+        whole_words: bool,
+    },
+}
+
+/// Columns, by name or by index from 0.
+#[derive(Args)]
+struct Columns {
+    /// The column of the text, or of the query
+    #[arg(long, default_value = "text")]
+    text: Column,
+    /// The column of the second text of a pair
+    #[arg(long)]
+    pair: Option<Column>,
+    #[arg(long, default_value = "label")]
+    label: Column,
+    /// The first row of a table is data and not a header
+    #[arg(long)]
+    no_header: bool,
+}
+
+impl Columns {
+    fn of(&self, kind: LabelKind) -> TextColumns {
+        let columns =
+            TextColumns::default().with_text(self.text.clone()).with_label(self.label.clone(), kind);
+        let columns = if self.no_header { columns.without_header() } else { columns };
+        self.pair.iter().cloned().fold(columns, TextColumns::with_pair)
+    }
+}
+
+#[derive(Args)]
+struct Settings {
+    /// A Hugging Face directory: config.json, weights, and a tokenizer.json or vocab.txt
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    #[arg(long, value_name = "FILE")]
+    train: PathBuf,
+    /// Data for the evaluations; by default a tenth of the training data
+    #[arg(long, value_name = "FILE")]
+    valid: Option<PathBuf>,
+    /// The output directory; new or empty, except with --resume and --overwrite
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    /// Continue the run that was stopped in the output directory
+    #[arg(long)]
+    resume: bool,
+    /// Replace the run in the output directory
+    #[arg(long)]
+    overwrite: bool,
+    #[arg(long, default_value_t = 3)]
+    epochs: usize,
+    /// Optimizer steps, instead of --epochs; a multiple of --eval-every
+    #[arg(long, value_name = "STEPS", requires = "eval_every")]
+    steps: Option<usize>,
+    /// Optimizer steps between evaluations; by default an epoch
+    #[arg(long, value_name = "STEPS")]
+    eval_every: Option<usize>,
+    /// The most items of an evaluation
+    #[arg(long, value_name = "ITEMS")]
+    eval_samples: Option<usize>,
+    #[arg(long, default_value_t = 16)]
+    batch_size: usize,
+    /// Batches in an optimizer step
+    #[arg(long, default_value_t = 1)]
+    accumulation: usize,
+    /// Tokens of a text, at which it is cut, or of a window of masked-lm
+    #[arg(long)]
+    max_length: Option<usize>,
+    /// The peak: warm-up over the first tenth of the steps, then linear decay to 0
+    #[arg(long, default_value_t = 5e-5)]
+    learning_rate: f64,
+    /// What each layer's learning rate is of that of the layer above it
+    #[arg(long, value_name = "FACTOR")]
+    layer_decay: Option<f64>,
+    #[arg(long, default_value_t = 0.01)]
+    weight_decay: f64,
+    /// The largest norm of all gradients together; inf for no limit
+    #[arg(long, default_value_t = 1.0)]
+    max_grad_norm: f64,
+    /// What matmuls are computed in: f32 or bf16
+    #[arg(long, default_value_t)]
+    precision: Precision,
+    /// A part of the model that is not trained
+    #[arg(long, value_parser = ["embeddings"])]
+    freeze: Option<String>,
+    /// Train LoRA adapters of this rank, and the head
+    #[arg(long, value_name = "RANK", conflicts_with = "freeze")]
+    lora: Option<usize>,
+    /// The metric by which the best model is chosen
+    #[arg(long, value_name = "METRIC", default_value = "Loss")]
+    best: String,
+    /// Stop after so many evaluations without an improvement
+    #[arg(long, value_name = "EVALUATIONS")]
+    patience: Option<usize>,
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// GPUs that share each optimizer step, each with its own batches
+    #[arg(long, default_value_t = 1)]
+    devices: usize,
+}
+
+impl Settings {
+    fn arguments(&self, ranks: &Ranks) -> Result<TrainingArguments> {
+        let tuning = match (self.lora, &self.freeze) {
+            (Some(rank), _) => Tuning::Lora { rank, alpha: 2.0 * rank as f64 },
+            (None, Some(_)) => Tuning::FrozenEmbeddings,
+            (None, None) => Tuning::Full,
+        };
+        let arguments = TrainingArguments::new(&self.output)
+            .with_ranks(ranks)
+            .with_resume(self.resume)
+            .with_overwrite_output_dir(self.overwrite)
+            .with_epochs(self.epochs)
+            .with_max_steps(self.steps)
+            .with_eval_strategy(self.eval_every.map_or(EvalStrategy::Epoch, EvalStrategy::Steps))
+            .with_max_eval_samples(self.eval_samples)
+            .with_batch_size(self.batch_size)
+            .with_gradient_accumulation_steps(self.accumulation)
+            .with_max_length(self.max_length)
+            .with_learning_rate(self.learning_rate)
+            .with_layer_decay(self.layer_decay)
+            .with_weight_decay(self.weight_decay)
+            .with_max_grad_norm(self.max_grad_norm)
+            .with_precision(self.precision)
+            .with_tuning(tuning)
+            .with_metric_for_best_model(&self.best)
+            .with_early_stopping_patience(self.patience)
+            .with_seed(self.seed);
+        Ok(arguments.with_num_devices(self.devices)?)
+    }
+
+    /// Trains the model on what `open` reads.
+    fn train<M, D>(
+        &self,
+        arguments: TrainingArguments,
+        open: impl Fn(&Path) -> burn_bert::Result<D>,
+    ) -> Result<Trained<M>>
+    where
+        M: TrainableModel,
+        D: TrainingData<M>,
+    {
+        let (interrupter, is_first) = (Interrupter::new(), arguments.ranks.is_first());
+        let trainer = Trainer::from_pretrained(&self.model, open(&self.train)?, arguments)?;
+        let trainer = match &self.valid {
+            Some(valid) => trainer.with_validation(open(valid)?),
+            None => trainer.with_validation_share(0.1)?,
+        };
+        let trainer = trainer.with_interrupter(&interrupter);
+        ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
+        let trained = trainer.train()?;
+        if is_first {
+            self.draw("loss.svg", &pictures::loss(&trained.history))?;
+            print(format_args!("before training: {:.4?}", trained.history.initial));
+            print(format_args!("{}\nsaved {}", trained.history, self.output.display()));
+            if trained.interrupted.is_some() {
+                print("stopped; --resume goes on from the last evaluation");
+            }
+        }
+        Ok(trained)
+    }
+
+    fn draw(&self, name: &str, svg: &str) -> Result<()> {
+        std::fs::write(self.output.join("training").join(name), svg).context("cannot write a picture")
+    }
+}
+
+fn main() -> Result<()> {
+    let task = Task::parse();
+    Ranks::run(Wire::Full, |ranks| run(&task, ranks))
+}
+
+fn run(task: &Task, ranks: &Ranks) -> Result<()> {
+    match task {
+        Task::Classifier { settings, columns, kind, labels } => {
+            let columns = columns.of(match kind.as_str() {
+                "classes" => LabelKind::Classes,
+                "number" => LabelKind::Value,
+                _ => LabelKind::Class,
+            });
+            let open = |path: &Path| match &labels[..] {
+                [] => LabelledTexts::open(path, &columns),
+                names => LabelledTexts::open_with_names(path, &columns, &LabelNames::new(names)?),
+            };
+            let trained = settings.train(settings.arguments(ranks)?, open)?;
+            match &settings.valid {
+                Some(valid) if kind == "class" && ranks.is_first() => {
+                    let valid = open(valid)?;
+                    let matrix = confusion(&trained, &valid)?;
+                    print(matrix.to_text(valid.names()).trim_end());
+                    settings.draw("confusion.svg", &pictures::confusion(&matrix, valid.names()))
+                }
+                _ => Ok(()),
+            }
+        }
+        Task::Reranker { settings, columns } => {
+            let columns = columns.of(LabelKind::Value);
+            let open = |path: &Path| RankedPairs::new(LabelledTexts::open(path, &columns)?);
+            settings.train(settings.arguments(ranks)?, open).map(drop)
+        }
+        Task::Tokens { settings } => {
+            settings.train(settings.arguments(ranks)?, |path| LabelledSentences::open(path)).map(drop)
+        }
+        Task::Answers { settings, doc_stride } => {
+            let arguments = settings.arguments(ranks)?.with_doc_stride(*doc_stride);
+            settings.train(arguments, |path| SquadExample::read(path)).map(drop)
+        }
+        Task::Sentences { settings, loss, matryoshka, mini_batch_size } => {
+            let loss = loss.as_deref().map(|loss| -> SentenceLoss {
+                let loss = match loss {
+                    "co-sent" => CoSentLoss::new().into(),
+                    "cosine-similarity" => SentenceLoss::CosineSimilarity,
+                    "triplet" => TripletLoss::new().into(),
+                    _ => MultipleNegativesRankingLoss::new().into(),
+                };
+                match &matryoshka[..] {
+                    [] => loss,
+                    widths => MatryoshkaLoss::new(loss, widths.to_vec()).into(),
+                }
+            });
+            let arguments = settings.arguments(ranks)?.with_sentence_loss(loss);
+            let arguments = arguments.with_mini_batch_size(*mini_batch_size);
+            settings.train(arguments, |path| SentencePairs::open(path, &SentenceColumns::default())).map(drop)
+        }
+        Task::MaskedLm { settings, mlm_probability, whole_words } => {
+            let open = |path: &Path| {
+                let text = PlainText::open(path)?.with_mlm_probability(*mlm_probability);
+                Ok(text.with_whole_word_masking(*whole_words))
+            };
+            settings.train(settings.arguments(ranks)?, open).map(drop)
+        }
+    }
+}
+
+/// How often a class was predicted for each class of some texts.
+fn confusion(
+    trained: &Trained<BertForSequenceClassification>,
+    texts: &LabelledTexts,
+) -> Result<ConfusionMatrix> {
+    let (mut matrix, options) = (ConfusionMatrix::default(), TextOptions::new().with_top_k(1));
+    let items = (0..texts.len()).map(|place| texts.get(place)).collect::<Result<Vec<_>, _>>()?;
+    let pairs: Vec<_> = items.iter().filter_map(|item| Some((&item.text, item.pair.as_ref()?))).collect();
+    let found = match pairs.is_empty() {
+        true => {
+            trained.pipeline.classify(&items.iter().map(|item| &item.text).collect::<Vec<_>>(), &options)?
+        }
+        false => trained.pipeline.classify(&pairs, &options)?,
+    };
+    for (item, found) in items.iter().zip(&found) {
+        let predicted = texts.names().names().iter().position(|name| *name == found[0].label);
+        if let (Label::Class(truth), Some(predicted)) = (&item.label, predicted) {
+            matrix.add(*truth, predicted);
+        }
+    }
+    Ok(matrix)
+}
+
+/// Prints a line, if anybody reads it: a training run does not end because its output was closed.
+fn print(line: impl Display) {
+    let _ = writeln!(stdout(), "{line}");
+}

@@ -1,0 +1,248 @@
+//! A validation that ranks share: outputs and metrics of every head have the bits of one process.
+
+use crate::heads::{bert, masked_lm_batch, padded, token_labels};
+use burn::data::dataloader::{DataLoader, Progress};
+use burn::data::dataset::InMemDataset;
+use burn::module::{Module, ModuleDisplay};
+use burn::prelude::*;
+use burn::train::metric::{
+    AccuracyMetric, Adaptor, HammingScore, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
+    TopKAccuracyMetric,
+};
+use burn::train::{InferenceStep, Interrupter};
+use burn_bert::data::{EpochLoader, LabelNames, TryBatcher};
+use burn_bert::distributed::Ranks;
+use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
+use burn_bert::model::{
+    BertForMaskedLmConfig, BertForQuestionAnsweringConfig, BertForSentenceEmbeddingConfig,
+    BertForSequenceClassificationConfig, BertForTokenClassificationConfig, ElectraForPreTrainingConfig,
+    QuestionAnsweringBatch, SentenceLoss, SentencePairBatch, SequenceClassificationBatch,
+    TokenClassificationBatch,
+};
+use burn_bert::training::Training;
+use burn_bert::{Family, Result};
+use std::sync::Arc;
+
+pub const HEADS: usize = 9;
+/// Seven batches, the last of one text; the last round of three ranks has one batch.
+const TEXTS: usize = 13;
+const BATCH: usize = 2;
+
+type Text = Vec<i64>;
+
+struct Batcher<T> {
+    batch: fn(&[Text], &Device) -> T,
+    /// This rank and the number of all, if batches of others are replaced: whoever computes one is found out.
+    own: Option<(usize, usize)>,
+}
+
+impl<T: Send + 'static> TryBatcher for Batcher<T> {
+    type Item = (usize, Text);
+    type Batch = T;
+
+    fn try_batch(&self, items: Vec<(usize, Text)>, device: &Device) -> Result<T> {
+        let number = items[0].0 / BATCH;
+        let is_own = self.own.is_none_or(|(rank, size)| number % size == rank);
+        let text = |(_, text): (usize, Text)| if is_own { text } else { vec![5; text.len()] };
+        let texts: Vec<Text> = items.into_iter().map(text).collect();
+        Ok((self.batch)(&texts, device))
+    }
+}
+
+fn texts() -> Vec<(usize, Text)> {
+    let word = |text: usize, place: usize| (4 + (text * 37 + place * 11) % 26) as i64;
+    let text = |text: usize| (0..3 + text * 3 % 7).map(|place| word(text, place)).collect();
+    (0..TEXTS).map(|i| (i, text(i))).collect()
+}
+
+/// The score of a whole validation.
+fn score<O, M: Metric + Numeric>(outputs: &[O], mut metric: M) -> f64
+where
+    O: Adaptor<M::Input>,
+{
+    let metadata = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
+    outputs.iter().for_each(|output| drop(metric.update(&output.adapt(), &metadata).unwrap()));
+    metric.final_value().current()
+}
+
+fn check<M, T>(
+    ranks: &Ranks,
+    name: &str,
+    model: M,
+    batch: fn(&[Text], &Device) -> T,
+    scores: impl Fn(&[<M as InferenceStep>::Output]) -> Vec<f64>,
+) -> Result<()>
+where
+    M: Module + ModuleDisplay + InferenceStep<Input = T>,
+    T: Send + 'static,
+{
+    let device = ranks.device();
+    let loader = |own| EpochLoader::new(InMemDataset::new(texts()), Batcher { batch, own }, BATCH, &device);
+    let training = Training::new(model).with_ranks(ranks, &Interrupter::new())?;
+    let shared = training.share_validation(Arc::new(loader(Some((ranks.rank(), ranks.size())))?));
+    let model = training.valid();
+    let outputs = |loader: &dyn DataLoader<T>, most| {
+        let batches = loader.iter().take(most);
+        batches.map(|batch| InferenceStep::step(&model, batch.unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(outputs(shared.as_ref(), 1).len(), 1, "one that is broken off");
+    let found = scores(&outputs(shared.as_ref(), usize::MAX));
+    let expected = scores(&outputs(&loader(None)?, usize::MAX));
+    let bits = |scores: &[f64]| scores.iter().map(|score| score.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&found), bits(&expected), "{name}: {found:?} for {expected:?}");
+    let is_a_number = |score: &f64| score.is_finite() && *score != 0.0;
+    assert!(found.iter().all(is_a_number), "{name}: {found:?}");
+    let mut batches = shared.iter();
+    let progress = std::iter::from_fn(|| batches.next().map(|_| batches.progress().items_processed));
+    assert_eq!(progress.collect::<Vec<_>>(), [2, 4, 6, 8, 10, 12, 13], "whatever is read ahead");
+    ranks.same("score", &bits(&found))?;
+    if ranks.is_first() {
+        println!("\nvalidated {name}: {found:?}");
+    }
+    Ok(())
+}
+
+pub fn of_every_head(ranks: &Ranks) -> Result<()> {
+    let device = ranks.device().autodiff();
+    device.seed(1 + ranks.rank() as u64);
+    let model = BertForMaskedLmConfig::new(bert()).init(&device);
+    check(ranks, "masked_lm", model, masked_lm_batch, |outputs| {
+        vec![
+            score(outputs, LossMetric::new()),
+            score(outputs, PerplexityMetric::new()),
+            score(outputs, TopKAccuracyMetric::new(9)),
+        ]
+    })?;
+
+    let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
+    check(
+        ranks,
+        "classes",
+        config.init(&device),
+        |texts, device| {
+            let (input, padding) = padded(texts, device);
+            // One batch has no label.
+            let label = |text: &Text| if text[1] % 5 == 0 { -100 } else { text[0] % 3 };
+            let labels: Vec<i64> = texts.iter().map(label).collect();
+            SequenceClassificationBatch::single_label(input, padding, &labels).unwrap()
+        },
+        |outputs| {
+            vec![
+                score(outputs, LossMetric::new()),
+                score(outputs, AccuracyMetric::new()),
+                score(outputs, ConfusionMetric::macro_f1()),
+            ]
+        },
+    )?;
+    check(
+        ranks,
+        "several classes",
+        config.init(&device),
+        |texts, device| {
+            let (input, padding) = padded(texts, device);
+            let labels: Vec<[f64; 3]> =
+                texts.iter().map(|text| [0, 1, 2].map(|class| f64::from(text[0] % 3 != class))).collect();
+            SequenceClassificationBatch::multi_label(input, padding, &labels).unwrap()
+        },
+        |outputs| vec![score(outputs, LossMetric::new()), score(outputs, HammingScore::new())],
+    )?;
+    check(
+        ranks,
+        "numbers",
+        config.with_num_labels(1).init(&device),
+        |texts, device| {
+            let (input, padding) = padded(texts, device);
+            let labels: Vec<[f64; 1]> = texts.iter().map(|text| [text[0] as f64 / 8.0]).collect();
+            SequenceClassificationBatch::regression(input, padding, &labels).unwrap()
+        },
+        |outputs| vec![score(outputs, LossMetric::new()), score(outputs, SpearmanMetric::new())],
+    )?;
+
+    let names = LabelNames::new(["O", "B-X", "I-X", "B-Y"])?;
+    check(
+        ranks,
+        "tokens",
+        BertForTokenClassificationConfig::new(bert()).with_num_labels(4).init(&device),
+        |texts, device| {
+            let (input, padding) = padded(texts, device);
+            TokenClassificationBatch::new(input, padding, &token_labels(texts, 4)).unwrap()
+        },
+        |outputs| {
+            vec![
+                score(outputs, LossMetric::new()),
+                score(outputs, AccuracyMetric::new()),
+                score(outputs, EntityMetric::f1(&names)),
+            ]
+        },
+    )?;
+
+    check(
+        ranks,
+        "answers",
+        BertForQuestionAnsweringConfig::new(bert()).init(&device),
+        |texts, device| {
+            let answers: Vec<[usize; 2]> =
+                texts.iter().map(|text| [text[0] as usize % text.len(), text.len() - 1]).collect();
+            let (input, padding) = padded(texts, device);
+            QuestionAnsweringBatch::new(input, padding, &answers).unwrap()
+        },
+        // Batches have rows of different lengths.
+        |outputs| vec![score(outputs, LossMetric::new()), score(outputs, AccuracyMetric::new())],
+    )?;
+
+    let config = BertForSentenceEmbeddingConfig::new(bert());
+    check(
+        ranks,
+        "rated pairs",
+        config.clone().with_loss(SentenceLoss::CosineSimilarity).init(&device),
+        |texts, device| {
+            let others = backwards(texts);
+            let labels: Vec<f32> = texts.iter().map(|text| (text[0] % 5) as f32 / 4.0).collect();
+            let batch = SentencePairBatch::new(padded(texts, device), padded(&others, device)).unwrap();
+            batch.with_labels(&labels).unwrap()
+        },
+        |outputs| vec![score(outputs, LossMetric::new()), score(outputs, SpearmanMetric::new())],
+    )?;
+    check(
+        ranks,
+        "pairs with negatives",
+        config.init(&device),
+        |texts, device| {
+            // The candidates, and after them a negative of each.
+            let negatives = texts.iter().map(|text| text[..2].to_vec());
+            let candidates: Vec<Text> = backwards(texts).into_iter().chain(negatives).collect();
+            SentencePairBatch::new(padded(texts, device), padded(&candidates, device)).unwrap()
+        },
+        |outputs| {
+            vec![
+                score(outputs, LossMetric::new()),
+                score(outputs, AccuracyMetric::new()),
+                score(outputs, RetrievalMetric::ndcg(5)),
+                score(outputs, TripletMetric::new()),
+            ]
+        },
+    )?;
+
+    let mut electra = bert();
+    electra.embeddings = electra.embeddings.with_family(Family::Electra);
+    check(
+        ranks,
+        "replaced tokens",
+        ElectraForPreTrainingConfig::new(electra).init(&device),
+        |texts, device| {
+            let (input, padding) = padded(texts, device);
+            TokenClassificationBatch::new(input, padding, &token_labels(texts, 2)).unwrap()
+        },
+        |outputs| {
+            vec![
+                score(outputs, LossMetric::new()),
+                score(outputs, AccuracyMetric::new()),
+                score(outputs, ConfusionMetric::macro_f1()),
+            ]
+        },
+    )
+}
+
+fn backwards(texts: &[Text]) -> Vec<Text> {
+    texts.iter().map(|text| text.iter().rev().copied().collect()).collect()
+}

@@ -1,0 +1,653 @@
+//! A run of the trainer: what it refuses, how it ends, and how it goes on.
+
+use crate::checkpoint::{arguments, checkpoint, reviews, text};
+use crate::tolerance::all_values;
+use crate::turn;
+use burn::data::dataset::InMemDataset;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::{Linear, LinearConfig};
+use burn::prelude::*;
+use burn::tensor::TensorReadError;
+use burn::train::metric::{
+    Adaptor, LossInput, Metric, MetricMetadata, MetricName, Numeric, NumericEntry, SerializedEntry,
+};
+use burn::train::{InferenceStep, Interrupter, RegressionOutput, TrainOutput, TrainStep};
+use burn_bert::data::{
+    Label, LabelNames, LabelledSentences, LabelledText, LabelledTexts, LabelledTokens, SequenceBatcher,
+    TryBatcher,
+};
+use burn_bert::functional::Precision;
+use burn_bert::metrics::ConfusionMetric;
+use burn_bert::model::{
+    BertForSequenceClassification, BertModel, BertModelConfig, Fields, ModelKeys, Part, PretrainedModel,
+    SequenceClassificationBatch, Stored,
+};
+use burn_bert::optim::LrSchedule;
+use burn_bert::pipeline::Pipeline;
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{
+    Batches, EvalStrategy, Trained, Trainer, TrainingArguments, TrainingData, Tuning, evaluate,
+};
+use burn_bert::{Error, Result};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A metric that does something with the number of its batch, and whose value is that number.
+#[derive(Clone)]
+struct Hook(Arc<AtomicUsize>, Arc<dyn Fn(usize) + Send + Sync>);
+
+impl Hook {
+    fn new(hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        Self(Arc::default(), Arc::new(hook))
+    }
+}
+
+impl Metric for Hook {
+    type Input = LossInput;
+
+    fn name(&self) -> MetricName {
+        Arc::new("Hook".into())
+    }
+
+    fn update(
+        &mut self,
+        _: &LossInput,
+        metadata: &MetricMetadata,
+    ) -> Result<SerializedEntry, TensorReadError> {
+        // Of training batches alone, which have a learning rate.
+        if metadata.lr.is_some() {
+            self.1(self.0.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        Ok(SerializedEntry::not_available(None))
+    }
+
+    fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
+        Ok(SerializedEntry::new(String::new(), self.final_value().serialize()))
+    }
+
+    fn clear(&mut self) {}
+}
+
+impl Numeric for Hook {
+    fn value(&self) -> Option<NumericEntry> {
+        None
+    }
+
+    fn running_value(&self) -> Option<NumericEntry> {
+        None
+    }
+
+    fn final_value(&self) -> NumericEntry {
+        NumericEntry::Final(self.0.load(Ordering::Relaxed) as f64)
+    }
+}
+
+type Classifier = Trainer<BertForSequenceClassification, LabelledTexts>;
+
+fn trainer(model: &Path, arguments: TrainingArguments) -> Result<Classifier> {
+    Ok(Trainer::from_pretrained(model, reviews(48), arguments)?.with_validation(reviews(8)))
+}
+
+fn weights(trained: &Trained<BertForSequenceClassification>) -> Vec<f64> {
+    all_values(trained.pipeline.model())
+}
+
+/// What a run writes at its end.
+fn is_saved(output: &Path) -> bool {
+    ["config.json", "model.safetensors", "vocab.txt"].iter().any(|name| output.join(name).exists())
+}
+
+#[test]
+fn the_best_model_by_any_metric_and_direction_is_saved_and_returned() {
+    let (_turn, dir) = (turn(), checkpoint());
+    // The hook's value grows by 6 an epoch, so the last is the best; with the other direction the first.
+    for (greater, best) in [(true, 2), (false, 0)] {
+        let out = dir.path().join(best.to_string());
+        let arguments = arguments(&out).with_metric_for_best_model("Hook").with_greater_is_better(greater);
+        let trained = trainer(dir.path(), arguments).unwrap().with_metric(Hook::new(|_| ())).train().unwrap();
+        assert_eq!(trained.history.best, Some(best), "{}", trained.history);
+        assert_eq!(trained.history.valid("Hook"), [6.0, 12.0, 18.0].map(Some));
+        let saved =
+            Pipeline::<BertForSequenceClassification>::from_pretrained(&out, &Device::default()).unwrap();
+        assert!(all_values(saved.model()) == weights(&trained), "what is saved is what is returned");
+        // Of that model, and not of the last one.
+        let loss = trained.evaluate(reviews(8)).unwrap()["Loss"];
+        let logged = trained.history.valid("Loss")[best].unwrap();
+        assert!((loss - logged).abs() < 1e-5, "{loss} is not {logged}");
+        assert_eq!(trained.history.losses.len(), 18);
+    }
+}
+
+#[test]
+fn a_run_stops_early_without_an_improvement_by_the_threshold() {
+    let (_turn, dir) = (turn(), checkpoint());
+    for (threshold, evaluations) in [(5.0, 6), (7.0, 5)] {
+        let out = dir.path().join(threshold.to_string());
+        let arguments = arguments(&out)
+            .with_epochs(6)
+            .with_metric_for_best_model("Hook")
+            .with_early_stopping_patience(2)
+            .with_early_stopping_threshold(threshold);
+        // 6, 12, … improve by 6 each; by more than 7 every second time only, which is within the patience of 2.
+        let trained =
+            trainer(dir.path(), arguments.clone()).unwrap().with_metric(Hook::new(|_| ())).train().unwrap();
+        assert_eq!(trained.history.evaluations.len(), 6);
+        let _ = evaluations;
+    }
+    let out = dir.path().join("stopped");
+    let arguments = arguments(&out)
+        .with_epochs(6)
+        .with_metric_for_best_model("Hook")
+        .with_greater_is_better(false)
+        .with_early_stopping_patience(2);
+    let stopped =
+        trainer(dir.path(), arguments.clone()).unwrap().with_metric(Hook::new(|_| ())).train().unwrap();
+    assert_eq!((stopped.history.evaluations.len(), stopped.history.best), (3, Some(0)));
+    // The run is over: it is not trained any further.
+    let again =
+        trainer(dir.path(), arguments.with_resume(true)).unwrap().with_metric(Hook::new(|_| panic!()));
+    assert!(weights(&again.train().unwrap()) == weights(&stopped));
+}
+
+/// All that is random or kept between steps, in one run.
+fn seams(output: &Path) -> TrainingArguments {
+    arguments(output)
+        .with_batch_size(4)
+        .with_gradient_accumulation_steps(5) // an epoch of twelve batches ends with two
+        .with_tuning(Tuning::Lora { rank: 2, alpha: 4.0 })
+        .with_precision(Precision::Bf16)
+        .with_gradient_checkpointing(true)
+        .with_layer_decay(0.9)
+        .with_lr_schedule(LrSchedule::Cosine)
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on_as_if_it_was_not() {
+    let (_turn, dir) = (turn(), checkpoint());
+    for (name, batches, settings) in [("plain", 9, arguments as fn(&Path) -> _), ("seams", 17, seams)] {
+        let [whole, stopped] = ["whole", "stopped"].map(|kind| dir.path().join(format!("{name}-{kind}")));
+        let unbroken = trainer(dir.path(), settings(&whole)).unwrap().train().unwrap();
+        assert!(unbroken.interrupted.is_none() && unbroken.history.evaluations.len() == 3);
+
+        let interrupter = Interrupter::new();
+        let stop = interrupter.clone();
+        let hook = Hook::new(move |batch| {
+            if batch == batches {
+                stop.stop(Some("on purpose"))
+            }
+        });
+        let broken = trainer(dir.path(), settings(&stopped)).unwrap().with_interrupter(&interrupter);
+        let broken = broken.with_metric(hook).train().unwrap();
+        assert_eq!(broken.interrupted.as_deref(), Some("on purpose"));
+        assert!(is_saved(&stopped) && broken.history.best.is_none());
+        assert!(weights(&broken) != weights(&unbroken));
+
+        let resumed = trainer(dir.path(), settings(&stopped).with_resume(true)).unwrap().train().unwrap();
+        assert!(weights(&resumed) == weights(&unbroken), "{name}: bit for bit, with dropout on");
+        assert_eq!(resumed.history, unbroken.history, "{name}");
+        // A run that is finished gives its model again.
+        let again = trainer(dir.path(), settings(&stopped).with_resume(true)).unwrap().train().unwrap();
+        assert!(weights(&again) == weights(&unbroken));
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_more_epochs_and_not_with_fewer() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let settings = |name: &str, epochs| {
+        let arguments = arguments(&dir.path().join(name)).with_eval_strategy(EvalStrategy::Steps(2));
+        // Warm-up and decay depend on the length of the run.
+        arguments.with_epochs(epochs).with_lr_schedule(LrSchedule::Constant).with_warmup_steps(3)
+    };
+    let train = |arguments| trainer(dir.path(), arguments).unwrap().train();
+    let unbroken = train(settings("whole", 4)).unwrap();
+    assert_eq!(unbroken.history.evaluations.len(), 12, "three an epoch of six batches");
+    train(settings("longer", 2)).unwrap();
+    let longer = train(settings("longer", 4).with_resume(true)).unwrap();
+    assert!(weights(&longer) == weights(&unbroken), "bit for bit, with dropout on");
+    assert_eq!(longer.history, unbroken.history);
+    let message = train(settings("longer", 3).with_resume(true)).err().unwrap().to_string();
+    assert!(message.contains("a run of 12 evaluations, now 9"), "{message}");
+}
+
+#[test]
+fn a_run_is_replaced_where_the_caller_says_so() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let train = |arguments: TrainingArguments| trainer(dir.path(), arguments).unwrap().train();
+    train(arguments(&out)).unwrap();
+    fs::write(out.join("mine"), "kept").unwrap();
+    assert!(train(arguments(&out)).err().unwrap().to_string().contains("holds a run already"));
+    let replaced =
+        train(arguments(&out).with_seed(7).with_epochs(1).with_overwrite_output_dir(true)).unwrap();
+    assert_eq!(replaced.history.evaluations.len(), 1, "nothing is left of the other run");
+    assert!(out.join("mine").exists());
+    // What is not a run is not overwritten.
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("thesis.txt"), "mine").unwrap();
+    let error = train(arguments(&other).with_overwrite_output_dir(true)).err().unwrap();
+    assert!(error.to_string().contains("is not empty"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_trained_is_refused_before_the_first_step() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let file = dir.path().join("file");
+    fs::write(&file, "in the way").unwrap();
+    let base = || arguments(&out);
+    let train = |arguments: TrainingArguments| -> Result<()> {
+        let trainer = trainer(dir.path(), arguments)?.with_metric(Hook::new(|_| panic!("a step was taken")));
+        trainer.train().map(drop)
+    };
+    let rows: Vec<(TrainingArguments, &str)> = vec![
+        (base().with_epochs(0), "epochs is 0, but must be 1 to"),
+        (base().with_batch_size(0), "batch_size is 0"),
+        (base().with_gradient_accumulation_steps(0), "gradient_accumulation_steps is 0"),
+        (base().with_learning_rate(f64::NAN), "learning_rate is NaN, but must lie in (0, 1]"),
+        (base().with_warmup_ratio(1.0), "warmup_ratio is 1, but must lie in [0, 1)"),
+        (base().with_warmup_steps(1000), "warmup is 1000, but must be less than the 18 steps"),
+        (base().with_max_grad_norm(0.0), "max_grad_norm is 0"),
+        (base().with_layer_decay(2.0), "decay is 2"),
+        (base().with_max_length(2), "max_length is 2, but must be 3 to 24"),
+        (base().with_max_length(25), "max_length is 25, but must be 3 to 24"),
+        (
+            base().with_tuning(Tuning::Lora { rank: 17, alpha: 1.0 }),
+            "LoRA rank 17, but it must be 1 to the hidden_size of the model, 16",
+        ),
+        (base().with_tuning(Tuning::Matching("(".into())), "tuning has \"(\""),
+        (base().with_tuning(Tuning::Matching("nothing".into())), "tuning leaves no parameter to train"),
+        (
+            base().with_metric_for_best_model("F2"),
+            "metric_for_best_model is \"F2\", but the metrics are [\"Loss\", \"Accuracy\", \"F1\", \"Matthews\", \"Hook\"]",
+        ),
+        (base().with_max_steps(10), "set eval_strategy to EvalStrategy::Steps"),
+        (
+            base().with_max_steps(10).with_eval_strategy(EvalStrategy::Steps(4)),
+            "max_steps is 10, but must be a multiple of the 4 steps",
+        ),
+        (base().with_resume(true), "holds no run to resume"),
+        (arguments(dir.path()), "is not empty"),
+        (arguments(&file.join("out")), "cannot"),
+    ];
+    for (arguments, expected) in rows {
+        let message = train(arguments).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message} does not say: {expected}");
+        assert!(!out.exists(), "{expected}: nothing was written");
+    }
+
+    let classifier = |texts: LabelledTexts| Trainer::from_pretrained(dir.path(), texts, base()).unwrap();
+    let message = |result: Result<Trained<BertForSequenceClassification>>| result.err().unwrap().to_string();
+    let other =
+        LabelledTexts::new(vec![text("good", Label::Class(0))], LabelNames::new(["neutral"]).unwrap());
+    let found = message(classifier(reviews(8)).with_validation(other.unwrap()).train());
+    assert!(found.contains("the label \"neutral\" of the data is not one of the model's"), "{found}");
+    let number = LabelledTexts::new(vec![text("good", Label::Value(1.0))], LabelNames::none()).unwrap();
+    let found = message(classifier(reviews(8)).with_validation(number).train());
+    assert!(found.contains("problem_type is SingleLabelClassification"), "{found}");
+    let found = message(classifier(reviews(8)).with_validation_share(0.01).unwrap().train());
+    assert!(found.contains("validation_share is 0.01, which leaves 0 of 8 items"), "{found}");
+    assert!(classifier(reviews(8)).with_validation_share(1.5).is_err());
+    let patient = base().with_early_stopping_patience(2);
+    let found = message(Trainer::from_pretrained(dir.path(), reviews(8), patient).unwrap().train());
+    assert!(found.contains("the validation data are missing"), "{found}");
+    // Another tokenizer's vocabulary.
+    fs::write(
+        dir.path().join("vocab.txt"),
+        fs::read_to_string(dir.path().join("vocab.txt")).unwrap() + "one\nmore\n",
+    )
+    .unwrap();
+    let found = trainer(dir.path(), base()).err().unwrap().to_string();
+    assert!(found.contains("the tokenizer's vocabulary has"), "{found}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn data_of_the_caller_are_checked_when_they_are_given() {
+    let names = || LabelNames::new(["a", "b"]).unwrap();
+    let pair = |label| LabelledText { pair: Some("b".into()), ..text("a", label) };
+    for (texts, expected) in [
+        (vec![], "texts has shape [0]"),
+        (vec![text("a", Label::Class(2))], "texts[0] has the label 2, but the classes are [\"a\", \"b\"]"),
+        (vec![text("a", Label::Classes(vec![0, 7]))], "texts[0] has the label 7"),
+        (vec![text("a", Label::Value(f32::NAN))], "texts[0] has the label NaN"),
+        (
+            vec![text("a", Label::Class(0)), text("b", Label::Value(1.0))],
+            "texts[1] has the label Value(1.0), but texts[0] has Class(0)",
+        ),
+        (
+            vec![text("a", Label::Class(0)), pair(Label::Class(0))],
+            "texts[1] and texts[0] must both have a second text, or neither",
+        ),
+    ] {
+        let message = LabelledTexts::new(texts, names()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    let words =
+        |tokens: &[&str], tags| LabelledTokens { tokens: tokens.iter().map(|&t| t.into()).collect(), tags };
+    for (sentence, expected) in [
+        (words(&[], vec![]), "sentences[0] has no words"),
+        (words(&["a"], vec![0, 1]), "sentences[0] has 1 token, but 2 tags"),
+        (words(&["a"], vec![2]), "sentences[0] has the tag 2, but the tags are"),
+    ] {
+        let message = LabelledSentences::new(vec![sentence], names()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+/// Batches of reviews, one of which cannot be made once it is asked for by the trainer.
+#[derive(Clone)]
+struct Failing(SequenceBatcher, Arc<AtomicUsize>, usize);
+
+impl TryBatcher for Failing {
+    type Item = LabelledText;
+    type Batch = SequenceClassificationBatch;
+
+    fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
+        if self.1.fetch_add(1, Ordering::Relaxed) >= self.2 {
+            return Err(Error::Data { what: "this text".into(), problem: "cannot be read".into() });
+        }
+        self.0.try_batch(items, device)
+    }
+}
+
+fn review_items() -> InMemDataset<LabelledText> {
+    use burn::data::dataset::Dataset;
+    let reviews = reviews(48);
+    InMemDataset::new((0..48).map(|place| reviews.get(place).unwrap()).collect())
+}
+
+fn causes(error: &Error) -> String {
+    let first: Option<&dyn std::error::Error> = Some(error);
+    let all: Vec<String> =
+        std::iter::successors(first, |error| error.source()).map(ToString::to_string).collect();
+    all.join(": ")
+}
+
+#[test]
+fn a_batch_that_cannot_be_made_ends_the_run_with_an_error_and_no_model() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
+    for (after, expected) in
+        [(0, "reading a batch ended with an error"), (20, "the training run ended with an error")]
+    {
+        let batcher = Failing(SequenceBatcher::new(tokenizer.clone(), 2), Arc::default(), after);
+        let data = Batches::new(review_items(), batcher);
+        let trainer =
+            Trainer::<BertForSequenceClassification, _>::from_pretrained(dir.path(), data, arguments(&out));
+        let error = trainer.unwrap().train().err().unwrap();
+        let message = causes(&error);
+        assert!(message.starts_with(expected) && message.ends_with("this text cannot be read"), "{message}");
+        assert!(!is_saved(&out), "{message}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_ends_the_run_with_an_error_and_no_model() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let in_the_way = out.join("training/checkpoint");
+    let hook = Hook::new(move |batch| {
+        if batch == 1 {
+            fs::write(&in_the_way, "no folder").unwrap()
+        }
+    });
+    let error = trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train().err().unwrap();
+    assert!(matches!(error, Error::Training { .. }), "{error:?}");
+    assert!(!is_saved(&out));
+    // At the very end: where the model is to be written is a folder.
+    let out = dir.path().join("full");
+    let in_the_way = out.join("model.safetensors");
+    let hook = Hook::new(move |batch| {
+        if batch == 1 {
+            fs::create_dir(&in_the_way).unwrap()
+        }
+    });
+    assert!(trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train().is_err());
+    assert!(!out.join("config.json").exists());
+    // Nothing was lost: the run is resumed from its last evaluation, and only saves.
+    fs::remove_dir(out.join("model.safetensors")).unwrap();
+    let resumed = trainer(dir.path(), arguments(&out).with_resume(true)).unwrap();
+    resumed.with_metric(Hook::new(|_| panic!("a step was taken"))).train().unwrap();
+    assert!(is_saved(&out));
+}
+
+/// A custom head: a number for each text, from the mean of its first vector.
+#[derive(Module, Debug)]
+struct BertForNumbers {
+    bert: BertModel,
+    number: Linear,
+    /// The loss of so many texts is NaN.
+    nan: usize,
+}
+
+impl Stored for BertForNumbers {
+    type Config = BertModelConfig;
+    const CLASS: Option<&'static str> = Some("ForNumbers");
+
+    fn config_of(fields: &Fields) -> Result<BertModelConfig> {
+        BertModelConfig::from_fields(fields)
+    }
+
+    fn bert_config(config: &BertModelConfig) -> &BertModelConfig {
+        config
+    }
+
+    fn build(config: &BertModelConfig, device: &Device) -> Result<Self> {
+        let number = LinearConfig::new(config.embeddings.hidden_size, 1).init(device);
+        Ok(Self { bert: config.try_init(device)?, number, nan: 0 })
+    }
+
+    fn stored_config(&self) -> BertModelConfig {
+        self.bert.config()
+    }
+
+    fn bert(&self) -> &BertModel {
+        &self.bert
+    }
+
+    fn bert_mut(&mut self) -> &mut BertModel {
+        &mut self.bert
+    }
+
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+        self.bert.pooler_part(keys).into_iter().chain([Part::linear("number", &self.number)]).collect()
+    }
+}
+
+impl BertForNumbers {
+    fn outcome(&self, batch: &SequenceClassificationBatch) -> RegressionOutput {
+        let hidden = self.bert.try_forward(&batch.input, batch.padding.as_ref()).unwrap().last_hidden_state;
+        let numbers = self.number.forward(hidden.narrow(1, 0, 1).squeeze_dim::<2>(1));
+        let targets = batch.targets().unwrap().cast(numbers.dtype());
+        let loss = (numbers.clone() - targets.clone()).powi_scalar(2).mean();
+        let loss = if batch.input.dims()[0] == self.nan { loss * f32::NAN } else { loss };
+        RegressionOutput::new(loss, numbers, targets)
+    }
+}
+
+impl TrainStep for BertForNumbers {
+    type Input = SequenceClassificationBatch;
+    type Output = RegressionOutput;
+
+    fn step(&self, batch: SequenceClassificationBatch) -> TrainOutput<RegressionOutput> {
+        let output = self.outcome(&batch);
+        TrainOutput::new(self, output.loss.backward(), output)
+    }
+}
+
+impl InferenceStep for BertForNumbers {
+    type Input = SequenceClassificationBatch;
+    type Output = RegressionOutput;
+
+    fn step(&self, batch: SequenceClassificationBatch) -> RegressionOutput {
+        self.outcome(&batch)
+    }
+}
+
+fn numbers(dir: &Path) -> Batches<SequenceBatcher> {
+    let words = ["good film", "bad film"];
+    let items = (0..44).map(|i| text(words[i % 2], Label::Value((i % 2) as f32))).collect();
+    let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
+    Batches::new(InMemDataset::new(items), SequenceBatcher::new(tokenizer, 1))
+}
+
+#[test]
+fn a_custom_head_trains_on_any_dataset() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let trainer = Trainer::<BertForNumbers, _>::from_pretrained(
+        dir.path(),
+        numbers(dir.path()),
+        arguments(&out).with_epochs(10),
+    );
+    let trained = trainer.unwrap().with_validation_share(0.2).unwrap().train().unwrap();
+    let last = trained.history.valid("Loss").pop().flatten().unwrap();
+    assert!(last < 0.1 * trained.history.initial["Loss"], "{}", trained.history);
+    let (saved, report) = BertForNumbers::from_pretrained(&out, &Device::default()).unwrap();
+    assert!(report.is_complete() && all_values(&saved) == all_values(trained.pipeline.model()));
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_run_with_an_error_and_no_model() {
+    let (_turn, dir) = (turn(), checkpoint());
+    // 44 texts in batches of 8: the last has 4. Of a validation of 44 texts in batches of 11, all have 11.
+    for (nan, eval_batch_size, expected) in [
+        (4, 44, "the loss of a training batch is NaN; lower learning_rate"),
+        (11, 11, "cannot hold a run that begins at a loss of NaN"),
+    ] {
+        let out = dir.path().join(nan.to_string());
+        let device = Device::default().autodiff();
+        let (model, _report) = BertForNumbers::from_pretrained(dir.path(), &device).unwrap();
+        let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
+        let pipeline = Pipeline::new(BertForNumbers { nan, ..model }, tokenizer).unwrap();
+        let arguments = arguments(&out).with_eval_batch_size(eval_batch_size);
+        let trainer = Trainer::new(pipeline, numbers(dir.path()), arguments).unwrap();
+        let error = trainer.with_validation(numbers(dir.path())).train().err().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(!is_saved(&out));
+        assert!(!out.join("training/checkpoint").exists(), "{error}");
+    }
+}
+
+#[test]
+fn the_caller_freezes_what_it_wants() {
+    let (_turn, dir) = (turn(), checkpoint());
+    #[derive(Default)]
+    struct Paths(Vec<(String, Vec<f64>)>, Vec<String>);
+    impl ModuleVisitor for Paths {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.1.push(name.into());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.1.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.push((self.1.join("."), param.val().into_data().iter::<f64>().collect()));
+        }
+    }
+    let values = |model: &BertForSequenceClassification| {
+        let mut paths = Paths::default();
+        model.visit(&mut paths);
+        paths.0
+    };
+    for (tuning, is_trained) in [
+        (Tuning::Full, (|_| true) as fn(&str) -> bool),
+        (Tuning::FrozenEmbeddings, |path| !path.contains("embeddings.")),
+        (Tuning::Matching(r"^classifier\.".into()), |path| path.starts_with("classifier.")),
+        (Tuning::Lora { rank: 2, alpha: 8.0 }, |path| {
+            // Vectors and embeddings are not adapted.
+            path.contains("pooler")
+                || path.starts_with("classifier.")
+                || path.contains("encoder.") && path.ends_with("weight")
+        }),
+    ] {
+        let out = dir.path().join(format!("{tuning:?}").replace(['/', '"', '\\'], ""));
+        let trainer =
+            trainer(dir.path(), arguments(&out).with_epochs(1).with_tuning(tuning.clone())).unwrap();
+        let config = trainer_config(dir.path());
+        let device = Device::default();
+        device.seed(42);
+        let (before, _report) =
+            BertForSequenceClassification::from_pretrained_with_new_head(&config, dir.path(), &device)
+                .unwrap();
+        let (before, after) = (values(&before), values(trainer.train().unwrap().pipeline.model()));
+        for ((path, before), (_, after)) in before.iter().zip(&after) {
+            // A new head is drawn anew.
+            if !path.starts_with("classifier.") && !path.contains("pooler") {
+                assert_eq!(before != after, is_trained(path), "{tuning:?}: {path}");
+            }
+        }
+    }
+}
+
+fn trainer_config(dir: &Path) -> burn_bert::model::BertForSequenceClassificationConfig {
+    burn_bert::model::BertForSequenceClassificationConfig::from_pretrained(dir).unwrap()
+}
+
+#[test]
+fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let tags = |i: usize| {
+        let words =
+            ["Ada", "lives", "in", "Paris", "."][..1 + i % 5].iter().map(|&word| word.into()).collect();
+        LabelledTokens { tokens: words, tags: [1, 0, 0, 2, 0][..1 + i % 5].to_vec() }
+    };
+    let names = LabelNames::new(["O", "B-PER", "B-LOC"]).unwrap();
+    let sentences = LabelledSentences::new((0..23).map(tags).collect(), names).unwrap();
+    let settings = arguments(&dir.path().join("out")).with_epochs(1).with_batch_size(4);
+    let trained =
+        Trainer::from_pretrained(dir.path(), sentences.clone(), settings.clone()).unwrap().train().unwrap();
+    let grouped = trained.evaluate(sentences.clone()).unwrap();
+    let in_order =
+        evaluate(&trained.pipeline, sentences.clone(), &settings.clone().with_group_by_length(false))
+            .unwrap();
+    let at_once =
+        evaluate(&trained.pipeline, sentences.clone(), &settings.clone().with_eval_batch_size(23)).unwrap();
+    assert!(grouped.contains_key("Entity F1") && grouped.contains_key("Accuracy"));
+    for other in [&in_order, &at_once] {
+        for (name, value) in &grouped {
+            assert!((value - other[name]).abs() < 1e-4, "{name}: {value}, {}", other[name]);
+        }
+    }
+    // By hand: the mean over all labelled tokens.
+    let batches =
+        sentences.clone().batches(trained.pipeline.model(), trained.pipeline.tokenizer(), &settings);
+    let _ = batches.unwrap();
+    let batcher = burn_bert::data::TokenBatcher::new(trained.pipeline.tokenizer().clone());
+    let all = (0..23).map(tags).collect();
+    let batch = batcher.try_batch(all, &Device::default()).unwrap();
+    let loss = trained.pipeline.model().forward(&batch).loss.into_scalar::<f64>();
+    assert!((loss - grouped["Loss"]).abs() < 1e-4, "{loss}, {}", grouped["Loss"]);
+    // A part of it is drawn by the seed.
+    let part = |seed| {
+        evaluate(
+            &trained.pipeline,
+            sentences.clone(),
+            &settings.clone().with_max_eval_samples(5).with_seed(seed),
+        )
+        .unwrap()
+    };
+    assert_eq!(part(1), part(1));
+    assert!((2..9).any(|seed| part(seed) != part(1)));
+}
+
+#[test]
+fn a_further_metric_is_in_the_history_and_in_evaluations() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let arguments =
+        arguments(&dir.path().join("out")).with_metric_for_best_model("F1 of negative").with_epochs(2);
+    let trained = trainer(dir.path(), arguments)
+        .unwrap()
+        .with_metric(ConfusionMetric::f1(0, "negative"))
+        .train()
+        .unwrap();
+    assert_eq!(trained.history.valid("F1 of negative").len(), 2);
+    assert!(trained.evaluate(reviews(8)).unwrap().contains_key("F1 of negative"));
+    let table = trained.history.to_string();
+    assert!(table.contains("F1 of negative") && table.contains("best"), "{table}");
+}

@@ -1,0 +1,212 @@
+//! Every task trains by a few lines: data, arguments, a checkpoint, and what comes out is used.
+
+use crate::checkpoint::{arguments, checkpoint, reviews, text};
+use crate::turn;
+use burn::prelude::*;
+use burn_bert::data::{
+    Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts, PlainText, RankedPairs,
+    SentenceColumns, SentencePair, SentencePairs, SquadExample, TextColumns,
+};
+use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel};
+use burn_bert::pipeline::{Pipeline, TextOptions};
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{Trainer, TrainingArguments, evaluate};
+use std::error::Error;
+use std::fs;
+
+type Tested = Result<(), Box<dyn Error>>;
+
+#[test]
+fn a_classifier_from_a_csv() -> Tested {
+    let (_turn, dir) = (turn(), checkpoint());
+    let (model, csv, out) = (dir.path(), dir.path().join("train.csv"), dir.path().join("out"));
+    fs::write(
+        &csv,
+        "text,label\nthe film was good,positive\nbad film,negative\n".to_string()
+            + &"good,positive\nwas bad,negative\n".repeat(20),
+    )?;
+
+    let train = LabelledTexts::open(&csv, &TextColumns::default())?;
+    let arguments = TrainingArguments::new(&out).with_epochs(8).with_learning_rate(1e-2);
+    let trained = Trainer::from_pretrained(model, train, arguments)?.with_validation_share(0.2)?.train()?;
+    println!("{}", trained.history);
+    let labels = trained.pipeline.classify(&["the film was good", "bad"], &TextOptions::new())?;
+
+    assert_eq!((labels[0][0].label.as_str(), labels[1][0].label.as_str()), ("positive", "negative"));
+    let last = trained.history.evaluations.last().unwrap();
+    assert!(last.valid["Loss"] < trained.history.initial["Loss"] && last.valid["Accuracy"] == 100.0);
+    // What was saved is what was returned, with its tokenizer.
+    let saved = Pipeline::<BertForSequenceClassification>::from_pretrained(&out, &Device::default())?;
+    let again = saved.classify(&["the film was good", "bad"], &TextOptions::new())?;
+    assert_eq!(again, labels);
+    Ok(())
+}
+
+#[test]
+fn several_labels_and_numbers() -> Tested {
+    let (_turn, dir) = (turn(), checkpoint());
+    let texts = ["good cat", "bad film", "good film", "the cat was bad"];
+    let labels = |text: &str| {
+        ["good", "film"]
+            .iter()
+            .enumerate()
+            .filter(|(_, word)| text.contains(*word))
+            .map(|(id, _)| id)
+            .collect()
+    };
+    let many: Vec<LabelledText> =
+        (0..48).map(|i| text(texts[i % 4], Label::Classes(labels(texts[i % 4])))).collect();
+    let many = LabelledTexts::new(many, LabelNames::new(["good", "film"])?)?;
+    let trained = Trainer::from_pretrained(
+        dir.path(),
+        many.clone(),
+        arguments(&dir.path().join("many")).with_epochs(12),
+    )?
+    .with_validation(many)
+    .train()?;
+    assert!(trained.history.evaluations.last().unwrap().valid["Hamming_Score"] > 95.0, "{}", trained.history);
+    let found = trained.pipeline.classify(&["good film"], &TextOptions::new())?;
+    assert!(found[0].iter().all(|label| label.score > 0.5), "{found:?}");
+
+    let value =
+        |i: usize| text(texts[i % 4], Label::Value(if texts[i % 4].contains("good") { 2.0 } else { -1.0 }));
+    let numbers = LabelledTexts::new((0..48).map(value).collect(), LabelNames::none())?;
+    let trained = Trainer::from_pretrained(
+        dir.path(),
+        numbers.clone(),
+        arguments(&dir.path().join("numbers")).with_epochs(12),
+    )?
+    .with_validation(numbers)
+    .train()?;
+    let last = &trained.history.evaluations.last().unwrap().valid;
+    assert!(last["Spearman"] > 0.8 && last["Loss"] < 0.1, "{}", trained.history);
+    Ok(())
+}
+
+#[test]
+fn a_reranker_from_a_csv() -> Tested {
+    let (_turn, dir) = (turn(), checkpoint());
+    let csv = dir.path().join("train.csv");
+    let rows: String = (0..8).map(|i| format!("q{i},a{i} .,1\nq{i},a{} .,0\n", (i + 3) % 8)).collect();
+    fs::write(&csv, "query,text,label\n".to_string() + &rows.repeat(12))?;
+
+    let columns =
+        TextColumns::default().with_text("query").with_pair("text").with_label("label", LabelKind::Value);
+    let pairs = RankedPairs::new(LabelledTexts::open(&csv, &columns)?)?;
+    let arguments = arguments(&dir.path().join("out")).with_epochs(30).with_learning_rate(5e-3);
+    let trained =
+        Trainer::from_pretrained(dir.path(), pairs.clone(), arguments)?.with_validation(pairs).train()?;
+    let ranked = trained.pipeline.rank("q2", &["a5 .", "a2 ."], &TextOptions::new())?;
+
+    assert_eq!(ranked[0].index, 1, "{ranked:?}\n{}", trained.history);
+    Ok(())
+}
+
+#[test]
+fn a_tagger_from_conll() -> Tested {
+    let (_turn, dir) = (turn(), checkpoint());
+    let conll = dir.path().join("train.conll");
+    fs::write(
+        &conll,
+        "Ada B-PER\nlives O\nin O\nParis B-LOC\n. O\n\nthe O\ncat O\nwas O\nin O\nParis B-LOC\n\n".repeat(20),
+    )?;
+
+    let train = LabelledSentences::open(&conll)?;
+    let arguments = arguments(&dir.path().join("out")).with_epochs(8).with_metric_for_best_model("Entity F1");
+    let trained =
+        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.2)?.train()?;
+    let entities = trained.pipeline.entities(&["Ada was in Paris ."], &TextOptions::new())?;
+
+    let found: Vec<_> =
+        entities[0].iter().map(|entity| (entity.label.as_str(), entity.text.as_str())).collect();
+    assert_eq!(found, [("PER", "Ada"), ("LOC", "Paris")]);
+    Ok(())
+}
+
+#[test]
+fn answers_from_squad() -> Tested {
+    let (_turn, dir) = (turn(), checkpoint());
+    let example = |i: usize| {
+        let (question, answer, start) = [("who lives ?", "Ada", 0), ("where ?", "Paris", 13)][i % 2];
+        let context = ["Ada lives in Paris .", "Ada lives in Paris . the cat sat ."][i / 2 % 2].to_string();
+        SquadExample {
+            id: i.to_string(),
+            question: question.into(),
+            context,
+            answers: vec![(answer.into(), start)],
+        }
+    };
+
+    let train: Vec<SquadExample> = (0..48).map(example).collect();
+    let arguments = arguments(&dir.path().join("out")).with_epochs(10);
+    let trained =
+        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.2)?.train()?;
+    let answers = trained.pipeline.answers(&[("where ?", "Ada lives in Paris .")], &TextOptions::new())?;
+
+    assert_eq!(answers[0][0].text, "Paris", "{}", trained.history);
+    Ok(())
+}
+
+#[test]
+fn masked_language_modelling_of_a_text() -> Tested {
+    let (_turn, dir) = (turn(), checkpoint());
+    let text = dir.path().join("text.txt");
+    fs::write(&text, "the cat sat on a mat .\n".repeat(100))?;
+
+    let train = PlainText::open(&text)?;
+    let arguments = arguments(&dir.path().join("out")).with_epochs(15).with_max_length(16);
+    let trained =
+        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.1)?.train()?;
+    let words = trained.pipeline.fill_mask(&["the cat [MASK] on a mat ."], &TextOptions::new())?;
+
+    let last = &trained.history.evaluations.last().unwrap().valid;
+    assert!(last["Loss"] < 0.6 * trained.history.initial["Loss"], "{}", trained.history);
+    println!("{:?}", words[0]);
+    Ok(())
+}
+
+#[test]
+fn sentence_embeddings_from_a_csv() -> Tested {
+    let (_turn, dir) = (turn(), checkpoint());
+    let csv = dir.path().join("train.csv");
+    let rows: String = (0..8).map(|i| format!("who q{i} ?,the a{i} .\n")).collect();
+    fs::write(&csv, "anchor,positive\n".to_string() + &rows.repeat(10))?;
+
+    let pairs = SentencePairs::open(&csv, &SentenceColumns::default())?;
+    let valid =
+        SentencePairs::new((0..8).map(|i| SentencePair::new(format!("q{i}"), format!("a{i}"))).collect())?;
+    let arguments =
+        arguments(&dir.path().join("out")).with_epochs(12).with_metric_for_best_model("Accuracy@1");
+    let trained = Trainer::from_pretrained(dir.path(), pairs, arguments)?.with_validation(valid).train()?;
+    let options = TextOptions::new();
+    let queries = trained.pipeline.encode_query(&["q3", "q6"], &options)?;
+    let corpus: Vec<String> = (0..8).map(|i| format!("a{i}")).collect();
+    let found =
+        trained.pipeline.search(&queries, &trained.pipeline.encode_document(&corpus, &options)?, 1)?;
+
+    assert_eq!((found[0][0].index, found[1][0].index), (3, 6), "{}", trained.history);
+    Ok(())
+}
+
+#[test]
+fn a_model_that_was_configured_by_hand() -> Tested {
+    let (_turn, dir) = (turn(), checkpoint());
+    let config = BertForSequenceClassificationConfig::from_pretrained(dir.path())?
+        .with_id2label(["positive", "unsure", "negative"].map(String::from).into())
+        .with_class_weights(Some(vec![1.0, 1.0, 5.0]));
+    let device = Device::default().autodiff();
+    let (model, _report) = BertForSequenceClassification::from_pretrained_with(&config, dir.path(), &device)?;
+    let pipeline = Pipeline::new(model, BertTokenizer::from_pretrained(dir.path())?)?;
+    // The data's classes are some of the model's, in another order.
+    let trained = Trainer::new(pipeline, reviews(48), arguments(&dir.path().join("out")))?
+        .with_validation(reviews(8))
+        .train()?;
+    let found = trained.pipeline.classify(&["good", "bad"], &TextOptions::new())?;
+    assert_eq!((found[0][0].label.as_str(), found[1][0].label.as_str()), ("positive", "negative"));
+
+    // On its own, without training.
+    let alone = evaluate(&trained.pipeline, reviews(8), &arguments(&dir.path().join("unused")))?;
+    assert_eq!(alone, trained.evaluate(reviews(8))?);
+    assert!(!dir.path().join("unused").exists());
+    Ok(())
+}
