@@ -169,8 +169,10 @@ impl Shared {
             }
             let own = format!("X-Repo-Commit: {commit}\r\n");
             if is_lfs(name) {
-                let target = if faults.circular { path.to_string() } else { format!("/cdn/{name}") };
-                let location = format!("Location: http://{}{target}\r\n", self.address);
+                // Another host, as the Hub's store of large files is.
+                let cdn = format!("http://{}/cdn/{name}", self.address.replace("127.0.0.1", "localhost"));
+                let target = if faults.circular { path } else { &cdn };
+                let location = format!("Location: {target}\r\n");
                 let linked = format!(
                     "X-Linked-Size: {}\r\nX-Linked-Etag: \"{}\"\r\n",
                     content.len(),
@@ -183,6 +185,10 @@ impl Shared {
                 .endless(faults.endless == Some(name));
         }
         let Some(name) = path.strip_prefix("/cdn/") else { return Response::refusal(404, "RepoNotFound") };
+        // The token is not for that host.
+        if headers.contains_key("authorization") {
+            return Response::refusal(400, "Token");
+        }
         let content = self.content(name, faults);
         let start = headers.get("range").filter(|_| !faults.ignores_ranges);
         let start =

@@ -66,16 +66,15 @@ impl ModelId {
         let code = context.and_then(|context| context.error_code.as_deref()).unwrap_or_default();
         let problem = match (status, code) {
             (404, "RevisionNotFound") => format!("is no path here, and has no revision {revision} on the Hub"),
+            (_, "GatedRepo") | (403, _) => format!(
+                "is gated; accept the conditions on https://huggingface.co/{name}, and set HF_TOKEN to a token that may read it"
+            ),
             // The Hub does not say whether a model is missing or private.
-            (401, "RepoNotFound") | (404, _) => {
+            (401 | 404, _) => {
                 "is no path here, and the Hub shows no model of this name; check the name or, if the model is private, set \
                  HF_TOKEN to a token that may read it"
                     .into()
             }
-            (401 | 403, _) => format!(
-                "is gated or private; accept the conditions on https://huggingface.co/{name}, and set HF_TOKEN to a token that \
-                 may read it"
-            ),
             _ => format!("is no path here, and cannot be downloaded from the Hub to {}", cache.display()),
         };
         self.error(problem, Some(error.into()))
