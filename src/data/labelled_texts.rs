@@ -301,7 +301,7 @@ impl SequenceBatcher {
         Self { tokenizer: Arc::new(tokenizer), num_labels, is_ranking: false }
     }
 
-    /// Batches of pairs for a [ranking](crate::model::BertForSequenceClassification::rank) model: labels are relevance scores
+    /// Batches of pairs for a [ranking](crate::pipeline::Pipeline::rank) model: labels are relevance scores
     /// in [0, 1], trained with binary cross-entropy.
     pub fn for_ranking(tokenizer: BertTokenizer) -> Self {
         Self { is_ranking: true, ..Self::new(tokenizer, 1) }

@@ -1,7 +1,7 @@
 //! Answers in texts, from the logits of their first and last tokens.
 
 use super::Pipeline;
-use super::batches::{place, softmax};
+use super::batches::{largest, place, softmax};
 use super::options::TextOptions;
 use crate::error::Result;
 use crate::model::BertForQuestionAnswering;
@@ -11,13 +11,6 @@ use std::collections::BTreeSet;
 
 /// The least answers, and first and last tokens of a window, among which the best are found.
 const N_BEST: usize = 20;
-
-/// What decides which spans are answers. The defaults are those of transformers' `run_qa.py`.
-struct Rules {
-    n_best: usize,
-    max_answer_len: usize,
-    no_answer_threshold: Option<f64>,
-}
 
 /// An answer to a question. Returned by [`Pipeline::answers`].
 #[derive(Clone, Debug, PartialEq)]
@@ -76,11 +69,9 @@ impl Pipeline<BertForQuestionAnswering> {
         options: &TextOptions,
     ) -> Result<Vec<Vec<Answer>>> {
         options.check("answers", &["top_k", "stride", "max_answer_len", "no_answer_threshold"])?;
-        let rules = Rules {
-            n_best: options.top_k.unwrap_or(N_BEST).max(N_BEST),
-            max_answer_len: options.max_answer_len.unwrap_or(30),
-            no_answer_threshold: options.no_answer_threshold,
-        };
+        // The defaults are those of run_qa.py.
+        let n_best = options.top_k.unwrap_or(N_BEST).max(N_BEST);
+        let max_answer_len = options.max_answer_len.unwrap_or(30);
         let mut spans: Vec<Vec<Span>> = questions.iter().map(|_| Vec::new()).collect();
         let mut impossible = vec![f64::INFINITY; questions.len()];
         self.for_each_window(
@@ -94,7 +85,8 @@ impl Pipeline<BertForQuestionAnswering> {
             },
             |batch| Ok(Tensor::stack(self.model.logits(&batch.input, batch.padding.as_ref())?.into(), 2)),
             |index, window, logits| {
-                spans[index].extend(of_window(window, logits, questions[index].1.as_ref(), &rules));
+                let text = questions[index].1.as_ref();
+                spans[index].extend(of_window(window, logits, text, n_best, max_answer_len));
                 // A window without the answer scores no answer high; all windows must, for the text to contain none.
                 impossible[index] = impossible[index].min(logits[0] + logits[1]);
             },
@@ -102,7 +94,7 @@ impl Pipeline<BertForQuestionAnswering> {
         let answered = spans.into_iter().zip(impossible).zip(questions);
         Ok(answered
             .map(|((spans, impossible), (_, text))| {
-                let mut answers = best(spans, impossible, text.as_ref(), &rules);
+                let mut answers = best(spans, impossible, text.as_ref(), n_best, options.no_answer_threshold);
                 answers.truncate(options.top_k.unwrap_or(usize::MAX));
                 answers
             })
@@ -119,18 +111,23 @@ fn stride(tokenizer: &BertTokenizer, question: &str, wanted: usize) -> Result<us
 }
 
 /// The candidates in a window, given two scores for each token.
-fn of_window(window: &Encoding, logits: &[f64], text: &str, rules: &Rules) -> Vec<Span> {
+fn of_window(
+    window: &Encoding,
+    logits: &[f64],
+    text: &str,
+    n_best: usize,
+    max_answer_len: usize,
+) -> Vec<Span> {
     let best = |which: usize| -> Vec<usize> {
-        let mut places: Vec<usize> = (0..window.len()).collect();
-        places.sort_by(|&a, &b| logits[2 * b + which].total_cmp(&logits[2 * a + which]));
+        let logits: Vec<f64> = logits.iter().skip(which).step_by(2).take(window.len()).copied().collect();
         // Before those of the question go, as in run_qa.py: these take places of the best, too.
-        places.truncate(rules.n_best);
+        let mut places = largest(&logits, n_best);
         places.retain(|&place| window.sequence_ids()[place] == Some(1));
         places
     };
     let (starts, ends) = (best(0), best(1));
     let pairs = starts.iter().flat_map(|&start| ends.iter().map(move |&end| (start, end)));
-    let valid = pairs.filter(|&(start, end)| start <= end && end - start < rules.max_answer_len);
+    let valid = pairs.filter(|&(start, end)| start <= end && end - start < max_answer_len);
     let span = |(start, end): (usize, usize)| Span {
         start: place(text, window.offsets()[start]).0,
         end: place(text, window.offsets()[end]).1,
@@ -141,20 +138,25 @@ fn of_window(window: &Encoding, logits: &[f64], text: &str, rules: &Rules) -> Ve
 }
 
 /// The best of a question's candidates, the model's answer first.
-fn best(mut spans: Vec<Span>, impossible: f64, text: &str, rules: &Rules) -> Vec<Answer> {
+fn best(
+    mut spans: Vec<Span>,
+    impossible: f64,
+    text: &str,
+    n_best: usize,
+    no_answer_threshold: Option<f64>,
+) -> Vec<Answer> {
     // A stable sort, also where logits are equal: the order is that of run_qa.py.
     spans.sort_by(|a, b| b.logit.total_cmp(&a.logit));
     let mut seen = BTreeSet::new();
     // After the sort: of a span in several windows, the best score remains.
     spans.retain(|span| seen.insert((span.start, span.end)));
-    spans.truncate(rules.n_best);
-    if let Some(threshold) = rules.no_answer_threshold {
+    spans.truncate(n_best);
+    if let Some(threshold) = no_answer_threshold {
         let is_impossible = spans.first().is_none_or(|best| impossible - best.logit > threshold);
         let place = spans.partition_point(|span| span.logit >= impossible);
-        let others = rules.n_best - usize::from(place < rules.n_best);
-        spans.truncate(if is_impossible { others } else { others.max(1) });
+        spans.truncate(n_best - usize::from(place < n_best));
         // The model's answer is the first, whatever the threshold.
-        let place = if is_impossible { 0 } else { place.clamp(1, spans.len()) };
+        let place = if is_impossible { 0 } else { place.max(1) };
         spans.insert(place, Span { start: 0, end: 0, logit: impossible });
     }
     let scores = softmax(&spans.iter().map(|span| span.logit).collect::<Vec<_>>());

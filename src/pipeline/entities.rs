@@ -2,27 +2,10 @@
 
 use super::Pipeline;
 use super::batches::{place, softmax};
-use super::options::TextOptions;
+use super::options::{Aggregation, TextOptions};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
-
-/// How the predictions for tokens become entities: transformers' aggregation strategies. See [`Pipeline::entities`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Aggregation {
-    /// Each token is an entity, whose label has its prefix, such as `B-PER`.
-    None,
-    /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
-    Simple,
-    /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
-    /// training labelled the first token of each word, as a `TokenBatcher` does.
-    #[default]
-    First,
-    /// A word has the label with the highest mean score over its tokens.
-    Average,
-    /// A word has the label and the score of its token with the highest score.
-    Max,
-}
 
 /// A part of a text with a label. Returned by [`Pipeline::entities`].
 #[derive(Clone, Debug, PartialEq)]
@@ -44,13 +27,6 @@ struct Scored {
     start: usize,
     end: usize,
     continues_word: bool,
-}
-
-struct Labelled<'a> {
-    label: &'a str,
-    score: f64,
-    start: usize,
-    end: usize,
 }
 
 impl Pipeline<BertForTokenClassification> {
@@ -131,25 +107,25 @@ impl Pipeline<BertForTokenClassification> {
         // The other strategies predict tokens: a word may be cut.
         let is_word_wise = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
         let words = tokens.chunk_by(|_, token| is_word_wise && token.continues_word);
-        let labelled: Vec<Labelled> = words.map(|word| self.label(word, aggregation)).collect();
-        let entity = |label: &str, parts: &[Labelled]| {
+        let labelled: Vec<Entity> = words.map(|word| self.label(word, text, aggregation)).collect();
+        if aggregation == Aggregation::None {
+            return labelled;
+        }
+        let continues = |before: &Entity, part: &Entity| {
+            !part.label.starts_with("B-") && tag(&before.label) == tag(&part.label)
+        };
+        let joined = |parts: &[Entity]| {
             let (start, end) = (parts[0].start, parts[parts.len() - 1].end);
             let score = parts.iter().map(|part| part.score).sum::<f64>() / parts.len() as f64;
+            // "MISC-1" is of the type "1", as in transformers.
+            let label = parts[0].label.split_once('-').map_or(&*parts[0].label, |(_, kind)| kind);
             Entity { text: text[start..end].into(), start, end, label: label.into(), score }
         };
-        if aggregation == Aggregation::None {
-            return labelled.iter().map(|part| entity(part.label, std::slice::from_ref(part))).collect();
-        }
-        let continues = |before: &Labelled, part: &Labelled| {
-            !part.label.starts_with("B-") && tag(before.label) == tag(part.label)
-        };
-        // "MISC-1" is of the type "1", as in transformers.
-        let group = |label: &'_ str| label.split_once('-').map_or(label, |(_, kind)| kind).to_string();
-        labelled.chunk_by(continues).map(|parts| entity(&group(parts[0].label), parts)).collect()
+        labelled.chunk_by(continues).map(joined).collect()
     }
 
-    /// One label for the tokens of a word.
-    fn label(&self, word: &[Scored], aggregation: Aggregation) -> Labelled<'_> {
+    /// The tokens of a word, with one label.
+    fn label(&self, word: &[Scored], text: &str, aggregation: Aggregation) -> Entity {
         let (start, end) = (word[0].start, word[word.len() - 1].end);
         let (id, score) = match aggregation {
             Aggregation::Average => {
@@ -168,7 +144,8 @@ impl Pipeline<BertForTokenClassification> {
                 bests.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a word has a token")
             }
         };
-        Labelled { label: &self.model.id2label()[id], score, start, end }
+        let label = self.model.id2label()[id].clone();
+        Entity { text: text[start..end].into(), start, end, label, score }
     }
 }
 

@@ -65,6 +65,7 @@ fn what_is_saved_together_is_loaded_together() {
     let other = tempfile::tempdir().unwrap();
     let words = other.path().join("words");
     fs::rename(dir.join("vocab.txt"), &words).unwrap();
+    fs::remove_file(dir.join("tokenizer_config.json")).unwrap();
     fs::write(other.path().join("tokenizer.json"), "of another").unwrap();
     BertTokenizer::from_pretrained(&words).unwrap().save_pretrained(&dir).unwrap();
     assert_eq!(fs::read_to_string(dir.join("vocab.txt")).unwrap(), VOCABULARY);
@@ -220,6 +221,7 @@ fn words_and_filled_texts_equal_those_of_transformers_pipeline() {
         let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap();
         let mut config = BertForMaskedLmConfig::new(families::config(family));
         config.bert.embeddings.vocab_size = tokenizer.vocab_size();
+        config.bert.embeddings.max_position_embeddings = 40; // transformers' pipeline cuts nothing
         let pipeline = Pipeline::new(config.init(&device()), tokenizer).unwrap();
         let dir = dir.path().join(format!("{family:?}"));
         pipeline.save_pretrained(&dir).unwrap();
