@@ -20,7 +20,7 @@ use masked_lm_table::Case;
 use mimalloc::MiMalloc;
 use race::Race;
 
-/// As in the example `fine_tune_mlm`.
+/// As in the example `fine_tune masked-lm`.
 #[global_allocator]
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 

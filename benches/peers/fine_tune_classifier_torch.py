@@ -1,4 +1,4 @@
-"""What examples/fine_tune_classifier does, with PyTorch and transformers: the same data, schedule and optimiser.
+"""What `fine_tune classifier` does, with PyTorch and transformers: the same data, schedule and optimiser.
 
     python benches/peers/fine_tune_classifier_torch.py CHECKPOINT TRAIN.tsv VALID.tsv [--epochs 3] [--seeds 1 2 3]
 

@@ -9,32 +9,29 @@
 //! - `masked-lm`: any UTF-8 text.
 //!
 //! `DIR` is a Hugging Face directory with any head or none; the output is one that `predict`, transformers and
-//! sentence-transformers read, with checkpoints, logs and pictures in its folder `training`. Ctrl-C stops after the current
+//! sentence-transformers read, with checkpoints, logs and a picture of the loss in its folder `training`. Ctrl-C stops after the current
 //! batch; `--resume` continues from the last evaluation. `mpirun -n 4 fine_tune …`, built with the feature `mpi`, trains on
 //! four processes.
 
 mod pictures;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use burn::data::dataset::Dataset;
 use burn::train::Interrupter;
-use burn_bert::data::{
-    Column, Label, LabelKind, LabelNames, LabelledSentences, LabelledTexts, PlainText, RankedPairs,
-    SentenceColumns, SentencePairs, SquadExample, TextColumns,
-};
+use burn_bert::data::{Column, Label, LabelKind, LabelNames, LabelledTexts, TextColumns};
+use burn_bert::data::{LabelledSentences, PlainText, RankedPairs, SentencePairs, SquadExample};
 use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::functional::Precision;
-use burn_bert::metrics::ConfusionMatrix;
-use burn_bert::model::{
-    BertForSequenceClassification, CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss,
-    TripletLoss,
-};
+use burn_bert::metrics::{ConfusionMatrix, SquadScores};
+use burn_bert::model::{BertForSequenceClassification, SentenceLoss};
+use burn_bert::model::{CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, TripletLoss};
 use burn_bert::pipeline::TextOptions;
 use burn_bert::training::{
     EvalStrategy, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData, Tuning,
 };
 use clap::{Args, Parser};
 use std::fmt::Display;
+use std::fs;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
@@ -182,11 +179,11 @@ struct Settings {
     /// What matmuls are computed in: f32 or bf16
     #[arg(long, default_value_t)]
     precision: Precision,
-    /// A part of the model that is not trained
-    #[arg(long, value_parser = ["embeddings"])]
-    freeze: Option<String>,
+    /// Do not train the embedding layer
+    #[arg(long)]
+    freeze_embeddings: bool,
     /// Train LoRA adapters of this rank, and the head
-    #[arg(long, value_name = "RANK", conflicts_with = "freeze")]
+    #[arg(long, value_name = "RANK", conflicts_with = "freeze_embeddings")]
     lora: Option<usize>,
     /// The metric by which the best model is chosen
     #[arg(long, value_name = "METRIC", default_value = "Loss")]
@@ -203,10 +200,10 @@ struct Settings {
 
 impl Settings {
     fn arguments(&self, ranks: &Ranks) -> Result<TrainingArguments> {
-        let tuning = match (self.lora, &self.freeze) {
-            (Some(rank), _) => Tuning::Lora { rank, alpha: 2.0 * rank as f64 },
-            (None, Some(_)) => Tuning::FrozenEmbeddings,
-            (None, None) => Tuning::Full,
+        let tuning = match self.lora {
+            Some(rank) => Tuning::Lora { rank, alpha: 2.0 * rank as f64 },
+            None if self.freeze_embeddings => Tuning::FrozenEmbeddings,
+            None => Tuning::Full,
         };
         let arguments = TrainingArguments::new(&self.output)
             .with_ranks(ranks)
@@ -232,15 +229,11 @@ impl Settings {
     }
 
     /// Trains the model on what `open` reads.
-    fn train<M, D>(
+    fn train<M: TrainableModel, D: TrainingData<M>>(
         &self,
         arguments: TrainingArguments,
         open: impl Fn(&Path) -> burn_bert::Result<D>,
-    ) -> Result<Trained<M>>
-    where
-        M: TrainableModel,
-        D: TrainingData<M>,
-    {
+    ) -> Result<Trained<M>> {
         let (interrupter, is_first) = (Interrupter::new(), arguments.ranks.is_first());
         let trainer = Trainer::from_pretrained(&self.model, open(&self.train)?, arguments)?;
         let trainer = match &self.valid {
@@ -248,21 +241,16 @@ impl Settings {
             None => trainer.with_validation_share(0.1)?,
         };
         let trainer = trainer.with_interrupter(&interrupter);
-        ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C"))).context("cannot listen for Ctrl-C")?;
+        ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C")))?;
         let trained = trainer.train()?;
         if is_first {
-            self.draw("loss.svg", &pictures::loss(&trained.history))?;
-            print(format_args!("before training: {:.4?}", trained.history.initial));
+            fs::write(self.output.join("training/loss.svg"), pictures::loss(&trained.history))?;
             print(format_args!("{}\nsaved {}", trained.history, self.output.display()));
             if trained.interrupted.is_some() {
                 print("stopped; --resume goes on from the last evaluation");
             }
         }
         Ok(trained)
-    }
-
-    fn draw(&self, name: &str, svg: &str) -> Result<()> {
-        std::fs::write(self.output.join("training").join(name), svg).context("cannot write a picture")
     }
 }
 
@@ -286,10 +274,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             let trained = settings.train(settings.arguments(ranks)?, open)?;
             match &settings.valid {
                 Some(valid) if kind == "class" && ranks.is_first() => {
-                    let valid = open(valid)?;
-                    let matrix = confusion(&trained, &valid)?;
-                    print(matrix.to_text(valid.names()).trim_end());
-                    settings.draw("confusion.svg", &pictures::confusion(&matrix, valid.names()))
+                    print_confusion(&trained, &open(valid)?)
                 }
                 _ => Ok(()),
             }
@@ -304,7 +289,17 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
         }
         Task::Answers { settings, doc_stride } => {
             let arguments = settings.arguments(ranks)?.with_doc_stride(*doc_stride);
-            settings.train(arguments, |path| SquadExample::read(path)).map(drop)
+            let trained = settings.train(arguments, |path| SquadExample::read(path))?;
+            let Some(valid) = settings.valid.as_ref().filter(|_| ranks.is_first()) else { return Ok(()) };
+            let valid = SquadExample::read(valid)?;
+            let questions: Vec<_> =
+                valid.iter().map(|example| (&example.question, &example.context)).collect();
+            let options = TextOptions::new().with_top_k(1).with_no_answer_threshold(0.0);
+            let answers = trained.pipeline.answers(&questions, &options)?;
+            let texts: Vec<&str> = answers.iter().map(|answers| answers[0].text.as_str()).collect();
+            let SquadScores { exact, f1 } = SquadScores::of(&valid, &texts);
+            print(format_args!("exact match {exact:.2}, F1 {f1:.2}"));
+            Ok(())
         }
         Task::Sentences { settings, loss, matryoshka, mini_batch_size } => {
             let loss = loss.as_deref().map(|loss| -> SentenceLoss {
@@ -321,7 +316,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             });
             let arguments = settings.arguments(ranks)?.with_sentence_loss(loss);
             let arguments = arguments.with_mini_batch_size(*mini_batch_size);
-            settings.train(arguments, |path| SentencePairs::open(path, &SentenceColumns::default())).map(drop)
+            settings.train(arguments, |path| SentencePairs::open(path, &Default::default())).map(drop)
         }
         Task::MaskedLm { settings, mlm_probability, whole_words } => {
             let open = |path: &Path| {
@@ -333,11 +328,8 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
     }
 }
 
-/// How often a class was predicted for each class of some texts.
-fn confusion(
-    trained: &Trained<BertForSequenceClassification>,
-    texts: &LabelledTexts,
-) -> Result<ConfusionMatrix> {
+/// Prints how often each class was predicted for each class of some texts.
+fn print_confusion(trained: &Trained<BertForSequenceClassification>, texts: &LabelledTexts) -> Result<()> {
     let (mut matrix, options) = (ConfusionMatrix::default(), TextOptions::new().with_top_k(1));
     let items = (0..texts.len()).map(|place| texts.get(place)).collect::<Result<Vec<_>, _>>()?;
     let pairs: Vec<_> = items.iter().filter_map(|item| Some((&item.text, item.pair.as_ref()?))).collect();
@@ -353,7 +345,8 @@ fn confusion(
             matrix.add(*truth, predicted);
         }
     }
-    Ok(matrix)
+    print(matrix.to_text(texts.names()).trim_end());
+    Ok(())
 }
 
 /// Prints a line, if anybody reads it: a training run does not end because its output was closed.

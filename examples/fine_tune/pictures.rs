@@ -1,21 +1,12 @@
-//! The pictures of a run, in SVG.
+//! The losses of a run as a picture.
 
-use burn_bert::data::LabelNames;
-use burn_bert::metrics::ConfusionMatrix;
 use burn_bert::training::History;
 use std::fmt::Write;
 
 /// Points of the training curve, each a mean over as many batches as it takes.
 const POINTS: usize = 100;
 
-fn begin(width: usize, height: usize) -> String {
-    format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' \
-         font-size='12'><rect width='{width}' height='{height}' fill='white'/>"
-    )
-}
-
-/// The losses of all batches and of all evaluations, the one before training included.
+/// SVG of the losses of all batches and of all evaluations, the one before training included.
 pub fn loss(history: &History) -> String {
     let (batches, evaluations) = (history.losses.len().max(1), &history.evaluations);
     let mean = |(place, losses): (usize, &[f64])| {
@@ -33,7 +24,9 @@ pub fn loss(history: &History) -> String {
         |batch: usize| 50.0 + 650.0 * batch as f64 / batches as f64,
         |loss: f64| 360.0 - 330.0 * (loss - low) / (high - low).max(1e-9),
     );
-    let mut svg = begin(720, 400);
+    let mut svg = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 720 400' \
+                   style='background: white; font: 12px sans-serif'>"
+        .to_string();
     for tick in 0..=4 {
         let loss = low + (high - low) * f64::from(tick) / 4.0;
         let y = y(loss);
@@ -46,34 +39,4 @@ pub fn loss(history: &History) -> String {
         let _ = write!(svg, "<text x='{at}' y='20' fill='{color}'>{name}</text>");
     }
     svg + &format!("<text x='50' y='20'>loss</text><text x='600' y='385'>{batches} batches</text></svg>\n")
-}
-
-/// A row for each true class; the darker a cell, the larger its share of the row.
-pub fn confusion(matrix: &ConfusionMatrix, names: &LabelNames) -> String {
-    let (classes, margin, cell) = (names.len(), 130, 40);
-    let text = |class: usize| {
-        let name: String = names.names()[class].chars().take(16).collect();
-        name.replace('&', "&amp;").replace('<', "&lt;")
-    };
-    let mut svg = begin(margin + cell * classes + 10, margin + cell * classes + 10);
-    svg += "<text x='6' y='16'>rows: true, columns: predicted</text>";
-    for truth in 0..classes {
-        let (name, place) = (text(truth), margin + cell * truth + 24);
-        let _ = write!(svg, "<text x='6' y='{place}'>{name}</text>");
-        let _ = write!(svg, "<text transform='translate({place} 124) rotate(-90)'>{name}</text>");
-        let total: u64 = (0..classes).map(|predicted| matrix.count(truth, predicted)).sum();
-        for predicted in 0..classes {
-            let (x, y) = (margin + cell * predicted, margin + cell * truth);
-            let count = matrix.count(truth, predicted);
-            let share = count as f64 / total.max(1) as f64;
-            let color = if share > 0.5 { "white" } else { "black" };
-            let _ = write!(
-                svg,
-                "<rect x='{x}' y='{y}' width='{cell}' height='{cell}' fill='blue' fill-opacity='{share}' stroke='gray'/>\
-                 <text x='{}' y='{place}' fill='{color}' text-anchor='middle'>{count}</text>",
-                x + cell / 2
-            );
-        }
-    }
-    svg + "</svg>\n"
 }

@@ -13,7 +13,6 @@
 //! disagree, a padding row gets a gradient or, with several devices compiled in, no two of them answer.
 
 #[path = "../command_line/mod.rs"]
-#[expect(dead_code, reason = "the programs that train use the rest")]
 mod command_line;
 mod devices;
 mod trial;

@@ -1,7 +1,7 @@
 //! Batches of a dataset, epoch after epoch.
 
 use super::epoch_order::{EpochOrder, Purpose};
-use super::finished::Finished;
+use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::{Dataset, DatasetError};
@@ -75,6 +75,8 @@ struct Source<B: TryBatcher> {
     batcher: Arc<B>,
     order: EpochOrder,
     device: Device,
+    /// Those that share a validation.
+    ranks: Option<Ranks>,
 }
 
 /// How far a loader has come.
@@ -104,7 +106,8 @@ impl<B: TryBatcher> EpochLoader<B> {
             num_items,
             batch_size,
             batches_per_epoch: None,
-            finished: Finished::default(),
+            first_epoch: 0,
+            shards: None,
             seed: 0,
             is_shuffled: false,
             lengths: None,
@@ -115,12 +118,11 @@ impl<B: TryBatcher> EpochLoader<B> {
         };
         order.check()?;
         let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
-        Ok(Self::of(Source { dataset, batcher, order, device: device.clone() }))
+        Ok(Self::of(Source { dataset, batcher, order, device: device.clone(), ranks: None }))
     }
 
-    /// Before its first epoch.
     fn of(source: Source<B>) -> Self {
-        let state = Mutex::new(State { next_epoch: source.order.finished.epochs, ahead: None });
+        let state = Mutex::new(State { next_epoch: source.order.first_epoch, ahead: None });
         Self { source, seeds_device: false, state }
     }
 
@@ -175,9 +177,23 @@ impl<B: TryBatcher> EpochLoader<B> {
         Ok(Self::of(Source { order, ..self.source }))
     }
 
-    /// Skips what a run has [finished](Finished), such as a number of epochs.
-    pub fn starting_after(self, finished: impl Into<Finished>) -> Self {
-        let order = EpochOrder { finished: finished.into(), ..self.source.order };
+    /// Shares the validation of a [`Training`](crate::training::Training) on ranks: each validates every N-th batch and sends
+    /// the outputs to the others, so that all have the losses and metrics of one process. Ranks must have the same data. A loop
+    /// that computes every batch itself gets all of them, in another order.
+    pub fn share(self, ranks: &Ranks) -> Self {
+        Self::of(Source { ranks: Some(ranks.clone()), ..self.source })
+    }
+
+    /// Skips the first `epochs` epochs.
+    pub fn starting_after(self, epochs: usize) -> Self {
+        let order = EpochOrder { first_epoch: epochs, shards: None, ..self.source.order };
+        Self::of(Source { order, ..self.source })
+    }
+
+    /// Skips what a run has [finished](crate::training::Run::finished): a number of epochs, and that of the shards that all
+    /// ranks read in them, which tells the place in the data if the number of ranks has changed.
+    pub fn resuming(self, (epochs, shards): (usize, usize)) -> Self {
+        let order = EpochOrder { first_epoch: epochs, shards: Some(shards), ..self.source.order };
         Self::of(Source { order, ..self.source })
     }
 
@@ -200,10 +216,20 @@ impl<B: TryBatcher> Source<B> {
         epochs.flat_map(move |epoch| {
             let source = self.clone();
             let mut done = 0;
-            self.order.batches(epoch).into_iter().map(move |items| {
-                let count = items.len();
+            let with_seed = |items: Vec<usize>| {
                 let seed = source.order.seed(Purpose::Batch, epoch, done);
-                done += count;
+                done += items.len();
+                (items, seed)
+            };
+            let mut batches: Vec<_> = self.order.batches(epoch).into_iter().map(with_seed).collect();
+            if let Some(ranks) = &self.ranks {
+                for round in batches.chunks_mut(ranks.size()) {
+                    let own = ranks.rank().min(round.len() - 1);
+                    round[..=own].rotate_right(1); // its own batch comes first
+                }
+            }
+            batches.into_iter().map(move |(items, seed)| {
+                let count = items.len();
                 let items = source.dataset.get_many(items);
                 let batch = items.and_then(|items| {
                     source.batcher.try_batch_seeded(items, seed, &source.device).map_err(DatasetError::new)
@@ -217,7 +243,8 @@ impl<B: TryBatcher> Source<B> {
 impl<B: TryBatcher> Clone for Source<B> {
     fn clone(&self) -> Self {
         let (dataset, batcher) = (self.dataset.clone(), self.batcher.clone());
-        Self { dataset, batcher, order: self.order.clone(), device: self.device.clone() }
+        let (order, device) = (self.order.clone(), self.device.clone());
+        Self { dataset, batcher, order, device, ranks: self.ranks.clone() }
     }
 }
 
@@ -255,7 +282,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
         if self.seeds_device && order.is_shuffled {
             self.source.device.seed(order.seed(Purpose::Dropout, epoch, 0));
         }
-        Box::new(Epoch { loader: self, batches: Some(batches), epoch, done: 0 })
+        Box::new(Epoch { loader: self, batches: Some(batches), epoch, done: 0, taken: 0 })
     }
 
     fn num_items(&self) -> usize {
@@ -280,8 +307,9 @@ struct Epoch<'a, B: TryBatcher> {
     /// `None` after an error.
     batches: Option<Batches<B::Batch>>,
     epoch: usize,
-    /// Items in the batches so far.
+    /// Items in the batches so far, and the number of these.
     done: usize,
+    taken: usize,
 }
 
 impl<B: TryBatcher> Iterator for Epoch<'_, B> {
@@ -292,6 +320,12 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
             return None;
         }
         let (count, batch) = self.batches.as_mut()?.next()?;
+        if let Some(ranks) = &self.loader.source.ranks {
+            let left = (self.loader.num_items() - self.done).div_ceil(self.loader.source.order.batch_size);
+            let is_first = self.taken % ranks.size() == 0;
+            ranks.begin_output(if is_first { left.min(ranks.size()) } else { 0 });
+        }
+        self.taken += 1;
         self.done += count;
         if batch.is_err() {
             self.batches = None;

@@ -9,6 +9,8 @@ use mpi::environment::{Universe, initialize_with_threading};
 use mpi::topology::SimpleCommunicator;
 #[cfg(feature = "mpi")]
 use mpi::traits::{Communicator, CommunicatorCollectives, Equivalence, Root};
+#[cfg(not(feature = "mpi"))]
+use std::marker::Copy as Equivalence; // nothing travels
 
 /// What Open MPI, MPICH, MVAPICH and Slurm set in the processes that they start.
 const STARTED: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_RANK"];
@@ -24,19 +26,15 @@ fn is_started_by_mpi() -> bool {
 }
 
 /// What travels in a buffer.
-#[cfg(feature = "mpi")]
 pub(super) trait Element: Copy + Default + Equivalence {}
-#[cfg(feature = "mpi")]
 impl<T: Copy + Default + Equivalence> Element for T {}
-
-/// What travels in a buffer.
-#[cfg(not(feature = "mpi"))]
-pub(super) trait Element: Copy + Default {}
-#[cfg(not(feature = "mpi"))]
-impl<T: Copy + Default> Element for T {}
 
 /// All processes of a run. Every method is to be called by each of them, and waits for the others.
 pub(super) struct Group {
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    /// The number of this process among those of its machine.
+    pub(super) local_rank: usize,
     #[cfg(feature = "mpi")]
     _universe: Universe, // its drop ends MPI
     #[cfg(not(feature = "mpi"))]
@@ -56,25 +54,15 @@ impl Group {
         if !matches!(threading, Threading::Serialized | Threading::Multiple) {
             return Err(Error::data("the MPI library", "has no support for threads (MPI_THREAD_SERIALIZED)"));
         }
-        Ok(Some(Self { _universe: universe }))
+        let world = universe.world();
+        let [rank, size, local_rank] =
+            [world.rank(), world.size(), world.split_shared(0).rank()].map(|number| number as usize);
+        Ok(Some(Self { rank, size, local_rank, _universe: universe }))
     }
 
     // Made anew for each call: it holds a pointer that other threads may not have.
     fn world(&self) -> SimpleCommunicator {
         SimpleCommunicator::world()
-    }
-
-    pub(super) fn rank(&self) -> usize {
-        self.world().rank() as usize
-    }
-
-    pub(super) fn size(&self) -> usize {
-        self.world().size() as usize
-    }
-
-    /// The number of this process among those of its machine.
-    pub(super) fn local_rank(&self) -> usize {
-        self.world().split_shared(0).rank() as usize
     }
 
     /// What `root` has in `buffer`, on every rank.
@@ -102,18 +90,6 @@ impl Group {
             return Err(Error::data("the program", problem));
         }
         Ok(None)
-    }
-
-    pub(super) fn rank(&self) -> usize {
-        match self.none {}
-    }
-
-    pub(super) fn size(&self) -> usize {
-        match self.none {}
-    }
-
-    pub(super) fn local_rank(&self) -> usize {
-        match self.none {}
     }
 
     pub(super) fn broadcast<T: Element>(&self, _root: usize, _buffer: &mut [T]) {

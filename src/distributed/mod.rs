@@ -50,11 +50,13 @@
 //! ```
 
 mod group;
+mod meeting;
 mod parameters;
 mod ranks;
 mod weighted_sum;
 
+pub use meeting::Exchanged;
+pub use ranks::Ranks;
 #[cfg(feature = "train")]
 pub(crate) use ranks::gpus;
-pub use ranks::{Exchanged, Ranks};
 pub use weighted_sum::Wire;

@@ -1,7 +1,7 @@
 //! The parameters of a module, and their gradients, as buffers that travel between ranks.
 
 use super::group::Group;
-use super::weighted_sum::{Number, Wire};
+use super::weighted_sum::{Bf16Bits, Number, Wire, weighted_sum};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -9,7 +9,6 @@ use burn::tensor::{DType, Element};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
-use std::ops::Range;
 
 /// The float parameters of a module in the order of their fields; one that fields share comes once.
 #[derive(Default)]
@@ -44,19 +43,6 @@ impl Layout {
     pub(super) fn has_f64(&self) -> bool {
         self.parameters.iter().any(|(_, dtype)| *dtype == DType::F64)
     }
-
-    /// Where the bytes of each are in a buffer of all.
-    fn ranges(&self) -> Vec<Range<usize>> {
-        let mut end = 0;
-        let sizes =
-            self.parameters.iter().map(|(shape, dtype)| shape.iter().product::<usize>() * dtype.size());
-        let mut range = |size| {
-            let start = end;
-            end += size;
-            start..end
-        };
-        sizes.map(&mut range).collect()
-    }
 }
 
 impl ModuleVisitor for Layout {
@@ -70,43 +56,20 @@ impl ModuleVisitor for Layout {
     }
 }
 
-/// `module` with the parameters of rank 0.
-pub(super) fn broadcast<M: Module>(group: &Group, layout: &Layout, module: M) -> M {
-    let ranges = layout.ranges();
-    let mut bytes = vec![0u8; ranges.last().map_or(0, |range| range.end)];
-    let is_first = group.rank() == 0;
-    if is_first {
-        module.visit(&mut Read { layout, ranges: &ranges, bytes: &mut bytes });
-    }
-    group.broadcast(0, &mut bytes);
-    if is_first { module } else { module.map(&mut Write { layout, ranges: &ranges, bytes: &bytes }) }
-}
+/// Gives a module the float parameters of rank 0, one after the other.
+pub(super) struct OfFirst<'a>(pub(super) &'a Group);
 
-struct Read<'a> {
-    layout: &'a Layout,
-    ranges: &'a [Range<usize>],
-    bytes: &'a mut [u8],
-}
-
-impl ModuleVisitor for Read<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(&place) = self.layout.places.get(&param.id) {
-            let data = param.val().into_data();
-            self.bytes[self.ranges[place].clone()].copy_from_slice(data.as_bytes());
-        }
-    }
-}
-
-struct Write<'a> {
-    layout: &'a Layout,
-    ranges: &'a [Range<usize>],
-    bytes: &'a [u8],
-}
-
-impl ModuleMapper for Write<'_> {
+impl ModuleMapper for OfFirst<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(&place) = self.layout.places.get(&param.id) else { return param };
-        let bytes = self.bytes[self.ranges[place].clone()].to_vec();
+        let old = param.val();
+        if !old.dtype().is_float() {
+            return param; // quantized
+        }
+        let mut bytes = old.to_data().as_bytes().to_vec();
+        self.0.broadcast(0, &mut bytes);
+        if self.0.rank == 0 {
+            return param;
+        }
         param.map(|old| {
             let data = TensorData::from_bytes_vec(bytes, old.dims(), old.dtype());
             let new = Tensor::from_data(data, (&old.device(), old.dtype()));
@@ -133,16 +96,13 @@ impl<T: Number + Element> Gradients<T> {
         found
     }
 
-    pub(super) fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     /// Whether all are, times `factor`.
     pub(super) fn are_finite(&self, factor: f64) -> bool {
         let values = self.values.iter().flatten().map(|data| data.as_slice::<T>().expect(CONVERTED));
-        // Not one by one: without a branch for each the compiler takes many at once.
+        let factor = T::from_f64(factor);
+        // Without a branch for each value the compiler takes many at once.
         let are_finite =
-            |part: &[T]| part.iter().fold(true, |all, value| all & value.scaled(factor).is_finite());
+            |part: &[T]| part.iter().fold(true, |all, value| all & value.times(factor).to_f64().is_finite());
         values.flat_map(|values| values.chunks(1 << 12)).all(are_finite)
     }
 
@@ -160,7 +120,12 @@ impl<T: Number + Element> Gradients<T> {
             values.as_mut_slice::<T>().expect(CONVERTED)
         });
         // All at once, since an exchange of a small parameter costs as much as one of thousands.
-        T::sum(group, wire, values.collect(), factor, weights)
+        match wire {
+            Wire::Bf16 if T::dtype() == DType::F32 => {
+                weighted_sum::<T, Bf16Bits>(group, values.collect(), factor, weights)
+            }
+            _ => weighted_sum::<T, T>(group, values.collect(), factor, weights),
+        }
     }
 
     pub(super) fn into_params(mut self, module: &impl Module) -> GradientsParams {

@@ -1,8 +1,9 @@
 //! The processes of a data-parallel run, and what they agree on.
 
 use super::group::Group;
-use super::parameters::{Gradients, Layout, broadcast};
-use super::weighted_sum::{Number, Wire};
+use super::meeting::{Call, Exchanged, Inner, Word};
+use super::parameters::{Gradients, Layout, OfFirst};
+use super::weighted_sum::{Number, Wire, weighted_sum};
 use crate::error::{Error, Result};
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -11,7 +12,7 @@ use burn::tensor::Element;
 use std::fmt::{self, Debug, Display};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The processes of a data-parallel run: those that `mpirun` started, or this one alone.
@@ -28,81 +29,6 @@ use std::time::Instant;
 /// See [the module](super) for a training loop.
 #[derive(Clone)]
 pub struct Ranks(Arc<Inner>);
-
-struct Inner {
-    group: Option<Group>,
-    rank: usize,
-    size: usize,
-    local_rank: usize,
-    wire: Wire,
-    state: Mutex<State>,
-    stop: AtomicBool,
-}
-
-#[derive(Default)]
-struct State {
-    /// Why the ranks have parted: which of them, and what it said.
-    parted: Option<(usize, String)>,
-    is_stopped: bool,
-    exchanged: Exchanged,
-}
-
-/// What the exchanges of gradients have cost a rank so far; of [`Ranks::exchanged`].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Exchanged {
-    /// Bytes that this rank sent to others, and as many received.
-    pub bytes: usize,
-    /// The seconds that it took, from when the last rank was there.
-    pub seconds: f64,
-}
-
-/// What a rank does together with the others.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Call {
-    Parameters = 1,
-    Gradients,
-    Sum,
-    Same,
-    Outputs,
-    Leave,
-}
-
-/// What a rank tells all others before they do anything together.
-struct Word {
-    call: u64,
-    /// What must be the same on all ranks.
-    same: u64,
-    weight: f64,
-    is_finite: bool,
-    stops: bool,
-    /// Bytes of a message that follows.
-    message: usize,
-}
-
-impl Word {
-    const LENGTH: usize = 6;
-
-    fn new(call: Call, same: u64) -> Self {
-        Self { call: call as u64, same, weight: 1.0, is_finite: true, stops: false, message: 0 }
-    }
-
-    fn to_bits(&self) -> [u64; Self::LENGTH] {
-        let Self { call, same, weight, is_finite, stops, message } = self;
-        [*call, *same, weight.to_bits(), (*is_finite).into(), (*stops).into(), *message as u64]
-    }
-
-    fn from_bits(bits: &[u64]) -> Self {
-        let [call, same, weight, is_finite, stops, message] = bits.try_into().expect("one word");
-        Self {
-            call,
-            same,
-            weight: f64::from_bits(weight),
-            is_finite: is_finite != 0,
-            stops: stops != 0,
-            message: message as usize,
-        }
-    }
-}
 
 impl Ranks {
     /// This process alone.
@@ -130,8 +56,8 @@ impl Ranks {
     }
 
     fn new(group: Option<Group>, wire: Wire) -> Self {
-        let of = |f: fn(&Group) -> usize, alone| group.as_ref().map_or(alone, f);
-        let (rank, size, local_rank) = (of(Group::rank, 0), of(Group::size, 1), of(Group::local_rank, 0));
+        let (rank, size, local_rank) =
+            group.as_ref().map_or((0, 1, 0), |group| (group.rank, group.size, group.local_rank));
         Self(Arc::new(Inner {
             rank,
             size,
@@ -181,7 +107,7 @@ impl Ranks {
         let layout = Layout::of(&module);
         let word = Word::new(Call::Parameters, layout.hash());
         let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
-        Ok(broadcast(group, &layout, module))
+        Ok(module.map(&mut OfFirst(group)))
     }
 
     /// The mean of the gradients of all ranks, g = Σᵣ nᵣ·gᵣ / Σᵣ nᵣ, the same bits on every rank.
@@ -219,28 +145,26 @@ impl Ranks {
         let Some(group) = &self.0.group else { return Ok(gradients) };
         let layout = Layout::of_trained(module);
         if layout.has_f64() {
-            let gradients = Gradients::<f64>::of(module, layout, gradients);
-            self.mean(group, gradients, factor, count).map(|mean| mean.into_params(module))
+            self.mean::<M, f64>(group, module, layout, gradients, factor, count)
         } else {
-            let gradients = Gradients::<f32>::of(module, layout, gradients);
-            self.mean(group, gradients, factor, count).map(|mean| mean.into_params(module))
+            self.mean::<M, f32>(group, module, layout, gradients, factor, count)
         }
     }
 
-    fn mean<T: Number + Element>(
+    fn mean<M: Module, T: Number + Element>(
         &self,
         group: &Group,
-        mut gradients: Gradients<T>,
+        module: &M,
+        layout: Layout,
+        gradients: GradientsParams,
         factor: f64,
         count: f64,
-    ) -> Result<Gradients<T>> {
-        let word = Word {
-            weight: count,
-            // Those that count for nothing are not added up: 0 · NaN would be NaN.
-            is_finite: count == 0.0 || gradients.are_finite(factor),
-            stops: self.0.stop.load(Ordering::Relaxed),
-            ..Word::new(Call::Gradients, gradients.layout().hash())
-        };
+    ) -> Result<GradientsParams> {
+        let mut word = Word { weight: count, ..Word::new(Call::Gradients, layout.hash()) };
+        let mut gradients = Gradients::<T>::of(module, layout, gradients);
+        // Those that count for nothing are not added up: 0 · NaN would be NaN.
+        word.is_finite = count == 0.0 || gradients.are_finite(factor);
+        word.stops = self.0.stop.load(Ordering::Relaxed);
         let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
         // So that all ranks stop after the same step.
         meeting.state.is_stopped |= meeting.words.iter().any(|word| word.stops);
@@ -252,8 +176,8 @@ impl Ranks {
         let shares: Vec<f64> = meeting.words.iter().map(share).collect();
         let start = Instant::now();
         meeting.state.exchanged.bytes += gradients.sum(group, self.0.wire, factor, &shares);
-        meeting.state.exchanged.seconds += start.elapsed().as_secs_f64();
-        Ok(gradients)
+        meeting.state.exchanged.time += start.elapsed();
+        Ok(gradients.into_params(module))
     }
 
     /// What the exchanges of gradients have cost this rank since it was started, to be compared with what its steps take.
@@ -262,11 +186,35 @@ impl Ranks {
         self.0.lock().exchanged
     }
 
-    /// What every rank has in `own`. `same` must be the same on all.
+    /// Says which step of a shared validation comes next: the first of a round of so many batches, or another (0).
+    #[cfg(all(feature = "tokenizers", feature = "train"))]
+    pub(crate) fn begin_output(&self, round: usize) {
+        self.0.lock().round = Some(round);
+    }
+
+    /// The output of the next batch of a shared validation; `None` if the loader does not share it.
+    ///
+    /// A round has a batch for each rank. In its first step every rank computes its `own` and sends it to all; then each step
+    /// returns one, in the order of the batches, so that metrics see what they see in one process.
     #[cfg(feature = "train")]
-    pub(crate) fn gather(&self, same: usize, own: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let word = Word::new(Call::Outputs, same as u64);
-        Ok(self.0.meet(word, own, "validates other batches than rank 0")?.messages)
+    pub(crate) fn output(&self, own: impl FnOnce() -> Vec<u8>) -> Result<Option<Vec<u8>>> {
+        let Some(round) = self.0.lock().round.take().filter(|_| self.size() > 1) else { return Ok(None) };
+        if round > 0 {
+            // In the last round some ranks may have no batch, and take part with nothing.
+            let own = if self.rank() < round { own() } else { Vec::new() };
+            let word = Word::new(Call::Outputs, round as u64);
+            let mut meeting = self.0.meet(word, &own, "validates other batches than rank 0")?;
+            meeting.messages.truncate(round);
+            meeting.state.outputs = std::mem::take(&mut meeting.messages).into();
+        }
+        Ok(self.0.lock().outputs.pop_front())
+    }
+
+    /// Why the ranks have parted, if they have.
+    #[cfg(feature = "train")]
+    pub(crate) fn error(&self) -> Option<Error> {
+        let parted = self.0.lock().parted.clone();
+        parted.map(|(rank, problem)| Error::Rank { rank, problem })
     }
 
     /// The sums of some numbers over all ranks, such as of a shared validation: losses times counts, and counts.
@@ -279,7 +227,7 @@ impl Ranks {
         let Some(group) = &self.0.group else { return Ok(values) };
         let word = Word::new(Call::Sum, values.len() as u64);
         let _meeting = self.0.meet(word, &[], "adds up other numbers than rank 0")?;
-        f64::sum(group, Wire::Full, vec![&mut values], 1.0, &vec![1.0; self.size()]);
+        weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()]);
         Ok(values)
     }
 
@@ -340,78 +288,5 @@ impl Debug for Ranks {
             .field("rank", &self.rank())
             .field("size", &self.size())
             .finish_non_exhaustive()
-    }
-}
-
-/// All ranks are at the same place of the program, and no other thread of this one goes on before it ends.
-struct Meeting<'a> {
-    state: MutexGuard<'a, State>,
-    words: Vec<Word>,
-    messages: Vec<Vec<u8>>,
-}
-
-impl Meeting<'_> {
-    fn part(&mut self, rank: usize, problem: String) -> Error {
-        self.state.parted = Some((rank, problem.clone()));
-        Error::Rank { rank, problem }
-    }
-}
-
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until every rank is here, and makes sure that all want the same.
-    fn meet(&self, own: Word, message: &[u8], other: &str) -> Result<Meeting<'_>> {
-        let state = self.lock();
-        if let Some((rank, problem)) = &state.parted {
-            return Err(Error::Rank { rank: *rank, problem: problem.clone() });
-        }
-        let (words, messages) = self.exchange(own, message);
-        let first = |is: &dyn Fn(&Word) -> bool| words.iter().position(is);
-        let parted = if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
-            Some((rank, String::from_utf8_lossy(&messages[rank]).into_owned()))
-        } else if let Some(rank) = first(&|word| word.call != words[0].call) {
-            Some((rank, "is at another place of the program than rank 0".into()))
-        } else {
-            first(&|word| word.same != words[0].same).map(|rank| (rank, other.into()))
-        };
-        let mut meeting = Meeting { state, words, messages };
-        parted.map_or(Ok(()), |(rank, problem)| Err(meeting.part(rank, problem)))?;
-        Ok(meeting)
-    }
-
-    /// Every rank's word, and its message.
-    fn exchange(&self, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
-        let Some(group) = &self.group else { return (Vec::new(), Vec::new()) };
-        let mut all = vec![0; Word::LENGTH * self.size];
-        group.all_gather(&Word { message: message.len(), ..own }.to_bits(), &mut all);
-        let words: Vec<Word> = all.chunks(Word::LENGTH).map(Word::from_bits).collect();
-        let message_of = |(rank, word): (usize, &Word)| {
-            let mut bytes = if rank == self.rank { message.to_vec() } else { vec![0u8; word.message] };
-            group.broadcast(rank, &mut bytes);
-            bytes
-        };
-        let messages = words.iter().enumerate().map(message_of).collect();
-        (words, messages)
-    }
-
-    /// Tells the others that this rank takes no further part, and why, if it does not end as they do.
-    fn leave(&self, problem: String) {
-        let mut state = self.lock();
-        if self.group.is_none() || state.parted.is_some() {
-            return;
-        }
-        let said = if problem.is_empty() { "has left the run" } else { &problem };
-        self.exchange(Word::new(Call::Leave, 0), said.as_bytes());
-        state.parted = Some((self.rank, said.into()));
-    }
-}
-
-/// A rank that ends otherwise than by [`Ranks::run`] panicked.
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.leave("panicked".into());
     }
 }

@@ -21,23 +21,18 @@ pub enum Wire {
     Bf16,
 }
 
-/// Numbers that travel.
-trait Sent: Element {
+/// Numbers that are added up over all ranks, or travel for them.
+pub(super) trait Number: Element {
     fn to_f64(self) -> f64;
     fn from_f64(value: f64) -> Self;
+
+    /// The product with a factor of this type: that of two f32 has room in f64, so it is rounded once.
+    fn times(self, factor: Self) -> Self {
+        Self::from_f64(self.to_f64() * factor.to_f64())
+    }
 }
 
-/// Numbers that are added up over all ranks.
-pub(super) trait Number: Element {
-    /// The value times a factor, both rounded to this type.
-    fn scaled(self, factor: f64) -> Self;
-    fn is_finite(self) -> bool;
-
-    /// Σᵣ `weights[r]` · `factor` · (the `values` of rank r), in the place of `values`. Returns the bytes that this rank sent.
-    fn sum(group: &Group, wire: Wire, values: Vec<&mut [Self]>, factor: f64, weights: &[f64]) -> usize;
-}
-
-impl Sent for f64 {
+impl Number for f64 {
     fn to_f64(self) -> f64 {
         self
     }
@@ -47,21 +42,7 @@ impl Sent for f64 {
     }
 }
 
-impl Number for f64 {
-    fn scaled(self, factor: f64) -> Self {
-        self * factor
-    }
-
-    fn is_finite(self) -> bool {
-        self.is_finite()
-    }
-
-    fn sum(group: &Group, _wire: Wire, values: Vec<&mut [Self]>, factor: f64, weights: &[f64]) -> usize {
-        weighted_sum(group, values, weights, |value| value.scaled(factor), |value| value)
-    }
-}
-
-impl Sent for f32 {
+impl Number for f32 {
     fn to_f64(self) -> f64 {
         self.into()
     }
@@ -71,26 +52,8 @@ impl Sent for f32 {
     }
 }
 
-impl Number for f32 {
-    fn scaled(self, factor: f64) -> Self {
-        self * factor as f32
-    }
-
-    fn is_finite(self) -> bool {
-        self.is_finite()
-    }
-
-    fn sum(group: &Group, wire: Wire, values: Vec<&mut [Self]>, factor: f64, weights: &[f64]) -> usize {
-        let narrow = |value: f32| Bf16::from_f32(value.scaled(factor));
-        match wire {
-            Wire::Full => weighted_sum(group, values, weights, |value| value.scaled(factor), |value| value),
-            Wire::Bf16 => weighted_sum(group, values, weights, narrow, Bf16::to_f32),
-        }
-    }
-}
-
 /// The bits of a bf16, which MPI has no type for.
-type Bf16Bits = u16;
+pub(super) type Bf16Bits = u16;
 
 struct Bf16;
 
@@ -109,7 +72,7 @@ impl Bf16 {
     }
 }
 
-impl Sent for Bf16Bits {
+impl Number for Bf16Bits {
     fn to_f64(self) -> f64 {
         Bf16::to_f32(self).into()
     }
@@ -119,17 +82,18 @@ impl Sent for Bf16Bits {
     }
 }
 
-/// Σᵣ `weights[r]` · (the `values` of rank r), in the place of `values`. Returns the bytes that this rank sent.
+/// Σᵣ `weights[r]` · `factor` · (the `values` of rank r), in the place of `values`, which travel as `W`. Returns the bytes that
+/// this rank sent.
 ///
 /// Each rank adds up one part of the values, in the order of the ranks, and gives it to all: the bytes of a ring, and the
 /// same bits on every rank and in every run, which `MPI_Allreduce` does not promise.
-fn weighted_sum<T: Copy, W: Sent>(
+pub(super) fn weighted_sum<T: Number, W: Number>(
     group: &Group,
     values: Vec<&mut [T]>,
+    factor: f64,
     weights: &[f64],
-    narrow: impl Fn(T) -> W,
-    widen: impl Fn(W) -> T,
 ) -> usize {
+    let factor = T::from_f64(factor);
     let (ranks, length) = (weights.len(), values.iter().map(|values| values.len()).sum::<usize>());
     let part = PART.min(MAX_BUFFER / ranks).min(length.div_ceil(ranks)).max(1);
     let (mut sent, mut received) = (vec![W::default(); part * ranks], vec![W::default(); part * ranks]);
@@ -140,7 +104,9 @@ fn weighted_sum<T: Copy, W: Sent>(
         let mut rest = sent.as_mut_slice();
         for values in &piece {
             let (now, later) = rest.split_at_mut(values.len());
-            now.iter_mut().zip(&**values).for_each(|(sent, value)| *sent = narrow(*value));
+            now.iter_mut()
+                .zip(&**values)
+                .for_each(|(sent, value)| *sent = W::from_f64(value.times(factor).to_f64()));
             rest = later;
         }
         group.all_to_all(&sent, &mut received);
@@ -158,7 +124,7 @@ fn weighted_sum<T: Copy, W: Sent>(
         group.all_gather(&own, &mut sent);
         let mut sums = sent.as_slice();
         for values in &mut piece {
-            values.iter_mut().zip(sums).for_each(|(value, sum)| *value = widen(*sum));
+            values.iter_mut().zip(sums).for_each(|(value, sum)| *value = T::from_f64(sum.to_f64()));
             sums = &sums[values.len()..];
         }
         bytes += 2 * part * (ranks - 1) * size_of::<W>();

@@ -8,9 +8,10 @@ use burn::module::{Lora, Module, ParamGroup};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::prelude::*;
 use burn_fused::Precision;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// When a run is evaluated and saved.
+/// When a run is evaluated and saved, of [`TrainingArguments`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvalStrategy {
     /// After each pass over the data.
@@ -20,7 +21,7 @@ pub enum EvalStrategy {
     Steps(usize),
 }
 
-/// Which parameters a run trains.
+/// Which parameters a run trains, of [`TrainingArguments`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Tuning {
     /// Those that are not frozen already.
@@ -70,6 +71,12 @@ impl Tuning {
         }
     }
 }
+
+/// Settings by name, as text that compares.
+pub(super) type Settings = BTreeMap<String, String>;
+
+/// What may differ when a run is resumed: its length, and where and how this process runs.
+const CHANGEABLE: [&str; 6] = ["epochs", "max_steps", "resume", "overwrite_output_dir", "silent", "devices"];
 
 /// The fields of [`TrainingArguments`] with their defaults, and their setters with what they take.
 macro_rules! arguments {
@@ -124,6 +131,14 @@ macro_rules! arguments {
                     return Err(Error::Config { field: "devices", problem });
                 }
                 Ok(self.with_devices(found.into_iter().take(count).collect::<Vec<_>>()))
+            }
+
+            /// What a resumed run must have in common with this one. As `Debug` writes it, which unlike JSON has infinity and every
+            /// bit of a number.
+            pub(super) fn settings(&self) -> Settings {
+                let all = [$((stringify!($field), format!("{:?}", self.$field))),*];
+                let kept = all.into_iter().filter(|(field, _)| !CHANGEABLE.contains(field));
+                kept.map(|(field, value)| (field.to_string(), value)).collect()
             }
 
             $(
@@ -311,22 +326,5 @@ impl TrainingArguments {
             Some(decay) => layer_wise_decay(schedule, layers, decay),
             None => Ok(schedule),
         }
-    }
-
-    /// What a resumed run must have in common with this one, as text that compares.
-    pub(super) fn settings(&self) -> String {
-        let same = Self {
-            output_dir: PathBuf::new(),
-            ranks: Ranks::single(),
-            epochs: 0,
-            max_steps: self.max_steps.map(|_| 0),
-            resume: false,
-            overwrite_output_dir: false,
-            silent: false,
-            devices: Vec::new(),
-            ..self.clone()
-        };
-        // Debug, which unlike JSON has infinity and every bit of a number.
-        format!("{same:#?}")
     }
 }

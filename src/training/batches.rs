@@ -2,7 +2,6 @@
 
 use super::arguments::TrainingArguments;
 use super::metric_set::{Metrics, TrainableModel};
-use crate::checkpoint::Fields;
 use crate::data::{EpochLoader, TryBatcher};
 use crate::error::{Error, Result};
 use crate::text::BertTokenizer;
@@ -15,7 +14,6 @@ use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
-use std::path::Path;
 use std::sync::Arc;
 
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer).
@@ -26,22 +24,14 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     /// Makes the batches.
     type Batcher: TryBatcher<Batch = <M as TrainStep>::Input>;
 
-    /// The config of the model that a checkpoint becomes for these data, for
-    /// [`from_pretrained_with_new_head`](crate::model::PretrainedModel::from_pretrained_with_new_head). By default that of the
-    /// checkpoint.
-    fn config(&self, checkpoint: &Path, arguments: &TrainingArguments) -> Result<M::Config> {
+    /// The config of a model for these data, given that of the checkpoint that it is loaded from. By default the same.
+    fn config(&self, checkpoint: M::Config, arguments: &TrainingArguments) -> M::Config {
         let _ = arguments;
-        M::config_of(&Fields::at(checkpoint)?)
+        checkpoint
     }
 
-    /// The items as the model reads them; the tokenizer is limited to what it reads and to
-    /// [`max_length`](TrainingArguments::max_length). An error says what of the data does not fit the model.
-    fn batches(
-        self,
-        model: &M,
-        tokenizer: &BertTokenizer,
-        arguments: &TrainingArguments,
-    ) -> Result<Batches<Self::Batcher>>;
+    /// The items as the model reads them. An error says what of the data does not fit the model.
+    fn batches(self, reader: &Reader<M>) -> Result<Batches<Self::Batcher>>;
 
     /// The metrics that say how good a model is on such data. By default the loss.
     fn metrics(&self, model: &M) -> Metrics<M> {
@@ -54,6 +44,16 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
         let _ = (model, batch);
         Ok(())
     }
+}
+
+/// For whom [`TrainingData`] are read, by a [`Trainer`](super::Trainer).
+pub struct Reader<'a, M> {
+    /// The model.
+    pub model: &'a M,
+    /// Its tokenizer, limited to what the model reads and to [`max_length`](TrainingArguments::max_length).
+    pub tokenizer: BertTokenizer,
+    /// The settings.
+    pub arguments: &'a TrainingArguments,
 }
 
 /// A dataset with what makes batches of its items. It is itself data for any model that reads such batches, here for one without
@@ -242,7 +242,7 @@ where
 {
     type Batcher = B;
 
-    fn batches(self, _: &M, _: &BertTokenizer, _: &TrainingArguments) -> Result<Self> {
+    fn batches(self, _: &Reader<M>) -> Result<Self> {
         Ok(self)
     }
 }

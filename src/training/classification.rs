@@ -1,6 +1,6 @@
 //! The models that classify sequences or tokens in Burn's trainer.
 
-use super::exchange::{Output, int_tensor, tensor};
+use super::outputs::output;
 use super::steps::{classified, of_classification_output, trained};
 use crate::metrics::{EntityInput, SpearmanInput};
 use crate::model::{
@@ -70,25 +70,7 @@ impl ItemLazy for SequenceClassificationItem {
     }
 }
 
-impl Output for SequenceClassificationItem {
-    fn parts(&self) -> Vec<Option<TensorData>> {
-        let [loss, logits] = [self.loss.to_data(), self.logits.to_data()].map(Some);
-        let classes = self.classes.as_ref().map(Tensor::to_data);
-        vec![loss, logits, classes, self.targets.as_ref().map(Tensor::to_data)]
-    }
-
-    fn of(parts: &mut dyn Iterator<Item = Option<TensorData>>, device: &Device) -> Self {
-        let mut next = || parts.next().expect("all have these parts");
-        let [loss, logits, classes, targets] = [next(), next(), next(), next()];
-        let is_there = "an output has a loss and logits";
-        Self {
-            loss: tensor(loss.expect(is_there), device),
-            logits: tensor(logits.expect(is_there), device),
-            classes: classes.map(|classes| int_tensor(classes, device)),
-            targets: targets.map(|targets| tensor(targets, device)),
-        }
-    }
-}
+output!(SequenceClassificationItem { loss, logits, classes, targets });
 
 impl Adaptor<LossInput> for SequenceClassificationItem {
     fn adapt(&self) -> LossInput {
@@ -146,19 +128,7 @@ impl ItemLazy for TokenClassificationItem {
     }
 }
 
-impl Output for TokenClassificationItem {
-    fn parts(&self) -> Vec<Option<TensorData>> {
-        let rows: Vec<u64> = self.sentences.iter().map(|&row| row as u64).collect();
-        let rows = TensorData::new(rows, [self.sentences.len()]);
-        [self.output.parts(), vec![Some(rows)]].concat()
-    }
-
-    fn of(parts: &mut dyn Iterator<Item = Option<TensorData>>, device: &Device) -> Self {
-        let output = ClassificationOutput::of(parts, device);
-        let rows = parts.next().flatten().expect("all have these parts");
-        Self { output, sentences: rows.iter::<u64>().map(|row| row as usize).collect() }
-    }
-}
+output!(TokenClassificationItem { output, sentences });
 
 of_classification_output!(
     item => item.output, TokenClassificationItem: LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// The metrics of a run as data: all losses, and all metrics of all evaluations. It prints as a table.
+/// The metrics of a run of a [`Trainer`](super::Trainer) as data: all losses, and all metrics of all evaluations. It prints as a
+/// table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// The loss of each training batch that has one.
@@ -23,8 +24,7 @@ pub struct History {
     pub best: Option<usize>,
 }
 
-/// The metrics of one evaluation, by name, as [`Trainer`](super::Trainer) documents them. Values that are not finite are left
-/// out.
+/// The metrics of one evaluation of a [`Trainer`](super::Trainer), by name. Values that are not finite are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Optimizer steps so far.
@@ -40,17 +40,19 @@ impl History {
     pub(super) fn read(folder: &Path, names: &[String], steps: usize) -> Result<Self> {
         let mut history = Self::default();
         for epoch in 1.. {
+            let folder = |split: &str| folder.join(split).join(format!("epoch-{epoch}"));
+            // Not by a log, which a full disk may have lost.
+            if !folder("train").exists() {
+                break;
+            }
             let read = |split: &str, name: &str| {
-                let folder = folder.join(split).join(format!("epoch-{epoch}"));
-                read_log(&folder.join(format!("{}.log", name.replace(' ', "_"))))
+                read_log(&folder(split).join(format!("{}.log", name.replace(' ', "_"))))
             };
-            let Some((losses, _)) = read("train", LOSS)? else { break };
-            history.losses.extend(losses);
+            history.losses.extend(read("train", LOSS)?.0);
             let metrics = |split: &str| -> Result<BTreeMap<String, f64>> {
                 let mut found = BTreeMap::new();
                 for name in names {
-                    let log = read(split, name)?;
-                    found.extend(log.and_then(|(_, mean)| Some((name.clone(), mean?))));
+                    found.extend(read(split, name)?.1.map(|value| (name.clone(), value)));
                 }
                 Ok(found)
             };
@@ -68,19 +70,22 @@ impl History {
     }
 }
 
-/// A row for each evaluation, and a column for each metric of the validation data.
+/// A row for each evaluation, the one before training included, and a column for each metric of the validation data.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let first = self.evaluations.first();
-        let names: Vec<&String> = first.iter().flat_map(|first| first.valid.keys()).collect();
+        let names: Vec<&String> = self.initial.keys().collect();
+        let value = |value: Option<&f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
+        let row = |f: &mut fmt::Formatter<'_>, step: usize, train: Option<&f64>, valid: &BTreeMap<_, _>| {
+            write!(f, "\n{step:>8} {:>13}", value(train))?;
+            names.iter().try_for_each(|name| {
+                write!(f, " {:>width$}", value(valid.get(*name)), width = name.chars().count().max(10))
+            })
+        };
         write!(f, "{:>8} {:>13}", "step", "training loss")?;
         names.iter().try_for_each(|name| write!(f, " {name:>10}"))?;
+        row(f, 0, None, &self.initial)?;
         for (place, Evaluation { step, train, valid }) in self.evaluations.iter().enumerate() {
-            let value = |value: Option<&f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
-            write!(f, "\n{step:>8} {:>13}", value(train.get(LOSS)))?;
-            for name in &names {
-                write!(f, " {:>width$}", value(valid.get(*name)), width = name.chars().count().max(10))?;
-            }
+            row(f, *step, train.get(LOSS), valid)?;
             if self.best == Some(place) {
                 write!(f, " best")?;
             }
@@ -93,11 +98,10 @@ impl fmt::Display for History {
 pub(super) const LOSS: &str = "Loss";
 
 /// The values of the batches, and that of the epoch, if it was not broken off: one number a line, followed by its count or by
-/// `final`. `None` if there is no log.
-#[allow(clippy::type_complexity)] // read in one place
-fn read_log(path: &Path) -> Result<Option<(Vec<f64>, Option<f64>)>> {
+/// `final`.
+fn read_log(path: &Path) -> Result<(Vec<f64>, Option<f64>)> {
     if !path.exists() {
-        return Ok(None);
+        return Ok((Vec::new(), None));
     }
     // A line of a crashed run may be anything.
     let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
@@ -109,7 +113,7 @@ fn read_log(path: &Path) -> Result<Option<(Vec<f64>, Option<f64>)>> {
     let values = values.filter(|(value, _)| value.is_finite());
     let (finals, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
     let batches = batches.into_iter().map(|(value, _)| value).collect();
-    Ok(Some((batches, finals.last().map(|&(value, _)| value))))
+    Ok((batches, finals.last().map(|&(value, _)| value)))
 }
 
 /// Which evaluation is the best.
@@ -232,8 +236,13 @@ mod tests {
         assert_eq!(history.evaluations[2].step, 30);
         assert_eq!(history.evaluations[1].train[LOSS], 2.0);
         assert_eq!(stopping(false, 0.0).best.epoch(&history.valid(LOSS)), Some(3));
+        let history = History { initial: history.evaluations[0].valid.clone(), best: Some(2), ..history };
         let table = history.to_string();
-        assert_eq!(table.lines().nth(3).unwrap(), "      30        3.0000        0.5000     1.5000");
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "    step training loss F1 of a class       Loss");
+        assert_eq!(lines[1], "       0                      0.5000     2.0000");
+        assert_eq!(lines[3], "      20        2.0000        0.5000           ");
+        assert_eq!(lines[4], "      30        3.0000        0.5000     1.5000 best");
         assert_eq!(History::read(&dir.path().join("elsewhere"), &names, 1).unwrap(), History::default());
     }
 }

@@ -1,19 +1,19 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
-use super::exchange::{Exchange, SharedLoader};
+use super::outputs::sharing;
 use super::steps::{count_id, weighing};
 use crate::distributed::Ranks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::optim::{add_up, average_and_clip, check_max_norm};
-use burn::data::dataloader::DataLoader;
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::train::{InferenceStep, Interrupter, TrainOutput, TrainStep};
+use burn::train::train::WorkerFailure;
+use burn::train::{InferenceStep, Interrupter, TrainOutput, TrainStep, TrainingError};
 use burn_fused::{Precision, autocast};
-use std::sync::Arc;
+use std::fmt;
 
 /// A model for Burn's `Learner`, with the gradients of accumulated batches averaged and clipped.
 ///
@@ -63,6 +63,43 @@ pub struct Training<M: Module> {
     ranks: Option<Exchange>,
 }
 
+/// What the ranks of a run exchange.
+#[derive(Clone)]
+struct Exchange {
+    ranks: Ranks,
+    /// Stopped on this rank.
+    asked: Interrupter,
+    /// Stopped on all ranks after the same step.
+    agreed: Interrupter,
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ranks.fmt(f)
+    }
+}
+
+impl Exchange {
+    /// The mean over all ranks of `gradients`, the sum over what this one counted; `None` if the ranks have parted.
+    fn mean<M: Module>(&self, model: &M, gradients: GradientsParams, count: f64) -> Option<GradientsParams> {
+        if self.asked.should_stop() {
+            self.ranks.stop();
+        }
+        // What counts for nothing has gradients of 0.
+        let share = if count > 0.0 { count.recip() } else { 1.0 };
+        let mean = self.ranks.mean_of_scaled(model, gradients, share, count);
+        if self.ranks.is_stopped() {
+            self.agreed.stop(self.asked.get_message().as_deref().or(Some("another rank was stopped")));
+        }
+        mean.inspect_err(|error| self.fail(error)).ok()
+    }
+
+    fn fail(&self, error: &Error) {
+        let failure = WorkerFailure { device_id: self.ranks.rank(), message: error.to_string() };
+        self.agreed.fail(TrainingError::Workers(vec![failure]));
+    }
+}
+
 impl<M: Module> Training<M> {
     /// Gradients clipped to a norm of 1, as BERT was trained.
     pub fn new(model: M) -> Self {
@@ -81,7 +118,11 @@ impl<M: Module> Training<M> {
     ///
     /// Batches then weigh as much as their losses count (masked tokens, labelled tokens or sequences, pairs of sentences;
     /// a model of your own counts batches), within a rank and across ranks, so that N ranks take the steps of one process
-    /// with batches N times as large. Each rank's loader is a [shard](crate::data::EpochLoader::shard).
+    /// with batches N times as large. Each rank's loader is a [shard](crate::data::EpochLoader::shard), and the loader of the
+    /// validation is [shared](crate::data::EpochLoader::share). What travels there is what metrics are computed from: losses,
+    /// labels, and the logits of what has a label or the embeddings of sentences. For masked language modelling these are as
+    /// many logits for each masked token as the vocabulary has words. Outputs of a model of your own do not travel: each rank
+    /// computes them all.
     ///
     /// `interrupter` is what stops this rank: Ctrl-C, [`progress`](super::progress()). Give the trainer
     /// [`interrupter`](Self::interrupter), which stops all ranks after the same step.
@@ -92,29 +133,10 @@ impl<M: Module> Training<M> {
     /// training, such an error ends the trainer on every rank; it is in the `error` of its result.
     pub fn with_ranks(self, ranks: &Ranks, interrupter: &Interrupter) -> Result<Self> {
         let model = ranks.broadcast(self.model)?;
-        Ok(Self { model, ranks: Some(Exchange::new(ranks, interrupter)), ..self })
-    }
-
-    /// The validation data of a data-parallel run, which is the same on all ranks, for the trainer: each rank validates every
-    /// N-th batch and sends the outputs to the others, so that on every rank losses and metrics are those of one process, in
-    /// every bit. Call it after [`with_ranks`](Self::with_ranks); without it each rank validates on all of its data, as models
-    /// whose `InferenceStep` is not of this crate do in any case.
-    ///
-    /// What travels is what metrics are computed from: losses, labels, and the logits of labelled tokens or sequences, or the
-    /// embeddings of sentences. For masked language modelling that is 4·V bytes a masked token (122 kB with BERT's vocabulary).
-    pub fn share_validation<I: Send + 'static>(
-        &self,
-        loader: Arc<dyn DataLoader<I>>,
-    ) -> Arc<dyn DataLoader<I>>
-    where
-        M: InferenceStep<Input = I>,
-    {
-        match &self.ranks {
-            Some(exchange) if exchange.ranks.size() > 1 => {
-                Arc::new(SharedLoader { loader, exchange: exchange.clone() })
-            }
-            _ => loader,
-        }
+        // One rank stops at once; among several it would leave the others waiting.
+        let agreed = if ranks.size() == 1 { interrupter.clone() } else { Interrupter::new() };
+        let ranks = Some(Exchange { ranks: ranks.clone(), asked: interrupter.clone(), agreed });
+        Ok(Self { model, ranks, ..self })
     }
 
     /// The interrupter for the trainer, that of [`with_ranks`](Self::with_ranks).
@@ -144,6 +166,15 @@ impl<M: Module> Training<M> {
             self.model.devices().iter().try_for_each(|device| precision.check(device));
         checked.unwrap_or_else(|error| panic!("{error}"));
         Self { precision, ..self }
+    }
+
+    /// `count`, or 1 in place of 0, as what counts nothing has gradients of 0; class weights may count less than 1.
+    fn divisor(&self, count: Tensor<1>) -> Tensor<1> {
+        if self.ranks.is_none() {
+            return count; // of batches
+        }
+        let is_zero = count.clone().equal_elem(0.0);
+        count.mask_fill(is_zero, 1.0)
     }
 
     /// What one batch adds to the gradient of `batches`.
@@ -179,7 +210,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         let count = gradients.remove::<1>(count_id()).unwrap_or_else(|| self.one());
         let Some(exchange) = self.ranks.as_ref().filter(|exchange| exchange.ranks.size() > 1) else {
             // Nothing is read back from the device.
-            average_and_clip(&self.model, &mut [&mut gradients], divisor(count), self.max_grad_norm);
+            average_and_clip(&self.model, &mut [&mut gradients], self.divisor(count), self.max_grad_norm);
             return optimizer.step(rate, self, gradients);
         };
         let count = count.into_scalar::<f64>();
@@ -199,7 +230,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         let count = gradients.remove::<1>(count_id()).map_or_else(|| self.one(), |(count, _)| count);
         let mut gradients = add_up(&self.model, gradients);
         let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
-        average_and_clip(&self.model, &mut sets, divisor(count), self.max_grad_norm);
+        average_and_clip(&self.model, &mut sets, self.divisor(count), self.max_grad_norm);
         optimizer.step_multi(rate, self, gradients)
     }
 }
@@ -210,15 +241,11 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
 
     fn step(&self, batch: M::Input) -> M::Output {
         let step = || autocast(self.precision, || InferenceStep::step(&self.model, batch));
-        match &self.ranks {
-            Some(exchange) => exchange.validate(self.batches.val().device().inner(), step),
-            None => step(),
+        let Some(exchange) = &self.ranks else { return step() };
+        let output = sharing(&exchange.ranks, self.batches.val().device().inner(), step);
+        if let Some(error) = exchange.ranks.error() {
+            exchange.fail(&error);
         }
+        output
     }
-}
-
-/// `count`, or 1 in place of 0: batches that count nothing have gradients of 0. Class weights may count less than 1.
-fn divisor(count: Tensor<1>) -> Tensor<1> {
-    let is_zero = count.clone().equal_elem(0.0);
-    count.mask_fill(is_zero, 1.0)
 }

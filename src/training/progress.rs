@@ -14,33 +14,14 @@ use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, OnceLock};
 
-/// The renderer of a run: Burn's dashboard in a terminal, [`ProgressLines`] elsewhere, and nothing where `is_silent` and on ranks
-/// that are not the first. `finished_epochs` is the number of epochs that a resumed run has finished.
-pub(super) fn progress(
-    watch: Watch,
-    finished_epochs: usize,
-    ranks: &Ranks,
-    is_silent: bool,
-) -> Box<dyn MetricsRenderer> {
-    let is_silent = is_silent || !ranks.is_first();
-    // mpirun gives every rank a terminal of its own, which nobody sees.
-    if is_silent || ranks.size() > 1 || !io::stdout().is_terminal() {
-        return Box::new(Watch {
-            renderer: Box::new(ProgressLines { is_silent, ..Default::default() }),
-            ..watch
-        });
-    }
-    let keys = Interrupter::new();
-    let renderer = TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
-    Box::new(Watch { renderer: Box::new(renderer), keys, ..watch })
-}
-
-/// A renderer that stops the trainer, by its keys or when the loss is no number.
+/// The renderer of a run, which stops its trainer by the keys of Burn's dashboard, or when the loss is no number: the dashboard
+/// in a terminal, lines of text elsewhere, and nothing where `is_silent` and on ranks that are not the first.
 ///
-/// Burn's dashboard resets its interrupter when training ends, but the trainer's must still know then what stopped it, so
-/// they are two.
-pub(super) struct Watch {
-    renderer: Box<dyn MetricsRenderer>,
+/// The dashboard resets its interrupter when training ends, but the trainer's must still know then what stopped it, so they are
+/// two.
+pub(super) struct Progress {
+    dashboard: Option<TuiMetricsRendererWrapper>,
+    lines: ProgressLines,
     keys: Interrupter,
     trainer: Interrupter,
     problem: Problem,
@@ -49,19 +30,34 @@ pub(super) struct Watch {
 /// The loss that is infinite or NaN, and of what it is.
 pub(super) type Problem = Arc<OnceLock<(&'static str, f64)>>;
 
-impl Watch {
-    /// Stops `trainer`, in case of a problem with it.
-    pub(super) fn new(trainer: &Interrupter, problem: &Problem) -> Self {
-        let renderer = Box::new(ProgressLines::default());
-        Self { renderer, keys: Interrupter::new(), trainer: trainer.clone(), problem: problem.clone() }
+impl Progress {
+    /// `finished_epochs` is the number of epochs that a resumed run has finished.
+    pub(super) fn new(
+        trainer: &Interrupter,
+        problem: &Problem,
+        finished_epochs: usize,
+        ranks: &Ranks,
+        is_silent: bool,
+    ) -> Self {
+        let is_silent = is_silent || !ranks.is_first();
+        // mpirun gives every rank a terminal of its own, which nobody sees.
+        let is_dashboard = !is_silent && ranks.size() == 1 && io::stdout().is_terminal();
+        let keys = Interrupter::new();
+        let dashboard = || TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
+        Self {
+            dashboard: is_dashboard.then(dashboard),
+            lines: ProgressLines { is_silent, ..Default::default() },
+            keys,
+            trainer: trainer.clone(),
+            problem: problem.clone(),
+        }
     }
 
-    /// The renderer, after the trainer was told of the keys.
-    fn renderer(&mut self) -> &mut dyn MetricsRenderer {
+    /// Passes the dashboard's keys on.
+    fn read_keys(&self) {
         if self.keys.should_stop() && !self.trainer.should_stop() {
             self.trainer.stop(Some("q, then s"));
         }
-        &mut *self.renderer
     }
 
     fn check(&self, batch: &'static str, state: &MetricState) {
@@ -77,48 +73,68 @@ impl Watch {
             self.trainer.stop(Some("the loss is no number"));
         }
     }
+
+    fn update(&mut self, state: MetricState, dashboard: fn(&mut TuiMetricsRendererWrapper, MetricState)) {
+        self.read_keys();
+        match &mut self.dashboard {
+            Some(own) => dashboard(own, state),
+            None => self.lines.update(state),
+        }
+    }
 }
 
-/// Passes every call on.
+impl MetricsRendererTraining for Progress {
+    fn update_train(&mut self, state: MetricState) {
+        self.check("of a training batch", &state);
+        self.update(state, |dashboard, state| dashboard.update_train(state));
+    }
+
+    fn update_valid(&mut self, state: MetricState) {
+        self.check("of a validation batch", &state);
+        self.update(state, |dashboard, state| dashboard.update_valid(state));
+    }
+
+    fn on_train_end(&mut self, summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
+        self.read_keys();
+        self.dashboard.as_mut().map_or(Ok(()), |dashboard| dashboard.on_train_end(summary))
+    }
+}
+
+/// Passes every call on to the dashboard, or to what the lines make of it.
 macro_rules! pass_on {
-    ($($interface:ident { $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $output:ty)?;)* })*) => {
-        $(impl $interface for Watch {
-            $(fn $name(&mut self, $($arg: $type),*) $(-> $output)? {
-                self.renderer().$name($($arg),*)
+    ($($interface:ident { $(fn $name:ident($($arg:ident: $type:ty),*) $(for |$lines:ident| $line:expr)?;)* })*) => {
+        $(impl $interface for Progress {
+            $(fn $name(&mut self, $($arg: $type),*) {
+                self.read_keys();
+                match &mut self.dashboard {
+                    Some(dashboard) => dashboard.$name($($arg),*),
+                    None => {
+                        $(let $lines = &mut self.lines;
+                        $line)?
+                    }
+                }
             })*
         })*
     };
 }
 
-impl MetricsRendererTraining for Watch {
-    fn update_train(&mut self, state: MetricState) {
-        self.check("of a training batch", &state);
-        self.renderer().update_train(state);
-    }
-
-    fn update_valid(&mut self, state: MetricState) {
-        self.check("of a validation batch", &state);
-        self.renderer().update_valid(state);
-    }
-
-    fn on_train_end(&mut self, summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
-        self.renderer().on_train_end(summary)
-    }
-}
-
 pass_on! {
     TrainingProgressLogger {
-        fn start(epochs: usize, first: usize, items: Option<usize>, label: Option<&str>);
-        fn start_split(split: &str, total: usize);
-        fn update_split(done: usize);
-        fn update_epoch(epoch: usize);
-        fn end_split();
+        fn start(epochs: usize, first: usize, items: Option<usize>, label: Option<&str>) for |lines| lines.start(epochs, first);
+        fn start_split(split: &str, total: usize) for |lines| lines.start_split(split, total);
+        fn update_split(done: usize) for |lines| print(lines.line(done));
+        fn update_epoch(epoch: usize) for |lines| lines.epoch = epoch + 1;
+        fn end_split() for |lines| print(lines.text());
         fn end();
         fn log_event_training(event: String);
     }
+    MetricsRenderer {
+        fn manual_close();
+        fn register_metric(definition: MetricDefinition) for |lines| lines.register(definition);
+    }
+    // Burn's evaluator, which has another renderer.
     MetricsRendererEvaluation {
         fn update_test(name: EvaluationName, state: MetricState);
-        fn on_test_end(summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>>;
     }
     EvaluationProgressLogger {
         fn start_global_progress(tests: usize);
@@ -127,10 +143,6 @@ pass_on! {
         fn end_test();
         fn end_global_progress();
         fn log_event_evaluation(event: String);
-    }
-    MetricsRenderer {
-        fn manual_close();
-        fn register_metric(definition: MetricDefinition);
     }
 }
 
@@ -154,6 +166,19 @@ struct ProgressLines {
 }
 
 impl ProgressLines {
+    fn start(&mut self, epochs: usize, first: usize) {
+        (self.epochs, self.epoch) = (epochs, first);
+    }
+
+    fn start_split(&mut self, split: &str, total: usize) {
+        (self.split, self.total, self.done, self.printed) = (split.to_string(), total, 0, 0);
+        self.latest.clear();
+    }
+
+    fn register(&mut self, definition: MetricDefinition) {
+        self.names.insert(key(&definition.metric_id), definition.name.to_string());
+    }
+
     fn update(&mut self, state: MetricState) {
         let (MetricState::Generic(entry) | MetricState::Numeric(entry, _)) = state;
         let MetricEntry { metric_id, serialized_entry } = entry;
@@ -198,96 +223,20 @@ fn key(id: &MetricId) -> String {
     format!("{id:?}")
 }
 
-impl MetricsRendererTraining for ProgressLines {
-    fn update_train(&mut self, state: MetricState) {
-        self.update(state);
-    }
-
-    fn update_valid(&mut self, state: MetricState) {
-        self.update(state);
-    }
-
-    fn on_train_end(&mut self, _summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
-        Ok(())
-    }
-}
-
-impl TrainingProgressLogger for ProgressLines {
-    fn start(&mut self, epochs: usize, first: usize, _items: Option<usize>, _label: Option<&str>) {
-        (self.epochs, self.epoch) = (epochs, first);
-    }
-
-    fn start_split(&mut self, split: &str, total: usize) {
-        (self.split, self.total, self.done, self.printed) = (split.to_string(), total, 0, 0);
-        self.latest.clear();
-    }
-
-    fn update_split(&mut self, done: usize) {
-        print(self.line(done));
-    }
-
-    fn update_epoch(&mut self, epoch: usize) {
-        self.epoch = epoch + 1;
-    }
-
-    fn end_split(&mut self) {
-        print(self.text());
-    }
-
-    fn end(&mut self) {}
-
-    /// Ignored: the trainer logs every iteration here.
-    fn log_event_training(&mut self, _event: String) {}
-}
-
-impl MetricsRendererEvaluation for ProgressLines {
-    fn update_test(&mut self, _name: EvaluationName, state: MetricState) {
-        self.update(state);
-    }
-}
-
-impl EvaluationProgressLogger for ProgressLines {
-    fn start_global_progress(&mut self, _tests: usize) {}
-
-    fn start_test(&mut self, name: &str, total: usize) {
-        self.start_split(name, total);
-    }
-
-    fn update_test_progress(&mut self, done: usize) {
-        self.update_split(done);
-    }
-
-    fn end_test(&mut self) {
-        self.end_split();
-    }
-
-    fn end_global_progress(&mut self) {}
-
-    fn log_event_evaluation(&mut self, _event: String) {}
-}
-
-impl MetricsRenderer for ProgressLines {
-    fn manual_close(&mut self) {}
-
-    fn register_metric(&mut self, definition: MetricDefinition) {
-        self.names.insert(key(&definition.metric_id), definition.name.to_string());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use burn::train::metric::{LossMetric, SerializedEntry};
 
-    fn watch() -> (Interrupter, Problem, Watch) {
+    fn progress() -> (Interrupter, Problem, Progress) {
         let (trainer, problem) = (Interrupter::new(), Arc::default());
-        let watch = Watch::new(&trainer, &problem);
-        (trainer, problem, watch)
+        let progress = Progress::new(&trainer, &problem, 0, &Ranks::single(), true);
+        (trainer, problem, progress)
     }
 
     #[test]
     fn the_keys_of_a_renderer_stop_the_trainer_even_when_they_come_last() {
-        let (trainer, _, mut renderer) = watch();
+        let (trainer, _, mut renderer) = progress();
         renderer.update_split(1);
         assert!(!trainer.should_stop());
         renderer.keys.stop(None);
@@ -298,8 +247,8 @@ mod tests {
 
     #[test]
     fn a_loss_that_is_no_number_stops_the_trainer_but_not_that_of_a_batch_without_labels() {
-        let (trainer, problem, mut renderer) = watch();
-        let update = |renderer: &mut Watch, name: &str, loss: f64, count: usize| {
+        let (trainer, problem, mut renderer) = progress();
+        let update = |renderer: &mut Progress, name: &str, loss: f64, count: usize| {
             let entry = SerializedEntry::new(String::new(), String::new());
             let entry = MetricEntry::new(MetricId::new(name.to_string().into()), entry);
             let number = NumericEntry::Aggregated { aggregated_value: loss, count };
@@ -318,12 +267,12 @@ mod tests {
     fn five_lines_an_epoch_say_where_training_is_the_last_one_with_what_its_end_gives() {
         let mut lines = ProgressLines::default();
         let id = MetricId::new("loss".to_string().into());
-        lines.register_metric(MetricDefinition::new(id.clone(), &LossMetric::new()));
-        lines.start(3, 2, None, None);
+        lines.register(MetricDefinition::new(id.clone(), &LossMetric::new()));
+        lines.start(3, 2);
         lines.start_split("train", 100);
         let update = |lines: &mut ProgressLines, text: &str, value: &str| {
             let entry = SerializedEntry::new(text.to_string(), value.to_string());
-            lines.update_train(MetricState::Generic(MetricEntry::new(id.clone(), entry)));
+            lines.update(MetricState::Generic(MetricEntry::new(id.clone(), entry)));
         };
         update(&mut lines, "until the epoch ends", "");
         assert_eq!(lines.line(50), None, "there is nothing to tell");

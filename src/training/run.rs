@@ -1,9 +1,9 @@
 //! The folder of a training run.
 
+use super::arguments::{Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
 use super::history::{Best, History};
 use super::losses::Logs;
-use crate::data::Finished;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -12,7 +12,7 @@ use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use burn::train::{LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::{self, Debug, Write};
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -29,8 +29,7 @@ const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 /// A run as it began.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
-    /// As `{:#?}` writes them.
-    settings: String,
+    settings: Settings,
     /// The loss before training, which reveals another checkpoint.
     loss: f64,
     /// The evaluations that are planned; a resumed run may have more.
@@ -38,18 +37,7 @@ struct Beginning {
     /// Checksums of the training data and of the validation data.
     data: [u32; 2],
     /// Each of its starts: how many epochs were finished, and the number of ranks.
-    ranks: Vec<(usize, usize)>,
-}
-
-/// What a run finds in its output directory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Start {
-    /// Nothing.
-    New,
-    /// The run that it continues.
-    Resumed,
-    /// Nothing, or a run that it replaces.
-    Overwriting,
+    starts: Vec<(usize, usize)>,
 }
 
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
@@ -60,8 +48,9 @@ pub(super) struct Run {
     folder: PathBuf,
     /// Where this rank's logs are: `folder` on the first.
     own_folder: PathBuf,
-    start: Start,
-    settings: String,
+    /// Replaces the run that is there.
+    is_overwriting: bool,
+    settings: Settings,
     /// How the run that is resumed began.
     begun: Option<Beginning>,
     finished_epochs: usize,
@@ -80,32 +69,32 @@ impl Run {
     /// nothing. Returns [`Error::File`] if the directory is not empty, or there is no run to resume, it began with other settings
     /// or its checkpoints are damaged; [`Error::Json`] if its `run.json` is; [`Error::Rank`] if the settings of a rank differ, or
     /// it could not open the run; [`Error::Io`].
-    pub(super) fn open(output: &Path, settings: String, start: Start, ranks: &Ranks) -> Result<Self> {
+    pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
+        let (output, ranks) = (arguments.output_dir.clone(), arguments.ranks.clone());
         let folder = output.join(TRAINING);
         let own_folder = match ranks.rank() {
             0 => folder.clone(),
             rank => folder.join(format!("rank-{rank}")),
         };
-        let output = output.to_path_buf();
         let run = Self {
             output,
             folder,
             own_folder,
-            start,
-            settings,
+            is_overwriting: arguments.overwrite_output_dir && !arguments.resume,
+            settings: arguments.settings(),
             begun: None,
             finished_epochs: 0,
-            ranks: ranks.clone(),
+            ranks,
         };
-        let run = if start == Start::Resumed { run.resumed()? } else { run.begun_anew()? };
+        let run = if arguments.resume { run.resumed()? } else { run.begun_anew()? };
         // Nobody writes before all have opened it.
-        ranks.same("setting or output directory", &(&run.output, &run.settings, run.finished_epochs))?;
+        run.ranks.same("setting or output directory", &(&run.output, &run.settings, run.finished_epochs))?;
         Ok(run)
     }
 
     fn begun_anew(self) -> Result<Self> {
         let is_begun = self.read_beginning()?.is_some();
-        if is_begun && self.start == Start::Overwriting {
+        if is_begun && self.is_overwriting {
             return Ok(self);
         }
         self.refuse_begun()?;
@@ -143,17 +132,20 @@ impl Run {
         self.finished_epochs
     }
 
-    /// The same with the ranks that trained these epochs, so that a run that goes on with another number of ranks goes on at the
-    /// same place in the data.
-    pub(super) fn finished(&self) -> Finished {
-        Finished::of(self.finished_epochs, &self.earlier_ranks())
+    /// The finished epochs, and the shards that all ranks have read in them, for a loader's `resuming`: a run that goes on with
+    /// another number of ranks goes on at the same place in the data.
+    pub(super) fn finished(&self) -> (usize, usize) {
+        let starts = self.starts();
+        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
+        let shards = starts.iter().zip(ends).map(|(&(epoch, ranks), end)| (end - epoch) * ranks);
+        (self.finished_epochs, shards.sum())
     }
 
-    /// How many ranks trained the finished epochs, as in [`Beginning`].
-    fn earlier_ranks(&self) -> Vec<(usize, usize)> {
-        let ranks = self.begun.iter().flat_map(|begun| begun.ranks.iter().copied());
+    /// The starts whose epochs were finished, as in [`Beginning`].
+    fn starts(&self) -> Vec<(usize, usize)> {
+        let starts = self.begun.iter().flat_map(|begun| begun.starts.iter().copied());
         // Later ones ended before their first checkpoint, or with one that is damaged.
-        ranks.filter(|(epoch, _)| *epoch < self.finished_epochs).collect()
+        starts.filter(|(epoch, _)| *epoch < self.finished_epochs).collect()
     }
 
     /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
@@ -175,13 +167,13 @@ impl Run {
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
-        let mut ranks = self.earlier_ranks();
-        ranks.push((self.finished_epochs, self.ranks.size()));
-        let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data, ranks };
-        match (&self.begun, self.start) {
-            (Some(begun), _) => self.compare(begun, &beginning)?,
-            (None, Start::Overwriting) => self.clear()?,
-            (None, _) => self.refuse_begun()?,
+        let mut starts = self.starts();
+        starts.push((self.finished_epochs, self.ranks.size()));
+        let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data, starts };
+        match &self.begun {
+            Some(begun) => self.compare(begun, &beginning)?,
+            None if self.is_overwriting => self.clear()?,
+            None => self.refuse_begun()?,
         }
         // Losses before training may differ a little, and must not drift.
         let loss = self.begun.as_ref().map_or(loss, |begun| begun.loss);
@@ -334,50 +326,15 @@ impl Run {
     }
 }
 
-/// The fields that differ between two settings, as `{:#?}` writes them.
-fn differences(begun: &str, now: &str) -> String {
-    let (begun, now) = (fields(begun), fields(now));
-    let mut found = Vec::new();
-    for (name, value) in &begun {
-        // Settings that are a single value have no name.
-        let label = if name.is_empty() { String::new() } else { format!("{name}: ") };
-        match now.get(name) {
-            Some(other) if other == value => {}
-            Some(other) => found.push(format!("{label}{value}, now {other}")),
-            None => found.push(format!("{label}{value}, now missing")),
-        }
-    }
-    let new = now.iter().filter(|(name, _)| !begun.contains_key(*name));
-    found.extend(new.map(|(name, value)| format!("{name}: {value}, which is new")));
-    found.join("; ")
-}
-
-/// The fields of a value that `{:#?}` wrote, one a line, by their paths; a struct or a list has its name as its value.
-fn fields(settings: &str) -> BTreeMap<String, String> {
-    let (mut found, mut path) = (BTreeMap::new(), Vec::<(String, usize)>::new());
-    for line in settings.lines().map(|line| line.trim().trim_end_matches(',')) {
-        if matches!(line, "}" | ")" | "]") {
-            path.pop();
-            continue;
-        }
-        let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
-        let (name, value) = match line.split_once(": ").filter(|(name, _)| is_name(name)) {
-            Some((name, value)) => (name.to_string(), value),
-            // An element of a list, or of a tuple.
-            None => {
-                let index = path.last_mut().map(|(_, elements)| std::mem::replace(elements, *elements + 1));
-                (index.map_or(String::new(), |index| index.to_string()), line)
-            }
-        };
-        let names = path.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty());
-        let whole = names.chain([name.as_str()]).collect::<Vec<_>>().join(".");
-        let opened = value.strip_suffix(['{', '(', '[']);
-        found.insert(whole, opened.unwrap_or(value).trim().to_string());
-        if opened.is_some() {
-            path.push((name, 0));
-        }
-    }
-    found
+/// The settings that differ.
+fn differences(begun: &Settings, now: &Settings) -> String {
+    let missing = |setting: Option<&String>| setting.map_or("missing".into(), String::clone);
+    let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
+    let found = names
+        .into_iter()
+        .filter(|name| begun.get(*name) != now.get(*name))
+        .map(|name| format!("{name}: {}, now {}", missing(begun.get(name)), missing(now.get(name))));
+    found.collect::<Vec<_>>().join("; ")
 }
 
 /// Whether a directory holds nothing but these names, or does not exist.

@@ -1,6 +1,6 @@
 //! `BertForSentenceEmbedding` in Burn's trainer.
 
-use super::exchange::{Output, tensor};
+use super::outputs::output;
 use super::steps::trained;
 use crate::metrics::{RetrievalInput, SpearmanInput, TripletInput};
 use crate::model::{BertForSentenceEmbedding, SentencePairBatch, Similarity};
@@ -55,26 +55,7 @@ impl ItemLazy for SentenceEmbeddingItem {
     }
 }
 
-impl Output for SentenceEmbeddingItem {
-    fn parts(&self) -> Vec<Option<TensorData>> {
-        let Self { loss, anchors, candidates, labels, similarity } = self;
-        let similarity = serde_json::to_vec(similarity).expect("a name is JSON");
-        let labels = labels.as_ref().map(|labels| TensorData::from(labels.as_slice()));
-        let [loss, anchors, candidates] = [loss.to_data(), anchors.to_data(), candidates.to_data()].map(Some);
-        vec![Some(TensorData::from(similarity.as_slice())), loss, anchors, candidates, labels]
-    }
-
-    fn of(parts: &mut dyn Iterator<Item = Option<TensorData>>, device: &Device) -> Self {
-        let mut next = || parts.next().flatten().expect("all have these parts");
-        Self {
-            similarity: serde_json::from_slice(next().as_bytes()).expect("what a rank sent"),
-            loss: tensor(next(), device),
-            anchors: tensor(next(), device),
-            candidates: tensor(next(), device),
-            labels: parts.next().flatten().map(|labels| labels.iter().collect()),
-        }
-    }
-}
+output!(SentenceEmbeddingItem { loss, anchors, candidates, labels, similarity });
 
 impl Adaptor<LossInput> for SentenceEmbeddingItem {
     fn adapt(&self) -> LossInput {

@@ -20,14 +20,10 @@ pub(super) fn count_id() -> ParamId {
 /// Runs the step of a model such that its gradients are those of its mean loss times what that is a mean over, which is
 /// the gradient of [`count_id`]: sums of such gradients are divided once, by the sum of the counts.
 pub(super) fn weighing<T>(step: impl FnOnce() -> T) -> T {
-    struct Reset(bool);
-    impl Drop for Reset {
-        fn drop(&mut self) {
-            IS_WEIGHED.set(self.0);
-        }
-    }
-    let _reset = Reset(IS_WEIGHED.replace(true));
-    step()
+    IS_WEIGHED.set(true);
+    let output = step();
+    IS_WEIGHED.set(false);
+    output
 }
 
 /// The gradients of a loss for Burn's trainer, see [`weighing`].
@@ -67,7 +63,7 @@ macro_rules! trained {
             type Output = $output;
 
             fn step(&self, batch: $batch) -> $output {
-                crate::training::exchange::shared(|| self.outcome(&batch).2)
+                crate::training::outputs::shared(|| self.outcome(&batch).2)
             }
         }
     };

@@ -1,7 +1,7 @@
 //! The datasets of this crate as data for training: which head they train, and by which metrics.
 
 use super::arguments::TrainingArguments;
-use super::batches::{Batches, TrainingData};
+use super::batches::{Batches, Reader, TrainingData};
 use super::metric_set::Metrics;
 use crate::data::{
     Corpus, Label, LabelNames, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
@@ -16,11 +16,9 @@ use crate::model::{
     BertForTokenClassificationConfig, CoSentLoss, MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType,
     QuestionAnsweringBatch, SentencePairBatch, SequenceClassificationBatch, TokenClassificationBatch,
 };
-use crate::text::BertTokenizer;
 use burn::data::dataset::Dataset;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
 
 /// Tokens in a window of masked language modelling, if the caller does not say it.
 const WINDOW: usize = 128;
@@ -50,27 +48,22 @@ impl TrainingData<BertForSequenceClassification> for LabelledTexts {
 
     fn config(
         &self,
-        checkpoint: &Path,
+        config: BertForSequenceClassificationConfig,
         _: &TrainingArguments,
-    ) -> Result<BertForSequenceClassificationConfig> {
-        let config = BertForSequenceClassificationConfig::from_pretrained(checkpoint)?;
+    ) -> BertForSequenceClassificationConfig {
         let names = names_for(config.id2label.clone(), self.names());
-        Ok(match self.kind() {
+        let config = match self.kind() {
             ProblemType::Regression => config.with_num_labels(1),
             _ => config.with_id2label(names),
-        }
-        .with_problem_type(Some(self.kind())))
+        };
+        config.with_problem_type(Some(self.kind()))
     }
 
-    fn batches(
-        self,
-        model: &BertForSequenceClassification,
-        tokenizer: &BertTokenizer,
-        _: &TrainingArguments,
-    ) -> Result<Batches<SequenceBatcher>> {
-        let (names, lengths) = (model.id2label(), self.sizes());
+    fn batches(self, reader: &Reader<BertForSequenceClassification>) -> Result<Batches<SequenceBatcher>> {
+        let (names, lengths) = (reader.model.id2label(), self.sizes());
         let texts = if self.names().is_empty() { self } else { self.of_model(names)? };
-        Ok(Batches::new(texts, SequenceBatcher::new(tokenizer.clone(), names.len())).with_lengths(lengths))
+        Ok(Batches::new(texts, SequenceBatcher::new(reader.tokenizer.clone(), names.len()))
+            .with_lengths(lengths))
     }
 
     fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
@@ -105,21 +98,16 @@ impl TrainingData<BertForSequenceClassification> for RankedPairs {
 
     fn config(
         &self,
-        checkpoint: &Path,
+        config: BertForSequenceClassificationConfig,
         _: &TrainingArguments,
-    ) -> Result<BertForSequenceClassificationConfig> {
-        let config = BertForSequenceClassificationConfig::from_pretrained(checkpoint)?;
-        Ok(config.with_num_labels(1).with_problem_type(None))
+    ) -> BertForSequenceClassificationConfig {
+        config.with_num_labels(1).with_problem_type(None)
     }
 
-    fn batches(
-        self,
-        _: &BertForSequenceClassification,
-        tokenizer: &BertTokenizer,
-        _: &TrainingArguments,
-    ) -> Result<Batches<SequenceBatcher>> {
+    fn batches(self, reader: &Reader<BertForSequenceClassification>) -> Result<Batches<SequenceBatcher>> {
         let lengths = self.pairs.sizes();
-        Ok(Batches::new(self.pairs, SequenceBatcher::for_ranking(tokenizer.clone())).with_lengths(lengths))
+        Ok(Batches::new(self.pairs, SequenceBatcher::for_ranking(reader.tokenizer.clone()))
+            .with_lengths(lengths))
     }
 
     fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
@@ -133,21 +121,19 @@ impl TrainingData<BertForSequenceClassification> for RankedPairs {
 impl TrainingData<BertForTokenClassification> for LabelledSentences {
     type Batcher = TokenBatcher;
 
-    fn config(&self, checkpoint: &Path, _: &TrainingArguments) -> Result<BertForTokenClassificationConfig> {
-        let config = BertForTokenClassificationConfig::from_pretrained(checkpoint)?;
+    fn config(
+        &self,
+        config: BertForTokenClassificationConfig,
+        _: &TrainingArguments,
+    ) -> BertForTokenClassificationConfig {
         let names = names_for(config.id2label.clone(), self.names());
-        Ok(config.with_id2label(names))
+        config.with_id2label(names)
     }
 
-    fn batches(
-        self,
-        model: &BertForTokenClassification,
-        tokenizer: &BertTokenizer,
-        _: &TrainingArguments,
-    ) -> Result<Batches<TokenBatcher>> {
+    fn batches(self, reader: &Reader<BertForTokenClassification>) -> Result<Batches<TokenBatcher>> {
         let lengths = self.sizes();
-        let sentences = self.of_model(model.id2label())?;
-        Ok(Batches::new(sentences, TokenBatcher::new(tokenizer.clone())).with_lengths(lengths))
+        let sentences = self.of_model(reader.model.id2label())?;
+        Ok(Batches::new(sentences, TokenBatcher::new(reader.tokenizer.clone())).with_lengths(lengths))
     }
 
     /// Of entities if there are tags such as `B-PER`, else of tags.
@@ -170,15 +156,10 @@ impl TrainingData<BertForTokenClassification> for LabelledSentences {
 impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
     type Batcher = QuestionWindowBatcher;
 
-    fn batches(
-        self,
-        _: &BertForQuestionAnswering,
-        tokenizer: &BertTokenizer,
-        arguments: &TrainingArguments,
-    ) -> Result<Batches<QuestionWindowBatcher>> {
-        let windows = QuestionWindows::new(&self, tokenizer, arguments.doc_stride)?;
+    fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionWindowBatcher>> {
+        let windows = QuestionWindows::new(&self, &reader.tokenizer, reader.arguments.doc_stride)?;
         let (lengths, examples) = (windows.sizes(), windows.examples().to_vec());
-        let batches = Batches::new(windows, QuestionWindowBatcher::new(tokenizer.clone()));
+        let batches = Batches::new(windows, QuestionWindowBatcher::new(reader.tokenizer.clone()));
         Ok(batches.with_lengths(lengths).with_sources(examples))
     }
 
@@ -193,19 +174,14 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
 impl TrainingData<BertForMaskedLm> for PlainText {
     type Batcher = MaskedLmCollator;
 
-    fn batches(
-        self,
-        _: &BertForMaskedLm,
-        tokenizer: &BertTokenizer,
-        arguments: &TrainingArguments,
-    ) -> Result<Batches<MaskedLmCollator>> {
-        let collator = MaskedLmCollatorConfig::for_tokenizer(tokenizer)
+    fn batches(self, reader: &Reader<BertForMaskedLm>) -> Result<Batches<MaskedLmCollator>> {
+        let collator = MaskedLmCollatorConfig::for_tokenizer(&reader.tokenizer)
             .with_mlm_probability(self.mlm_probability)
             .with_whole_word_masking(self.whole_word_masking)
             .try_init()?;
-        let limit = tokenizer.model_max_length().unwrap_or(WINDOW);
-        let seq_len = arguments.max_length.unwrap_or(WINDOW.min(limit));
-        Ok(Batches::new(Corpus::whole(&self.lines, tokenizer.clone(), seq_len)?, collator))
+        let limit = reader.tokenizer.model_max_length().unwrap_or(WINDOW);
+        let seq_len = reader.arguments.max_length.unwrap_or(WINDOW.min(limit));
+        Ok(Batches::new(Corpus::whole(&self.lines, reader.tokenizer.clone(), seq_len)?, collator))
     }
 
     fn metrics(&self, _: &BertForMaskedLm) -> Metrics<BertForMaskedLm> {
@@ -222,27 +198,21 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
 
     fn config(
         &self,
-        checkpoint: &Path,
+        config: BertForSentenceEmbeddingConfig,
         arguments: &TrainingArguments,
-    ) -> Result<BertForSentenceEmbeddingConfig> {
-        let config = BertForSentenceEmbeddingConfig::from_pretrained(checkpoint)?;
+    ) -> BertForSentenceEmbeddingConfig {
         let loss = arguments.sentence_loss.clone().unwrap_or_else(|| match self.has_labels() {
             true => CoSentLoss::new().into(),
             false => MultipleNegativesRankingLoss::new().into(),
         });
         let config = config.with_mini_batch_size(arguments.mini_batch_size);
         let length = arguments.max_length.or(config.max_seq_length);
-        Ok(config.with_loss(loss).with_max_seq_length(length))
+        config.with_loss(loss).with_max_seq_length(length)
     }
 
-    fn batches(
-        self,
-        _: &BertForSentenceEmbedding,
-        tokenizer: &BertTokenizer,
-        _: &TrainingArguments,
-    ) -> Result<Batches<SentencePairBatcher>> {
+    fn batches(self, reader: &Reader<BertForSentenceEmbedding>) -> Result<Batches<SentencePairBatcher>> {
         let texts = (!self.has_labels()).then(|| (0..self.len()).map(|place| hashes(&self, place)).collect());
-        let batches = Batches::new(self, SentencePairBatcher::new(tokenizer.clone()));
+        let batches = Batches::new(self, SentencePairBatcher::new(reader.tokenizer.clone()));
         Ok(match texts {
             Some(texts) => batches.with_texts(texts),
             None => batches,

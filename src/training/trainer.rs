@@ -1,18 +1,19 @@
 //! The trainer: a model, its data and its settings to a better model.
 
 use super::arguments::TrainingArguments;
-use super::batches::{Batches, TrainingData};
+use super::batches::TrainingData;
+use super::evaluation::{batches, evaluated, failed};
 use super::history::{Best, EarlyStopping, History, LOSS};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
-use super::progress::{Watch, progress};
-use super::run::{Run, Start, checksum_of};
+use super::progress::Progress;
+use super::run::{Run, checksum_of};
+use crate::checkpoint::Fields;
 use crate::error::{Error, Result};
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
 use burn::data::dataloader::DataLoader;
-use burn::data::dataset::DatasetError;
 use burn::module::Module;
 use burn::train::metric::{Adaptor, Metric, Numeric};
 use burn::train::{
@@ -62,7 +63,7 @@ enum Validation<D> {
     Data(D),
 }
 
-/// What [`Trainer::train`] returns.
+/// What [`Trainer::train`] returns: a model with its tokenizer, and how it came to be. [`Trainer`] has an example.
 pub struct Trained<M> {
     /// The model, as inference, with its tokenizer: the best of the evaluations; the last one without validation data; as it was
     /// when the run was stopped. The output directory holds the same.
@@ -87,7 +88,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let (path, device) = (path.as_ref(), arguments.device());
         arguments.check()?;
         device.seed(arguments.seed);
-        let config = train.config(path, &arguments)?;
+        let config = train.config(M::config_of(&Fields::at(path)?)?, &arguments);
         let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
         if !report.is_complete() {
             note(&arguments, format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
@@ -166,12 +167,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
         let metrics = metrics.and(further);
         let best = best_by(&arguments, &metrics, validation.is_some())?;
-        let start = match (arguments.resume, arguments.overwrite_output_dir) {
-            (true, _) => Start::Resumed,
-            (false, true) => Start::Overwriting,
-            (false, false) => Start::New,
-        };
-        let run = Run::open(&arguments.output_dir, arguments.settings(), start, ranks)?;
+        let run = Run::open(&arguments)?;
         let sums = [checksum_of(&train), validation.as_ref().map_or(0, Validation::checksum)];
 
         let read = |data| batches(data, &model, &tokenizer, &arguments);
@@ -187,7 +183,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let train = train.trained(&arguments)?;
         let valid = valid.map(|valid| valid.evaluated(&arguments)).transpose()?;
         let plain = model.clone().valid();
-        let evaluated = |model: &M| match &valid {
+        let metrics_of = |model: &M| match &valid {
             Some(valid) => metrics.of_batches(model, arguments.precision, valid.iter()),
             None => metrics.of_batches(model, arguments.precision, train.clone().iter().take(1)),
         };
@@ -196,22 +192,22 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 D::check(&plain, &batch.map_err(failed)?)?;
             }
         }
-        let initial = evaluated(&plain)?;
+        let initial = metrics_of(&plain)?;
+        let schedule = arguments.schedule(plan, model.bert().encoder.layers.len())?;
         let _lock = run.begin(loss_of(&initial), plan.evaluations, sums)?;
 
-        let loader = train.clone().starting_after(run.finished());
+        let loader = train.clone().resuming(run.finished());
         let loader = loader.shard(ranks.rank(), ranks.size())?;
         let loader = Arc::new(match plan.batches {
             Some(batches) => loader.with_batches_per_epoch(batches)?,
             None => loader,
         });
         let validating: Arc<dyn DataLoader<_>> = match &valid {
-            Some(valid) => Arc::new(valid.clone()),
+            Some(valid) => Arc::new(valid.clone().share(ranks)),
             None => loader.slice(0, 0),
         };
         let trained = num_trainable_params(&model);
         note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
-        let layers = model.bert().encoder.layers.len();
         let training = Training::new(model)
             .with_max_grad_norm(arguments.max_grad_norm)
             .with_precision(arguments.precision)
@@ -230,21 +226,20 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             (run.model_of(run.finished_epochs(), training.valid())?, None)
         } else {
             let problem = Arc::default();
-            let watch = Watch::new(&interrupter, &problem);
-            let validating = training.share_validation(validating);
+            let progress =
+                Progress::new(&interrupter, &problem, run.finished_epochs(), ranks, arguments.silent);
             let launch = SupervisedTraining::new(run.own_folder(), loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
                 .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
                 .with_application_logger(None)
-                .renderer(progress(watch, run.finished_epochs(), ranks, arguments.silent))
+                .renderer(Box::new(progress))
                 .with_interrupter(training.interrupter());
             let launch =
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
             let launch = run.checkpointed(metrics.register(launch), &training, &best)?;
             let launch = stopping.into_iter().fold(launch, SupervisedTraining::early_stopping);
             let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
-            let schedule = arguments.schedule(plan, layers)?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
             drop(renderer); // gives the terminal back
@@ -257,7 +252,13 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             (model, interrupted.map(|stop| stop.reason.unwrap_or_default()))
         };
 
+        // Rank 0 has written all of its logs once it is here.
+        ranks.same("end of the run", &interrupted.is_some())?;
         let mut history = run.history(&names, plan.steps)?;
+        if interrupted.is_some() {
+            // What follows the last evaluation was broken off.
+            history.evaluations.truncate(run.last_checkpoint()?);
+        }
         history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
         let epoch = best.epoch(&history.valid(&best.metric)).filter(|_| interrupted.is_none());
         history.best = epoch.map(|epoch| epoch - 1);
@@ -269,7 +270,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let model = ranks.broadcast(model)?.model.materialize();
         if valid.is_none() {
             // Nothing has read the weights of the last step yet.
-            check_loss("after the last step", loss_of(&evaluated(&model)?))?;
+            check_loss("after the last step", loss_of(&metrics_of(&model)?))?;
         }
         let pipeline = Pipeline::new(model, tokenizer)?;
         if ranks.is_first() {
@@ -280,7 +281,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
 }
 
 impl<M: TrainableModel> Trained<M> {
-    /// The loss and all metrics of the run on other data. Errors are those of [`evaluate`].
+    /// The loss and all metrics of the run on other data. Errors are those of [`evaluate`](super::evaluate).
     pub fn evaluate<D: TrainingData<M>>(&self, data: D) -> Result<BTreeMap<String, f64>> {
         evaluated(&self.pipeline, data, &self.metrics, &self.arguments)
     }
@@ -293,68 +294,6 @@ impl<D: std::fmt::Debug> Validation<D> {
             Self::Data(data) => checksum_of(data),
         }
     }
-}
-
-/// The loss and the metrics of a model on some data, by name. Of the arguments it reads those of an evaluation: batch size,
-/// precision, length, and what is printed.
-///
-/// ```no_run
-/// use burn::prelude::*;
-/// use burn_bert::data::SquadExample;
-/// use burn_bert::pipeline::Pipeline;
-/// use burn_bert::training::{TrainingArguments, evaluate};
-///
-/// let pipeline = Pipeline::from_pretrained("out", &Device::default())?;
-/// let metrics = evaluate(&pipeline, SquadExample::read("dev.json")?, &TrainingArguments::new("out"))?;
-/// println!("{:.4}", metrics["Loss"]);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
-///
-/// # Errors
-///
-/// Those of [`Trainer::train`] before the first step; [`Error::Training`] for a batch that cannot be made.
-pub fn evaluate<M: TrainableModel, D: TrainingData<M>>(
-    pipeline: &Pipeline<M>,
-    data: D,
-    arguments: &TrainingArguments,
-) -> Result<BTreeMap<String, f64>> {
-    arguments.check()?;
-    let metrics = data.metrics(pipeline.model());
-    evaluated(pipeline, data, &metrics, arguments)
-}
-
-fn evaluated<M: TrainableModel, D: TrainingData<M>>(
-    pipeline: &Pipeline<M>,
-    data: D,
-    metrics: &Metrics<M>,
-    arguments: &TrainingArguments,
-) -> Result<BTreeMap<String, f64>> {
-    let model = pipeline.model().clone().fork(&arguments.device());
-    let loader = batches(data, &model, pipeline.tokenizer(), arguments)?.evaluated(arguments)?;
-    if let Some(batch) = loader.clone().iter().next() {
-        D::check(&model, &batch.map_err(failed)?)?;
-    }
-    metrics.of_batches(&model, arguments.precision, loader.iter())
-}
-
-/// The batches of some data, with texts cut to the length of the arguments.
-fn batches<M: TrainableModel, D: TrainingData<M>>(
-    data: D,
-    model: &M,
-    tokenizer: &BertTokenizer,
-    arguments: &TrainingArguments,
-) -> Result<Batches<D::Batcher>> {
-    let mut tokenizer = tokenizer.clone();
-    if let Some(length) = arguments.max_length {
-        let limit = model.bert().embeddings.config().max_sequence_length().unwrap_or(usize::MAX);
-        // The shortest text: a token between [CLS] and [SEP].
-        if !(3..=limit).contains(&length) {
-            let problem = format!("is {length}, but must be 3 to {limit}, what the model can read");
-            return Err(Error::Config { field: "max_length", problem });
-        }
-        tokenizer = tokenizer.with_model_max_length(length);
-    }
-    data.batches(model, &tokenizer, arguments)?.checked()
 }
 
 /// By what the best evaluation is found.
@@ -393,10 +332,6 @@ fn check_loss(what: &str, loss: f64) -> Result<()> {
         "is {loss}; lower learning_rate or max_grad_norm, or look for bad values in the data and the checkpoint"
     );
     Err(Error::data(format!("the loss {what}"), problem))
-}
-
-fn failed(source: DatasetError) -> Error {
-    Error::Training { what: "reading a batch", source: Box::new(source) }
 }
 
 /// Prints a note, if anybody reads it.

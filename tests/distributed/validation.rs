@@ -21,7 +21,6 @@ use burn_bert::model::{
 };
 use burn_bert::training::Training;
 use burn_bert::{Family, Result};
-use std::sync::Arc;
 
 pub const HEADS: usize = 9;
 /// Seven batches, the last of one text; the last round of three ranks has one batch.
@@ -79,14 +78,14 @@ where
     let device = ranks.device();
     let loader = |own| EpochLoader::new(InMemDataset::new(texts()), Batcher { batch, own }, BATCH, &device);
     let training = Training::new(model).with_ranks(ranks, &Interrupter::new())?;
-    let shared = training.share_validation(Arc::new(loader(Some((ranks.rank(), ranks.size())))?));
+    let shared = loader(Some((ranks.rank(), ranks.size())))?.share(ranks);
     let model = training.valid();
     let outputs = |loader: &dyn DataLoader<T>, most| {
         let batches = loader.iter().take(most);
         batches.map(|batch| InferenceStep::step(&model, batch.unwrap())).collect::<Vec<_>>()
     };
-    assert_eq!(outputs(shared.as_ref(), 1).len(), 1, "one that is broken off");
-    let found = scores(&outputs(shared.as_ref(), usize::MAX));
+    assert_eq!(outputs(&shared, 1).len(), 1, "one that is broken off");
+    let found = scores(&outputs(&shared, usize::MAX));
     let expected = scores(&outputs(&loader(None)?, usize::MAX));
     let bits = |scores: &[f64]| scores.iter().map(|score| score.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&found), bits(&expected), "{name}: {found:?} for {expected:?}");

@@ -17,6 +17,8 @@ mod dropout;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod loader;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
+mod resumed;
+#[cfg(all(feature = "tokenizers", feature = "train"))]
 mod runs;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod sentences;

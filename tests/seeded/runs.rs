@@ -9,7 +9,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use burn::train::metric::{
-    Adaptor, LossInput, Metric, MetricMetadata, MetricName, Numeric, NumericEntry, SerializedEntry,
+    LossInput, Metric, MetricMetadata, MetricName, Numeric, NumericEntry, SerializedEntry,
 };
 use burn::train::{InferenceStep, Interrupter, RegressionOutput, TrainOutput, TrainStep};
 use burn_bert::data::{
@@ -25,9 +25,7 @@ use burn_bert::model::{
 use burn_bert::optim::LrSchedule;
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{
-    Batches, EvalStrategy, Trained, Trainer, TrainingArguments, TrainingData, Tuning, evaluate,
-};
+use burn_bert::training::{Batches, EvalStrategy, Trained, Trainer, TrainingArguments, Tuning, evaluate};
 use burn_bert::{Error, Result};
 use std::fs;
 use std::path::Path;
@@ -36,10 +34,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A metric that does something with the number of its batch, and whose value is that number.
 #[derive(Clone)]
-struct Hook(Arc<AtomicUsize>, Arc<dyn Fn(usize) + Send + Sync>);
+pub struct Hook(Arc<AtomicUsize>, Arc<dyn Fn(usize) + Send + Sync>);
 
 impl Hook {
-    fn new(hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+    pub fn new(hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
         Self(Arc::default(), Arc::new(hook))
     }
 }
@@ -84,13 +82,13 @@ impl Numeric for Hook {
     }
 }
 
-type Classifier = Trainer<BertForSequenceClassification, LabelledTexts>;
+pub type Classifier = Trainer<BertForSequenceClassification, LabelledTexts>;
 
-fn trainer(model: &Path, arguments: TrainingArguments) -> Result<Classifier> {
+pub fn trainer(model: &Path, arguments: TrainingArguments) -> Result<Classifier> {
     Ok(Trainer::from_pretrained(model, reviews(48), arguments)?.with_validation(reviews(8)))
 }
 
-fn weights(trained: &Trained<BertForSequenceClassification>) -> Vec<f64> {
+pub fn weights(trained: &Trained<BertForSequenceClassification>) -> Vec<f64> {
     all_values(trained.pipeline.model())
 }
 
@@ -615,9 +613,6 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
         }
     }
     // By hand: the mean over all labelled tokens.
-    let batches =
-        sentences.clone().batches(trained.pipeline.model(), trained.pipeline.tokenizer(), &settings);
-    let _ = batches.unwrap();
     let batcher = burn_bert::data::TokenBatcher::new(trained.pipeline.tokenizer().clone());
     let all = (0..23).map(tags).collect();
     let batch = batcher.try_batch(all, &Device::default()).unwrap();

@@ -80,8 +80,6 @@ mod ranking;
 mod resize;
 #[cfg(feature = "checkpoint")]
 mod resize_model;
-#[cfg(feature = "train")]
-mod run;
 #[cfg(feature = "checkpoint")]
 mod savable;
 mod save_masked_lm;

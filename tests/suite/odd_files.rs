@@ -118,36 +118,6 @@ fn texts_that_are_no_regular_files_are_refused() {
     }
 }
 
-#[cfg(all(unix, feature = "train"))]
-#[test]
-fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
-    use burn_bert::training::Run;
-    for kind in ["a FIFO", "a device"] {
-        for name in ["run.json", "lock", "checkpoint/model-1.bpk", "train/epoch-1/Loss.log"] {
-            let folder = folder(&[]);
-            let path = folder.path().join("training").join(name);
-            let run = Run::create(folder.path(), &7).unwrap();
-            if name != "lock" {
-                run.begin(3.5, &[Path::new("Cargo.toml")]).unwrap();
-            }
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            put_in_place(kind, &path);
-            let output = folder.path().to_path_buf();
-            let opened = soon(move || match name {
-                "lock" => run.begin(3.5, &[Path::new("Cargo.toml")]),
-                "train/epoch-1/Loss.log" => run.losses().map(drop),
-                _ => Run::resume(output, &7).map(drop),
-            });
-            assert!(message(opened).contains(kind), "{name}");
-        }
-        let data = folder(&[]);
-        let (fifo, output) = (data.path().join("data"), data.path().join("output"));
-        put_in_place(kind, &fifo);
-        let begun = soon(move || Run::create(output, &7).unwrap().begin(3.5, &[&fifo]));
-        assert!(message(begun).contains(kind));
-    }
-}
-
 #[cfg(unix)]
 #[test]
 fn links_are_followed_and_a_link_to_nowhere_does_not_give_way_to_another_file() {

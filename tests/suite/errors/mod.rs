@@ -7,7 +7,7 @@ mod inputs;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod labelled_files;
 mod labels;
-#[cfg(feature = "train")]
+#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 mod runs;
 mod text;
 #[cfg(feature = "tokenizers")]
@@ -54,7 +54,7 @@ fn table() -> impl Iterator<Item = Row> {
         tokenizers::rows(),
         #[cfg(all(feature = "tokenizers", feature = "train"))]
         labelled_files::rows(),
-        #[cfg(feature = "train")]
+        #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
         runs::rows(),
     ];
     parts.into_iter().flatten()

@@ -1,17 +1,44 @@
-//! Runs in their directories.
+//! Training runs in their directories.
 
-use super::{Row, file, row};
-use burn_bert::Result;
-use burn_bert::training::Run;
+use super::{Row, bert, file, row};
+use burn::data::dataset::InMemDataset;
+use burn::prelude::*;
+use burn_bert::data::{MaskedLmExample, TryBatcher};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch};
+use burn_bert::pipeline::Pipeline;
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{Batches, Trainer, TrainingArguments};
+use burn_bert::{Error, Result};
 use std::path::Path;
 
-fn create(dir: &Path) -> Result<Run> {
-    Run::create(dir, &7)
+struct Refusing;
+
+impl TryBatcher for Refusing {
+    type Item = MaskedLmExample;
+    type Batch = MaskedLmBatch;
+
+    fn try_batch(&self, _: Vec<MaskedLmExample>, _: &Device) -> Result<MaskedLmBatch> {
+        Err(Error::Data { what: "the text".into(), problem: "is dull".into() })
+    }
 }
 
-/// A run with the setting 7 that began at a loss of 3.5.
-fn begin(dir: &Path) {
-    create(dir).unwrap().begin(3.5, &[]).unwrap();
+/// Trains into `dir`/out on two texts.
+fn train(dir: &Path, change: impl FnOnce(TrainingArguments) -> TrainingArguments) -> Result<()> {
+    let collator = burn_bert::data::MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 1, 2, 3, 4]).init();
+    let collator_of = Batches::new(texts(), collator);
+    let arguments = TrainingArguments::new(dir.join("out")).with_silent(true).with_epochs(1);
+    let arguments = change(arguments.with_learning_rate(1e-3));
+    Trainer::new(pipeline(dir), collator_of, arguments)?.train().map(drop)
+}
+
+fn texts() -> InMemDataset<MaskedLmExample> {
+    InMemDataset::new(vec![MaskedLmExample::new(vec![2, 7, 8, 3]), MaskedLmExample::new(vec![2, 9, 3])])
+}
+
+fn pipeline(dir: &Path) -> Pipeline<BertForMaskedLm> {
+    file(dir, "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\n");
+    let model = BertForMaskedLmConfig::new(bert()).init(&Device::default().autodiff());
+    Pipeline::new(model, BertTokenizer::from_pretrained(dir).unwrap()).unwrap()
 }
 
 pub fn rows() -> Vec<Row> {
@@ -19,46 +46,43 @@ pub fn rows() -> Vec<Row> {
         row(
             "File",
             |dir| {
-                begin(dir);
-                create(dir).unwrap_err()
+                train(dir, |arguments| arguments).unwrap();
+                train(dir, |arguments| arguments).unwrap_err()
             },
-            "DIR/training holds a run already; resume it, or choose another output directory",
+            "DIR/out/training holds a run already; resume or overwrite it, or choose another output directory",
         ),
         row(
             "File",
-            |dir| Run::resume(dir, &7).unwrap_err(),
-            "DIR/training holds no run to resume; start a new one",
+            |dir| train(dir, |arguments| arguments.with_resume(true)).unwrap_err(),
+            "DIR/out/training holds no run to resume; start a new one",
         ),
         row(
             "File",
             |dir| {
-                file(dir, "config.json", "{}");
-                create(dir).unwrap_err()
+                std::fs::create_dir(dir.join("out")).unwrap();
+                file(dir, "out/config.json", "{}");
+                train(dir, |arguments| arguments).unwrap_err()
             },
-            "DIR is not empty; choose another output directory",
+            "DIR/out is not empty; choose another output directory",
         ),
         row(
             "File",
             |dir| {
-                begin(dir);
-                Run::resume(dir, &8).unwrap_err()
+                train(dir, |arguments| arguments).unwrap();
+                train(dir, |arguments| arguments.with_resume(true).with_seed(43)).unwrap_err()
             },
-            "DIR/training holds a run with other settings: 7, now 8; resume it with those it began with, or choose \
-             another output directory",
+            "DIR/out/training holds a run with other settings: seed: 42, now 43; resume it with those it began with, or \
+             choose another output directory",
         ),
         row(
-            "File",
-            |dir| create(dir).unwrap().begin(f64::NAN, &[]).unwrap_err(),
-            "DIR/training cannot hold a run that begins at a loss of NaN; check the checkpoint and the data",
-        ),
-        row(
-            "File",
+            "Training",
             |dir| {
-                begin(dir);
-                Run::resume(dir, &7).unwrap().begin(3.6, &[]).unwrap_err()
+                let arguments = TrainingArguments::new(dir.join("out")).with_silent(true);
+                let trainer = Trainer::new(pipeline(dir), Batches::new(texts(), Refusing), arguments);
+                trainer.unwrap().train().err().unwrap()
             },
-            "DIR/training holds a run that began at a loss of 3.5, but with this checkpoint it is 3.6; resume with \
-             the original checkpoint",
-        ),
+            "reading a batch ended with an error",
+        )
+        .because("the text is dull"),
     ]
 }
