@@ -311,13 +311,10 @@ fn what_the_server_says_names_no_files() {
         json!({ "type": "file", "path": path, "oid": oid, "size": size })
     };
     let oid = git_oid(b"");
-    let modules = entry("modules.json", "../../../../../evil", 4);
+    let modules = entry("modules.json", "../../../evil", 4);
     let large = entry("config.json", &oid, u64::MAX);
     for (faults, problem) in [
-        (
-            Faults { commit: Some("../../../../../../evil"), ..Faults::default() },
-            "the commit of the revision",
-        ),
+        (Faults { commit: Some("../../../../evil"), ..Faults::default() }, "the commit of the revision"),
         (Faults { listed: vec![modules], ..Faults::default() }, "modules.json"),
         (Faults { listed: vec![large], ..Faults::default() }, "config.json has 18446744073709551615 bytes"),
         (Faults { circular: true, ..Faults::default() }, "redirect"),
@@ -330,9 +327,9 @@ fn what_the_server_says_names_no_files() {
     // Folders and shards that the model's own files name.
     let path = dir.path().join("modules.json");
     let mut modules: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    modules[2]["path"] = "../../../../../evil".into();
+    modules[2]["path"] = "../../../../evil".into();
     fs::write(&path, modules.to_string()).unwrap();
     let user = User::of(Hub::of(dir.path(), Faults::default()).endpoint());
-    has(&user.load("sentences", NAME).unwrap_err(), &["have a Dense in \"../../../../../evil\""]);
+    has(&user.load("sentences", NAME).unwrap_err(), &["have a Dense in \"../../../../evil\""]);
     assert_eq!(outside(&user), [""; 0]);
 }

@@ -181,23 +181,30 @@ impl Shared {
                 return Response::new(302, own + &location + &linked, Vec::new());
             }
             let tag = format!("ETag: \"{}\"\r\n", git_oid(content));
-            return Response::new(200, own + &tag, self.content(name, faults))
-                .endless(faults.endless == Some(name));
+            return self.ranged(name, own + &tag, headers, faults);
         }
         let Some(name) = path.strip_prefix("/cdn/") else { return Response::refusal(404, "RepoNotFound") };
         // The token is not for that host.
         if headers.contains_key("authorization") {
             return Response::refusal(400, "Token");
         }
-        let content = self.content(name, faults);
-        let start = headers.get("range").filter(|_| !faults.ignores_ranges);
-        let start =
-            start.map(|range| range.trim_start_matches("bytes=").split('-').next().unwrap().parse().unwrap());
-        let status = if start.is_some() { 206 } else { 200 };
-        let rest = content[start.unwrap_or(0)..].to_vec();
-        let response = Response::new(status, "ETag: \"of-the-cdn\"\r\n".into(), rest);
-        let response = response.endless(faults.endless == Some(name));
+        let response = self.ranged(name, "ETag: \"of-the-cdn\"\r\n".into(), headers, faults);
         Response { sent: if is_broken { response.body.len() / 2 } else { response.body.len() }, ..response }
+    }
+
+    fn ranged(
+        &self,
+        name: &str,
+        own: String,
+        headers: &BTreeMap<String, String>,
+        faults: &Faults,
+    ) -> Response {
+        let range = headers.get("range").filter(|_| !faults.ignores_ranges);
+        let start =
+            range.map(|range| range["bytes=".len()..].split('-').next().unwrap().parse::<usize>().unwrap());
+        let status = if start.is_some() { 206 } else { 200 };
+        let rest = self.content(name, faults)[start.unwrap_or(0)..].to_vec();
+        Response { is_endless: faults.endless == Some(name), ..Response::new(status, own, rest) }
     }
 
     fn content(&self, name: &str, faults: &Faults) -> Vec<u8> {
@@ -242,10 +249,6 @@ impl Response {
         Self::new(status, headers, br#"{"error": "refused"}"#.to_vec())
     }
 
-    fn endless(self, is_endless: bool) -> Self {
-        Self { is_endless, ..self }
-    }
-
     fn send(self, mut stream: TcpStream, is_head: bool) -> std::io::Result<()> {
         let length = match self.is_endless {
             true => String::new(), // until the connection closes
@@ -256,8 +259,11 @@ impl Response {
             return Ok(());
         }
         stream.write_all(&self.body[..self.sent])?;
-        while self.is_endless {
-            stream.write_all(&[0; 4096])?;
+        if self.is_endless {
+            // Until the client hangs up.
+            loop {
+                stream.write_all(&[0; 4096])?;
+            }
         }
         Ok(())
     }

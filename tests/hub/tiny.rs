@@ -1,5 +1,6 @@
 //! The model on the Hub.
 
+use crate::server::hex;
 use crate::small_bert::small_bert;
 use burn::prelude::*;
 use burn_bert::BertEmbeddings;
@@ -47,7 +48,7 @@ pub fn tiny() -> TempDir {
 /// What is loaded, as text that is the same only if every bit is.
 pub fn load(kind: &str, path: &Path) -> Result<String, Box<dyn Error>> {
     let device = Device::default();
-    let bits = |tensor: Tensor<2>| format!("{:?}", tensor.into_data().bytes());
+    let bits = |tensor: Tensor<2>| hex(tensor.into_data().bytes());
     Ok(match kind {
         "sentences" => {
             let (model, report) = BertForSentenceEmbedding::from_pretrained(path, &device)?;
