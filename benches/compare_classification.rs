@@ -151,7 +151,7 @@ fn main() {
                 black_box(bert.forward(input, padding));
                 device.sync().expect("the device works");
             };
-            let narrow = can_bf16.then(|| cast_module(fixed.bert.clone(), FloatDType::BF16));
+            let narrow = can_bf16.then(|| cast_module(fixed.bert.clone(), FloatDType::BF16).unwrap());
             let [own, default, own_bf16, bf16] = RACE.run([
                 Box::new(|runs| time(runs, || infer(&fixed.bert))),
                 Box::new(|runs| ask(kind, runs)),

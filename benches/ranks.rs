@@ -65,7 +65,7 @@ fn train(ranks: &Ranks, number: usize) -> Result<(), Error> {
     // One process is an ordinary one.
     let mut training =
         if ranks.size() == 1 { training } else { training.with_ranks(ranks, &Interrupter::new())? };
-    let mut optimizer = adamw(&AdamWConfig::new());
+    let mut optimizer = adamw(&AdamWConfig::new())?;
     for (accumulation, steps) in ACCUMULATIONS.into_iter().zip(STEPS[number]) {
         // The first step of all draws the weights and the optimizer's state.
         let warm_up = usize::from(accumulation == 1);

@@ -169,6 +169,7 @@ const ROBERTA: Architecture = Architecture {
 
 const DISTILBERT: Architecture = Architecture {
     has_token_types: false,
+    // Written into the model's code and in no config.
     layer_norm_eps: Some(1e-12),
     output_dropout: [false, true],
     relative_scores: None,
@@ -186,6 +187,7 @@ const ELECTRA: Architecture = Architecture {
     ..BERT
 };
 
+// fairseq's, as RoBERTa: positions count from the padding id.
 const MPNET: Architecture = Architecture {
     has_token_types: false,
     relative_scores: None,

@@ -47,6 +47,7 @@ impl Directory {
     /// The layer's keys in the model there, which must not have a wrapper's prefix.
     pub(crate) fn keys(&self) -> Result<Option<Keys>> {
         let Some(checkpoint) = &self.model else { return Ok(None) };
+        // The tensors that are kept would have the prefix, and those that are written would not.
         if !checkpoint.wrapper().is_empty() {
             let wrapper = checkpoint.wrapper();
             let problem = format!(
@@ -86,6 +87,7 @@ impl Directory {
 }
 
 fn refuse_other_forms(dir: &Path) -> Result<()> {
+    // The first is the name that is written.
     for name in &WEIGHT_NAMES[1..] {
         if exists(&dir.join(name))? {
             let problem = format!(
@@ -122,7 +124,9 @@ fn replace_files(
     for JsonFile { path, value } in jsons {
         let json = serde_json::to_string_pretty(value)
             .map_err(|source| Error::Json { path: path.clone(), source })?;
+        // As transformers writes it, so that a save there and one here differ in fields alone.
         let json = format!("{json}\n");
+        // A FIFO in its place would be waited for.
         if !(path.is_file() && fs::read(path).is_ok_and(|old| old == json.as_bytes())) {
             files.write(path, |out| out.write_all(json.as_bytes()))?;
         }

@@ -48,6 +48,7 @@ impl BertEmbeddings {
         let (checkpoint, keys, module) = of_one_save(path, || {
             let mut checkpoint = Checkpoint::open(path)?;
             let keys = Keys::locate(&checkpoint)?;
+            // A directory without a config is incomplete, a file of weights may be all there is.
             let module = if path.is_dir() || regular_file::exists(&config_path) {
                 let fields = Fields::read(config_path.clone())?;
                 let config = fields.config()?;
@@ -164,6 +165,7 @@ impl BertEmbeddings {
         let stated = match scheme {
             PositionEmbeddingType::RelativeKey => Some("relative_key"),
             PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
+            // The family's own need no word, and transformers 5 would not read it.
             absolute if absolute == config.family.architecture().positions => None,
             other => {
                 let problem = format!(
@@ -194,6 +196,7 @@ impl BertEmbeddings {
             }
         }
         let mut fields = old.into_map();
+        // A number that means the same may be written otherwise, and fields may be left to defaults.
         replace_changed(&mut fields, layer_fields(&config), &layer_fields(&was));
         Ok(fields)
     }
@@ -270,8 +273,8 @@ pub(crate) fn replace_changed(
     }
 }
 
-/// The fields that the layer determines, under BERT's names.
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
+    // transformers' models are initialised from a normal distribution, and fields have no word for another.
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
         config.initializer;
     let projection = config.family.architecture().projection;
@@ -299,6 +302,7 @@ fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
         ("model_type", json!(family.model_type())),
         ("architectures", json!([format!("{}Model", FamilySpec::of(family).class)])),
         ("num_attention_heads", json!(heads)),
+        // Four times the width, as in BERT.
         ("intermediate_size", json!(4 * hidden_size)),
     ]
     .map(|(field, value)| (field.to_string(), value))

@@ -26,7 +26,6 @@ pub(crate) struct Defaults {
     pub(crate) vocab_size: usize,
     pub(crate) type_vocab_size: usize,
     pub(crate) pad_token_id: usize,
-    pub(crate) embedding_size: usize,
     pub(crate) hidden_size: usize,
     pub(crate) num_hidden_layers: usize,
     pub(crate) num_attention_heads: usize,
@@ -141,7 +140,6 @@ const BERT_DEFAULTS: Defaults = Defaults {
     vocab_size: 30522,
     type_vocab_size: 2,
     pad_token_id: 0,
-    embedding_size: 128,
     hidden_size: 768,
     num_hidden_layers: 12,
     num_attention_heads: 12,
@@ -178,6 +176,7 @@ const DISTILBERT: FamilySpec = FamilySpec {
     base: "distilbert",
     defaults: Defaults { type_vocab_size: 0, num_hidden_layers: 6, ..BERT_DEFAULTS },
     fields: &[
+        // `attribute_map` of the config class takes BERT's names of these three.
         ("hidden_size", Also("dim")),
         ("num_hidden_layers", Also("n_layers")),
         ("num_attention_heads", Also("n_heads")),
@@ -203,6 +202,7 @@ const DISTILBERT: FamilySpec = FamilySpec {
         },
         pooler: None,
         masked_lm: HeadKeys {
+            // The head has no module of its own, but a common start.
             prefix: "vocab_",
             transform: "vocab_transform",
             layer_norm: "vocab_layer_norm",
@@ -268,6 +268,7 @@ const ALBERT: FamilySpec = FamilySpec {
     family: Family::Albert,
     class: "Albert",
     base: "albert",
+    // The config class has the sizes of albert-xxlarge and not of the base model.
     defaults: Defaults {
         vocab_size: 30000,
         hidden_size: 4096,
@@ -361,6 +362,7 @@ impl FamilySpec {
     pub(crate) fn of_class(class: &str) -> Option<&'static Self> {
         let is_of = |spec: &&FamilySpec| {
             let rest = class.strip_prefix(spec.class);
+            // What follows is checked too: `BertGenerationEncoder` is no BERT.
             rest.is_some_and(|rest| ["Model", "For", "LMHead"].iter().any(|head| rest.starts_with(head)))
         };
         FAMILIES.iter().find(is_of)
@@ -378,6 +380,7 @@ impl FamilySpec {
     /// Fields with BERT's names under those of this family, without those that it does not have.
     pub(crate) fn named(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
         for (field, name) in self.fields {
+            // One of `Always` is left out: the family's config class has no such field.
             if let (Some(value), Named(name) | Also(name)) = (fields.remove(*field), name) {
                 fields.insert(name.to_string(), value);
             }

@@ -1,10 +1,11 @@
 //! The files that a checkpoint consists of.
 
 use super::families::FamilySpec;
-use super::formats::{StoredTensor, WeightFile, is_float};
+use super::formats::{StoredTensor, WeightFile};
 use crate::error::{Error, Result, shown};
 use crate::files::{MODEL_NAME, read_json, regular_file};
 use burn::tensor::TensorData;
+use safetensors::Dtype;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -44,6 +45,7 @@ impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let path = weights_path(path)?;
+        // By its name: JSON has no magic number.
         if path.extension().is_some_and(|extension| extension == "json") {
             return Self::of(read_index(&path)?, BTreeMap::new(), path);
         }
@@ -58,10 +60,11 @@ impl Checkpoint {
         path: PathBuf,
     ) -> Result<Self> {
         let refused = |keys: Vec<String>| Err(ambiguous(&path, &keys));
-        let wrappers = wrappers(files.keys().map(String::as_str));
-        let wrapper = match &wrappers[..] {
+        let mut wrappers: Vec<&str> = files.keys().filter_map(|key| wrapper(key)).collect();
+        wrappers.dedup(); // the keys are sorted
+        let wrapper = match wrappers[..] {
             [] => String::new(),
-            [wrapper] => wrapper.clone(),
+            [wrapper] => wrapper.to_string(),
             _ => return refused(files.into_keys().filter(|key| key.ends_with(WORD)).collect()),
         };
         let mut places = BTreeMap::new();
@@ -115,7 +118,7 @@ impl Checkpoint {
     /// [`tensor`](Self::tensor), if it holds floats.
     pub(super) fn float_tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
         let (tensor, path) = self.tensor(key)?;
-        if is_float(tensor.dtype) {
+        if matches!(tensor.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
             return Ok((tensor, path));
         }
         let (path, found) = (path.to_path_buf(), tensor.dtype.to_string());
@@ -141,11 +144,9 @@ impl Checkpoint {
             file.check_total(here.map(|place| place.key.as_str()))?;
         }
         let read = |key: &String| {
-            let place = self.places.get(key);
-            let data = match place.and_then(|place| Some((self.open.get(&place.path)?, &place.key))) {
-                Some((file, key)) => file.read(key)?,
-                None => None,
-            };
+            let found =
+                self.places.get(key).and_then(|place| Some((self.open.get(&place.path)?, &place.key)));
+            let data = found.map(|(file, key)| file.read(key)).transpose()?.flatten();
             data.ok_or_else(|| Error::missing_key(&self.path, key, "the file changed while it was read"))
         };
         keys.iter().map(read).collect()
@@ -193,6 +194,7 @@ pub(crate) fn is_plain_file_name(name: &str) -> bool {
 }
 
 pub(super) fn ambiguous(path: &Path, keys: &[String]) -> Error {
+    // A file can have thousands.
     let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
     let problem = "which stand for the same parameter; remove or rename one";
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
@@ -210,15 +212,7 @@ pub(super) fn is_known(prefix: &str) -> bool {
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
 const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
-/// The prefixes before the keys of the models that these keys belong to, each once; an empty one stands for a model
-/// without a wrapper.
-fn wrappers<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut found: Vec<String> = keys.filter_map(wrapper).map(String::from).collect();
-    found.dedup(); // the keys are sorted
-    found
-}
-
-/// The prefix before the model's own key, if the key is that of a word table.
+/// The prefix before the model's own key, empty without a wrapper, if the key is that of a word table.
 fn wrapper(key: &str) -> Option<&str> {
     let prefix = key.strip_suffix(WORD)?;
     // Wrappers nest, as `module._orig_mod.`.

@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
 
-const DEFAULT_LAYER_NORM_EPS: f64 = 1e-12;
-
 impl BertEmbeddingsConfig {
     /// Reads a Hugging Face `config.json`.
     ///
@@ -49,6 +47,7 @@ pub struct Fields {
 
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
+        // BERT's names until the file's own family is known: errors before that have to name fields too.
         let mut read = Self { fields: read_json(&path)?, spec: FamilySpec::of(Family::Bert), path };
         read.spec = read.stated_spec()?;
         for (field, name) in read.spec.fields {
@@ -130,8 +129,8 @@ impl Fields {
         self.refuse_variants()?;
         let defaults = &spec.defaults;
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
-        // Not read where the family has none: the field may be any.
-        let embedding_size = || self.size("embedding_size", defaults.embedding_size);
+        // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
+        let embedding_size = || self.size("embedding_size", 128);
         let embedding_size = match spec.family.architecture().projection {
             Projection::Never => None,
             Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
@@ -146,7 +145,7 @@ impl Fields {
             max_position_embeddings: self.size("max_position_embeddings", 512)?,
             type_vocab_size: self.size("type_vocab_size", defaults.type_vocab_size)?,
             pad_token_id: self.pad_token_id(defaults.pad_token_id)?,
-            layer_norm_eps: self.number("layer_norm_eps", DEFAULT_LAYER_NORM_EPS)?,
+            layer_norm_eps: self.number("layer_norm_eps", 1e-12)?,
             hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
             initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
             position_embedding_type: self.positions()?,
@@ -190,6 +189,7 @@ impl Fields {
     }
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
+        // null is no padding row, a missing field is the family's.
         let id = |value: &Value| if value.is_null() { Some(None) } else { whole(value).map(Some) };
         Ok(self.value("pad_token_id", "an id or null", id)?.unwrap_or(Some(default)))
     }
@@ -201,6 +201,7 @@ impl Fields {
         wanted: &str,
         parse: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>> {
+        // null is a value like others here: who allows it asks before.
         let Some(found) = self.fields.get(field) else { return Ok(None) };
         let error = || self.invalid(field, format!("is {}, but must be {wanted}", brief(found)));
         parse(found).map(Some).ok_or_else(error)

@@ -50,12 +50,10 @@ impl Keys {
         Self { prefix: prefix.to_string(), gamma_beta: GAMMA_BETA[0] }
     }
 
-    /// The key of a table.
     pub(crate) fn named(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// The keys of γ and β.
     pub(super) fn layer_norm(&self) -> [String; 2] {
         self.gamma_beta.map(|part| self.named(&format!("{LAYER_NORM}.{part}")))
     }
@@ -138,7 +136,6 @@ impl ModelKeys {
         format!("{}{name}", self.prefix)
     }
 
-    /// The key of the word embeddings.
     pub(crate) fn word(&self) -> String {
         self.embeddings.named(WORD)
     }

@@ -16,13 +16,13 @@ pub(crate) struct StoredParam<'a> {
     pub(crate) key: String,
     /// `None` for a bias that the module does not have: stored as zeros and never read.
     id: Option<ParamId>,
-    /// The shape in a file.
     shape: Vec<usize>,
     /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
     is_transposed: bool,
     is_quantized: bool,
     has_adapter: bool,
     /// Dtype and values; a linear weight is transposed when it is written.
+    // A function, so that one tensor at a time is copied to the host while a model is written.
     payload: Box<dyn Fn() -> (DType, Payload) + 'a>,
     /// ε of the LayerNorm that the parameter is γ of.
     epsilon: Option<f64>,
@@ -99,6 +99,7 @@ pub(crate) fn filled<M: Module>(
     mut checkpoint: Checkpoint,
     params: Vec<StoredParam>,
 ) -> Result<M> {
+    // All of them are checked before gigabytes are read.
     let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
         // A bias that the module lacks: transformers' layers have one, of zeros.
@@ -134,6 +135,7 @@ pub(crate) fn filled<M: Module>(
 pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result<()> {
     for param in own {
         let invalid = |problem: String| Err(Error::data(&param.key, problem));
+        // By key, as optional parameters shift the others in the list.
         let Some(expected) = built.iter().find(|built| built.key == param.key) else {
             return invalid("is no parameter of the model that the module's config builds".into());
         };
@@ -159,7 +161,6 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
     }
 }
 
-/// The parameters as tensors of the file `path`.
 pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
     let mut tensors = Tensors::default();
     for param in params {
@@ -186,6 +187,7 @@ impl ModuleMapper for Replace {
         // A lazy parameter has no dtype yet, and asking for one would initialise it.
         let dtype =
             if param.is_initialized() { param.base().dtype() } else { device.settings().float_dtype.into() };
+        // The same id, to which an optimizer's state belongs.
         let id = param.id;
         param.transform_for_load(Tensor::from_data(values, (&device, dtype)), id)
     }
@@ -204,6 +206,7 @@ pub(crate) fn torch_name(dtype: DType) -> Option<&'static str> {
 fn stored_dtype(dtype: DType) -> Option<safetensors::Dtype> {
     match dtype {
         DType::F64 => Some(safetensors::Dtype::F64),
+        // Flex32 is f32 in memory.
         DType::F32 | DType::Flex32 => Some(safetensors::Dtype::F32),
         DType::F16 => Some(safetensors::Dtype::F16),
         DType::BF16 => Some(safetensors::Dtype::BF16),

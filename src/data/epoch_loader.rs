@@ -1,6 +1,7 @@
 //! Batches of a dataset, epoch after epoch.
 
 use super::epoch_order::{EpochOrder, Purpose};
+use super::finished::Finished;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
@@ -106,8 +107,7 @@ impl<B: TryBatcher> EpochLoader<B> {
             num_items,
             batch_size,
             batches_per_epoch: None,
-            first_epoch: 0,
-            shards: None,
+            finished: Finished::default(),
             seed: 0,
             is_shuffled: false,
             lengths: None,
@@ -122,7 +122,7 @@ impl<B: TryBatcher> EpochLoader<B> {
     }
 
     fn of(source: Source<B>) -> Self {
-        let state = Mutex::new(State { next_epoch: source.order.first_epoch, ahead: None });
+        let state = Mutex::new(State { next_epoch: source.order.finished.epochs, ahead: None });
         Self { source, seeds_device: false, state }
     }
 
@@ -184,16 +184,9 @@ impl<B: TryBatcher> EpochLoader<B> {
         Self::of(Source { ranks: Some(ranks.clone()), ..self.source })
     }
 
-    /// Skips the first `epochs` epochs.
-    pub fn starting_after(self, epochs: usize) -> Self {
-        let order = EpochOrder { first_epoch: epochs, shards: None, ..self.source.order };
-        Self::of(Source { order, ..self.source })
-    }
-
-    /// Skips what a run has [finished](crate::training::Run::finished): a number of epochs, and that of the shards that all
-    /// ranks read in them, which tells the place in the data if the number of ranks has changed.
-    pub fn resuming(self, (epochs, shards): (usize, usize)) -> Self {
-        let order = EpochOrder { first_epoch: epochs, shards: Some(shards), ..self.source.order };
+    /// Skips what a run has [finished](Finished), such as a number of epochs.
+    pub fn starting_after(self, finished: impl Into<Finished>) -> Self {
+        let order = EpochOrder { finished: finished.into(), ..self.source.order };
         Self::of(Source { order, ..self.source })
     }
 
@@ -322,7 +315,7 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
         let (count, batch) = self.batches.as_mut()?.next()?;
         if let Some(ranks) = &self.loader.source.ranks {
             let left = (self.loader.num_items() - self.done).div_ceil(self.loader.source.order.batch_size);
-            let is_first = self.taken % ranks.size() == 0;
+            let is_first = self.taken.is_multiple_of(ranks.size());
             ranks.begin_output(if is_first { left.min(ranks.size()) } else { 0 });
         }
         self.taken += 1;

@@ -1,6 +1,7 @@
 //! Which items make up the batches of an epoch.
 
 use super::distinct::distinct;
+use super::finished::Finished;
 use crate::error::{Error, Result};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -34,9 +35,8 @@ pub(super) struct EpochOrder {
     pub(super) batch_size: usize,
     /// `None` for one pass over the items.
     pub(super) batches_per_epoch: Option<usize>,
-    /// The first epoch, and the shards that were read before it; `None` if all had as many `ranks`.
-    pub(super) first_epoch: usize,
-    pub(super) shards: Option<usize>,
+    /// Where the first epoch begins.
+    pub(super) finished: Finished,
     pub(super) seed: u64,
     pub(super) is_shuffled: bool,
     /// The length of each item, to batch those of similar lengths.
@@ -85,8 +85,9 @@ impl EpochOrder {
     /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
     fn items_before(&self, epoch: usize) -> usize {
         let Some(batches) = self.batches_per_epoch else { return epoch.wrapping_mul(self.num_items) };
-        let shards = self.shards.unwrap_or(self.first_epoch.wrapping_mul(self.ranks));
-        let later = epoch.wrapping_sub(self.first_epoch).wrapping_mul(self.ranks);
+        let Finished { epochs, shards } = self.finished;
+        let shards = shards.unwrap_or(epochs.wrapping_mul(self.ranks));
+        let later = epoch.wrapping_sub(epochs).wrapping_mul(self.ranks);
         shards.wrapping_add(later).wrapping_mul(batches * self.batch_size)
     }
 

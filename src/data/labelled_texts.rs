@@ -118,8 +118,7 @@ impl LabelledTexts {
             let ids = match &text.label {
                 Label::Class(id) => std::slice::from_ref(id),
                 Label::Classes(ids) => ids,
-                // Not an out-of-range test alone: NaN is in no range.
-                Label::Value(value) if !(value.abs() <= MAX_VALUE) => {
+                Label::Value(value) if value.is_nan() || value.abs() > MAX_VALUE => {
                     return refused(format!("has the label {value}, which is not in [-1e15, 1e15]"));
                 }
                 Label::Value(_) => &[],

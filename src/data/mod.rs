@@ -47,6 +47,8 @@ mod epoch_loader;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod epoch_order;
 #[cfg(feature = "train")]
+mod finished;
+#[cfg(feature = "train")]
 #[cfg_attr(not(feature = "tokenizers"), allow(dead_code))] // the readers of files need both
 mod label;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
@@ -61,6 +63,8 @@ mod sentence_pairs;
 #[cfg(all(feature = "tokenizers", feature = "train"))]
 mod squad;
 
+#[cfg(feature = "train")]
+pub use finished::Finished;
 #[cfg(feature = "train")]
 pub use label::{Label, LabelKind, LabelNames};
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};

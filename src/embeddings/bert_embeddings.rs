@@ -215,6 +215,7 @@ impl BertEmbeddings {
             return looked_up(table, EmbeddingTable::Position, ids);
         }
         let rows = table.num_embeddings();
+        // Saturating from here on: the number is the caller's, and any sum beyond the table is the same error.
         let past = input.past_key_values_length;
         // Vectors have no padding that could be counted: their positions run on by ones, as transformers'.
         let first = match (self.padding_of_positions(), &input.words) {
@@ -236,6 +237,7 @@ impl BertEmbeddings {
 
     /// The padding id that positions are counted from, as RoBERTa's are.
     fn padding_of_positions(&self) -> Option<usize> {
+        // A padding id alone does not count: BERT has one too.
         let is_counted = self.position_embedding_type() == PositionEmbeddingType::AfterPadding;
         self.config.pad_token_id.filter(|_| is_counted)
     }
@@ -302,6 +304,7 @@ fn positions_after_padding(ids: &Ids, pad: usize, past: usize, rows: usize) -> R
         );
         return Err(Error::SequenceTooLong { needed: last_position(tokens), reason, rows });
     }
+    // On the device, also where the ids are known on the host: nothing is uploaded.
     let is_token = ids.tensor().not_equal_scalar(pad as i64).int();
     let count = is_token.clone().cumsum(1).add_scalar(past as i64);
     Ok(count.mul(is_token).add_scalar(pad as i64))

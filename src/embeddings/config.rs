@@ -135,6 +135,7 @@ impl BertEmbeddingsConfig {
     pub(crate) fn count_params(&self) -> u128 {
         let has_positions = self.position_embedding_type.has_table();
         let positions = if has_positions { self.max_position_embeddings } else { 0 };
+        // The last two rows are γ and β.
         let rows = [self.vocab_size, positions, self.type_vocab_size, 2].map(|rows| rows as u128);
         rows.iter().sum::<u128>() * self.width() as u128
     }
@@ -171,9 +172,11 @@ impl BertEmbeddingsConfig {
         self.check_family()?;
         check_sizes([
             ("hidden_size", self.hidden_size, MAX_WIDTH),
+            // Of a family without a field it is hidden_size, which was checked.
             ("embedding_size", self.width(), MAX_WIDTH),
             ("vocab_size", self.vocab_size, MAX_ROWS),
         ])?;
+        // A table that is not built may have any size.
         if self.family.architecture().has_token_types {
             check_sizes([("type_vocab_size", self.type_vocab_size, MAX_ROWS)])?;
         }

@@ -61,6 +61,7 @@ impl BertEmbeddingsInput {
     /// Vectors in the place of word embeddings, [B, S, H]; each gets its gradient, also at padding. Returns
     /// [`Error::Empty`] if an axis is 0.
     pub fn from_embeds(inputs_embeds: Tensor<3>) -> Result<Self> {
+        // Kernels take no tensors without rows.
         not_empty("inputs_embeds", &inputs_embeds.dims())?;
         Ok(Self::new(Words::Embeds(inputs_embeds)))
     }

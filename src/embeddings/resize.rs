@@ -2,7 +2,7 @@
 
 use super::bert_embeddings::BertEmbeddings;
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::layers::{VocabularyResize, check_memory, replace, resizable};
+use crate::layers::{VocabularyResize, replace, resizable};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_fused::computed_in;
@@ -47,6 +47,7 @@ impl BertEmbeddings {
                 format!("{rows} rows would cut off the padding row {pad}; keep at least {}", pad + 1);
             return Err(Error::Resize { table: EmbeddingTable::Word, problem });
         }
+        // Rows that are drawn afresh are drawn as the table was.
         let initializer = self.config().initializer;
         self.word_embeddings.resize(EmbeddingTable::Word, resize, &initializer)
     }
@@ -79,8 +80,7 @@ impl BertEmbeddings {
         if reserved >= rows {
             return failed(format!("rows up to the padding row {} are not positions", reserved - 1));
         }
-        let old = resizable(table, EmbeddingTable::Position)?;
-        check_memory(EmbeddingTable::Position, max_position_embeddings, &old)?;
+        let old = resizable(table, EmbeddingTable::Position, max_position_embeddings)?;
         let positions = old.clone().narrow(0, reserved, rows - reserved);
         let positions = match fill {
             PositionFill::Tile => tile(positions, max_position_embeddings - reserved),
@@ -98,6 +98,7 @@ impl BertEmbeddings {
 /// Row i is row i mod P: [P, H] → [rows, H].
 fn tile(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let [period, _] = positions.dims();
+    // The last block is cut where the rows are no multiple of the period.
     let blocks =
         (0..rows).step_by(period).map(|start| positions.clone().narrow(0, 0, period.min(rows - start)));
     Tensor::cat(blocks.collect(), 0)

@@ -90,6 +90,7 @@ impl BertModelConfig {
     pub fn init_encoder(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
         let embeddings = &self.embeddings;
+        // ALBERT's one layer is run as often as other families have layers.
         let (layers, rounds) = match embeddings.family.architecture().shares_layers {
             true => (1, self.num_hidden_layers),
             false => (self.num_hidden_layers, 1),
@@ -119,6 +120,7 @@ impl BertEncoder {
     /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training. Returns
     /// [`Error::Config`] if one is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
+        // Both are checked before one is set.
         check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
         check_dropout("attention_probs_dropout_prob", attention_probs_dropout_prob)?;
         for layer in &mut self.layers {
@@ -148,9 +150,7 @@ impl BertEncoder {
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
     pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
-        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
-        let packing = self.packing(&hidden, padding)?;
-        let rows = self.project(packing.pack(hidden));
+        let PackedHidden { rows, packing } = self.packed(hidden, padding)?;
         // Operators take no tensors without rows: a batch of padding alone has none.
         if packing.num_tokens() == 0 {
             return Ok(PackedHidden { rows, packing });
@@ -166,10 +166,8 @@ impl BertEncoder {
     /// As [`forward`](Self::forward), with the output and the attention weights of every layer. The weights are computed a
     /// second time for it. Errors are those of [`forward_packed`](Self::forward_packed).
     pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<BertEncoderOutput> {
-        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
-        let packing = self.packing(&hidden, padding)?;
-        let [batch, seq, _] = hidden.dims();
-        let mut rows = self.project(packing.pack(hidden));
+        let PackedHidden { mut rows, packing } = self.packed(hidden, padding)?;
+        let [batch, seq] = packing.dims();
         let bias = self.bias(&packing);
         // Attention weights are of all places, so the distances are too.
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
@@ -177,6 +175,7 @@ impl BertEncoder {
             BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
         with_one_draw(self.draws(), || {
             for layer in self.in_order() {
+                // Before the layer runs: the weights are those of its input.
                 output.attentions.push(if packing.num_tokens() == 0 {
                     let heads = layer.attention.num_attention_heads();
                     Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
@@ -201,7 +200,7 @@ impl BertEncoder {
         (0..self.rounds).flat_map(|_| &self.layers)
     }
 
-    /// The rows that the first layer reads, [N, E] → [N, H].
+    /// [N, E] → [N, H].
     fn project(&self, rows: Tensor<2>) -> Tensor<2> {
         match &self.embeddings_projection {
             // As in the layers: no operator takes a tensor without rows.
@@ -224,7 +223,9 @@ impl BertEncoder {
         }))
     }
 
-    fn packing(&self, hidden: &Tensor<3>, padding: Option<&PaddingMask>) -> Result<Packing> {
+    /// The rows that the first layer reads, of a batch that the layers can compute.
+    fn packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
+        burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
         let [batch, seq, width] = hidden.dims();
         if batch == 0 || seq == 0 {
             return Err(Error::Empty { input: "hidden", shape: vec![batch, seq, width] });
@@ -238,12 +239,14 @@ impl BertEncoder {
                 return Err(Error::shape("hidden", [batch, seq, width], expected));
             }
         }
+        // Without a layer, which only a module changed by hand is, nothing else states the width.
         let inner = first.map_or(width, |query| query.weight.lazy_shape()[0]);
-        let check = ParameterCheck::against_input("hidden", hidden);
+        let check = ParameterCheck::against_input("hidden", &hidden);
         if let Some(projection) = &self.embeddings_projection {
             check.linear("embeddings_projection", projection, [width, inner])?;
         }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
+        // All of them before the first one runs: an error must not come after half a pass.
         for (i, layer) in self.layers.iter().enumerate() {
             layer.check(format_args!("layers[{i}]"), &check, inner)?;
             if let Some(bias) = &self.relative_attention_bias {
@@ -253,6 +256,6 @@ impl BertEncoder {
                 positions.check(seq)?;
             }
         }
-        Ok(packing)
+        Ok(PackedHidden { rows: self.project(packing.pack(hidden)), packing })
     }
 }

@@ -3,9 +3,9 @@
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, HeadDropout};
-use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, init_linear};
+use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes};
 use burn::config::Config;
-use burn::nn::Linear;
+use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
 
@@ -107,6 +107,7 @@ impl BertModelConfig {
         let heads = self.num_attention_heads;
         check_sizes([
             ("num_hidden_layers", self.num_hidden_layers, MAX_LAYERS),
+            // More heads than columns do not divide them, which is checked below.
             ("num_attention_heads", heads, usize::MAX),
             ("intermediate_size", self.intermediate_size, MAX_WIDTH),
         ])?;
@@ -143,6 +144,7 @@ impl BertModelConfig {
         let has_distances = !embeddings.position_embedding_type.has_table();
         let distances =
             if has_distances { 2 * positions * hidden / self.num_attention_heads as u128 } else { 0 };
+        // Query, key, value and output; U; D; γ and β of two LayerNorms.
         let layer = 4 * linear(hidden, hidden) + linear(hidden, inner) + linear(inner, hidden) + 4 * hidden;
         // ALBERT runs one layer again and again.
         let layers = if architecture.shares_layers { 1 } else { self.num_hidden_layers as u128 };
@@ -183,13 +185,16 @@ impl BertModelConfig {
         Err(Error::Config { field, problem })
     }
 
-    /// A linear layer from H to `outputs` whose bias starts at zero.
+    /// A linear layer from H to `outputs`.
     pub(crate) fn linear(&self, outputs: usize, device: &Device) -> Linear {
         self.linear_of([self.embeddings.hidden_size, outputs], device)
     }
 
-    /// A linear layer of this many inputs and outputs, initialised as the model's tables.
-    pub(crate) fn linear_of(&self, shape: [usize; 2], device: &Device) -> Linear {
-        init_linear(&self.embeddings.initializer, shape, device)
+    /// A linear layer of this many inputs and outputs, initialised as the model's tables; its bias starts at zero.
+    pub(crate) fn linear_of(&self, [inputs, outputs]: [usize; 2], device: &Device) -> Linear {
+        Linear {
+            weight: self.embeddings.initializer.init_matrix([inputs, outputs], None, device),
+            bias: Some(Initializer::Zeros.init([outputs], device)),
+        }
     }
 }

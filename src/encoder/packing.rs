@@ -35,6 +35,7 @@ impl Packing {
         if let Some(mask) = padding {
             mask.check(dims)?;
         }
+        // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             let sequences = Sequences::new(vec![dims[1]; dims[0]], device);
             return Ok(Self { dims, tokens: None, sequences, aligned: Arc::default() });
@@ -46,6 +47,7 @@ impl Packing {
                 places.push(place);
             }
         }
+        // Indices go to the device once for a batch, and every layer uses them.
         let moves = Moves::new(&places, rows.len(), device).expect("places of one token each");
         let tokens = Tokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
@@ -53,7 +55,6 @@ impl Packing {
         Ok(Self { dims, tokens: Some(tokens), sequences, aligned: Arc::default() })
     }
 
-    /// [B, S].
     pub(super) fn dims(&self) -> [usize; 2] {
         self.dims
     }

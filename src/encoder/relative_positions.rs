@@ -32,7 +32,9 @@ impl RelativePositions {
             PositionEmbeddingType::RelativeKey => false,
             PositionEmbeddingType::RelativeKeyQuery => true,
         };
+        // A config with relative positions of such a family was refused.
         let Some(scores) = embeddings.family.architecture().relative_scores else { return Ok(None) };
+        // From −(M − 1) to M − 1.
         let distances = 2 * embeddings.max_position_embeddings - 1;
         let table = TokenEmbeddingConfig::new(distances, embeddings.hidden_size / config.num_attention_heads)
             .with_initializer(embeddings.initializer.clone());

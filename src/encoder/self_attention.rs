@@ -61,6 +61,7 @@ impl BertSelfAttention {
         let [batch, seq] = packing.dims();
         let bias = bias.map(|bias| bias.clone().expand([batch as i64, -1, -1, -1]));
         if self.relative_positions.is_none() && bias.is_none() {
+            // Attention alone reads them, and rounded: under autocast they can be 16 bits.
             let all = all.map(|layer| linear_narrow(layer, rows.clone()));
             return attention(all, &packing.sequences, heads, None, dropout);
         }

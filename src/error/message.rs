@@ -80,25 +80,24 @@ pub enum EmbeddingTable {
 }
 
 impl EmbeddingTable {
-    /// What to do about an id that has no row.
-    pub(crate) fn remedy(self) -> &'static str {
+    /// Its name in messages, and what to do about an id that has no row.
+    fn words(self) -> [&'static str; 2] {
         match self {
-            Self::Word => "is this the tokenizer that the model was made with?",
-            Self::Position => "shorten the sequence or extend max_position_embeddings",
-            Self::TokenType => "type_vocab_size is the number of segment kinds",
-            Self::Embedding => "num_embeddings must exceed the largest id",
+            Self::Word => ["word", "is this the tokenizer that the model was made with?"],
+            Self::Position => ["position", "shorten the sequence or extend max_position_embeddings"],
+            Self::TokenType => ["token type", "type_vocab_size is the number of segment kinds"],
+            Self::Embedding => ["embedding", "num_embeddings must exceed the largest id"],
         }
+    }
+
+    pub(super) fn remedy(self) -> &'static str {
+        self.words()[1]
     }
 }
 
 impl fmt::Display for EmbeddingTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Word => "word",
-            Self::Position => "position",
-            Self::TokenType => "token type",
-            Self::Embedding => "embedding",
-        })
+        f.write_str(self.words()[0])
     }
 }
 
@@ -121,6 +120,7 @@ impl Shown<'_> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The precision, as `{:.100}` limits text elsewhere too.
         let max = f.precision().unwrap_or(Self::MAX);
         for c in self.0.chars().take(max) {
             // The ranges turn the direction of the text that follows.

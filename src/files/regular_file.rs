@@ -66,6 +66,7 @@ pub(super) fn is_folder(path: &Path) -> bool {
 #[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // Limited whatever its metadata says: the file may grow while it is read.
     open(path)?.take(limit).read_to_end(&mut bytes).map_err(|source| Error::reading(path, source))?;
     refuse_lfs_pointer(path, &bytes)?;
     Ok(bytes)
@@ -91,6 +92,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
         let line = 1 + error.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
         Error::NotUtf8 { path: path.to_path_buf(), line, offset: offset as u64 }
     })?;
+    // Windows' editors write one, and it would be part of the first word.
     if text.starts_with('\u{feff}') {
         text.remove(0);
     }

@@ -56,6 +56,7 @@ impl Replacement {
             }
             let new = self.part.path().join(name);
             fs::create_dir_all(directory_of(&new))?;
+            // Large enough for a row of any tensor: a write is a system call.
             let mut out = BufWriter::with_capacity(1 << 20, File::create(&new)?);
             write(&mut out)?;
             // Before the rename: a crash must not leave the new name with old or no content.
@@ -67,8 +68,8 @@ impl Replacement {
         Ok(())
     }
 
-    /// Makes the new files those of the directory.
     pub(crate) fn commit(self) -> Result<()> {
+        // A file's name is flushed with its directory, not with the file.
         for name in &self.names {
             sync(directory_of(&self.part.path().join(name)))?;
         }
@@ -119,6 +120,7 @@ fn version(path: &Path) -> Option<(u64, u64, SystemTime)> {
     let id = std::os::unix::fs::MetadataExt::ino(&metadata);
     #[cfg(not(unix))]
     let id = 0;
+    // Three of them, as an inode can be given out again and clocks are coarse.
     Some((id, metadata.len(), metadata.modified().ok()?))
 }
 
@@ -156,11 +158,11 @@ fn create_inside(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
-/// Removes incomplete saves of processes that have ended.
 fn remove_abandoned(dir: &Path) -> io::Result<()> {
     let is_part = |name: &OsStr| name.as_encoded_bytes().starts_with(PART.as_bytes());
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
+        // Who can lock it is alone with it.
         if is_part(&entry.file_name()) && locked(&entry.path()).is_some() {
             fs::remove_dir_all(entry.path())?;
         }
@@ -206,7 +208,6 @@ mod tests {
 
     const NAMES: [&str; 3] = ["a", "folder/b", "model"];
 
-    /// Every file of a directory, by name.
     fn files(dir: &Path) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         for entry in fs::read_dir(dir).unwrap() {

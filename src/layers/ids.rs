@@ -76,15 +76,24 @@ impl Ids {
         Self { name, tensor, host: Some(Arc::default()) }
     }
 
-    /// Ids from the host, one slice per sequence.
     pub(crate) fn from_rows<I>(name: &'static str, rows: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
     where
         I: Copy + TryInto<i32>,
     {
         let (values, dims) = values_of_rows(name, rows)?;
-        let data = TensorData::new(values.clone(), dims);
-        let tensor = Tensor::from_data(data, &device.clone().without_autodiff()); // see `tensor`
-        Ok(Self { name, tensor, host: Some(Arc::new(values.into())) })
+        Ok(Self::from_values(name, values, dims, device))
+    }
+
+    /// Ids from the host, row-major.
+    pub(crate) fn from_values(
+        name: &'static str,
+        values: Vec<i64>,
+        dims: [usize; 2],
+        device: &Device,
+    ) -> Self {
+        let device = device.clone().without_autodiff(); // see `tensor`
+        let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
+        Self { name, tensor, host: Some(Arc::new(values.into())) }
     }
 
     pub(crate) fn tensor(&self) -> Tensor<2, Int> {
@@ -103,7 +112,6 @@ impl Ids {
         Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
     }
 
-    /// The ids of some sequences.
     pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
         let [rows, columns] = self.dims();
         // One row of positions serves every sequence.
@@ -138,11 +146,11 @@ impl Ids {
         Ok(lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length))
     }
 
-    /// The copy on the host; `None` where unchecked.
     fn host(&self) -> Result<Option<&[i64]>> {
         let Some(copy) = &self.host else { return Ok(None) };
         if copy.get().is_none() {
             let read = try_read_sync(self.tensor.to_data_async());
+            // Another thread may have read them meanwhile: the copies are the same.
             let _ = copy.set(host_values(self.name, read)?);
         }
         Ok(copy.get().map(Vec::as_slice))

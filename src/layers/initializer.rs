@@ -61,6 +61,7 @@ impl EmbeddingInitializer {
         device: &Device,
     ) -> Param<Tensor<2>> {
         let initializer = self.clone();
+        // Lazy, so that a checkpoint can be loaded without drawing values first.
         Param::uninitialized(
             ParamId::new(),
             move |device, require_grad| {
@@ -130,6 +131,7 @@ fn erf_inv(x: Tensor<2>) -> Tensor<2> {
         1.001_674,
         2.832_976_8,
     ];
+    // The polynomials of the paper, highest power first.
     let horner = |w: Tensor<2>, coefficients: [f32; 9]| {
         coefficients[1..]
             .iter()
@@ -139,6 +141,7 @@ fn erf_inv(x: Tensor<2>) -> Tensor<2> {
     let tail = w.clone().greater_equal_scalar(5.0);
     let centre = horner(w.clone().sub_scalar(2.5), CENTRE);
     let outer = horner(w.sqrt().sub_scalar(3.0), TAIL);
+    // Both are computed everywhere, and each value takes that of its range.
     centre.mask_where(tail, outer).mul(x)
 }
 

@@ -33,7 +33,6 @@ impl LayerNorm {
         self.epsilon
     }
 
-    /// The parameters as the operators take them.
     pub(crate) fn norm(&self) -> Norm {
         let beta = self.beta.as_ref().map(|beta| beta.val());
         Norm { gamma: self.gamma.val(), beta, epsilon: self.epsilon }

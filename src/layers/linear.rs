@@ -1,24 +1,11 @@
 //! Burn's `Linear` and `Dropout` on the fused operators, with adapters, quantised weights and autocast.
 
-use super::initializer::EmbeddingInitializer;
 use super::parameters::dtype;
 use burn::module::Param;
-use burn::nn::{Dropout, Initializer, Linear};
+use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::{Activation, Precision, bias_activation};
-
-/// A linear layer whose weight is drawn from `initializer` and whose bias starts at zero.
-pub(crate) fn init_linear(
-    initializer: &EmbeddingInitializer,
-    [inputs, outputs]: [usize; 2],
-    device: &Device,
-) -> Linear {
-    Linear {
-        weight: initializer.init_matrix([inputs, outputs], None, device),
-        bias: Some(Initializer::Zeros.init([outputs], device)),
-    }
-}
 
 /// `x·W + b`.
 pub(crate) fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
@@ -38,6 +25,7 @@ pub(crate) fn product(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
 /// `f(x·W + b)`, exact in value and gradient.
 pub(crate) fn linear_activation(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
     let product = product(layer, x);
+    // The operator has no form without a bias; zeros are small beside the product.
     let bias = bias(layer).unwrap_or_else(|| zeros(&product));
     bias_activation(product, bias, activation)
 }
@@ -76,5 +64,6 @@ pub(crate) fn drop_out<const D: usize>(
     parameter: &Param<Tensor<2>>,
     x: Tensor<D>,
 ) -> Tensor<D> {
+    // Burn's dropout decides by the tensor's device, which a batch can bring with it.
     if active_prob(dropout, parameter) > 0.0 { dropout.forward(x) } else { x }
 }

@@ -18,8 +18,7 @@ pub(crate) use limits::{
     MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_multiple, check_num_params, check_sizes,
 };
 pub(crate) use linear::{
-    active_prob, drop_out, init_linear, linear, linear_activation, linear_activation_narrow, linear_narrow,
-    product,
+    active_prob, drop_out, linear, linear_activation, linear_activation_narrow, linear_narrow, product,
 };
 pub use padding::PaddingMask;
 pub(crate) use padding::{padded_length, padding_mask};
@@ -28,5 +27,5 @@ pub use parameters::cast_module;
 #[cfg(feature = "checkpoint")]
 pub(crate) use parameters::is_quantized;
 pub use resize::{NewRows, VocabularyResize};
-pub(crate) use resize::{check_memory, replace, resizable};
+pub(crate) use resize::{replace, resizable};
 pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};

@@ -46,6 +46,7 @@ impl PaddingMask {
     /// A mask from rows of one length, true at padding. Returns [`Error::RaggedRows`] if the rows differ in length.
     pub fn from_rows<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self> {
         let seq = rows.first().map_or(0, |row| row.as_ref().len());
+        // Rows of one length are what makes the mask a matrix; without rows it is [0, 0].
         for (row, values) in rows.iter().enumerate() {
             let found = values.as_ref().len();
             if found != seq {
@@ -73,13 +74,13 @@ impl PaddingMask {
         Ok(Self::new(values.into_iter().map(|value| value == 0).collect(), dims))
     }
 
-    /// The mask of some sequences.
     pub(crate) fn sequences(&self, range: Range<usize>) -> Self {
         let [_, seq] = self.dims;
         Self::new(self.is_padding[range.start * seq..range.end * seq].into(), [range.len(), seq])
     }
 
     fn new(is_padding: Arc<[bool]>, dims: [usize; 2]) -> Self {
+        // Counted once: every layer and every head ask for it.
         let num_tokens = is_padding.iter().filter(|&&is_padding| !is_padding).count();
         Self { is_padding, dims, num_tokens }
     }
@@ -112,6 +113,7 @@ impl PaddingMask {
 
     /// Whether the first place of each sequence holds a token, except in sequences of padding alone.
     pub(crate) fn check_first(&self) -> Result<()> {
+        // A row of padding alone has no token to read, wherever it is padded.
         match self.rows().position(|row| row.first() == Some(&true) && row.contains(&false)) {
             Some(row) => Err(Error::data(
                 format!("padding[{row}]"),

@@ -82,6 +82,7 @@ impl ParameterCheck {
         if found != shape {
             return invalid(format!("has shape {found:?}, but expected {shape:?}"));
         }
+        // Lazy, so that a check does not initialise tables that a load would replace.
         let (found, reference) = (param.lazy_device(), self.reference);
         if found != self.device {
             let [found, expected] = [&found, &self.device].map(|device| device.clone().inner());
@@ -110,24 +111,32 @@ pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
 /// Parameters keep their ids, their device and whether they are trained. Lazy ones are initialised, quantised ones stay,
 /// and one that several fields share becomes one leaf for each.
 ///
-/// # Panics
-///
-/// If a parameter's device does not compute in `dtype` ([`Device::supports_dtype`]), as WebGPU does not in bf16.
+/// Returns [`Error::Data`] if a parameter's device does not compute in `dtype` ([`Device::supports_dtype`]), as WebGPU does
+/// not in bf16.
 ///
 /// ```
 /// use burn::prelude::*;
 /// use burn::tensor::{DType, FloatDType};
 ///
 /// let linear = burn::nn::LinearConfig::new(10, 4).init(&Device::default());
-/// let linear = burn_bert::cast_module(linear, FloatDType::F64);
+/// let linear = burn_bert::cast_module(linear, FloatDType::F64)?;
 /// assert_eq!(linear.weight.val().dtype(), DType::F64);
+/// # Ok::<(), burn_bert::Error>(())
 /// ```
-pub fn cast_module<M: Module>(module: M, dtype: FloatDType) -> M {
-    module.map(&mut Cast { dtype })
+pub fn cast_module<M: Module>(module: M, dtype: FloatDType) -> Result<M> {
+    let mut cast = Cast { dtype, refused_by: None };
+    let module = module.map(&mut cast);
+    match cast.refused_by {
+        Some(device) => {
+            Err(Error::data(format!("{device:?}"), format!("does not compute in {dtype:?}: keep f32 there")))
+        }
+        None => Ok(module),
+    }
 }
 
 struct Cast {
     dtype: FloatDType,
+    refused_by: Option<Device>,
 }
 
 impl ModuleMapper for Cast {
@@ -138,7 +147,11 @@ impl ModuleMapper for Cast {
                 return tensor; // quantised
             }
             let (device, require_grad) = (tensor.device(), tensor.is_require_grad());
-            assert!(device.supports_dtype(dtype), "{device:?} does not compute in {dtype:?}: keep f32 there");
+            // A mapper cannot fail: the caller reports it.
+            if !device.supports_dtype(dtype) {
+                self.refused_by = Some(device);
+                return tensor;
+            }
             // A parameter is a leaf of autodiff; the cast would make it a result.
             tensor.cast(dtype).detach().set_require_grad(require_grad)
         })

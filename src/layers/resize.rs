@@ -29,7 +29,7 @@ pub enum NewRows {
 #[derive(Clone, Debug, PartialEq)]
 pub struct VocabularyResize {
     vocab_size: usize,
-    new_rows: NewRows,
+    pub(crate) new_rows: NewRows,
     pad_to_multiple_of: Option<usize>,
 }
 
@@ -47,11 +47,6 @@ impl VocabularyResize {
     /// Rounds the number of rows up to a multiple, such as 8 or 64 for tensor cores.
     pub fn with_pad_to_multiple_of(self, multiple: usize) -> Self {
         Self { pad_to_multiple_of: Some(multiple), ..self }
-    }
-
-    #[cfg(feature = "checkpoint")]
-    pub(crate) fn new_rows(&self) -> &NewRows {
-        &self.new_rows
     }
 
     pub(crate) fn rows(&self) -> Result<usize> {
@@ -75,11 +70,12 @@ impl TokenEmbedding {
         initializer: &EmbeddingInitializer,
     ) -> Result<()> {
         let (rows, old_rows) = (resize.rows()?, self.num_embeddings());
+        // Not replaced by itself: a new id would cost the optimizer its state.
         if rows == old_rows {
             return Ok(());
         }
-        let old = resizable(self, name)?;
-        check_memory(name, rows, &old)?;
+        // Before anything is drawn, so that an error leaves the generator as it was too.
+        let old = resizable(self, name, rows)?;
         let new = if rows < old_rows {
             old.narrow(0, 0, rows)
         } else {
@@ -96,8 +92,8 @@ impl TokenEmbedding {
     }
 }
 
-/// The values of a table that can be resized, detached from autodiff.
-pub(crate) fn resizable(table: &TokenEmbedding, name: EmbeddingTable) -> Result<Tensor<2>> {
+/// The values of a table that can be resized to so many `rows`, detached from autodiff.
+pub(crate) fn resizable(table: &TokenEmbedding, name: EmbeddingTable, rows: usize) -> Result<Tensor<2>> {
     let failed = |problem: &str| Err(Error::Resize { table: name, problem: problem.into() });
     if table.weight.adapter().is_some() {
         return failed("a LoRA adapter of the old size is attached; merge or remove it first");
@@ -105,7 +101,9 @@ pub(crate) fn resizable(table: &TokenEmbedding, name: EmbeddingTable) -> Result<
     if is_quantized(&table.weight) {
         return failed("it is quantised; resize first and quantise afterwards");
     }
-    Ok(table.weight.val().detach())
+    let old = table.weight.val().detach();
+    check_memory(name, rows, &old)?;
+    Ok(old)
 }
 
 /// Replaces the values of a parameter, under a new id.
@@ -116,7 +114,7 @@ pub(crate) fn replace(param: &mut Param<Tensor<2>>, values: Tensor<2>) {
 
 /// Checks that a table of `rows` rows like those of `old` fits into memory: an allocation that fails here is an error, one
 /// that fails in Burn ends the process.
-pub(crate) fn check_memory(table: EmbeddingTable, rows: usize, old: &Tensor<2>) -> Result<()> {
+fn check_memory(table: EmbeddingTable, rows: usize, old: &Tensor<2>) -> Result<()> {
     let [_, hidden] = old.dims();
     // Twice: the new table is concatenated from its new rows, which are in memory at the same time.
     let bytes = 2 * rows as u128 * hidden as u128 * old.dtype().size() as u128;

@@ -133,6 +133,7 @@ impl TokenEmbedding {
         if found != expected {
             return Err(Error::device_mismatch("ids", found, expected));
         }
+        // As one row, because the lookup takes two axes whatever the rank.
         let ids = ids.reshape([1, -1]);
         Ids::from_tensor("ids", ids.clone())
             .check(EmbeddingTable::Embedding, self.num_embeddings())

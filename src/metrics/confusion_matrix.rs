@@ -42,6 +42,7 @@ impl ConfusionMatrix {
     /// The number of classes: one more than the largest that was seen.
     pub fn num_classes(&self) -> usize {
         let largest = self.counts.keys().map(|&(truth, predicted)| truth.max(predicted)).max();
+        // Saturating: any number can be a class.
         largest.map_or(0, |largest| largest.saturating_add(1))
     }
 
@@ -102,6 +103,7 @@ impl ConfusionMatrix {
     pub fn to_text(&self, names: &LabelNames) -> String {
         let (classes, scores) = (self.num_classes().max(names.len()), self.classes());
         let name = |class: usize| names.name(class).map_or(format!("{class}"), str::to_string);
+        // At least as wide as the heading, and a class that no name is known of keeps its number.
         let width = (0..classes).map(|class| name(class).chars().count()).max().unwrap_or(0).max(9);
         let mut text = format!("{:>width$} |", "predicted");
         for class in 0..classes {

@@ -63,6 +63,7 @@ impl EntityScores {
     /// in number.
     pub fn add(&mut self, truth: &[&str], predicted: &[&str]) {
         assert_eq!(truth.len(), predicted.len(), "each word must have a true and a predicted tag");
+        // As sets, whose intersection is what was found.
         let (truth, predicted) = (entities(truth), entities(predicted));
         let mut counts = |kind: &str, count: fn(&mut EntityCounts)| {
             count(self.types.entry(kind.to_string()).or_default());

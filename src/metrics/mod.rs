@@ -44,7 +44,6 @@ trait Score {
 
     fn name(&self) -> MetricName;
 
-    /// Counts a batch.
     fn add(&mut self, input: &Self::Input) -> Result<(), TensorReadError>;
 
     /// The score of all batches so far.
@@ -60,6 +59,7 @@ trait Score {
     /// The score of a part of an epoch.
     fn so_far(&self) -> Option<NumericEntry> {
         let count = self.count()?;
+        // Burn takes no error here: a device that cannot be read gives NaN.
         Some(NumericEntry::Aggregated { aggregated_value: self.score().unwrap_or(f64::NAN), count })
     }
 }

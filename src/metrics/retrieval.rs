@@ -83,7 +83,6 @@ impl RetrievalScores {
     }
 }
 
-/// Those places that are among the first k.
 fn hits(places: &[usize], k: usize) -> &[usize] {
     &places[..places.partition_point(|&place| place < k)]
 }
@@ -176,6 +175,7 @@ impl Score for RetrievalMetric {
         let shifted = |relevant: &Vec<usize>| relevant.iter().map(|document| document + before).collect();
         self.relevant.extend(input.relevant.iter().map(shifted));
         for (all, added) in [(&mut self.queries, &input.queries), (&mut self.documents, &input.documents)] {
+            // Burn concatenates no tensors without rows.
             if added.dims()[0] > 0 {
                 all.push(added.clone());
             }

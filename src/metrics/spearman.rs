@@ -29,6 +29,7 @@ pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
 /// Ranks from 1 on.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
+    // Without NaN total order is that of the numbers, but −0 comes before 0; they are equal below.
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
     let mut ranks = vec![0.0; values.len()];
     let mut rank = 0;

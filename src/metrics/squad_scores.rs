@@ -36,6 +36,7 @@ impl SquadScores {
             let found = normalized(prediction.as_ref());
             let answers = example.answers.iter().map(|(text, _)| normalized(text));
             let mut answers: Vec<_> = answers.filter(|answer| !answer.is_empty()).collect();
+            // A question without an answer is right if nothing is predicted.
             if answers.is_empty() {
                 answers.push(Vec::new());
             }

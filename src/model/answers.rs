@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::labels::{Labels, check_padding};
+use crate::model::labels::{IGNORED, Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use burn::config::Config;
 use burn::module::Module;
@@ -61,8 +61,8 @@ pub struct QuestionAnsweringBatch {
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    /// The first and the last token of each answer; `None` where no sequence has one.
-    answers: [Option<Labels>; 2],
+    /// The first and the last token of each answer.
+    answers: [Labels; 2],
 }
 
 impl QuestionAnsweringBatch {
@@ -87,10 +87,11 @@ impl QuestionAnsweringBatch {
         let rows: Vec<&[bool]> = padding.iter().flat_map(PaddingMask::rows).collect();
         let is_token =
             |row: usize, place: usize| place < seq && rows.get(row).is_none_or(|padding| !padding[place]);
-        let places = |which: usize| -> Result<Option<Labels>> {
+        let places = |which: usize| {
             let places = answers.iter().enumerate().map(|(row, answer)| {
                 if is_token(row, answer[which]) { answer[which] as i64 } else { IGNORED }
             });
+            // A place is a class of its sequence, so the loss is the cross-entropy over the S tokens.
             Labels::of_sequences(&input, &places.collect::<Vec<_>>())
         };
         let answers = [places(0)?, places(1)?];
@@ -101,20 +102,14 @@ impl QuestionAnsweringBatch {
     /// token. `None` if there are none.
     pub fn labelled(&self, output: &QuestionAnsweringOutput) -> [Option<(Tensor<2>, Tensor<1, Int>)>; 2] {
         let [starts, ends] = &self.answers;
-        let labelled = |labels: &Option<Labels>, logits: &Tensor<2>| {
-            labels.as_ref().map(|labels| (labels.select(logits.clone()), labels.tensor()))
-        };
-        [labelled(starts, &output.start_logits), labelled(ends, &output.end_logits)]
+        [starts.labelled(output.start_logits.clone()), ends.labelled(output.end_logits.clone())]
     }
 
     /// The number of sequences that have an answer, whose first token is in the sequence.
     pub fn num_labelled(&self) -> usize {
-        self.answers[0].as_ref().map_or(0, |starts| starts.places().len())
+        self.answers[0].places().len()
     }
 }
-
-/// The place of an answer that is outside its sequence.
-const IGNORED: i64 = -100;
 
 /// The logit of padding, f16's lowest number: its probability is 0 in every dtype.
 const OF_PADDING: f64 = -65504.0;
@@ -201,13 +196,12 @@ impl BertForQuestionAnswering {
     /// Those of [`logits`](Self::logits), and if `batch.input` was replaced by one of another shape or device.
     pub fn try_forward(&self, batch: &QuestionAnsweringBatch) -> Result<QuestionAnsweringOutput> {
         let [_, seq] = batch.input.dims();
-        batch.answers.iter().flatten().try_for_each(|labels| labels.check_classes(&batch.input, seq))?;
+        batch.answers.iter().try_for_each(|labels| labels.check_classes(&batch.input, seq))?;
         let [start_logits, end_logits] = self.logits(&batch.input, batch.padding.as_ref())?;
         let [starts, ends] = &batch.answers;
-        let loss = |logits: &Tensor<2>, labels: &Option<Labels>| {
-            labelled_cross_entropy(logits.clone(), labels.as_ref(), None)
-        };
-        let loss = (loss(&start_logits, starts) + loss(&end_logits, ends)).div_scalar(2.0);
+        let loss = labelled_cross_entropy(start_logits.clone(), starts, None)
+            + labelled_cross_entropy(end_logits.clone(), ends, None);
+        let loss = loss.div_scalar(2.0);
         Ok(QuestionAnsweringOutput { loss, start_logits, end_logits })
     }
 }
@@ -216,7 +210,7 @@ impl BertForQuestionAnswering {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields};
+    use crate::model::config_fields::{classifier_dropout, head_fields};
     use crate::model::labels::numbered;
     use crate::model::stored::{Part, Stored, stored_head};
     use serde_json::Value;
@@ -239,9 +233,7 @@ mod stored {
         fn head_fields(&self) -> Vec<(&'static str, Value)> {
             let config = self.config();
             // The head has two outputs, and transformers makes as many as there are labels.
-            let mut fields = name_fields(&numbered(2));
-            fields.extend(dropout_field(&config.bert, Classified::Answers, config.qa_dropout));
-            fields
+            head_fields(&numbered(2), &config.bert, Classified::Answers, config.qa_dropout)
         }
     }
 }

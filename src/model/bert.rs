@@ -72,6 +72,7 @@ impl BertModelConfig {
         Ok(BertModel { pooler, ..self.init_without_pooler(device)? })
     }
 
+    // transformers builds heads that do not read it with `add_pooling_layer=False`.
     pub(super) fn init_without_pooler(&self, device: &Device) -> Result<BertModel> {
         self.validate()?;
         Ok(BertModel {
@@ -158,6 +159,7 @@ impl BertModel {
         let all = with_one_draw(self.draws(), || {
             self.encoder.forward_all(self.embeddings.try_forward(input)?, padding)
         })?;
+        // There is at least that of the embeddings.
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
         Ok(BertModelOutput {
             pooler_output: self.pooler_output(&last_hidden_state)?,

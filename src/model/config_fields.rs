@@ -35,6 +35,7 @@ impl BertModelConfig {
                 (activation, Some(name.to_string()).filter(|name| name != activation.names()[0]))
             }
         };
+        // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
             ("is_decoder", "is true, but only bidirectional encoders are supported"),
             ("add_cross_attention", "is true, but cross-attention is not supported"),
@@ -96,13 +97,6 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
     (0..names.len()).map(name).collect()
 }
 
-pub(super) fn name_fields(id2label: &[String]) -> Vec<(&'static str, Value)> {
-    let names = id2label.iter().enumerate();
-    let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
-    let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
-    vec![("id2label", by_id.into()), ("label2id", by_name.into())]
-}
-
 /// The dropout of a head that a `config.json` states; `None` where it is the family's default.
 pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
     let spec = fields.spec();
@@ -117,17 +111,21 @@ pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Opti
     }
 }
 
-/// The dropout of a head as a `config.json` states it, if the family's does.
-pub(super) fn dropout_field(
+/// The fields of a head with these labels and this dropout, where a `config.json` of the family states one.
+pub(super) fn head_fields(
+    id2label: &[String],
     bert: &BertModelConfig,
     of: Classified,
-    stated: Option<f64>,
-) -> Option<(&'static str, Value)> {
+    dropout: Option<f64>,
+) -> Vec<(&'static str, Value)> {
+    let names = id2label.iter().enumerate();
+    let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
+    let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
     let spec = FamilySpec::of(bert.embeddings.family);
-    let field = spec.keys.head_dropout[of as usize]?;
     let default = match spec.family.architecture().head_dropout(of) {
         HeadDropout::Stated(default) => default,
         HeadDropout::OfLayers | HeadDropout::Never => None,
     };
-    Some((field, json!(stated.or(default))))
+    let dropout = spec.keys.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
+    [("id2label", by_id.into()), ("label2id", by_name.into())].into_iter().chain(dropout).collect()
 }

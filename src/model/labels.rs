@@ -38,7 +38,7 @@ pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) ->
     }
 }
 
-/// The N > 0 places of a batch that have a label: tokens, or sequences.
+/// The N places of a batch that have a label: tokens, or sequences.
 #[derive(Clone, Debug)]
 pub(super) struct Labels {
     /// The axes that have labels: [B, S] or `[B]`.
@@ -46,21 +46,18 @@ pub(super) struct Labels {
     /// Where the labels are, row and column; the column of a sequence is 0.
     places: Vec<[usize; 2]>,
     values: Vec<i64>,
-    tensor: Tensor<1, Int>,
+    /// `[N]`; `None` without any, as operators take no tensors without values.
+    tensor: Option<Tensor<1, Int>>,
 }
 
 impl Labels {
-    /// Labels of tokens, each at a row and column of `input`; `None` if there are none.
-    pub(super) fn at(
-        input: &BertEmbeddingsInput,
-        places: &[[usize; 2]],
-        labels: &[u32],
-    ) -> Result<Option<Self>> {
+    pub(super) fn at(input: &BertEmbeddingsInput, places: &[[usize; 2]], labels: &[u32]) -> Result<Self> {
         if places.len() != labels.len() {
             let expected = format!("[{}], one per position", places.len());
             return Err(Error::shape("labels", [labels.len()], expected));
         }
         let [batch, seq] = input.dims();
+        // A move of rows takes each of them once.
         let mut seen = BTreeSet::new();
         for &place @ [row, column] in places {
             if row >= batch || column >= seq {
@@ -77,8 +74,8 @@ impl Labels {
         Self::new(input, vec![batch, seq], places.iter().copied().zip(labels))
     }
 
-    /// One label per token, where −100 is none; `None` if no token has one.
-    pub(super) fn of_tokens(input: &BertEmbeddingsInput, rows: &[impl AsRef<[i64]>]) -> Result<Option<Self>> {
+    /// One label per token, where −100 is none.
+    pub(super) fn of_tokens(input: &BertEmbeddingsInput, rows: &[impl AsRef<[i64]>]) -> Result<Self> {
         let [batch, seq] = input.dims();
         let columns = |row: usize| rows.get(row).map_or(0, |row| row.as_ref().len());
         if let Some(row) =
@@ -93,8 +90,8 @@ impl Labels {
         Self::new(input, vec![batch, seq], labels.filter(|&(_, label)| label != IGNORED))
     }
 
-    /// One label per sequence, where −100 is none; `None` if no sequence has one.
-    pub(super) fn of_sequences(input: &BertEmbeddingsInput, labels: &[i64]) -> Result<Option<Self>> {
+    /// One label per sequence, where −100 is none.
+    pub(super) fn of_sequences(input: &BertEmbeddingsInput, labels: &[i64]) -> Result<Self> {
         let [batch, _] = input.dims();
         if labels.len() != batch {
             let expected = format!("[{batch}], one label per sequence");
@@ -108,24 +105,22 @@ impl Labels {
         input: &BertEmbeddingsInput,
         shape: Vec<usize>,
         labels: impl Iterator<Item = ([usize; 2], i64)>,
-    ) -> Result<Option<Self>> {
+    ) -> Result<Self> {
+        // Places without a label are left out here: as ids, −100 would be out of range in every gather.
         let (places, values): (Vec<_>, Vec<_>) = labels.unzip();
-        if values.is_empty() {
-            return Ok(None);
-        }
         if let Some(at) = values.iter().position(|&label| i32::try_from(label).is_err()) {
             let index: String = places[at][..shape.len()].iter().map(|i| format!("[{i}]")).collect();
             // Not every device has 64-bit integers.
             let problem = format!("is {}, which is not an id: ids are 32-bit signed integers", values[at]);
             return Err(Error::data(format!("labels{index}"), problem));
         }
-        let tensor = TensorData::new(values.clone(), [values.len()]);
         // Labels have no gradient, and a tensor of an autodiff device would carry that into a plain model.
-        let tensor = Tensor::from_data(tensor, &input.device().without_autodiff());
-        Ok(Some(Self { shape, places, values, tensor }))
+        let device = input.device().without_autodiff();
+        let data = TensorData::new(values.clone(), [values.len()]);
+        let tensor = (!values.is_empty()).then(|| Tensor::from_data(data, &device));
+        Ok(Self { shape, places, values, tensor })
     }
 
-    /// Where the labels are, row and column.
     pub(super) fn places(&self) -> &[[usize; 2]] {
         &self.places
     }
@@ -136,9 +131,14 @@ impl Labels {
         self.places.iter().map(|[row, column]| row * seq + column).collect()
     }
 
-    /// The labels, `[N]`.
-    pub(super) fn tensor(&self) -> Tensor<1, Int> {
+    /// The labels, `[N]`; `None` without any.
+    pub(super) fn tensor(&self) -> Option<Tensor<1, Int>> {
         self.tensor.clone()
+    }
+
+    /// The logits at the places that have a label, [B, S, C] or [B, C] → [N, C], and the labels; `None` without any.
+    pub(super) fn labelled<const D: usize>(&self, logits: Tensor<D>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
+        self.tensor().map(|labels| (self.select(logits), labels))
     }
 
     /// Σ w of the labels, with w the weight of each class, or 1.
@@ -162,8 +162,9 @@ impl Labels {
 
     /// Whether these are labels of `input`, a public field of the batch that may have been replaced.
     pub(super) fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
+        let Some(tensor) = &self.tensor else { return Ok(()) };
         let expected = &input.dims()[..self.shape.len()];
-        check_batch(input, &self.shape, expected, "the shape of the batch", self.tensor.device())
+        check_batch(input, &self.shape, expected, "the shape of the batch", tensor.device())
     }
 
     /// Whether these are labels of `input`, and classes below `num_labels`.
@@ -206,4 +207,4 @@ pub(super) fn check_batch(
 }
 
 /// The label of a token or sequence that has none, as in PyTorch and transformers.
-const IGNORED: i64 = -100;
+pub(super) const IGNORED: i64 = -100;

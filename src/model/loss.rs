@@ -19,11 +19,11 @@ pub(super) fn narrowed<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tenso
 /// The [`cross_entropy`] of the places that have a label; 0 without any, where PyTorch gives NaN.
 pub(super) fn labelled_cross_entropy<const D: usize>(
     logits: Tensor<D>,
-    labels: Option<&Labels>,
+    labels: &Labels,
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
-    match labels {
-        Some(labels) => cross_entropy(labels.select(logits), labels.tensor(), class_weights),
+    match labels.tensor() {
+        Some(classes) => cross_entropy(labels.select(logits), classes, class_weights),
         None => zero_loss(logits),
     }
 }
@@ -39,6 +39,7 @@ pub(super) fn cross_entropy(
 ) -> Tensor<1> {
     let Some(weights) = class_weights else { return burn_fused::cross_entropy(logits, labels) };
     let dtype = logits.dtype();
+    // Of Burn's operations, as class weights are rare: the fused kernel has none.
     let costs = log_softmax(widened(logits), 1).gather(1, labels.clone().unsqueeze_dim(1));
     let costs = costs.neg().squeeze_dim::<1>(1);
     let weights = vector(weights, &costs).select(0, labels); // [N]
@@ -58,6 +59,7 @@ pub(super) fn binary_cross_entropy(
 ) -> Tensor<1> {
     let dtype = logits.dtype();
     let [logits, targets] = [logits, targets].map(widened);
+    // log σ of both signs, as log(1 − σ) of a large logit is −∞.
     let absent = targets.clone().neg().add_scalar(1.0);
     let costs = (targets * log_sigmoid(logits.clone()) + absent * log_sigmoid(logits.neg())).neg();
     let mean = match class_weights {

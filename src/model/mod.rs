@@ -93,6 +93,8 @@ mod loss;
 mod masked_lm;
 #[cfg(feature = "checkpoint")]
 mod pretrained;
+#[cfg(feature = "checkpoint")]
+mod save;
 mod sentence;
 mod sentence_transformers;
 #[cfg(feature = "checkpoint")]
@@ -106,10 +108,10 @@ pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };
 pub use bert::{BertModel, BertModelOutput, BertPooler};
-pub use classification::batch::SequenceClassificationBatch;
+pub use classification::batch::{ProblemType, SequenceClassificationBatch};
 pub use classification::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, ProblemType,
-    SequenceClassificationHead, SequenceClassifierOutput,
+    BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationHead,
+    SequenceClassifierOutput,
 };
 pub use masked_lm::head::MaskedLmHead;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmOutput};

@@ -1,13 +1,9 @@
 //! Whole models from Hugging Face directories, and back.
 
-use super::bert::BertModel;
+use super::save::save;
 use super::stored::{Part, Stored};
-use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, agree, check_stored, filled, replace_changed,
-    tensors, torch_name,
-};
+use crate::checkpoint::{Checkpoint, FamilySpec, Fields, ModelKeys, StoredParam, agree, filled};
 use crate::embeddings::PositionFill;
-use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::hub::directory_with_weights;
 use crate::files::of_one_save;
@@ -15,7 +11,6 @@ use crate::layers::VocabularyResize;
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::prelude::*;
-use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -146,7 +141,7 @@ pub trait PretrainedModel: Stored {
     /// the module, because its fields were changed: no layers, a head of another size, or a layer with another ε, dropout or
     /// number of attention heads than the others. Nothing is written then.
     fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
-        write(self, dir.as_ref())
+        save(self, dir.as_ref())
     }
 
     /// Limits a tokenizer to the texts that the model reads: to its positions, whatever
@@ -212,7 +207,6 @@ enum Misfit {
     NewlyInitialised,
 }
 
-/// A new model with the values of the checkpoint at `path`.
 fn built<M: Stored>(
     config: &M::Config,
     fields: &Fields,
@@ -229,7 +223,6 @@ fn built<M: Stored>(
     read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
 }
 
-/// `model` with the values of a checkpoint.
 fn read<M: Stored>(
     model: &M,
     fields: &Fields,
@@ -239,13 +232,15 @@ fn read<M: Stored>(
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
     agree(&keys.embeddings, family, fields)?;
-    let stored = keys.stored.iter().flatten().map(String::as_str).collect::<BTreeSet<_>>();
+    let stored = keys.stored.clone().unwrap_or_default();
+    let is_new = |params: &[StoredParam], own: &mut Checkpoint| {
+        misfit == Misfit::NewlyInitialised && params.iter().any(|param| param.is_of_other_shape(own))
+    };
     let mut params = model.bert().body_params(&keys);
-    let mut missing = Vec::new();
-    let mut copies = Vec::new();
+    let (mut missing, mut copies) = (Vec::new(), BTreeSet::new());
     for part in model.parts(&keys) {
         for names in part.equal {
-            if names.iter().all(|name| stored.contains(name.as_str())) && !checkpoint.are_equal(&names)? {
+            if names.iter().all(|name| stored.contains(name)) && !checkpoint.are_equal(&names)? {
                 let problem = format!(
                     "has {} and {} that differ, but the config ties the head to the word table; set tie_word_embeddings \
                      to false in config.json to give the head its own decoder and bias",
@@ -255,31 +250,25 @@ fn read<M: Stored>(
             }
         }
         copies.extend(part.copies);
-        let is_of_other_size = misfit == Misfit::NewlyInitialised
-            && part.params.iter().any(|param| param.is_of_other_shape(&mut checkpoint));
-        if !is_of_other_size && part.params.iter().any(|param| stored.contains(param.key.as_str())) {
+        let is_stored = part.params.iter().any(|param| stored.contains(&param.key));
+        if is_stored && !is_new(&part.params, &mut checkpoint) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));
         }
     }
-    let used: BTreeSet<&str> = params.iter().map(|param| param.key.as_str()).collect();
+    let used: BTreeSet<&String> = params.iter().map(|param| &param.key).collect();
     // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
-    let is_unused = |key: &&&str| {
-        !used.contains(**key)
-            && !keys.embeddings.is_of_layer(key, true)
-            && !copies.iter().any(|copy| copy == **key)
-    };
-    let unused = stored.iter().filter(is_unused).map(|key| key.to_string()).collect();
+    let is_read = |key: &String| used.contains(key) || copies.contains(key);
+    let is_unused = |key: &String| !is_read(key) && !keys.embeddings.is_of_layer(key, true);
+    let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
     // Into copies: if a later file fails, nothing was loaded.
     let mut filled_model = filled(model, checkpoint, params)?;
     let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
         let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
-        let is_of_other_size = misfit == Misfit::NewlyInitialised
-            && checkpoint.iter_mut().any(|own| params.iter().any(|param| param.is_of_other_shape(own)));
-        match checkpoint.filter(|_| !is_of_other_size) {
+        match checkpoint.take_if(|own| !is_new(&params, own)) {
             Some(checkpoint) => filled_model = filled(&filled_model, checkpoint, params)?,
             None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
         }
@@ -287,119 +276,4 @@ fn read<M: Stored>(
     let class = M::CLASS.map(|class| format!("{}{class}", FamilySpec::of(family).class));
     let other_class = fields.class_beside(class.as_deref());
     Ok((filled_model, LoadReport { missing, unused, other_class }))
-}
-
-/// Refuses layers with different settings: a `config.json` states one value for all.
-fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
-    let stated = [
-        ("hidden_act", format!("{:?}", config.hidden_act)),
-        ("hidden_dropout_prob", config.embeddings.hidden_dropout_prob.to_string()),
-        ("attention_probs_dropout_prob", config.attention_probs_dropout_prob.to_string()),
-        ("num_attention_heads", config.num_attention_heads.to_string()),
-    ];
-    for (i, layer) in bert.encoder.layers.iter().enumerate() {
-        let found = [
-            format!("{:?}", layer.hidden_act()),
-            layer.dropout.prob.to_string(),
-            layer.attention.dropout.prob.to_string(),
-            layer.attention.num_attention_heads().to_string(),
-        ];
-        for ((field, stated), found) in stated.iter().zip(found) {
-            if found != *stated {
-                let problem =
-                    format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
-                return Err(Error::config(field, problem));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The fields of `config.json` that encoder and head decide.
-fn own_fields<M: Stored>(model: &M) -> Map<String, Value> {
-    let fields = model.bert().config().encoder_fields().into_iter().chain(model.head_fields());
-    fields.map(|(field, value)| (field.to_string(), value)).collect()
-}
-
-/// How many labels a `config.json` has; transformers' default is two.
-fn num_labels(fields: &Map<String, Value>) -> u64 {
-    let names = fields.get("id2label").and_then(Value::as_object).map(|names| names.len() as u64);
-    names.or_else(|| fields.get("num_labels")?.as_u64()).unwrap_or(2)
-}
-
-fn write<M: Stored>(model: &M, dir: &Path) -> Result<()> {
-    let directory = Directory::open(dir)?;
-    let old_fields = directory.fields()?;
-    let bert = model.bert();
-    let family = bert.embeddings.config().family;
-    let spec = FamilySpec::of(family);
-    let old_keys = directory.keys()?;
-    let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
-    // Beside a head the model's keys need a prefix.
-    let prefix = match M::CLASS {
-        Some(_) => format!("{}.", spec.base),
-        None => old_prefix.unwrap_or_default().to_string(),
-    };
-    let keys = ModelKeys::written(prefix, &spec.keys);
-
-    let device = bert.embeddings.word_embeddings.weight.lazy_device();
-    let own = own_fields(model);
-    // Fields that still mean what the old file meant are written as they were.
-    let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
-    let mut fields = bert.embeddings.merged_fields(old_fields)?;
-    // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
-    let has_other_labels = num_labels(&fields) != num_labels(&own);
-    let mut replaced = own.clone();
-    replaced.retain(|field, _| has_other_labels && ["id2label", "label2id"].contains(&field.as_str()));
-    replace_changed(&mut fields, own, &was.as_ref().map(own_fields).unwrap_or_default());
-    fields.extend(replaced);
-    if let Some(class) = M::CLASS {
-        fields.insert("architectures".into(), json!([format!("{}{class}", spec.class)]));
-    }
-    // transformers loads in the dtype that the config names; before 4.56 it had another name.
-    if let Some(dtype) = torch_name(bert.embeddings.word_embeddings.weight.val().dtype()) {
-        fields.insert("dtype".into(), dtype.into());
-        fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
-    }
-
-    // The config must build this very model, or the directory could not be read again.
-    let config = model.stored_config();
-    let built = M::build(&config, &device)?;
-    check_layers(bert, M::bert_config(&config))?;
-    check_stored(&bert.body_params(&keys), &built.bert().body_params(&keys))?;
-    let built_parts = built.parts(&keys);
-    let mut params = bert.body_params(&keys);
-    let (mut namespaces, mut copies) = (Vec::new(), Vec::new());
-    for part in model.parts(&keys) {
-        // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
-        let expected = built_parts.iter().find(|built| built.namespace == part.namespace);
-        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
-        namespaces.push(part.namespace);
-        params.extend(part.params);
-        copies.extend(part.copies);
-    }
-    let weights = tensors(params, directory.model_path())?;
-    let mut folders = Vec::new();
-    for ((name, part), (_, built)) in model.parts_beside().into_iter().zip(built.parts_beside()) {
-        check_stored(&part.params, &built.params)?;
-        let path = dir.join(&name);
-        folders.push((name, tensors(part.params, &path)?));
-    }
-    // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
-    let is_unprefixed = old_prefix == Some("");
-    let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias];
-    let beside_layers: Vec<_> = beside_layers.into_iter().flatten().map(|name| keys.named(name)).collect();
-    directory.replace(fields, family, model.files_beside(dir)?, weights, folders, |key| {
-        let is_of_model =
-            ["embeddings", "encoder.", "transformer.", "pooler."].iter().any(|part| key.starts_with(part));
-        let name =
-            if is_unprefixed && is_of_model { format!("{}{key}", keys.prefix) } else { key.to_string() };
-        let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
-            || keys.embeddings.is_of_layer(&name, true)
-            || name.starts_with(&keys.encoder())
-            || beside_layers.iter().any(|own| name.starts_with(own.as_str()))
-            || namespaces.iter().any(|namespace| name.starts_with(namespace))
-            || copies.contains(&name);
-        (!is_replaced).then_some(name)
-    })
 }

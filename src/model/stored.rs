@@ -224,6 +224,7 @@ impl BertModel {
         {
             params.push(StoredParam::table(keys.named(name), &bias.table.weight));
         }
+        // ALBERT's one layer is stored once, whatever the number of rounds.
         let names = &keys.family.layer;
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);

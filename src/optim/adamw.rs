@@ -120,6 +120,7 @@ impl AdamW {
     ) -> (Tensor<D>, [Tensor<D>; 2]) {
         let AdamWConfig { beta_1, beta_2, epsilon, weight_decay } = self.config;
         let [correction_1, correction_2] = [beta_1, beta_2].map(|beta| 1.0 - beta.powf(time as f64));
+        // In f64 on the host, as torch computes them.
         let (keep, root, size) = (1.0 - rate * weight_decay, 1.0 / correction_2.sqrt(), rate / correction_1);
         #[cfg(feature = "flex")]
         if host::takes(&values, [&mean, &square], &gradient) {
@@ -127,6 +128,7 @@ impl AdamW {
             return host::adam(step, values, [mean, square], gradient);
         }
         let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
+        // In f16 g² would underflow, and in bf16 the small steps of the means would be rounded away.
         let gradient = gradient.cast(wide);
         // m + (1 − β)(g − m), torch's `lerp`: β·m + (1 − β)·g rounds otherwise.
         let toward =

@@ -111,6 +111,7 @@ impl SumOfSquares {
         }
         // Some gradients are elsewhere, or the share is: all of it stays on the device, which is not waited for.
         let Some(squares) = self.on_device() else { return (None, share) };
+        // 1e-6 is torch's: it keeps the factor finite where all gradients are 0.
         let norm = share.apply(squares.sqrt());
         let clip = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
         (Some(norm), Factor::Device(share.apply(clip)))
@@ -144,6 +145,7 @@ pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
 /// min(1, `max_norm` / (`norm` + 1e-6)), NaN of NaN.
 fn clip(norm: f64, max_norm: f64) -> f64 {
     let factor = max_norm / (norm + 1e-6);
+    // Not `min`, which would turn NaN into 1 and hide that the gradients have one.
     if factor > 1.0 { 1.0 } else { factor }
 }
 
@@ -180,6 +182,7 @@ impl Factor {
         let wide = computed_in(dtype);
         let scaled = match self {
             Self::Host(1.0) => return gradient,
+            // In place where the gradient is not shared.
             #[cfg(feature = "flex")]
             Self::Host(factor) if host::is_on_host(&gradient) => return host::scale(gradient, *factor),
             Self::Host(factor) => gradient.cast(wide).mul_scalar(*factor),
@@ -218,6 +221,7 @@ impl Change for SumOfSquares {
             host.sum += sum;
             return gradient;
         }
+        // Their sum is computed for all at once, in a few launches.
         self.gradients.push(gradient.clone().into_dispatch());
         gradient
     }

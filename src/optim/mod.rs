@@ -46,6 +46,7 @@ pub fn num_trainable_params<M: Module>(module: &M) -> usize {
     }
     impl ModuleVisitor for Count {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            // Frozen parameters are left out: the optimizer has no state for them.
             if param.is_require_grad() && self.seen.insert(param.id) {
                 self.values += param.shape().num_elements();
             }

@@ -257,9 +257,9 @@ impl TrainingArguments {
             ("early_stopping_patience", self.early_stopping_patience.unwrap_or(1)),
             ("max_eval_samples", self.max_eval_samples.unwrap_or(1)),
         ] {
-            // Products of three of them fit into 64 bits.
-            if !(1..=1 << 20).contains(&count) {
-                return invalid(field, format!("is {count}, but must be 1 to {}", 1 << 20));
+            // The product of two of them fits into 64 bits.
+            if !(1..=1 << 28).contains(&count) {
+                return invalid(field, format!("is {count}, but must be 1 to {}", 1 << 28));
             }
         }
         for (field, value, is_allowed, allowed) in [
@@ -287,8 +287,8 @@ impl TrainingArguments {
             let problem = format!("are {}, but a rank has one; start a rank for each", self.devices.len());
             return invalid("devices", problem);
         }
-        let devices = self.devices.iter().cloned().chain([self.device()]);
-        devices.map(|device| self.precision.check(&device)).collect::<burn_fused::Result<()>>()?;
+        let mut devices = self.devices.iter().cloned().chain([self.device()]);
+        devices.try_for_each(|device| self.precision.check(&device))?;
         Ok(())
     }
 

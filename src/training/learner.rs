@@ -124,7 +124,7 @@ impl<M: Module> Training<M> {
     /// many logits for each masked token as the vocabulary has words. Outputs of a model of your own do not travel: each rank
     /// computes them all.
     ///
-    /// `interrupter` is what stops this rank: Ctrl-C, [`progress`](super::progress()). Give the trainer
+    /// `interrupter` is what stops this rank: Ctrl-C, the keys of a dashboard. Give the trainer
     /// [`interrupter`](Self::interrupter), which stops all ranks after the same step.
     ///
     /// # Errors

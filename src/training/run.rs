@@ -4,6 +4,7 @@ use super::arguments::{Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
 use super::history::{Best, History};
 use super::losses::Logs;
+use crate::data::Finished;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -132,13 +133,10 @@ impl Run {
         self.finished_epochs
     }
 
-    /// The finished epochs, and the shards that all ranks have read in them, for a loader's `resuming`: a run that goes on with
-    /// another number of ranks goes on at the same place in the data.
-    pub(super) fn finished(&self) -> (usize, usize) {
-        let starts = self.starts();
-        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
-        let shards = starts.iter().zip(ends).map(|(&(epoch, ranks), end)| (end - epoch) * ranks);
-        (self.finished_epochs, shards.sum())
+    /// The same with the ranks that trained these epochs, so that a run that goes on with another number of ranks goes on at the
+    /// same place in the data.
+    pub(super) fn finished(&self) -> Finished {
+        Finished::of(self.finished_epochs, &self.starts())
     }
 
     /// The starts whose epochs were finished, as in [`Beginning`].

@@ -196,7 +196,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let schedule = arguments.schedule(plan, model.bert().encoder.layers.len())?;
         let _lock = run.begin(loss_of(&initial), plan.evaluations, sums)?;
 
-        let loader = train.clone().resuming(run.finished());
+        let loader = train.clone().starting_after(run.finished());
         let loader = loader.shard(ranks.rank(), ranks.size())?;
         let loader = Arc::new(match plan.batches {
             Some(batches) => loader.with_batches_per_epoch(batches)?,

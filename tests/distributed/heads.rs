@@ -138,7 +138,7 @@ pub fn values(model: &impl Module) -> Vec<f64> {
 }
 
 fn compare<M: Module>(ranks: &Ranks, name: &str, head: Head<M>, device: &Device) -> Result<()> {
-    let head = Head { model: cast_module(head.model, FloatDType::F64), ..head };
+    let head = Head { model: cast_module(head.model, FloatDType::F64).unwrap(), ..head };
     let before = ranks.broadcast(head.model.clone())?;
     let sent = ranks.exchanged().bytes;
     let found = values(&train(ranks, ranks.size(), &head, device)?);

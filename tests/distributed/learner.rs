@@ -115,7 +115,7 @@ fn train(
     device.seed(1 + ranks.rank() as u64);
     let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
     let config = config.with_class_weights(Some(vec![0.5, 2.0, 0.03]));
-    let model = cast_module(config.init(&device.autodiff()), FloatDType::F64);
+    let model = cast_module(config.init(&device.autodiff()), FloatDType::F64)?;
     let words = tempfile::tempdir().unwrap();
     fs::write(words.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n").unwrap();
     let pipeline = Pipeline::new(model, BertTokenizer::from_pretrained(words.path())?)?;

@@ -110,7 +110,7 @@ fn prepared<M: Module>(model: M, change: Change) -> M {
         Change::FrozenEmbeddings => {
             model.freeze_group(ParamGroup::from_regex(r"(^|\.)embeddings\.").unwrap())
         }
-        Change::Cast(dtype) => cast_module(model, dtype),
+        Change::Cast(dtype) => cast_module(model, dtype).unwrap(),
         Change::Quantized { all } => {
             let scheme = QuantScheme::default().with_store(QuantStore::Native);
             let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);

@@ -47,7 +47,7 @@ pub fn text(text: &str, label: Label) -> LabelledText {
 pub fn reviews(count: usize) -> LabelledTexts {
     let review = |i: usize| {
         let words = ["the film was good", "bad film", "good", "the film was the film bad"][i % 4];
-        text(words, Label::Class(usize::from(i % 2 == 0)))
+        text(words, Label::Class(usize::from(i.is_multiple_of(2))))
     };
     let names = LabelNames::new(["negative", "positive"]).unwrap();
     LabelledTexts::new((0..count).map(review).collect(), names).unwrap()

@@ -4,7 +4,7 @@ use crate::checkpoint::{arguments, checkpoint, reviews, text};
 use crate::tolerance::all_values;
 use crate::turn;
 use burn::data::dataset::InMemDataset;
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
@@ -121,18 +121,16 @@ fn the_best_model_by_any_metric_and_direction_is_saved_and_returned() {
 #[test]
 fn a_run_stops_early_without_an_improvement_by_the_threshold() {
     let (_turn, dir) = (turn(), checkpoint());
-    for (threshold, evaluations) in [(5.0, 6), (7.0, 5)] {
-        let out = dir.path().join(threshold.to_string());
-        let arguments = arguments(&out)
+    // The values 6, 12, … improve by 6 an epoch, and by more than 7 every second time, which is within the patience.
+    for (threshold, evaluations) in [(5.0, 6), (7.0, 6), (13.0, 3)] {
+        let arguments = arguments(&dir.path().join(threshold.to_string()))
             .with_epochs(6)
             .with_metric_for_best_model("Hook")
             .with_early_stopping_patience(2)
             .with_early_stopping_threshold(threshold);
-        // 6, 12, … improve by 6 each; by more than 7 every second time only, which is within the patience of 2.
-        let trained =
-            trainer(dir.path(), arguments.clone()).unwrap().with_metric(Hook::new(|_| ())).train().unwrap();
-        assert_eq!(trained.history.evaluations.len(), 6);
-        let _ = evaluations;
+        let trained = trainer(dir.path(), arguments).unwrap().with_metric(Hook::new(|_| ())).train().unwrap();
+        assert_eq!(trained.history.evaluations.len(), evaluations, "{threshold}");
+        assert_eq!(trained.history.best, Some(evaluations - 1), "the best is saved, whatever the threshold");
     }
     let out = dir.path().join("stopped");
     let arguments = arguments(&out)
@@ -581,6 +579,26 @@ fn the_caller_freezes_what_it_wants() {
             }
         }
     }
+}
+
+#[test]
+fn parameters_that_were_frozen_by_hand_stay_frozen() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let device = Device::default().autodiff();
+    let config = trainer_config(dir.path());
+    let (model, _report) =
+        BertForSequenceClassification::from_pretrained_with(&config, dir.path(), &device).unwrap();
+    let embeddings = ParamGroup::from_regex(r"^bert\.embeddings\.").unwrap();
+    let model = model.set_require_grad_group(embeddings, false);
+    let before = all_values(&model.bert.embeddings);
+    let pipeline = Pipeline::new(model, BertTokenizer::from_pretrained(dir.path()).unwrap()).unwrap();
+    let data = {
+        let text = |i: usize| text(["good", "bad"][i % 2], Label::Class(i % 2));
+        LabelledTexts::new((0..16).map(text).collect(), LabelNames::new(["LABEL_0", "LABEL_1"]).unwrap())
+    };
+    let trainer = Trainer::new(pipeline, data.unwrap(), arguments(&dir.path().join("out"))).unwrap();
+    let after = trainer.train().unwrap().pipeline.into_parts().0;
+    assert!(all_values(&after.bert.embeddings) == before);
 }
 
 fn trainer_config(dir: &Path) -> burn_bert::model::BertForSequenceClassificationConfig {

@@ -150,7 +150,7 @@ fn sentence_vectors_of_a_real_checkpoint_in_16_bits_are_those_of_f32() {
     let embed =
         |model: &BertForSentenceEmbedding| values(model.embed(&batch.input, batch.padding.as_ref()).unwrap());
     let exact = embed(&model);
-    let held = embed(&cast_module(model.clone(), FloatDType::BF16));
+    let held = embed(&cast_module(model.clone(), FloatDType::BF16).unwrap());
     let rounded = autocast(Precision::Bf16, || embed(&model));
     for (name, found) in [("held in bf16", held), ("in autocast", rounded)] {
         let largest = found.iter().zip(&exact).fold(0.0f64, |largest, (a, b)| largest.max((a - b).abs()));

@@ -150,7 +150,7 @@ fn a_batch_without_anything_to_learn_costs_exactly_zero() {
         // 20 scores of 6e4 each: their sum is beyond f16, whose largest number is 65504.
         let mut masked = BertForMaskedLmConfig::new(bert()).init(&device);
         masked.head.bias = masked.head.bias.map(|bias| bias.add_scalar(6e4).detach().require_grad());
-        let masked = cast_module(masked, dtype);
+        let masked = cast_module(masked, dtype).unwrap();
         let output = masked.forward(&MaskedLmBatch::new(input(), None, &[], &[]).unwrap());
         assert!(output.logits.is_none());
         let words = masked.bert.embeddings.word_embeddings.weight.grad(&output.loss.clone().backward());
@@ -158,12 +158,12 @@ fn a_batch_without_anything_to_learn_costs_exactly_zero() {
         let mut tokens = BertForTokenClassificationConfig::new(bert()).init(&device);
         let scores = Tensor::from_floats([f32::INFINITY, f32::NAN], &device).require_grad();
         tokens.classifier.bias = Some(Param::from_tensor(scores));
-        let tokens = cast_module(tokens, dtype);
+        let tokens = cast_module(tokens, dtype).unwrap();
         let of_tokens = tokens.forward(&no_tags).loss;
         let tags = tokens.classifier.weight.grad(&of_tokens.clone().backward());
 
         let weightless = sequence(bert()).with_class_weights(Some(vec![0.0, 1.0, 1.0])).init(&device);
-        let weightless = cast_module(weightless, dtype);
+        let weightless = cast_module(weightless, dtype).unwrap();
         let batch = SequenceClassificationBatch::single_label(input(), None, &[0, 0]).unwrap();
         let of_sequences = weightless.forward(&batch).loss;
         let classes = weightless.classifier.out_proj.weight.grad(&of_sequences.clone().backward());
@@ -192,7 +192,7 @@ fn losses_in_f16_are_those_in_f32() {
         model.classifier.out_proj.bias =
             Some(Param::from_tensor(Tensor::from_floats([0.0, 200.0, -200.0], &device)));
         let exact = values(model.forward(&batch).loss)[0];
-        let found = values(cast_module(model, FloatDType::F16).forward(&batch).loss)[0];
+        let found = values(cast_module(model, FloatDType::F16).unwrap().forward(&batch).loss)[0];
         assert!((found / exact - 1.0).abs() < 2e-3, "{found} in f16, {exact} in f32");
     }
 }

@@ -72,13 +72,13 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
         (
             |model| {
                 let table = model.embeddings.token_type_embeddings.take();
-                model.embeddings.token_type_embeddings = table.map(|table| cast_module(table, FloatDType::F64));
+                model.embeddings.token_type_embeddings = table.map(|table| cast_module(table, FloatDType::F64).unwrap());
             },
             f64("token_type_embeddings.weight", words),
         ),
         (
             |model| {
-                model.embeddings.layer_norm = cast_module(model.embeddings.layer_norm.clone(), FloatDType::F64)
+                model.embeddings.layer_norm = cast_module(model.embeddings.layer_norm.clone(), FloatDType::F64).unwrap()
             },
             f64("layer_norm.gamma", words),
         ),
@@ -111,7 +111,7 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
         ),
         (
             |model| {
-                model.encoder.layers[1] = cast_module(model.encoder.layers[1].clone(), FloatDType::F64)
+                model.encoder.layers[1] = cast_module(model.encoder.layers[1].clone(), FloatDType::F64).unwrap()
             },
             f64(query, "hidden"),
         ),
@@ -222,7 +222,9 @@ fn a_head_that_does_not_fit_its_model_is_named() {
             "classifier.weight has shape [5, 2], but expected [4, 2]",
         ),
         (
-            questions(|model| model.qa_outputs = cast_module(model.qa_outputs.clone(), FloatDType::F64)),
+            questions(|model| {
+                model.qa_outputs = cast_module(model.qa_outputs.clone(), FloatDType::F64).unwrap()
+            }),
             "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
         ),
         (
@@ -230,7 +232,7 @@ fn a_head_that_does_not_fit_its_model_is_named() {
             "head.transform.weight has shape [4, 3], but expected [4, 4]",
         ),
         (
-            masked(|model| model.head.bias = cast_module(model.head.bias.clone(), FloatDType::F64)),
+            masked(|model| model.head.bias = cast_module(model.head.bias.clone(), FloatDType::F64).unwrap()),
             "head.bias is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
         ),
         (
@@ -257,8 +259,8 @@ fn vectors_of_another_dtype_are_refused_by_a_masked_lm_head() {
 
 #[test]
 fn a_layer_norm_in_f32_may_stand_over_tables_of_16_bits() {
-    let mut module = cast_module(config().init(&device()), FloatDType::BF16);
-    module.layer_norm = cast_module(module.layer_norm, FloatDType::F32);
+    let mut module = cast_module(config().init(&device()), FloatDType::BF16).unwrap();
+    module.layer_norm = cast_module(module.layer_norm, FloatDType::F32).unwrap();
     let output = module.try_forward(&input()).unwrap();
     assert_eq!(output.dtype(), DType::BF16);
 }

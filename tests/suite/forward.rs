@@ -124,7 +124,7 @@ fn sixteen_bit_floats_take_their_statistics_in_f32() {
     // Half a unit in the last place at the largest output, √3: 2⁻¹¹ for f16, 2⁻⁸ for bf16.
     for (dtype, absolute) in [(FloatDType::F16, 4.9e-4), (FloatDType::BF16, 3.9e-3)] {
         assert!(device.supports_dtype(dtype), "flex computes in {dtype:?}");
-        let module = cast_module(module.clone(), dtype);
+        let module = cast_module(module.clone(), dtype).unwrap();
         let tolerance = crate::tolerance::Tolerance { absolute, relative: 0.0 };
         assert_close(&values(module.forward(&input([[0]]))), &exact, tolerance);
     }

@@ -170,7 +170,7 @@ fn vectors_of_another_dtype_than_the_tables_are_refused() {
     let error = module().try_forward(&embeds(DType::F64)).unwrap_err();
     assert_eq!(error.to_string(), "inputs_embeds is F64, but the module's tables are F32; cast one of them");
     assert!(matches!(error, Error::DTypeMismatch { input: "inputs_embeds", .. }), "{error}");
-    let wide = cast_module(module(), FloatDType::F64);
+    let wide = cast_module(module(), FloatDType::F64).unwrap();
     assert!(wide.try_forward(&embeds(DType::F64)).is_ok());
     let error = wide.try_forward(&embeds(DType::F32)).unwrap_err();
     assert!(matches!(error, Error::DTypeMismatch { found: DType::F32, expected: DType::F64, .. }), "{error}");

@@ -72,7 +72,7 @@ fn expected_rate(path: &str) -> f64 {
 
 /// Takes a step and returns how many parameters moved at each power of the decay.
 fn assert_moves<M: Module>(what: &str, model: M, loss: impl Fn(&M) -> Tensor<1>) -> BTreeMap<i32, usize> {
-    let model = cast_module(model, FloatDType::F64);
+    let model = cast_module(model, FloatDType::F64).unwrap();
     let gradients = loss(&model).backward();
     let before = parameters(&model, Some(&gradients));
     let gradients = GradientsParams::from_grads(gradients, &model);

@@ -107,7 +107,7 @@ fn class_weights_weigh_as_in_pytorch() {
                 }
                 let config = weigh(H::undropped(&fixture.model));
                 let (model, _) = H::from_pretrained_with(&config, &fixture.model, &device).unwrap();
-                let model = cast_module(model, dtype);
+                let model = cast_module(model, dtype).unwrap();
                 let (loss, _) = model.run(&H::batch(&case, &device));
                 assert_close(&values(loss.clone()), &case.values("weighted.loss"), tolerance);
                 let mut gradients = collected(&model, Some(&loss.backward()));
@@ -163,7 +163,7 @@ fn models_held_in_16_bits_are_as_near_to_f64_as_pytorchs() {
         let (input, padding) = case.batch(&device);
         let (sentences, _) = BertForSentenceEmbedding::from_pretrained(&fixture.model, &device).unwrap();
         assert_held([3.5e-2, 2.9e-3], &case.values("mean_pooled"), |dtype| {
-            values(cast_module(sentences.clone(), dtype).embed(&input, Some(&padding)).unwrap())
+            values(cast_module(sentences.clone(), dtype).unwrap().embed(&input, Some(&padding)).unwrap())
         });
     }
 }
@@ -217,7 +217,7 @@ fn hidden_states_attentions_poolers_and_means_equal_transformers() {
         let case = fixture.case(FloatDType::F64);
         assert_eq!(model.pooler.is_some(), case.has("pooler_output"), "{}", fixture.name());
         for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
-            assert_outputs(&cast_module(model.clone(), dtype), &case, tolerance);
+            assert_outputs(&cast_module(model.clone(), dtype).unwrap(), &case, tolerance);
         }
     }
     for fixture in BertForMaskedLm::fixtures() {
@@ -319,7 +319,7 @@ fn adapters_get_their_part_of_the_gradient_of_what_they_adapt() {
         }
         // Added to the weights, saved and read by anyone.
         let dir = tempfile::tempdir().unwrap();
-        cast_module(adapted.materialize(), FloatDType::F32).save_pretrained(dir.path()).unwrap();
+        cast_module(adapted.materialize(), FloatDType::F32).unwrap().save_pretrained(dir.path()).unwrap();
         let config = BertForMaskedLm::undropped(dir.path());
         let (saved, report) =
             BertForMaskedLm::from_pretrained_with(&config, dir.path(), &batch.input.device()).unwrap();
@@ -379,7 +379,8 @@ fn a_run_that_was_stopped_goes_on_as_transformers_does() {
         let fresh = cast_module(
             model.config().init(&model.bert.embeddings.word_embeddings.weight.lazy_device()),
             FloatDType::F64,
-        );
+        )
+        .unwrap();
         let mut optimizer = adamw(&AdamWConfig::new()).unwrap();
         let (model, mut losses) = train(model, &mut optimizer, batch, 4);
         model.save_file(&files[0]).unwrap();

@@ -135,7 +135,7 @@ fn what_is_saved_is_loaded_bit_for_bit_in_every_dtype_and_scheme() {
             let module = cast(config.init(&device()), dtype);
             module.save_pretrained(dir.path()).unwrap();
             assert_eq!(BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap(), config);
-            let mut loaded = cast_module(config.init(&device()), dtype);
+            let mut loaded = cast_module(config.init(&device()), dtype).unwrap();
             loaded.load(dir.path()).unwrap();
             let weight = |module: &BertEmbeddings| module.word_embeddings.weight.val().into_data();
             assert_eq!(weight(&loaded), weight(&module));
@@ -259,7 +259,7 @@ fn transformers_reads(python: &Python, dir: &Path, module: &BertEmbeddings) {
     let back = tempfile::tempdir().unwrap();
     python.check("saved", dir, back.path());
     let mut loaded = module.config().init(&device());
-    loaded = cast_module(loaded, dtype(module).into());
+    loaded = cast_module(loaded, dtype(module).into()).unwrap();
     loaded.load(back.path()).unwrap();
     assert_eq!(all_values(&loaded), all_values(module), "from Burn to transformers and back");
 }

@@ -374,7 +374,7 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
         let case = File::at(&fixtures.join(format!("{name}.safetensors")));
         let tokenizer = BertTokenizer::from_pretrained(&dir).unwrap();
         for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
-            let model = burn_bert::cast_module(model.clone(), dtype);
+            let model = burn_bert::cast_module(model.clone(), dtype).unwrap();
             let pipeline = Pipeline::new(model.clone(), tokenizer.clone()).unwrap();
             let encode = TextOptions::new().with_batch_size(3);
             let named = |name: &str| encode.clone().with_prompt_name(name);
@@ -412,7 +412,7 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
             assert_eq!(FloatDType::from(none.dtype()), dtype);
         }
         for (dtype, tolerance) in [(FloatDType::BF16, MODEL_BF16), (FloatDType::F16, MODEL_F16)] {
-            let held = burn_bert::cast_module(model.clone(), dtype);
+            let held = burn_bert::cast_module(model.clone(), dtype).unwrap();
             let pipeline = Pipeline::new(held, tokenizer.clone()).unwrap();
             let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
             assert_close(&found, &case.values("default"), tolerance);

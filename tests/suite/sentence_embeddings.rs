@@ -41,7 +41,7 @@ fn model(dtype: FloatDType, device: &Device, pooling: Pooling, normalize: bool) 
     let (model, report) = BertForSentenceEmbedding::from_pretrained_with(&config, &dir, device).unwrap();
     assert!(report.is_complete());
     assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
-    cast_module(model, dtype)
+    cast_module(model, dtype).unwrap()
 }
 
 fn sentences(case: &File, name: &str, device: &Device) -> (BertEmbeddingsInput, Option<PaddingMask>) {

@@ -71,7 +71,7 @@ fn model(
     config.bert.embeddings.hidden_dropout_prob = 0.0;
     config.bert.attention_probs_dropout_prob = 0.0;
     let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&change(config), &dir, device).unwrap();
-    cast_module(model, dtype)
+    cast_module(model, dtype).unwrap()
 }
 
 /// The first columns of the fixture, with labels.

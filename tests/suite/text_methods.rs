@@ -164,9 +164,9 @@ fn texts_are_read_with_adapters_and_with_weights_in_16_bits_and_quantised() {
     let adapted = models.clone().apply_lora(Lora::new(2, 4.0).set_param_group(layers()));
     for (name, model, tolerance) in [
         ("LoRA", adapted, 1e-5),
-        ("bf16", cast_module(models.clone(), FloatDType::BF16), 0.1),
-        ("f16", cast_module(models.clone(), FloatDType::F16), 0.02),
-        ("f64", cast_module(models.clone(), FloatDType::F64), 1e-5),
+        ("bf16", cast_module(models.clone(), FloatDType::BF16).unwrap(), 0.1),
+        ("f16", cast_module(models.clone(), FloatDType::F16).unwrap(), 0.02),
+        ("f64", cast_module(models.clone(), FloatDType::F64).unwrap(), 1e-5),
         ("quantised layers", models.clone().quantize_weights_group(&mut quantizer, layers()), 0.1),
         ("quantised", models.clone().quantize_weights(&mut quantizer), 0.1),
     ] {

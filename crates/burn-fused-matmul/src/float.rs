@@ -50,8 +50,10 @@ const DEPTH: usize = 512;
 pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, rounded: bool) {
     match (a.values(), b.values(), output) {
         (Values::F32(a_values), Values::F32(b_values), Output::F32 { c, add }) if !rounded => {
-            // SAFETY: the caller's promise.
-            unsafe { multiply_f32((a_values, a), (b_values, b), c, add) }
+            let shape = [a.shape()[0], b.shape()[1], a.shape()[1]];
+            let (a, b) = (Entries::new(a_values, strides(&a)), Entries::new(b_values, strides(&b)));
+            // SAFETY: all entries of A and B are among their values, and C is the caller's promise.
+            unsafe { multiply_f32(shape, a, b, Entries { first: c, strides: [shape[1] as isize, 1] }, add) }
         }
         // SAFETY: the caller's promise.
         _ => unsafe { multiply_widened(a, b, output, rounded) },
@@ -68,36 +70,37 @@ unsafe fn multiply_widened(a: Matrix, b: Matrix, output: Output, rounded: bool) 
     let [block_rows, block_columns] = [m, n].map(|count| count.div_ceil(BLOCK));
     // Of bf16 if nothing is said about adding.
     let (c, add, bias) = match output {
-        Output::F32 { c, add } => (Entries(c), Some(add), None),
-        Output::Bf16 { c, bias } => (Entries(c.cast()), None, bias),
+        Output::F32 { c, add } => (c, Some(add), None),
+        Output::Bf16 { c, bias } => (c.cast(), None, bias),
     };
+    let c = Entries { first: c, strides: [n as isize, 1] };
     let block = |block: usize| {
         let rows = range(m, ROWS, block / block_columns, block_rows);
         let columns = range(n, COLUMNS, block % block_columns, block_columns);
-        let first = rows.start * n + columns.start;
-        // C += A · B of the block, whose rows are `row` apart.
-        let add_up = |to: *mut f32, row: usize, add: bool| {
+        // C += A · B of the block.
+        let add_up = |to: Entries, add: bool| {
             for start in (0..k.max(1)).step_by(DEPTH) {
                 let depth = start..k.min(start + DEPTH);
                 let (a, a_strides) = values(&a.part(rows.clone(), depth.clone()), rounded);
                 let (b, b_strides) = values(&b.part(depth.clone(), columns.clone()), rounded);
+                let (a, b) = (Entries::new(&a, a_strides), Entries::new(&b, b_strides));
                 let shape = [rows.len(), columns.len(), depth.len()];
                 // SAFETY: all entries of A and B are among their values; C is the caller's promise, or the sums below.
-                unsafe { in_one_order(shape, (&a, a_strides), (&b, b_strides), (to, row), add || start > 0) }
+                unsafe { in_one_order(shape, a, b, to, add || start > 0) }
             }
         };
         if let Some(add) = add {
-            // SAFETY: the block is in C.
-            return add_up(unsafe { c.first().add(first) }, n, add);
+            return add_up(c.from(rows.start, columns.start), add);
         }
         let width = columns.len();
         let mut sums = vec![0.0; rows.len() * width];
-        add_up(sums.as_mut_ptr(), width, true);
+        add_up(Entries { first: sums.as_mut_ptr(), strides: [width as isize, 1] }, true);
         for (i, sums) in sums.chunks_exact(width).enumerate() {
             for (j, sum) in sums.iter().enumerate() {
+                let place = (rows.start + i) * n + columns.start + j;
                 let sum = sum + bias.map_or(0.0, |bias| bias[columns.start + j]);
-                // SAFETY: as above.
-                unsafe { c.first().cast::<bf16>().add(first + i * n + j).write(bf16::from_f32(sum)) }
+                // SAFETY: the block is in C, whose values are bf16.
+                unsafe { c.from(0, 0).first.cast::<bf16>().add(place).write(bf16::from_f32(sum)) }
             }
         }
     };
@@ -109,48 +112,28 @@ unsafe fn multiply_widened(a: Matrix, b: Matrix, output: Output, rounded: bool) 
     }
 }
 
-/// C = A · B, or C += A · B if `add`, of plain f32.
+/// C = A · B, or C += A · B if `add`.
 ///
 /// # Safety
 ///
-/// That of [`multiply`].
-unsafe fn multiply_f32(
-    (a_values, a): (&[f32], Matrix),
-    (b_values, b): (&[f32], Matrix),
-    c: *mut f32,
-    add: bool,
-) {
-    // A slice of f32 has no more than `isize::MAX` bytes, so that strides fit.
-    let [a_strides, b_strides] = [a, b].map(|matrix| matrix.strides().map(|stride| stride as isize));
-    let ([m, k], [_, n]) = (a.shape(), b.shape());
+/// All entries of A and B are valid; those of C are valid for writes, and initialised if they are added to.
+unsafe fn multiply_f32([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries, add: bool) {
     let [part_rows, part_columns] = parts([m, k, n]);
     let count = part_rows * part_columns;
     // What is added up in an order of its own is so on any number of threads.
     if count == 1 || m.min(n) == 1 || m * n <= FEW {
-        // SAFETY: all entries of A and B are among their values, and C is the caller's promise.
-        return unsafe { in_one_order([m, n, k], (a_values, a_strides), (b_values, b_strides), (c, n), add) };
+        // SAFETY: the caller's promise.
+        return unsafe { in_one_order([m, n, k], a, b, c, add) };
     }
-    let [a, b, c] = [a_values.as_ptr().cast_mut(), b_values.as_ptr().cast_mut(), c].map(Entries);
-    let ([a_row, _], [_, b_column]) = (a_strides, b_strides);
-    let part = |part: usize| {
-        let rows = range(m, ROWS, part / part_columns, part_rows);
-        let columns = range(n, COLUMNS, part % part_columns, part_columns);
-        // SAFETY: all entries of A and B are among their values, and C is the caller's promise; each part writes entries of
-        // its own.
-        unsafe {
-            in_pieces(
-                [rows.len(), columns.len(), k],
-                (Entries(a.at(rows.start, a_row, 0, 0)), a_strides),
-                (Entries(b.at(0, 0, columns.start, b_column)), b_strides),
-                (c.at(rows.start, n as isize, columns.start, 1), n),
-                add,
-            );
-        }
-    };
     let next = AtomicUsize::new(0);
     let run = || {
-        while let Some(i) = Some(next.fetch_add(1, Relaxed)).filter(|&i| i < count) {
-            part(i);
+        while let Some(part) = Some(next.fetch_add(1, Relaxed)).filter(|&part| part < count) {
+            let rows = range(m, ROWS, part / part_columns, part_rows);
+            let columns = range(n, COLUMNS, part % part_columns, part_columns);
+            let shape = [rows.len(), columns.len(), k];
+            let (a, b) = (a.from(rows.start, 0), b.from(0, columns.start));
+            // SAFETY: the caller's promise; each part writes entries of its own.
+            unsafe { in_pieces(shape, a, b, c.from(rows.start, columns.start), add) };
         }
     };
     rayon::in_place_scope(|scope| {
@@ -159,53 +142,38 @@ unsafe fn multiply_f32(
     });
 }
 
-/// C = A · B, or C += A · B if `add`, of any shape, whose entries are the same whatever is beside them: with the strides of
-/// rows and columns of A and B, and of the rows of C.
+/// [`multiply_f32`] of any shape on one thread: an entry of C is the same whatever is beside it.
 ///
 /// # Safety
 ///
-/// All entries of C are valid for writes, and initialised if they are added to; those of A and B are among their values.
-unsafe fn in_one_order(
-    [m, n, k]: [usize; 3],
-    (a, [a_row, a_column]): (&[f32], [isize; 2]),
-    (b, [b_row, b_column]): (&[f32], [isize; 2]),
-    (c, c_row): (*mut f32, usize),
-    add: bool,
-) {
-    let a = Entries(a.as_ptr().cast_mut());
-    if !(m == 1 || n == 1 || m * n <= FEW && a_column == 1 && b_row == 1) {
-        let b = Entries(b.as_ptr().cast_mut());
+/// That of [`multiply_f32`].
+unsafe fn in_one_order([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries, add: bool) {
+    if !(m == 1 || n == 1 || m * n <= FEW && a.strides[1] == 1 && b.strides[0] == 1) {
         // SAFETY: the caller's promise.
-        return unsafe {
-            in_pieces([m, n, k], (a, [a_row, a_column]), (b, [b_row, b_column]), (c, c_row), add)
-        };
+        return unsafe { in_pieces([m, n, k], a, b, c, add) };
     }
     // `gemm` adds up a single row or column and few entries in orders of their own. With a row or column that is there
     // twice, and B row by row, an entry of C is the same whatever is beside it.
     let [rows, columns] = [m.max(2), n.max(2)];
     let copy: Vec<f32>;
-    let (b, b_strides) = if n == 1 || rows * columns <= FEW {
-        let entry = |i: usize| b[i / columns * b_row as usize + (i % columns).min(n - 1) * b_column as usize];
+    let b = if n == 1 || rows * columns <= FEW {
+        // SAFETY: the caller's promise.
+        let entry = |i: usize| unsafe { *b.from(i / columns, (i % columns).min(n - 1)).first };
         copy = (0..k * columns).map(entry).collect();
-        (&copy[..], [columns as isize, 1])
+        Entries::new(&copy, [columns as isize, 1])
     } else {
-        (b, [b_row, b_column])
+        b
     };
-    let b = Entries(b.as_ptr().cast_mut());
-    let a_row = if m == 1 { 0 } else { a_row };
+    let a = Entries { strides: [if m == 1 { 0 } else { a.strides[0] }, a.strides[1]], ..a };
     let mut sums = vec![0.0; rows * columns];
-    // SAFETY: all entries of A and B are among their values, and the sums are `rows` by `columns`.
-    unsafe {
-        let sums = (sums.as_mut_ptr(), columns);
-        in_pieces([rows, columns, k], (a, [a_row, a_column]), (b, b_strides), sums, false);
-    }
+    let to = Entries { first: sums.as_mut_ptr(), strides: [columns as isize, 1] };
+    // SAFETY: the caller's promise, and the sums are `rows` by `columns`.
+    unsafe { in_pieces([rows, columns, k], a, b, to, false) };
     for (i, sums) in sums.chunks_exact(columns).take(m).enumerate() {
         for (j, sum) in sums.iter().take(n).enumerate() {
+            let entry = c.from(i, j).first;
             // SAFETY: the caller's promise.
-            unsafe {
-                let entry = c.add(i * c_row + j);
-                entry.write(if add { *entry + sum } else { *sum });
-            }
+            unsafe { entry.write(if add { *entry + sum } else { *sum }) };
         }
     }
 }
@@ -214,34 +182,29 @@ unsafe fn in_one_order(
 ///
 /// # Safety
 ///
-/// All entries are valid, those of C for writes, and initialised if they are added to.
-unsafe fn in_pieces(
-    [m, n, k]: [usize; 3],
-    (a, [a_row, a_column]): (Entries, [isize; 2]),
-    (b, [b_row, b_column]): (Entries, [isize; 2]),
-    (c, c_row): (*mut f32, usize),
-    add: bool,
-) {
+/// That of [`multiply_f32`].
+unsafe fn in_pieces([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries, add: bool) {
     // Of so few columns `gemm` cuts sums at 512 if there are few rows as well, and elsewhere otherwise.
     let piece = if n <= COLUMNS { 512 } else { k.max(1) };
     let mut start = 0;
     loop {
+        let (a, b) = (a.from(0, start), b.from(start, 0));
         // SAFETY: the caller's promise. `gemm` reads C only if told to, and fills it with zeros if K is 0.
         unsafe {
             gemm::gemm(
                 m,
                 n,
                 piece.min(k - start),
-                c,
-                1,
-                c_row as isize,
+                c.first,
+                c.strides[1],
+                c.strides[0],
                 add || start > 0,
-                a.at(0, 0, start, a_column),
-                a_column,
-                a_row,
-                b.at(start, b_row, 0, 0),
-                b_column,
-                b_row,
+                a.first,
+                a.strides[1],
+                a.strides[0],
+                b.first,
+                b.strides[1],
+                b.strides[0],
                 1.0,
                 1.0,
                 false,
@@ -257,9 +220,12 @@ unsafe fn in_pieces(
     }
 }
 
-/// Entries of a matrix that threads share.
+/// Entries of a matrix that threads share, with the strides of rows and columns.
 #[derive(Clone, Copy)]
-struct Entries(*mut f32);
+struct Entries {
+    first: *mut f32,
+    strides: [isize; 2],
+}
 
 // SAFETY: what threads write is of disjoint parts.
 unsafe impl Send for Entries {}
@@ -267,13 +233,15 @@ unsafe impl Send for Entries {}
 unsafe impl Sync for Entries {}
 
 impl Entries {
-    /// A method, so that closures share the whole of it and not the pointer alone.
-    fn first(self) -> *mut f32 {
-        self.0
+    /// Of an operand, which is only read.
+    fn new(values: &[f32], strides: [isize; 2]) -> Self {
+        Self { first: values.as_ptr().cast_mut(), strides }
     }
 
-    fn at(self, i: usize, row: isize, j: usize, column: isize) -> *mut f32 {
-        self.0.wrapping_offset(i as isize * row + j as isize * column)
+    /// Those from row i and column j on, which may be none. A method, so that closures share all of `self`.
+    fn from(self, i: usize, j: usize) -> Self {
+        let [row, column] = self.strides;
+        Self { first: self.first.wrapping_offset(i as isize * row + j as isize * column), ..self }
     }
 }
 
@@ -299,10 +267,14 @@ fn range(count: usize, unit: usize, part: usize, parts: usize) -> Range<usize> {
     start..end
 }
 
+fn strides(matrix: &Matrix) -> [isize; 2] {
+    // A slice of f32 has no more than `isize::MAX` bytes, so that strides fit.
+    matrix.strides().map(|stride| stride as isize)
+}
+
 /// The values in f32, and the strides of rows and columns: those of the matrix, or of a copy of its entries alone.
 fn values<'a>(matrix: &Matrix<'a>, rounded: bool) -> (Cow<'a, [f32]>, [isize; 2]) {
-    // A slice of f32 has no more than `isize::MAX` bytes, so that strides fit.
-    let [row, column] = matrix.strides().map(|stride| stride as isize);
+    let [row, column] = strides(matrix);
     if row < column {
         let (values, [column, row]) = values(&matrix.transpose(), rounded);
         return (values, [row, column]);

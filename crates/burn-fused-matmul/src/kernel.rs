@@ -21,16 +21,17 @@ pub struct Kernel(Instructions);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Instructions {
-    Float {
-        rounded: bool,
-    },
+    F32,
+    F32OnRounded,
     #[cfg(target_arch = "x86_64")]
-    Tiles(tiles::Instructions),
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 impl Kernel {
     /// Products in f32.
-    pub const F32: Self = Self(Instructions::Float { rounded: false });
+    pub const F32: Self = Self(Instructions::F32);
 
     /// Products of operands rounded to bf16, with f32 sums: the fastest kernel for them on this CPU.
     pub fn bf16() -> Self {
@@ -40,13 +41,11 @@ impl Kernel {
 
     /// Every kernel for operands rounded to bf16 that this CPU has, the fastest first: to compare them.
     pub fn all_bf16() -> Vec<Self> {
-        let rounded = Self(Instructions::Float { rounded: true });
+        let rounded = Self(Instructions::F32OnRounded);
         #[cfg(target_arch = "x86_64")]
         {
-            let tiles =
-                |instructions, available: bool| available.then_some(Self(Instructions::Tiles(instructions)));
-            let amx = tiles(tiles::Instructions::Amx, tiles::amx::is_available());
-            let avx512 = tiles(tiles::Instructions::Avx512, tiles::avx512::is_available());
+            let amx = tiles::amx::is_available().then_some(Self(Instructions::Amx));
+            let avx512 = tiles::avx512::is_available().then_some(Self(Instructions::Avx512));
             // Where `vdpbf16ps` is half as fast as f32's multiplication, it multiplies no more values in a second.
             let (first, last) = if tiles::avx512::is_fast() { (avx512, None) } else { (None, avx512) };
             amx.into_iter().chain(first).chain([rounded]).chain(last).collect()
@@ -58,12 +57,12 @@ impl Kernel {
     /// The instructions that it runs on.
     pub fn name(self) -> &'static str {
         match self.0 {
-            Instructions::Float { rounded: false } => float::name(),
-            Instructions::Float { rounded: true } => "f32 on rounded operands",
+            Instructions::F32 => float::name(),
+            Instructions::F32OnRounded => "f32 on rounded operands",
             #[cfg(target_arch = "x86_64")]
-            Instructions::Tiles(tiles::Instructions::Amx) => "AMX",
+            Instructions::Avx512 => "AVX512-BF16",
             #[cfg(target_arch = "x86_64")]
-            Instructions::Tiles(tiles::Instructions::Avx512) => "AVX512-BF16",
+            Instructions::Amx => "AMX",
         }
     }
 
@@ -80,14 +79,11 @@ impl Kernel {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the caller's promise; a kernel exists only where its instructions do.
-            Instructions::Tiles(instructions) if a.shape()[1] > 0 => unsafe {
-                tiles::multiply(a, b, output, instructions)
+            instructions @ (Instructions::Avx512 | Instructions::Amx) if a.shape()[1] > 0 => unsafe {
+                tiles::multiply(a, b, output, instructions == Instructions::Amx)
             },
-            // SAFETY: the caller's promise.
-            instructions => unsafe {
-                let is_rounded = instructions != Instructions::Float { rounded: false };
-                float::multiply(a, b, output, is_rounded);
-            },
+            // Also of a sum without terms, which has no tiles. SAFETY: the caller's promise.
+            instructions => unsafe { float::multiply(a, b, output, instructions != Instructions::F32) },
         }
     }
 }

@@ -58,6 +58,7 @@ mod ops {
     pub(crate) mod move_rows;
     pub(crate) mod squares;
 }
+mod scope;
 #[cfg(all(test, feature = "flex", feature = "_cubecl"))]
 mod testing;
 

@@ -63,7 +63,7 @@ struct Tally {
 }
 
 impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
-    pub fn report(&self, sampling: Sampling, has_gradient: bool) -> Result<ParameterReport, GradCheckError> {
+    pub fn report(&self, sampling: Sampling) -> Result<ParameterReport, GradCheckError> {
         let slot = self.slot;
         let entries: Vec<usize> = (0..slot.values.len()).filter(|&entry| !self.skipped[entry]).collect();
         let coverage = if !slot.trained {
@@ -78,7 +78,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
             shape: slot.shape.clone(),
             coverage,
             tolerance: self.tolerance,
-            has_gradient,
+            has_gradient: slot.gradient.is_some(),
             max_absolute_error: 0.0,
             max_relative_error: 0.0,
             worst: None,
@@ -101,10 +101,9 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
                     let compared = self.along(&direction)?;
                     if !self.count(&mut tally, Place::Direction(number), &compared) {
                         let (entry, compared) = self.narrow(&direction, compared.difference())?;
+                        // It is the one to name, also where the direction was further off.
+                        tally.worst_share = f64::NEG_INFINITY;
                         self.count(&mut tally, Place::Entry(slot.index(entry)), &compared);
-                        let Compared { analytic, numeric, .. } = compared;
-                        let place = Place::Entry(slot.index(entry));
-                        tally.parameter.worst = Some(Worst { place, analytic, numeric });
                         break;
                     }
                 }
@@ -201,6 +200,7 @@ fn larger(so_far: f64, next: f64) -> f64 {
 /// The root mean square of a parameter's values; 1 where that is 0.
 pub(super) fn scale(values: &[f64]) -> f64 {
     let mean_square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
+    // Zeros would leave no step.
     if mean_square > 0.0 { mean_square.sqrt() } else { 1.0 }
 }
 
@@ -256,6 +256,7 @@ impl Excluded {
             expected: self.expected,
             furthest,
             entries: found.len(),
+            // Exactly: next to 0 would still train a padding row.
             passed: found.iter().all(|&gradient| gradient == self.expected),
         }
     }

@@ -1,9 +1,9 @@
-//! The loss as a function of the module alone, what it is given beside the module, and its gradients.
+//! What a loss is given beside the module, and what it must be.
 
 use super::error::GradCheckError;
 use super::walk;
 use burn::prelude::*;
-use burn::tensor::{DType, Gradients};
+use burn::tensor::DType;
 
 /// Passed to the loss of a [`GradCheck`](crate::GradCheck) beside the module, to compute in the check's dtype.
 #[derive(Debug, Clone)]
@@ -44,6 +44,33 @@ impl Probe {
         let weights = Tensor::from_data(weights, (&output.device(), output.dtype()));
         (output * weights).sum()
     }
+
+    /// The distance from 1 to the next number of the check's dtype.
+    pub(super) fn epsilon(&self) -> f64 {
+        self.dtype.finfo().map_or(f64::EPSILON, |info| info.epsilon)
+    }
+
+    /// `loss`, if it is one number of the check's dtype.
+    pub(super) fn one_number(&self, loss: Tensor<1>) -> Result<Tensor<1>, GradCheckError> {
+        let (found, expected) = (loss.dtype(), self.dtype);
+        match loss.shape().num_elements() {
+            1 if found == expected => Ok(loss),
+            1 => Err(GradCheckError::LossDtype { found, expected }),
+            count => Err(GradCheckError::NotScalar { found: count }),
+        }
+    }
+
+    /// Fails unless two losses of the same parameters are the same number.
+    pub(super) fn check_repeatable(&self, first: f64, second: f64) -> Result<(), GradCheckError> {
+        if let Some(value) = [first, second].into_iter().find(|value| !value.is_finite()) {
+            return Err(GradCheckError::NotFinite { value, place: "at the module's own parameters".into() });
+        }
+        // Devices that add in no fixed order may differ in the last bits; randomness differs in the first.
+        if (first - second).abs() > 16.0 * self.epsilon() * first.abs() {
+            return Err(GradCheckError::NotRepeatable { first, second });
+        }
+        Ok(())
+    }
 }
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): a few lines
@@ -61,6 +88,7 @@ impl SplitMix {
 
     /// Uniform in [0, 1).
     fn unit(&mut self) -> f64 {
+        // The upper 53 bits, as many as an f64 holds.
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -70,65 +98,8 @@ impl SplitMix {
     }
 }
 
-/// A loss and what it is given beside the module.
-pub(super) struct Objective<F> {
-    pub loss: F,
-    pub probe: Probe,
-}
-
-impl<F> Objective<F> {
-    /// The distance from 1 to the next number of the check's dtype.
-    pub fn epsilon(&self) -> f64 {
-        self.probe.dtype.finfo().map_or(f64::EPSILON, |info| info.epsilon)
-    }
-
-    /// The loss of `module`.
-    pub fn value<M>(&self, module: &M) -> Result<f64, GradCheckError>
-    where
-        F: Fn(&M, &Probe) -> Tensor<1>,
-    {
-        self.tensor(module).map(scalar)
-    }
-
-    /// The loss of `module` and its gradients, where there is something to check.
-    pub fn value_and_gradients<M>(&self, module: &M) -> Result<(f64, Gradients), GradCheckError>
-    where
-        F: Fn(&M, &Probe) -> Tensor<1>,
-    {
-        let root = self.tensor(module)?;
-        let first = scalar(root.clone());
-        // Twice: a random loss has no difference quotient.
-        let second = self.value(module)?;
-        for value in [first, second] {
-            if !value.is_finite() {
-                let place = "at the module's own parameters".into();
-                return Err(GradCheckError::NotFinite { value, place });
-            }
-        }
-        // Devices that add in no fixed order may differ in the last bits; randomness differs in the first.
-        if (first - second).abs() > 16.0 * self.epsilon() * first.abs() {
-            return Err(GradCheckError::NotRepeatable { first, second });
-        }
-        if root.is_tracked() { Ok((first, root.backward())) } else { Err(GradCheckError::NoGraph) }
-    }
-
-    fn tensor<M>(&self, module: &M) -> Result<Tensor<1>, GradCheckError>
-    where
-        F: Fn(&M, &Probe) -> Tensor<1>,
-    {
-        let loss = (self.loss)(module, &self.probe);
-        let count = loss.shape().num_elements();
-        let (found, expected) = (loss.dtype(), self.probe.dtype);
-        match count {
-            1 if found == expected => Ok(loss),
-            1 => Err(GradCheckError::LossDtype { found, expected }),
-            _ => Err(GradCheckError::NotScalar { found: count }),
-        }
-    }
-}
-
 /// The one value of a loss.
-fn scalar(loss: Tensor<1>) -> f64 {
+pub(super) fn scalar(loss: Tensor<1>) -> f64 {
     walk::host(loss).iter().sum()
 }
 

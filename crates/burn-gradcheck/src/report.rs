@@ -168,6 +168,7 @@ impl fmt::Display for GradCheckReport {
                     _ => format!("{cell:>width$}  "),
                 };
             }
+            // The last column is filled up with spaces, too.
             writeln!(f, "{}", line.trim_end())?;
         }
         Ok(())
@@ -181,42 +182,35 @@ fn verdict(passed: bool) -> String {
 impl ParameterReport {
     fn cells(&self) -> Vec<String> {
         let path = if self.path.is_empty() { "(module)".into() } else { self.path.clone() };
-        let mut cells = vec![path, format!("{:?}", self.shape), self.coverage.to_string()];
-        match &self.worst {
-            Some(Worst { place, analytic, numeric }) => cells.extend([
+        let [error, allowed, relative, place, analytic, numeric] = match &self.worst {
+            Some(Worst { place, analytic, numeric }) => [
                 format!("{:.1e}", self.max_absolute_error),
                 format!("{:.1e}", self.tolerance.absolute),
                 format!("{:.1e}", self.max_relative_error),
                 place.to_string(),
                 if self.has_gradient { format!("{analytic:.7e}") } else { "none".into() },
                 format!("{numeric:.7e}"),
-            ]),
-            None => cells.extend(["", "", "", "", "", ""].map(str::to_owned)),
-        }
-        cells.push(match self.coverage {
+            ],
+            None => Default::default(),
+        };
+        let verdict = match self.coverage {
             Coverage::Frozen => "frozen".into(),
             Coverage::Entries(0) => "not compared".into(),
             _ => verdict(self.passed),
-        });
-        cells
+        };
+        let (shape, coverage) = (format!("{:?}", self.shape), self.coverage.to_string());
+        vec![path, shape, coverage, error, allowed, relative, place, analytic, numeric, verdict]
     }
 }
 
 impl ExcludedRowReport {
     fn cells(&self) -> Vec<String> {
         let (column, found) = self.furthest;
-        let error = (found - self.expected).abs();
-        vec![
-            format!("  row {}", self.row),
-            String::new(),
-            Coverage::Entries(self.entries).to_string(),
-            format!("{error:.1e}"),
-            String::new(),
-            String::new(),
-            format!("[{}, {column}]", self.row),
-            format!("{found:?}"),
-            format!("expected {:?}", self.expected),
-            verdict(self.passed),
-        ]
+        let (row, coverage) = (format!("  row {}", self.row), Coverage::Entries(self.entries).to_string());
+        let error = format!("{:.1e}", (found - self.expected).abs());
+        let (place, expected) =
+            (format!("[{}, {column}]", self.row), format!("expected {:?}", self.expected));
+        let (found, none, verdict) = (format!("{found:?}"), String::new, verdict(self.passed));
+        vec![row, none(), coverage, error, none(), none(), place, found, expected, verdict]
     }
 }

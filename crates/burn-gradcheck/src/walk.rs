@@ -11,6 +11,8 @@ pub(super) struct Slot {
     pub paths: Vec<String>,
     pub shape: Vec<usize>,
     pub values: Vec<f64>,
+    /// Of all uses; `None` where there is none.
+    pub gradient: Option<Vec<f64>>,
     pub trained: bool,
     pub device: Device,
 }
@@ -38,19 +40,24 @@ impl Slot {
 }
 
 /// The float parameters of `module`, in its own order, each path as `name` has it.
-pub(super) fn slots<M: Module>(module: &M, name: fn(&str) -> &str) -> Vec<Slot> {
-    let mut collect = Collect { name, path: Vec::new(), slots: Vec::new() };
+pub(super) fn slots<M: Module>(
+    module: &M,
+    name: fn(&str) -> &str,
+    gradients: Option<&Gradients>,
+) -> Vec<Slot> {
+    let mut collect = Collect { name, gradients, path: Vec::new(), slots: Vec::new() };
     module.visit(&mut collect);
     collect.slots
 }
 
-struct Collect {
+struct Collect<'a> {
     name: fn(&str) -> &str,
+    gradients: Option<&'a Gradients>,
     path: Vec<String>,
     slots: Vec<Slot>,
 }
 
-impl ModuleVisitor for Collect {
+impl ModuleVisitor for Collect<'_> {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_owned());
     }
@@ -61,12 +68,18 @@ impl ModuleVisitor for Collect {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let path = (self.name)(&self.path.join(".")).to_owned();
+        let tensor = param.val();
+        let gradient = self.gradients.and_then(|gradients| tensor.grad(gradients)).map(host);
         // One tensor under several paths is varied once.
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == param.id) {
             slot.paths.push(path);
+            // Each field has a leaf of its own: their gradients add up.
+            slot.gradient = match (slot.gradient.take(), gradient) {
+                (Some(sum), Some(next)) => Some(sum.iter().zip(&next).map(|(a, b)| a + b).collect()),
+                (sum, next) => sum.or(next),
+            };
             return;
         }
-        let tensor = param.val();
         self.slots.push(Slot {
             id: param.id,
             paths: vec![path],
@@ -74,33 +87,7 @@ impl ModuleVisitor for Collect {
             trained: tensor.is_require_grad(),
             device: tensor.device(),
             values: host(tensor),
-        });
-    }
-}
-
-/// The gradient of the parameter `id`: of all its uses, where it is shared; `None` where it has none.
-pub(super) fn gradient<M: Module>(module: &M, id: ParamId, gradients: &Gradients) -> Option<Vec<f64>> {
-    let mut read = Read { id, gradients, found: None };
-    module.visit(&mut read);
-    read.found
-}
-
-struct Read<'a> {
-    id: ParamId,
-    gradients: &'a Gradients,
-    found: Option<Vec<f64>>,
-}
-
-impl ModuleVisitor for Read<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if param.id != self.id {
-            return;
-        }
-        let Some(gradient) = param.val().grad(self.gradients).map(host) else { return };
-        // Each field has a leaf of its own: their gradients add up.
-        self.found = Some(match self.found.take() {
-            Some(sum) => sum.iter().zip(&gradient).map(|(a, b)| a + b).collect(),
-            None => gradient,
+            gradient,
         });
     }
 }
@@ -122,6 +109,7 @@ impl ModuleMapper for Replace {
             return param;
         }
         param.map(|old| {
+            // A mapper is called for every field that shares the parameter.
             let data = TensorData::new(self.values.clone(), old.shape());
             Tensor::from_data(data, (&old.device(), self.dtype)).set_require_grad(old.is_require_grad())
         })

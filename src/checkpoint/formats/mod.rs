@@ -34,22 +34,15 @@ pub(super) struct StoredTensor {
 impl StoredTensor {
     /// Bytes of all values, which a view may have more of than it sees.
     fn size(&self) -> u64 {
+        // Saturating: the shape is the file's word.
         let elements = self.shape.iter().fold(1, |product: u64, &axis| product.saturating_mul(axis as u64));
         elements.saturating_mul(self.dtype.bitsize() as u64) / 8
     }
 }
 
-/// Whether weights can have this dtype.
-pub(super) fn is_float(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
-}
-
 fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::CorruptCheckpoint { path: path.to_path_buf(), source: source.into() }
 }
-
-/// As many bytes as tell the format, or a pointer of git-LFS.
-const START_BYTES: u64 = 64;
 
 /// A file whose header was read.
 ///
@@ -70,7 +63,8 @@ impl WeightFile {
         let mut start = Vec::new();
         let mut file = regular_file::open(path)?;
         let length = file.metadata().map_err(failed)?.len();
-        (&mut file).take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
+        // As many bytes as tell the format, or a pointer of git-LFS.
+        (&mut file).take(64).read_to_end(&mut start).map_err(failed)?;
         if start.is_empty() {
             return Err(Error::not_a_checkpoint(path, "it is empty"));
         }
@@ -100,6 +94,7 @@ impl WeightFile {
     pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
         let Some(tensor) = self.tensors.get(key) else { return Ok(None) };
         let failed = |source| Error::reading(&self.path, source);
+        // The cursor is shared with clones of the handle, so it is placed for each tensor.
         let mut file = &*self.file;
         file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
         let mut bytes = vec![0; tensor.length as usize]; // within the file, as its header was checked
@@ -118,7 +113,6 @@ impl WeightFile {
     }
 }
 
-/// The elements of a view, row by row.
 fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Vec<u8> {
     let count: usize = shape.iter().product();
     let mut gathered = Vec::with_capacity(count * size);

@@ -82,6 +82,7 @@ impl<'a> Pickle<'a> {
 
     pub(super) fn item(&self, dict: &[(Id, Id)], name: &str) -> Option<Id> {
         let is_named = |(key, _): &&(Id, Id)| matches!(self.get(*key), Value::Text(key) if *key == name);
+        // Of equal keys the last one counts, as it does when Python sets them.
         dict.iter().rev().find(is_named).map(|(_, value)| *value)
     }
 }
@@ -120,6 +121,7 @@ impl<'a> Machine<'a> {
             b'}' => Value::Dict(Vec::new()),
             b't' => Value::Tuple(self.pop_to_mark()?),
             0x85..=0x87 => {
+                // TUPLE1 to TUPLE3 say in the opcode how many.
                 let mut items = (0x84..opcode).map(|_| self.pop()).collect::<Result<Vec<_>>>()?;
                 items.reverse();
                 Value::Tuple(items)
@@ -140,6 +142,7 @@ impl<'a> Machine<'a> {
                 self.call(callable, args)?
             }
             0x92 => {
+                // No constructor of tensors takes keywords.
                 let (_keywords, args, callable) = (self.pop()?, self.pop()?, self.pop()?);
                 self.call(callable, args)?
             }
@@ -179,6 +182,7 @@ impl<'a> Machine<'a> {
                 let items = self.pop_to_mark()?;
                 self.set(&items)?;
             }
+            // POP takes a mark away where one is on top, as CPython's does.
             b'0' if self.marks.last() == Some(&self.stack.len()) => _ = self.marks.pop(),
             b'0' => _ = self.pop()?,
             b'1' => _ = self.pop_to_mark()?,

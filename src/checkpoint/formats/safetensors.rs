@@ -72,7 +72,6 @@ pub(super) fn read_header(
     Ok((tensors.collect(), strings.into_iter().collect()))
 }
 
-/// The source of a tensor's bytes.
 pub(in crate::checkpoint) enum Payload {
     Values(Box<Tensor<1>>),
     Transposed(Box<Tensor<2>>),
@@ -110,6 +109,7 @@ impl Tensors {
     pub(in crate::checkpoint) fn keep(&mut self, file: WeightFile, renamed: impl Fn(&str) -> Option<String>) {
         for (key, stored) in &file.tensors {
             if let Some(name) = renamed(key) {
+                // From the open file, whose name the new one will take.
                 let payload = Payload::Copy(Arc::clone(&file.file), stored.start, stored.length);
                 self.tensors.push((name, stored.dtype, stored.shape.clone(), payload));
             }

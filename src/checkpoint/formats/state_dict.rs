@@ -101,7 +101,6 @@ fn tensor_dtype(name: &str) -> Option<Dtype> {
     })
 }
 
-/// Finds the tensors in a pickle, under the path of keys that leads to each.
 struct Collector<'a> {
     path: &'a Path,
     pickle: &'a Pickle<'a>,
@@ -163,23 +162,21 @@ impl Collector<'_> {
             Value::Tuple(fields) => &fields[..],
             _ => &[],
         };
-        match (pickle.get(callable), fields) {
-            (Value::Class { module: "torch._utils", name }, fields)
-                if name.starts_with("_rebuild_tensor") =>
-            {
-                self.tensor(name, fields)
-            }
-            (Value::Class { module: "torch._utils", name }, [data, ..])
-                if name.starts_with("_rebuild_parameter") =>
-            {
+        let (module, name) = match pickle.get(callable) {
+            Value::Class { module, name } => (*module, *name),
+            _ => ("", ""),
+        };
+        match (module, fields) {
+            ("torch._utils", fields) if name.starts_with("_rebuild_tensor") => self.tensor(name, fields),
+            ("torch._utils", [data, ..]) if name.starts_with("_rebuild_parameter") => {
                 self.visit(*data, depth + 1)
             }
             // A subclass of tensors: a call, its class, the call's arguments, its state.
-            (
-                Value::Class { module: "torch._tensor", name: "_rebuild_from_type_v2" },
-                &[call, _, args, ..],
-            ) => self.visit_object(call, args, None, depth + 1),
-            (Value::Class { module: "torch._utils", name }, _) => {
+            ("torch._tensor", &[call, _, args, ..]) if name == "_rebuild_from_type_v2" => {
+                self.visit_object(call, args, None, depth + 1)
+            }
+            // Quantised and sparse tensors: skipped, they would be reported as missing.
+            ("torch._utils", _) => {
                 Err(self.corrupt(&format!("it is made by {}, which is not read", shown(name))))
             }
             // A whole module in place of its state dict.

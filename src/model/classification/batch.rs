@@ -6,6 +6,19 @@ use crate::layers::PaddingMask;
 use crate::model::labels::{Labels, check_padding};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
+use serde::{Deserialize, Serialize};
+
+/// The labels of a [`BertForSequenceClassification`](crate::model::BertForSequenceClassification), and its loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemType {
+    /// Numbers; mean squared error.
+    Regression,
+    /// One class per sequence; cross-entropy.
+    SingleLabelClassification,
+    /// Any number of classes per sequence; binary cross-entropy of each.
+    MultiLabelClassification,
+}
 
 /// A batch for [`BertForSequenceClassification`](crate::model::BertForSequenceClassification).
 #[derive(Clone, Debug)]
@@ -17,19 +30,16 @@ pub struct SequenceClassificationBatch {
     pub(in crate::model) labels: SequenceLabels,
 }
 
-/// What is known of each sequence of a batch.
 #[derive(Clone, Debug)]
 pub(in crate::model) enum SequenceLabels {
-    /// One class each, or none; `None` if no sequence has one.
-    Classes(Option<Labels>),
-    /// The probability of each class, [B, C].
-    Targets(Tensor<2>),
-    /// Numbers, [B, C].
-    Values(Tensor<2>),
+    /// One class each, or none.
+    Classes(Labels),
+    /// The probability of each class, or the numbers of a regression: [B, C].
+    Numbers(ProblemType, Tensor<2>),
 }
 
 impl SequenceClassificationBatch {
-    /// One class per sequence, for [`ProblemType::SingleLabelClassification`](crate::model::ProblemType). Sequences with the
+    /// One class per sequence, for [`ProblemType::SingleLabelClassification`]. Sequences with the
     /// label −100 are ignored, as in transformers.
     ///
     /// # Errors
@@ -45,7 +55,7 @@ impl SequenceClassificationBatch {
         Self::new(input, padding, SequenceLabels::Classes(labels))
     }
 
-    /// Any number of classes per sequence, for [`ProblemType::MultiLabelClassification`](crate::model::ProblemType): one row
+    /// Any number of classes per sequence, for [`ProblemType::MultiLabelClassification`]: one row
     /// per sequence with the probability of each class, mostly 0 or 1.
     ///
     /// # Errors
@@ -58,10 +68,11 @@ impl SequenceClassificationBatch {
         labels: &[impl AsRef<[f64]>],
     ) -> Result<Self> {
         let targets = matrix(&input, labels, |label| (0.0..=1.0).contains(&label), "must lie in [0, 1]")?;
-        Self::new(input, padding, SequenceLabels::Targets(targets))
+        let labels = SequenceLabels::Numbers(ProblemType::MultiLabelClassification, targets);
+        Self::new(input, padding, labels)
     }
 
-    /// One row of numbers per sequence, for [`ProblemType::Regression`](crate::model::ProblemType).
+    /// One row of numbers per sequence, for [`ProblemType::Regression`].
     ///
     /// # Errors
     ///
@@ -73,7 +84,7 @@ impl SequenceClassificationBatch {
         labels: &[impl AsRef<[f64]>],
     ) -> Result<Self> {
         let values = matrix(&input, labels, |label| label.abs() <= MAX_VALUE, "must lie in [-1e15, 1e15]")?;
-        Self::new(input, padding, SequenceLabels::Values(values))
+        Self::new(input, padding, SequenceLabels::Numbers(ProblemType::Regression, values))
     }
 
     fn new(input: BertEmbeddingsInput, padding: Option<PaddingMask>, labels: SequenceLabels) -> Result<Self> {
@@ -83,26 +94,26 @@ impl SequenceClassificationBatch {
 
     /// The classes of the N sequences that have one, `[N]`; `None` if there are none.
     pub fn classes(&self) -> Option<Tensor<1, Int>> {
-        self.labels().map(Labels::tensor)
+        self.labels()?.tensor()
     }
 
     /// The logits of the N sequences that have a class, [B, C] → [N, C], and their classes; `None` if there are none.
     pub fn labelled(&self, logits: Tensor<2>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
-        self.labels().map(|labels| (labels.select(logits), labels.tensor()))
+        self.labels()?.labelled(logits)
     }
 
     /// The number of sequences that have labels, which the loss is a mean over.
     pub fn num_labelled(&self) -> usize {
         match &self.labels {
-            SequenceLabels::Classes(labels) => labels.as_ref().map_or(0, |labels| labels.places().len()),
-            SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => labels.dims()[0],
+            SequenceLabels::Classes(labels) => labels.places().len(),
+            SequenceLabels::Numbers(_, labels) => labels.dims()[0],
         }
     }
 
     fn labels(&self) -> Option<&Labels> {
         match &self.labels {
-            SequenceLabels::Classes(labels) => labels.as_ref(),
-            SequenceLabels::Targets(_) | SequenceLabels::Values(_) => None,
+            SequenceLabels::Classes(labels) => Some(labels),
+            SequenceLabels::Numbers(..) => None,
         }
     }
 
@@ -110,7 +121,7 @@ impl SequenceClassificationBatch {
     pub fn targets(&self) -> Option<Tensor<2>> {
         match &self.labels {
             SequenceLabels::Classes(_) => None,
-            SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => Some(labels.clone()),
+            SequenceLabels::Numbers(_, labels) => Some(labels.clone()),
         }
     }
 }
@@ -127,6 +138,7 @@ fn matrix(
 ) -> Result<Tensor<2>> {
     let [batch, _] = input.dims();
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    // C is that of the first row: which model reads the batch is not known here.
     let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != columns);
     if rows.len() != batch || columns == 0 || other.is_some() {
         let expected = format!("[{batch}, C], one row per sequence, all of one length C > 0");

@@ -1,17 +1,15 @@
 //! `BertForSequenceClassification`: the model.
 
 pub(super) mod batch;
-#[cfg(feature = "checkpoint")]
-pub(super) mod stored;
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family, SequenceHead};
-use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, drop_out, linear, linear_activation};
+use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
 use crate::model::bert::{BertModel, BertModelOutput};
-use crate::model::classification::batch::{SequenceClassificationBatch, SequenceLabels};
+use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
 use crate::model::labels::{check_batch, check_names, check_weights, numbered};
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::model::sentence_transformers::{Prompts, torch_class};
@@ -19,19 +17,6 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use serde::{Deserialize, Serialize};
-
-/// The labels of a [`BertForSequenceClassification`], and its loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProblemType {
-    /// Numbers; mean squared error.
-    Regression,
-    /// One class per sequence; cross-entropy.
-    SingleLabelClassification,
-    /// Any number of classes per sequence; binary cross-entropy of each.
-    MultiLabelClassification,
-}
 
 /// Configuration of [`BertForSequenceClassification`].
 #[derive(Config, Debug, PartialEq)]
@@ -91,6 +76,7 @@ impl BertForSequenceClassificationConfig {
         let linear = |outputs| self.bert.linear(outputs, device);
         let hidden_size = self.bert.embeddings.hidden_size;
         let family = self.bert.embeddings.family;
+        // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
         let (bert, dense) = match family.architecture().sequence_head {
             SequenceHead::Dense { .. } => (self.bert.init_without_pooler(device)?, Some(linear(hidden_size))),
             SequenceHead::Pooled => (self.bert.try_init(device)?, None),
@@ -130,13 +116,6 @@ pub struct SequenceClassificationHead {
 }
 
 impl SequenceClassificationHead {
-    /// Whether the parameters fit `words` and vectors of length `hidden`.
-    fn check(&self, num_labels: usize, hidden: usize, words: &TokenEmbedding) -> Result<()> {
-        let check = ParameterCheck::beside(words);
-        check.linear("classifier.out_proj", &self.out_proj, [hidden, num_labels])?;
-        self.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))
-    }
-
     fn logits(&self, output: BertModelOutput) -> Result<Tensor<2>> {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
@@ -218,13 +197,11 @@ impl BertForSequenceClassification {
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         // The head reads position 0, where a sequence padded on the left has no token.
         padding.map_or(Ok(()), PaddingMask::check_first)?;
-        let embeddings = &self.bert.embeddings;
-        self.classifier.check(
-            self.stated.num_labels(),
-            embeddings.hidden_size(),
-            &embeddings.word_embeddings,
-        )?;
-        self.classifier.logits(self.bert.try_forward(input, padding)?)
+        let (embeddings, head) = (&self.bert.embeddings, &self.classifier);
+        let (hidden, check) = (embeddings.hidden_size(), ParameterCheck::beside(&embeddings.word_embeddings));
+        check.linear("classifier.out_proj", &head.out_proj, [hidden, self.stated.num_labels()])?;
+        head.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))?;
+        head.logits(self.bert.try_forward(input, padding)?)
     }
 
     /// Classifies the sequences of a batch and returns the loss: cross-entropy for one class per sequence, binary
@@ -239,9 +216,8 @@ impl BertForSequenceClassification {
         let (input, num_labels) = (&batch.input, self.stated.num_labels());
         self.check_problem_type(&batch.labels)?;
         match &batch.labels {
-            SequenceLabels::Classes(Some(labels)) => labels.check_classes(input, num_labels)?,
-            SequenceLabels::Classes(None) => {}
-            SequenceLabels::Targets(labels) | SequenceLabels::Values(labels) => {
+            SequenceLabels::Classes(labels) => labels.check_classes(input, num_labels)?,
+            SequenceLabels::Numbers(_, labels) => {
                 let expected = [input.dims()[0], num_labels];
                 check_batch(input, &labels.dims(), &expected, "one number per label", labels.device())?;
             }
@@ -251,9 +227,11 @@ impl BertForSequenceClassification {
         // They are held in f64 where the device has it, so that a model in f64 reads them unrounded.
         let in_dtype = |labels: &Tensor<2>| labels.clone().cast(logits.dtype());
         let loss = match &batch.labels {
-            SequenceLabels::Classes(labels) => labelled_cross_entropy(scores, labels.as_ref(), weights),
-            SequenceLabels::Targets(labels) => binary_cross_entropy(scores, in_dtype(labels), weights),
-            SequenceLabels::Values(labels) => mean_squared_error(scores, in_dtype(labels)),
+            SequenceLabels::Classes(labels) => labelled_cross_entropy(scores, labels, weights),
+            SequenceLabels::Numbers(ProblemType::Regression, labels) => {
+                mean_squared_error(scores, in_dtype(labels))
+            }
+            SequenceLabels::Numbers(_, labels) => binary_cross_entropy(scores, in_dtype(labels), weights),
         };
         Ok(SequenceClassifierOutput { loss, logits })
     }
@@ -276,9 +254,7 @@ impl BertForSequenceClassification {
     /// Panics if a class is not below the number of class weights, which [`try_forward`](Self::try_forward) refuses.
     pub fn loss_count(&self, batch: &SequenceClassificationBatch) -> f64 {
         match &batch.labels {
-            SequenceLabels::Classes(Some(labels)) => {
-                labels.total_weight(self.stated.class_weights.as_deref())
-            }
+            SequenceLabels::Classes(labels) => labels.total_weight(self.stated.class_weights.as_deref()),
             // The mean of a binary cross-entropy is over entries, whatever they weigh.
             _ => batch.num_labelled() as f64,
         }
@@ -287,14 +263,14 @@ impl BertForSequenceClassification {
     fn check_problem_type(&self, labels: &SequenceLabels) -> Result<()> {
         let found = match labels {
             SequenceLabels::Classes(_) => ProblemType::SingleLabelClassification,
-            SequenceLabels::Targets(_) => ProblemType::MultiLabelClassification,
-            SequenceLabels::Values(_) => ProblemType::Regression,
+            SequenceLabels::Numbers(problem_type, _) => *problem_type,
         };
         let invalid = |field, problem: String| Err(Error::config(field, problem));
         match self.stated.problem_type {
             Some(expected) if expected != found => {
                 invalid("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
             }
+            // As in `validate`, of a model that leaves the kind to the batch.
             None if found == ProblemType::SingleLabelClassification && self.stated.num_labels() == 1 => {
                 invalid(
                     "id2label",
@@ -306,6 +282,124 @@ impl BertForSequenceClassification {
                 invalid("class_weights", "are given, but the batch has labels of Regression".into())
             }
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(feature = "checkpoint")]
+mod stored {
+    use super::*;
+    use crate::checkpoint::{Fields, JsonFile, ModelKeys};
+    use crate::error::shown;
+    use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
+    use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_classes};
+    use crate::model::stored::{Part, Stored, stored_head};
+    use serde_json::{Value, json};
+    use std::path::Path;
+
+    /// The classifier's name in every family.
+    const CLASSIFIER: &str = "classifier";
+
+    /// Where sentence-transformers keeps the activation of a `CrossEncoder`: in `config.json` since version 4, there before
+    /// that, and since version 6 in a file of its own.
+    const CROSS_ENCODER: &str = "sentence_transformers";
+    const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
+
+    const CROSS_ENCODER_KIND: &str = "CrossEncoder";
+
+    /// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
+    fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>> {
+        let (stated, field) = match own.fields.get("activation_fn") {
+            Some(class) => (Some(class.clone()), "activation_fn"),
+            None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
+                Some(class) => (Some(class.clone()), CROSS_ENCODER),
+                None if fields.is_null(OLD_CROSS_ENCODER) => (None, OLD_CROSS_ENCODER),
+                None => (fields.text(OLD_CROSS_ENCODER)?.map(Value::from), OLD_CROSS_ENCODER),
+            },
+        };
+        let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
+        let known = class.as_str().and_then(of_torch_class);
+        known.map(Some).ok_or_else(|| {
+            let allowed = torch_classes();
+            fields.invalid(
+                field,
+                format!("has the activation {}, but must have one of {allowed}", shown(&class.to_string())),
+            )
+        })
+    }
+
+    fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
+        if fields.is_null("problem_type") {
+            return Ok(None);
+        }
+        let Some(name) = fields.text("problem_type")? else { return Ok(None) };
+        // serde's names of the variants are transformers'.
+        serde_json::from_value(name.into()).map(Some).map_err(|_| {
+            let allowed = "regression, single_label_classification, multi_label_classification";
+            fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name)))
+        })
+    }
+
+    impl Stored for BertForSequenceClassification {
+        stored_head!(BertForSequenceClassificationConfig);
+
+        const CLASS: Option<&'static str> = Some("ForSequenceClassification");
+
+        fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
+            // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.
+            let own = SideConfig::of_kind(fields.dir(), CROSS_ENCODER_KIND)?;
+            Ok(BertForSequenceClassificationConfig {
+                bert: BertModelConfig::from_fields(fields)?,
+                id2label: names_of(fields)?,
+                problem_type: problem_type(fields)?,
+                classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
+                class_weights: None,
+                activation: activation_of(fields, &own)?,
+                prompts: own.prompts()?,
+            })
+        }
+
+        fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+            let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;
+            let heads = match (dense, keys.family.sequence_head) {
+                (Some(dense), Some([dense_name, out_name])) => {
+                    let linears = [(dense_name, dense), (out_name, out_proj)];
+                    // DistilBERT's two layers share no prefix, so they are two parts.
+                    match out_name == CLASSIFIER {
+                        true => linears.map(|(name, linear)| Part::linear(name, linear)).into(),
+                        false => vec![Part::linears("classifier.", linears)],
+                    }
+                }
+                _ => vec![Part::linear(CLASSIFIER, out_proj)],
+            };
+            self.bert.pooler_part(keys).into_iter().chain(heads).collect()
+        }
+
+        fn head_fields(&self) -> Vec<(&'static str, Value)> {
+            let config = self.config();
+            let (names, dropout) = (&config.id2label, config.classifier_dropout);
+            let mut fields = head_fields(names, &config.bert, Classified::Sequences, dropout);
+            fields.push(("problem_type", json!(config.problem_type)));
+            if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+                // Both, as each version of sentence-transformers reads one of them.
+                fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
+                fields.push((OLD_CROSS_ENCODER, json!(class)));
+            }
+            fields
+        }
+
+        fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+            let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
+            // Without prompts, `config.json` says everything.
+            if own.fields.is_empty() && config.prompts == Prompts::new() {
+                return Ok(Vec::new());
+            }
+            own.fields.insert("model_type".into(), CROSS_ENCODER_KIND.into());
+            own.set_prompts(&config.prompts);
+            if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+                own.fields.insert("activation_fn".into(), json!(class));
+            }
+            Ok(vec![JsonFile { path: own.path, value: own.fields.into() }])
         }
     }
 }

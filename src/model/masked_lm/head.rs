@@ -3,14 +3,8 @@
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
-#[cfg(feature = "checkpoint")]
-use crate::error::EmbeddingTable;
 use crate::error::{Error, Result};
-#[cfg(feature = "checkpoint")]
-use crate::layers::{EmbeddingInitializer, NewRows, VocabularyResize};
 use crate::layers::{LayerNorm, ParameterCheck, TokenEmbedding, linear_activation};
-#[cfg(feature = "checkpoint")]
-use burn::module::ParamId;
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
@@ -90,6 +84,7 @@ impl MaskedLmHead {
         let hidden = linear_activation(&self.transform, hidden, self.activation);
         let hidden = self.layer_norm.forward(hidden); // [N, E]
         let words = self.decoder.as_ref().unwrap_or(words);
+        // Read here, at every call: a copy would not follow the embeddings in training.
         let table = words.weight.val();
         let logits = linear(hidden.clone(), table.clone().transpose(), None); // [N, V]
         let logits = match words.padding_idx {
@@ -101,39 +96,5 @@ impl MaskedLmHead {
             _ => logits,
         };
         logits + self.bias.val().unsqueeze()
-    }
-}
-
-#[cfg(feature = "checkpoint")]
-impl MaskedLmHead {
-    /// Makes bias and decoder fit a vocabulary of `words` rows.
-    pub(super) fn resize(
-        &mut self,
-        resize: &VocabularyResize,
-        initializer: &EmbeddingInitializer,
-        words: usize,
-    ) -> Result<()> {
-        if let Some(decoder) = &mut self.decoder {
-            decoder.resize(EmbeddingTable::Embedding, resize, initializer)?;
-        }
-        let old = self.bias.val().detach();
-        let [rows] = old.dims();
-        // The resize of the word table may be to its own size.
-        if rows == words {
-            return Ok(());
-        }
-        let new = if words < rows {
-            old.narrow(0, 0, words)
-        } else {
-            let mean = match resize.new_rows() {
-                NewRows::MeanCovariance => old.clone().mean(),
-                // As a new head's.
-                NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
-            };
-            Tensor::cat(vec![old, mean.expand([words - rows])], 0)
-        };
-        // A new id: the optimizer's state has the old shape.
-        self.bias = self.bias.clone().transform_for_load(new.detach(), ParamId::new());
-        Ok(())
     }
 }

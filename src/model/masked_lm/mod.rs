@@ -56,7 +56,7 @@ pub struct MaskedLmBatch {
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    masked: Option<Labels>,
+    masked: Labels,
 }
 
 impl MaskedLmBatch {
@@ -84,12 +84,12 @@ impl MaskedLmBatch {
 
     /// Row and column of the masked tokens; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        self.masked.as_ref().map_or(&[], Labels::places)
+        self.masked.places()
     }
 
     /// The original ids of the masked tokens, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.masked.as_ref().map(Labels::tensor)
+        self.masked.tensor()
     }
 }
 
@@ -166,11 +166,11 @@ impl BertForMaskedLm {
     /// Those of [`BertModel::try_forward`] and [`scores`](Self::scores); [`Error::IdOutOfRange`] if a label is not in the
     /// vocabulary; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &MaskedLmBatch) -> Result<MaskedLmOutput> {
-        if let Some(masked) = &batch.masked {
-            masked.check(&batch.input)?;
-        }
+        let masked = &batch.masked;
+        masked.check(&batch.input)?;
+        // Packed, so that only the masked tokens are taken and nothing of the size of the batch is made.
         let hidden = self.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
-        let Some(masked) = &batch.masked else {
+        let Some(labels) = masked.tensor() else {
             // The head reads one token, so that its parameters have gradients too.
             let first = hidden.select(&[0]);
             return Ok(MaskedLmOutput { loss: zero_loss(self.scores(first)?), logits: None });
@@ -182,7 +182,7 @@ impl BertForMaskedLm {
             return Err(Error::IdOutOfRange { input: "labels", index, id, table, rows });
         }
         let logits = self.scores(hidden.select(&masked.rows()))?; // [N, V]
-        let loss = cross_entropy(logits.clone(), masked.tensor(), None);
+        let loss = cross_entropy(logits.clone(), labels, None);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })
     }
 }
@@ -191,8 +191,9 @@ impl BertForMaskedLm {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys, StoredParam};
-    use crate::layers::VocabularyResize;
+    use crate::layers::{NewRows, VocabularyResize};
     use crate::model::stored::{Part, Stored, stored_head};
+    use burn::module::ParamId;
     use serde_json::{Value, json};
 
     impl Stored for BertForMaskedLm {
@@ -241,8 +242,30 @@ mod stored {
         }
 
         fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {
-            let initializer = self.bert.embeddings.config().initializer;
-            self.head.resize(resize, &initializer, self.bert.embeddings.word_embeddings.num_embeddings())
+            if let Some(decoder) = &mut self.head.decoder {
+                let initializer = self.bert.embeddings.config().initializer;
+                decoder.resize(EmbeddingTable::Embedding, resize, &initializer)?;
+            }
+            let (words, old) = (resize.rows()?, self.head.bias.val().detach());
+            let [rows] = old.dims();
+            // The resize of the word table may be to its own size.
+            if rows == words {
+                return Ok(());
+            }
+            // As the table's rows are, so that each word keeps its bias.
+            let new = if words < rows {
+                old.narrow(0, 0, words)
+            } else {
+                let mean = match resize.new_rows {
+                    NewRows::MeanCovariance => old.clone().mean(),
+                    // As a new head's.
+                    NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
+                };
+                Tensor::cat(vec![old, mean.expand([words - rows])], 0)
+            };
+            // A new id: the optimizer's state has the old shape.
+            self.head.bias = self.head.bias.clone().transform_for_load(new.detach(), ParamId::new());
+            Ok(())
         }
     }
 }

@@ -90,9 +90,11 @@ impl BertForSentenceEmbeddingConfig {
     fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
         let mut width = self.bert.embeddings.hidden_size;
         let mut dense = Vec::new();
-        for config in &self.dense {
-            dense.push(config.init(width, device));
-            width = config.out_features;
+        for SentenceDenseConfig { out_features, bias, activation } in &self.dense {
+            // Burn's own initialiser, which is PyTorch's.
+            let linear = LinearConfig::new(width, *out_features).with_bias(*bias).init(device);
+            dense.push(SentenceDense { linear, activation: *activation });
+            width = *out_features;
         }
         Ok(BertForSentenceEmbedding {
             bert: self.bert.init_without_pooler(device)?,
@@ -231,6 +233,7 @@ impl BertForSentenceEmbedding {
     ) -> Result<Tensor<2>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let pooled = self.stated.pooling.after_prompt(hidden, padding, prompt_length)?;
+        // Normalised last: a layer would give the vectors another length.
         let words = &self.bert.embeddings.word_embeddings;
         let vectors =
             self.dense.iter().try_fold(pooled, |vectors, dense| dense.try_forward(vectors, words))?;
@@ -295,14 +298,6 @@ impl SentenceDenseConfig {
             return invalid("has 0 out_features, but must have at least 1".into());
         }
         torch_class(self.activation).map(drop).or_else(invalid)
-    }
-
-    /// A layer for vectors of length `in_features`, initialised as PyTorch's.
-    pub(in crate::model) fn init(&self, in_features: usize, device: &Device) -> SentenceDense {
-        SentenceDense {
-            linear: LinearConfig::new(in_features, self.out_features).with_bias(self.bias).init(device),
-            activation: self.activation,
-        }
     }
 }
 

@@ -37,7 +37,6 @@ const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
 ];
 
-/// The folders of the modules after the transformer.
 struct Modules {
     pooling: PathBuf,
     dense: Vec<PathBuf>,
@@ -49,11 +48,11 @@ impl Modules {
         let path = dir.join(MODULES);
         let invalid = |problem: String| Error::ConfigFile { path: path.clone(), field: "modules", problem };
         let Value::Array(modules) = read_json(&path)? else { return Err(invalid("are not a list".into())) };
-        let text = |module: &Value, field: &str| {
-            module.get(field).and_then(Value::as_str).map_or_else(String::new, String::from)
+        let texts = |field: &str| -> Vec<&str> {
+            modules.iter().map(|module| module[field].as_str().unwrap_or_default()).collect()
         };
-        let kinds: Vec<String> = modules.iter().map(|module| kind(&text(module, "type"))).collect();
-        let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+        let (paths, kinds) = (texts("path"), texts("type"));
+        let kinds: Vec<&str> = kinds.into_iter().map(kind).collect();
         let unsupported = || {
             let problem =
                 "but supported are Transformer, Pooling, then any number of Dense and, if need be, Normalize";
@@ -66,21 +65,19 @@ impl Modules {
             return Err(unsupported());
         }
         // Weights in a folder of their own would be missed by the loader, which reads the directory.
-        if !text(&modules[0], "path").is_empty() {
-            let folder = text(&modules[0], "path");
-            return Err(invalid(format!(
-                "have the Transformer in {folder:?}, but it must be beside {MODULES}"
-            )));
+        if !paths[0].is_empty() {
+            let problem = format!("have the Transformer in {:?}, but it must be beside {MODULES}", paths[0]);
+            return Err(invalid(problem));
         }
-        let folder = |module: &Value| dir.join(text(module, "path"));
-        let of_dense = |module: &Value| match text(module, "path") {
-            name if is_plain_file_name(&name) => Ok(dir.join(name)),
-            name => Err(invalid(format!("have a Dense in {name:?}, which is no name of a folder"))),
-        };
+        let (dense, normalize) = paths[2..].split_at(dense.len());
+        // The path is the file's word, and could lead to weights anywhere.
+        if let Some(path) = dense.iter().find(|path| !is_plain_file_name(path)) {
+            return Err(invalid(format!("have a Dense in {path:?}, which is no name of a folder")));
+        }
         Ok(Self {
-            pooling: folder(&modules[1]),
-            dense: modules[2..2 + dense.len()].iter().map(of_dense).collect::<Result<_>>()?,
-            normalize: modules.get(2 + dense.len()).map(folder),
+            pooling: dir.join(paths[1]),
+            dense: dense.iter().map(|path| dir.join(path)).collect(),
+            normalize: normalize.first().map(|path| dir.join(path)),
         })
     }
 
@@ -140,9 +137,9 @@ fn similarity(own: &SideConfig) -> Result<Similarity> {
 }
 
 /// The last part of a class of sentence-transformers, or the whole name of another.
-fn kind(class: &str) -> String {
+fn kind(class: &str) -> &str {
     let name = class.strip_prefix("sentence_transformers.").and_then(|class| class.rsplit('.').next());
-    name.unwrap_or(class).into()
+    name.unwrap_or(class)
 }
 
 /// The mode of a pooling's config, in its present or its former form, and whether prompts are pooled.
@@ -176,19 +173,18 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
         }
     };
     let supported = MODES.map(|(_, name, _)| name).join(", ");
-    let pooling = match names[..] {
-        [] => Ok(Pooling::Mean),
-        [name] => MODES
-            .iter()
-            .find(|(_, mode, flag)| *mode == name || *flag == name)
-            .map(|(pooling, ..)| *pooling)
-            .ok_or_else(|| invalid("pooling_mode", format!("is {name:?}, but must be one of {supported}"))),
+    let known = |name| MODES.iter().find(|(_, mode, flag)| *mode == name || *flag == name);
+    match names[..] {
+        [] => Ok((Pooling::Mean, include_prompt)),
+        [name] => match known(name) {
+            Some((pooling, ..)) => Ok((*pooling, include_prompt)),
+            None => Err(invalid("pooling_mode", format!("is {name:?}, but must be one of {supported}"))),
+        },
         _ => {
             let problem = format!("is {}, but must be a single one of {supported}", names.join(" with "));
             Err(invalid("pooling_mode", problem))
         }
-    }?;
-    Ok((pooling, include_prompt))
+    }
 }
 
 /// Whether a module reads and writes the sentences' vectors, as it does without a word of it.
@@ -293,6 +289,7 @@ impl Stored for BertForSentenceEmbedding {
                 "in_features": in_features,
                 "out_features": out_features,
                 "bias": bias,
+                // One without a class was refused when the model was built.
                 "activation_function": torch_class(*activation).ok(),
             });
             modules.push(module(modules.len(), &dense_folder(i), "Dense"));

@@ -107,6 +107,7 @@ impl Pooling {
         let mut weights = vec![0.0; is_padding.len()];
         let start = is_padding.iter().position(|is_padding| !is_padding).unwrap_or(is_padding.len());
         let is_pooled = |&place: &usize| !is_padding[place] && place >= start + prompt_length;
+        // From the first token on: a sequence may be padded on its left.
         let tokens: Vec<usize> = (start..is_padding.len()).filter(is_pooled).collect();
         let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else { return weights };
         let count = tokens.len() as f64;

@@ -196,7 +196,7 @@ impl SentenceLoss {
                 if dims.is_empty() {
                     return invalid("matryoshka_dims", "is empty, but needs at least one width".into());
                 }
-                if let Some(dim) = dims.iter().find(|&&dim| dim == 0 || dim > width) {
+                if let Some(dim) = dims.iter().find(|&dim| !(1..=width).contains(dim)) {
                     let problem =
                         format!("has {dim}, but the vectors have {width} values (allowed: 1..={width})");
                     return invalid("matryoshka_dims", problem);
@@ -206,10 +206,8 @@ impl SentenceLoss {
                     return invalid("matryoshka_weights", problem);
                 }
                 if let Some(weight) = weights.iter().find(|weight| !weight.is_finite()) {
-                    return invalid(
-                        "matryoshka_weights",
-                        format!("has {weight}, but weights must be finite"),
-                    );
+                    let problem = format!("has {weight}, but weights must be finite");
+                    return invalid("matryoshka_weights", problem);
                 }
                 dims.iter().try_for_each(|&dim| loss.validate(dim))
             }
@@ -251,6 +249,7 @@ impl SentenceLoss {
         if batch == 0 || width == 0 {
             return Err(Error::Empty { input: "anchors", shape: vec![batch, width] });
         }
+        // Here too, as a loss can be made and changed without the config of a model.
         self.validate(width)?;
         let (expected, fits) = self.expected_candidates(batch, count);
         if other != width || !fits {
@@ -297,23 +296,24 @@ impl SentenceLoss {
     /// The loss of what was checked, in f32 or f64.
     fn of(&self, anchors: Tensor<2>, candidates: Tensor<2>, labels: &[f32]) -> Tensor<1> {
         let [batch, _] = anchors.dims();
-        let truth = |like: &Tensor<1>| {
+        let labelled = |anchors, candidates| {
+            let cosines = Similarity::Cosine.of_pairs(anchors, candidates);
             let labels: Vec<f64> = labels.iter().copied().map(f64::from).collect();
-            vector(&labels, like)
+            let labels = vector(&labels, &cosines);
+            (cosines, labels)
         };
         match self {
             Self::MultipleNegativesRanking(loss) => loss.of(anchors, candidates),
             Self::CoSent(CoSentLoss { scale }) => {
-                let cosines = Similarity::Cosine.of_pairs(anchors, candidates);
-                let labels = truth(&cosines);
+                let (cosines, labels) = labelled(anchors, candidates);
                 co_sent(cosines.mul_scalar(*scale), labels)
             }
             Self::CosineSimilarity => {
-                let cosines = Similarity::Cosine.of_pairs(anchors, candidates);
-                let labels = truth(&cosines);
+                let (cosines, labels) = labelled(anchors, candidates);
                 mean_squared_error(cosines.unsqueeze_dim(1), labels.unsqueeze_dim(1))
             }
             Self::Triplet(TripletLoss { distance_metric, triplet_margin }) => {
+                // Distances are negative similarities, so the signs of the formula turn.
                 let [to_positive, to_negative] = [0, batch].map(|first| {
                     distance_metric.of_pairs(anchors.clone(), candidates.clone().narrow(0, first, batch))
                 });
@@ -354,6 +354,7 @@ fn co_sent(scores: Tensor<1>, labels: Tensor<1>) -> Tensor<1> {
     let is_counted = of_rows(&labels).greater(of_columns(&labels));
     let differences = (of_columns(&scores) - of_rows(&scores)).mask_fill(is_counted.bool_not(), NOT_COUNTED);
     // The largest exponent, of those and of 1 = exp(0), is taken out of the sum.
+    // Without its gradient, which is 0 in the sum of both places.
     let largest = differences.clone().detach().max().clamp_min(0.0);
     let sum = (differences - largest.clone().unsqueeze()).exp().sum() + largest.clone().neg().exp();
     sum.log() + largest

@@ -61,7 +61,7 @@ pub struct TokenClassificationBatch {
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    labels: Option<Labels>,
+    labels: Labels,
 }
 
 impl TokenClassificationBatch {
@@ -88,17 +88,17 @@ impl TokenClassificationBatch {
 
     /// Row and column of the tokens that have a label; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        self.labels.as_ref().map_or(&[], Labels::places)
+        self.labels.places()
     }
 
     /// The labels of the N tokens that have one, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.labels.as_ref().map(Labels::tensor)
+        self.labels.tensor()
     }
 
     /// The logits of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
     pub fn labelled(&self, logits: Tensor<3>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
-        self.labels.as_ref().map(|labels| (labels.select(logits), labels.tensor()))
+        self.labels.labelled(logits)
     }
 }
 
@@ -166,18 +166,17 @@ impl BertForTokenClassification {
     /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not in
     /// 0..C or −100; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
-        let labels = batch.labels.as_ref();
-        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, self.stated.num_labels()))?;
+        batch.labels.check_classes(&batch.input, self.stated.num_labels())?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
-        let loss = labelled_cross_entropy(logits.clone(), labels, self.stated.class_weights.as_deref());
+        let loss =
+            labelled_cross_entropy(logits.clone(), &batch.labels, self.stated.class_weights.as_deref());
         Ok(TokenClassifierOutput { loss, logits })
     }
 
     /// What the loss of a batch is a mean over, see
     /// [`BertForSequenceClassification::loss_count`](crate::model::BertForSequenceClassification::loss_count).
     pub fn loss_count(&self, batch: &TokenClassificationBatch) -> f64 {
-        let weights = self.stated.class_weights.as_deref();
-        batch.labels.as_ref().map_or(0.0, |labels| labels.total_weight(weights))
+        batch.labels.total_weight(self.stated.class_weights.as_deref())
     }
 }
 
@@ -185,7 +184,7 @@ impl BertForTokenClassification {
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::config_fields::{classifier_dropout, dropout_field, name_fields, names_of};
+    use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
     use crate::model::stored::{Part, Stored, stored_head};
     use serde_json::Value;
 
@@ -209,9 +208,7 @@ mod stored {
 
         fn head_fields(&self) -> Vec<(&'static str, Value)> {
             let config = self.config();
-            let mut fields = name_fields(&config.id2label);
-            fields.extend(dropout_field(&config.bert, Classified::Tokens, config.classifier_dropout));
-            fields
+            head_fields(&config.id2label, &config.bert, Classified::Tokens, config.classifier_dropout)
         }
     }
 }

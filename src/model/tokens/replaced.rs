@@ -108,6 +108,7 @@ impl ElectraForPreTraining {
         let check = ParameterCheck::beside(words);
         check.linear("discriminator_predictions.dense", &head.dense, [hidden; 2])?;
         check.linear("discriminator_predictions.dense_prediction", &head.dense_prediction, [hidden, 1])?;
+        // As rows, which the fused activation takes.
         let rows = self.bert.try_forward(input, padding)?.last_hidden_state.flatten::<2>(0, 1); // [B·S, H]
         let dense = linear_activation(&head.dense, rows, self.bert.config().hidden_act);
         Ok(linear(&head.dense_prediction, dense).reshape(input.dims()))
@@ -120,12 +121,12 @@ impl ElectraForPreTraining {
     /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a label is not 0, 1 or −100; another shape or device
     /// if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<ReplacedTokenOutput> {
-        let labels = batch.labels.as_ref();
-        labels.map_or(Ok(()), |labels| labels.check_classes(&batch.input, 2))?;
+        batch.labels.check_classes(&batch.input, 2)?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
         // [B, S, 1], as one class per token.
         let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
             Some((scores, labels)) => {
+                // In the dtype of the logits: an f64 model's loss is not rounded to f32.
                 let targets = labels.float().cast(scores.dtype()).unsqueeze_dim(1);
                 binary_cross_entropy(scores, targets, None)
             }

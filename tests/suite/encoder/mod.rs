@@ -52,7 +52,7 @@ fn device() -> Device {
 
 /// In f64, trainable.
 fn encoder(scheme: Scheme) -> BertEncoder {
-    cast_module(config(scheme).init_encoder(&device()).unwrap(), FloatDType::F64)
+    cast_module(config(scheme).init_encoder(&device()).unwrap(), FloatDType::F64).unwrap()
 }
 
 /// Numbers that differ, in f64, trainable.

@@ -183,7 +183,7 @@ fn new_rows_of_the_initialiser_have_its_spread() {
 fn new_rows_of_mean_and_covariance_have_the_moments_of_the_old_ones() {
     // Two columns that move together, one that moves against them, one that never moves.
     let old: Vec<f64> = (0..100).map(|i| f64::from(i) / 10.0).flat_map(|x| [x, 2.0 * x, -x, 7.0]).collect();
-    let mut module = cast_module(tiny().with_vocab_size(100).init(&device()), FloatDType::F64);
+    let mut module = cast_module(tiny().with_vocab_size(100).init(&device()), FloatDType::F64).unwrap();
     let table = Tensor::<2>::from_data(TensorData::new(old, [100, 4]), (&device(), DType::F64));
     module.word_embeddings.weight = module.word_embeddings.weight.map(|_| table);
     module.resize_vocabulary(&VocabularyResize::new(20_100)).unwrap();

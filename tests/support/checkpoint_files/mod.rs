@@ -43,7 +43,7 @@ pub fn all_values(module: &BertEmbeddings) -> Vec<Vec<f64>> {
 
 /// The module in `dtype`; in f64 with values that f32 would round.
 pub fn cast(module: BertEmbeddings, dtype: FloatDType) -> BertEmbeddings {
-    let module = cast_module(module, dtype);
+    let module = cast_module(module, dtype).unwrap();
     if dtype == FloatDType::F64 { module.map(&mut AddFractions) } else { module }
 }
 

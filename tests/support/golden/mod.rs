@@ -75,7 +75,7 @@ impl Golden {
 
     /// The layer with the file's weights, in the file's dtype.
     pub fn module(&self, device: &Device) -> BertEmbeddings {
-        let mut module = cast_module(self.config.init(device), self.dtype);
+        let mut module = cast_module(self.config.init(device), self.dtype).unwrap();
         module.load(&self.path).unwrap();
         module
     }

@@ -170,7 +170,7 @@ impl Fixture {
         for (path, value) in collected(&model, None) {
             assert_eq!(value, file.values(&self.key(&path)), "{}: {path}", self.name());
         }
-        cast_module(model, dtype)
+        cast_module(model, dtype).unwrap()
     }
 }
 

@@ -36,13 +36,6 @@ const DEPTH: usize = 32;
 #[repr(C, align(64))]
 pub(crate) struct Tile([u32; 256]);
 
-/// The instructions that multiply two panels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Instructions {
-    Amx,
-    Avx512,
-}
-
 /// Two panels and where their product goes.
 struct Panels {
     /// The first tile of the first half of each panel, and of the second.
@@ -81,14 +74,13 @@ thread_local! {
     static BUFFER: Cell<Vec<Tile>> = const { Cell::new(Vec::new()) };
 }
 
-/// Multiplies.
+/// Multiplies, with AMX or with AVX512-BF16.
 ///
 /// # Safety
 ///
 /// That of [`Kernel::run`](crate::Kernel::run), no dimension is 0, and the instructions are available.
-pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions: Instructions) {
-    let [m, k] = a.shape();
-    let [_, n] = b.shape();
+pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, is_amx: bool) {
+    let ([m, k], [_, n]) = (a.shape(), b.shape());
     let parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
     let threads = if parallel { rayon::current_num_threads() } else { 1 };
     let [rows, columns, depth] = [m.div_ceil(PANEL), n.div_ceil(PANEL), k.div_ceil(DEPTH)];
@@ -117,7 +109,7 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
         a: Lines::of_a(&a),
         b: Lines::of_b(&b),
         output,
-        instructions,
+        is_amx,
         shape: [m, n],
         packed_a,
         packed_b,
@@ -229,7 +221,7 @@ struct Product<'a> {
     a: Lines<'a>,
     b: Lines<'a>,
     output: Output<'a>,
-    instructions: Instructions,
+    is_amx: bool,
     /// M and N.
     shape: [usize; 2],
     packed_a: *mut Tile,
@@ -249,7 +241,7 @@ impl Product<'_> {
     /// The instructions must be available, and C and the buffer valid.
     unsafe fn work(&self) {
         // SAFETY: the caller's promise.
-        let registers = (self.instructions == Instructions::Amx).then(|| unsafe { Registers::new() });
+        let registers = self.is_amx.then(|| unsafe { Registers::new() });
         let mut before: Option<&Phase> = None;
         for phase in &self.phases {
             // The buffer is written again: nobody may read it any more.

@@ -2,7 +2,6 @@
 
 use crate::cube::mask::{MaskLaunch, mask_args};
 use crate::cube::row::Split;
-use crate::engine::operator::Path;
 use crate::numerics::dropout::Dropout;
 use crate::numerics::sums::computed_in;
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -50,6 +49,7 @@ impl RowLaunch {
             float: like.dtype,
             wide: computed_in(like.dtype),
             max_units,
+            // More units than counters would have nothing to do.
             split: Split::new(hidden, max_units.min(16 * hidden.div_ceil(64))),
             address_type: AddressType::from_len(rows * hidden),
             client,
@@ -57,11 +57,12 @@ impl RowLaunch {
     }
 
     /// For kernels that bind `bindings` buffers and whose float inputs all have one dtype; `None` for what they do not take.
-    pub(crate) fn of(path: Path, inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
+    pub(crate) fn of(inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
         let dtype = inputs[0].dtype;
         let alike = inputs.iter().all(|input| input.dtype == dtype);
         // No device launches zero cubes.
-        let takes = path == Path::Fused && alike && !shape.contains(&0) && is_computed(dtype);
+        let takes = alike && !shape.contains(&0) && is_computed(dtype);
+        // WebGPU promises eight storage buffers and no more.
         let takes = takes && bindings <= inputs[0].client.properties().hardware.max_bindings;
         takes.then(|| Self::new(inputs[0], shape))
     }
@@ -94,10 +95,6 @@ impl RowLaunch {
         zeros_client(self.client.clone(), self.device.clone(), shape, dtype)
     }
 
-    pub(crate) fn zeros_like(&self, tensor: &CubeTensor) -> CubeTensor {
-        self.zeros(tensor.meta.shape().clone(), self.float)
-    }
-
     /// As many cubes, or a few more if the device needs more than one dimension for them.
     pub(crate) fn cubes(&self, count: usize) -> CubeCount {
         calculate_cube_count_elemwise(&self.client, count, CubeDim::new_1d(1))
@@ -113,8 +110,7 @@ impl RowLaunch {
     }
 
     pub(crate) fn mask(&self, dropout: &Dropout<CubeBackend>) -> Option<MaskLaunch> {
-        let Dropout::Philox { seeds, row, prob } = dropout else { return None };
-        Some(mask_args(seeds.clone(), *row, *prob, self.wide))
+        dropout.0.as_ref().map(|seeded| mask_args(seeded, self.wide))
     }
 
     /// `float` and `wide` as kernels take them.
@@ -143,10 +139,11 @@ pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
     into_contiguous(cast(tensor, DType::I32)).into_tensor_arg()
 }
 
-/// As [`buffer`], for kernels that read to its end: without the padding that CUDA and ROCm may put behind the last value.
+/// As [`buffer`], for kernels that read to its end.
 pub(crate) fn exact_buffer(tensor: CubeTensor) -> BufferArg {
     let mut tensor = into_contiguous(tensor);
     let values = (tensor.meta.shape().num_elements() * tensor.dtype.size()) as u64;
+    // CUDA and ROCm may put padding behind the last value.
     let padding = tensor.handle.size_in_used() - values;
     if padding > 0 {
         tensor.handle = tensor.handle.offset_end(padding);
@@ -154,13 +151,13 @@ pub(crate) fn exact_buffer(tensor: CubeTensor) -> BufferArg {
     tensor.into_buffer_arg()
 }
 
-/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once, its values side by side:
-/// CUDA and ROCm begin each row of what Burn allocates at an aligned address.
+/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once.
 pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
     let (mut shape, columns) = (left.meta.shape().to_vec(), right.meta.shape().to_vec().pop());
     let last = shape.len() - 1;
     shape[last] = columns.expect("a matrix");
     let (client, device) = (left.client.clone(), left.device.clone());
+    // Values side by side: CUDA and ROCm begin each row of what Burn allocates at an aligned address.
     let output = empty_device_contiguous_dtype(client, device, Shape::from(shape), dtype);
     let product = matmul(left, right, Some(output), MatmulStrategy::default(), dtype);
     product.unwrap_or_else(|error| panic!("matmul: {error}"))

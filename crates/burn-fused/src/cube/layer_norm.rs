@@ -5,7 +5,7 @@
 
 use crate::cube::mask::Mask;
 use crate::cube::row::{Split, column, cube_sum, factors, nearest_row, zeros};
-use crate::cube::totals::store_share;
+use crate::cube::totals::{store, store_share};
 use burn_cubecl::cubecl::{self, prelude::*};
 
 /// What is added up to the row x that is normalised, and what dropout does.
@@ -174,6 +174,7 @@ pub(crate) fn forward<T: Float, W: Float, I: Int>(
     let mut squares = W::new(0.0);
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {
+        // Past the last column x would become −mean.
         if column(i, split) < hidden {
             x[i] -= mean;
             squares += x[i] * x[i];
@@ -261,28 +262,14 @@ pub(crate) fn backward<T: Float, W: Float, O: Float, I: Int>(
                 let dropped = summands.drop_summand::<W>(ds, factors[i]);
                 // In `W`: what is stored is rounded, its total is not.
                 summand_total[i] += dropped;
-                #[comptime]
-                match &mut dx {
-                    ComptimeOption::Some(dx) => dx[place] = O::cast_from(dropped),
-                    ComptimeOption::None => {}
-                }
-                #[comptime]
-                match &mut d_residual {
-                    ComptimeOption::Some(d_residual) => d_residual[place] = T::cast_from(ds),
-                    ComptimeOption::None => {}
-                }
+                store::<O, W>(&mut dx, place, dropped);
+                store::<T, W>(&mut d_residual, place, ds);
             }
         }
     }
 
-    #[comptime]
-    match &mut partials {
-        ComptimeOption::Some(partials) => {
-            let cubes = rows.div_ceil(rows_per_cube);
-            store_share::<W>(&gamma_total, partials, 0usize, cubes, hidden, split);
-            store_share::<W>(&beta_total, partials, 1usize, cubes, hidden, split);
-            store_share::<W>(&summand_total, partials, 2usize, cubes, hidden, split);
-        }
-        ComptimeOption::None => {}
-    }
+    let cubes = rows.div_ceil(rows_per_cube);
+    store_share::<W>(&gamma_total, &mut partials, 0usize, cubes, hidden, split);
+    store_share::<W>(&beta_total, &mut partials, 1usize, cubes, hidden, split);
+    store_share::<W>(&summand_total, &mut partials, 2usize, cubes, hidden, split);
 }

@@ -2,20 +2,19 @@
 
 use crate::cube::launch::{RowLaunch, buffer, int_tensor, is_computed};
 use crate::cube::row::column_of;
-use crate::numerics::dropout::DropoutOps;
+use crate::numerics::dropout::{DropoutOps, Seeded};
 use crate::numerics::philox;
 use burn::backend::TensorMetadata;
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
-use burn_cubecl::tensor::CubeTensor;
 
-/// The mask of a row of `seeds`, with factors in `wide`.
-pub(crate) fn mask_args(seeds: CubeTensor, row: usize, prob: f64, wide: DType) -> MaskLaunch {
-    let (threshold, scale) = philox::threshold_and_scale(prob);
-    let seeds = int_tensor(seeds);
+/// A mask with factors in `wide`.
+pub(crate) fn mask_args(Seeded { seeds, row, prob }: &Seeded<CubeBackend>, wide: DType) -> MaskLaunch {
+    let (threshold, scale) = philox::threshold_and_scale(*prob);
+    let seeds = int_tensor(seeds.clone());
     MaskLaunch::new(seeds, 4 * row, threshold, InputScalar::new(scale, dtype_to_elem_type(wide)))
 }
 
@@ -91,12 +90,7 @@ fn philox4x32_10(counter: u32, token: u32, key0: u32, key1: u32) -> Array<u32> {
 }
 
 impl DropoutOps for CubeBackend {
-    fn dropout(
-        tensor: FloatTensor<Self>,
-        seeds: IntTensor<Self>,
-        row: usize,
-        prob: f64,
-    ) -> FloatTensor<Self> {
+    fn dropout(tensor: FloatTensor<Self>, seeded: &Seeded<Self>) -> FloatTensor<Self> {
         let shape = tensor.shape();
         let columns = shape[shape.num_dims() - 1];
         let count = shape.num_elements();
@@ -115,7 +109,7 @@ impl DropoutOps for CubeBackend {
             CubeDim::new_1d(launch.max_units as u32),
             launch.address_type,
             buffer(tensor),
-            mask_args(seeds, row, prob, launch.wide),
+            mask_args(seeded, launch.wide),
             output.clone().into_buffer_arg(),
             launch.rows,
             columns,
@@ -161,8 +155,8 @@ mod tests {
     fn dropped<B: DropoutOps>(shape: &[usize], dtype: DType, seed: [i32; 4], prob: f64) -> Vec<f64> {
         let values = (0..shape.iter().product::<usize>()).map(|i| (2 * (i % 500)) as f32 - 499.0).collect();
         // The seed's row is the last of three.
-        let seeds = [[5, 6, 7, 8], [9; 4], seed].as_flattened().to_vec();
-        numbers::<B>(&B::dropout(float::<B>(values, shape, dtype), int::<B>(seeds, [3, 4]), 2, prob))
+        let seeds = int::<B>([[5, 6, 7, 8], [9; 4], seed].as_flattened().to_vec(), [3, 4]);
+        numbers::<B>(&B::dropout(float::<B>(values, shape, dtype), &Seeded { seeds, row: 2, prob }))
     }
 
     #[test]

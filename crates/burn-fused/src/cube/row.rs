@@ -18,6 +18,7 @@ pub(crate) struct Split {
 
 impl Split {
     pub(crate) fn new(columns: usize, units: usize) -> Self {
+        // Four columns at a counter, sixteen counters for each 64 columns, also of the last, which may be fewer.
         Self { units, slots: 4 * (16 * columns.div_ceil(64)).div_ceil(units) }
     }
 }
@@ -131,6 +132,7 @@ fn either<W: Float>(a: W, b: W, #[comptime] is_max: bool) -> W {
 /// The id of `token`, moved to the nearest row that the table has.
 #[cube]
 pub(crate) fn nearest_row<I: Int>(ids: &OwnedTensor<I>, token: usize, last: u32) -> u32 {
+    // Compared before the cast, which would wrap.
     let mut id = ids[token % ids.len()];
     if id < I::cast_from(0u32) {
         id = I::cast_from(0u32);

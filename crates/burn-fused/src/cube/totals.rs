@@ -14,8 +14,9 @@ const SHARES: usize = 1024;
 const LANES: usize = 8;
 
 impl RowLaunch {
-    /// How many rows a cube takes. At least four, so that the shares are few beside the rows themselves.
+    /// How many rows a cube takes.
     pub(crate) fn rows_per_cube(&self) -> usize {
+        // At least four, so that the shares are few beside the rows themselves.
         self.rows.div_ceil(SHARES).max(4)
     }
 
@@ -108,11 +109,11 @@ fn sum_kernel<T: Float, W: Float>(
     }
 }
 
-/// Stores a unit's part of a share of total `index`, which lies in `partials` [totals, cubes, H].
+/// Stores a unit's part of a share of total `index`, which lies in `partials` [totals, cubes, H], if totals are asked for.
 #[cube]
 pub(crate) fn store_share<W: Float>(
     share: &Array<W>,
-    partials: &mut [W],
+    partials: &mut ComptimeOption<Box<[W]>>,
     index: usize,
     cubes: usize,
     #[comptime] hidden: usize,
@@ -122,8 +123,18 @@ pub(crate) fn store_share<W: Float>(
     for i in 0..split.slots {
         let column = column(i, split);
         if column < hidden {
-            partials[(index * cubes + CUBE_POS) * hidden + column] = share[i];
+            store::<W, W>(partials, (index * cubes + CUBE_POS) * hidden + column, share[i]);
         }
+    }
+}
+
+/// Stores a result where it is asked for.
+#[cube]
+pub(crate) fn store<T: Float, W: Float>(to: &mut ComptimeOption<Box<[T]>>, place: usize, value: W) {
+    #[comptime]
+    match to {
+        ComptimeOption::Some(to) => to[place] = T::cast_from(value),
+        ComptimeOption::None => {}
     }
 }
 

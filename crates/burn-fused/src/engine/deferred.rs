@@ -1,6 +1,6 @@
 //! Operators on CubeCL's devices behind fusion's queue, which computes results when they are read.
 
-use crate::engine::operator::{Kernels, Operator, Output, Spec, Specs, Tensors};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Spec, Specs, Tensors, Upstream};
 use crate::engine::run::OnCube;
 use burn::backend::fusion::client::GlobalFusionClient;
 use burn::backend::fusion::custom::{CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId};
@@ -30,16 +30,13 @@ impl<O: OnCube> Kernels<Cube> for O {
         (results.next().expect("an output"), array(results))
     }
 
-    fn backward(
-        inputs: O::On<Cube>,
-        statistics: O::Statistics<FloatTensor<Cube>>,
-        grad: FloatTensor<Cube>,
-        needs: O::Needs,
-    ) -> Vec<Option<FloatTensor<Cube>>> {
+    fn backward(inputs: O::On<Cube>, upstream: Upstream<O, Cube>) -> Gradients<Cube> {
+        let Upstream { statistics, grad, needs } = upstream;
         let operands = O::operands::<Cube>(&inputs).into_iter().zip(needs.clone());
         let has_result: Vec<_> = operands.map(|(operand, needed)| needed && operand.is_some()).collect();
         let others = statistics.into_iter().chain([grad]).collect();
         let mut results = queue::<O>(inputs, others, Some(needs)).into_iter();
+        // The queue gives no result for what is not needed.
         has_result.into_iter().map(|is_next| if is_next { results.next() } else { None }).collect()
     }
 }
@@ -50,8 +47,7 @@ fn queue<O: OnCube>(
     others: Vec<FloatTensor<Cube>>,
     needs: Option<O::Needs>,
 ) -> Vec<FloatTensor<Cube>> {
-    let operand = O::operands::<Cube>(&inputs).into_iter().flatten().next().expect("an operand");
-    let client = operand.client.clone();
+    let client = O::operand::<Cube>(&inputs).client.clone();
     let tensors = RefCell::new(Vec::new());
     let queued = |tensor: FloatTensor<Cube>| {
         let tensor = tensor.into_ir();
@@ -62,6 +58,8 @@ fn queue<O: OnCube>(
     let others: Vec<_> = others.into_iter().map(queued).collect();
     let id = O::IDS[usize::from(needs.is_some())];
     let results = results::<O>(&inputs, &needs);
+    // The queue runs on another thread.
+    let path = Path::current();
     register(&client, id, &tensors.into_inner(), results, move |handles| {
         // Both closures of `map` read from it.
         let from = RefCell::new(handles);
@@ -73,12 +71,20 @@ fn queue<O: OnCube>(
             });
         let mut others: Vec<_> = others.iter().map(float).collect();
         let Some(needs) = needs.clone() else {
-            let (output, statistics) = O::forward(inputs);
+            let (output, statistics) = match path {
+                Path::Fused => O::forward(inputs),
+                Path::Reference => O::reference::<CubeBackend>(inputs),
+            };
             return [output].into_iter().chain(statistics).collect();
         };
         // Behind the statistics: see `Kernels::backward` above.
         let grad = others.pop().expect("the output's gradient");
-        O::backward(inputs, array(others), grad, needs).into_iter().flatten().collect()
+        let upstream = Upstream { statistics: array(others), grad, needs };
+        let gradients = match path {
+            Path::Fused => O::backward(inputs, upstream),
+            Path::Reference => O::reference_backward::<CubeBackend>(inputs, upstream),
+        };
+        gradients.into_iter().flatten().collect()
     })
 }
 
@@ -86,10 +92,7 @@ fn queue<O: OnCube>(
 fn results<O: Operator>(inputs: &O::On<Queued>, needs: &Option<O::Needs>) -> Vec<Spec> {
     let spec = |TensorIr { shape, dtype, .. }| Spec { shape, dtype };
     let inputs = O::map::<Queued, Specs>(inputs.clone(), &mut |tensor| spec(tensor), &mut |_| ());
-    let Some(needs) = needs.clone() else {
-        let (output, statistics) = O::specs(&inputs);
-        return [output].into_iter().chain(statistics).collect();
-    };
+    let Some(needs) = needs.clone() else { return O::specs(&inputs) };
     let operands = O::operands::<Specs>(&inputs).into_iter().zip(needs);
     operands.filter_map(|(operand, needed)| operand.filter(|_| needed).cloned()).collect()
 }

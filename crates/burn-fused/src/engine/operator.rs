@@ -3,14 +3,15 @@
 
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::computed_in;
+use crate::scope::within;
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::grads;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Shape};
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
@@ -71,12 +72,13 @@ pub(crate) trait Fields: Held {
         int: &mut impl FnMut(T::Int) -> U::Int,
     ) -> Self::On<U>;
 
-    /// What computes the operator.
-    #[cfg(feature = "flex")]
-    fn path<T: Tensors>(inputs: &Self::On<T>) -> Path;
-
     /// What can need a gradient, in order; `None` for what is absent.
     fn operands<T: Tensors>(inputs: &Self::On<T>) -> Vec<Option<&T::Float>>;
+
+    /// One of them, which is on the device of all.
+    fn operand<T: Tensors>(inputs: &Self::On<T>) -> &T::Float {
+        Self::operands::<T>(inputs).into_iter().flatten().next().expect("an operand")
+    }
 }
 
 /// Declares an operator and the struct of its inputs, generic over their [`Tensors`].
@@ -85,7 +87,7 @@ pub(crate) trait Fields: Held {
 ///   and `operands`;
 /// - `floats`: float tensors that can need a gradient; `optional`: those that can be absent;
 /// - `ints`: int tensors;
-/// - `plain`: fields without tensors, of which `path` is one.
+/// - `plain`: fields without tensors.
 ///
 /// Operands are numbered in this order.
 macro_rules! inputs {
@@ -137,11 +139,6 @@ macro_rules! inputs {
                 }
             }
 
-            #[cfg(feature = "flex")]
-            fn path<T: $crate::engine::operator::Tensors>(inputs: &$name<T>) -> $crate::engine::operator::Path {
-                inputs.path
-            }
-
             fn operands<T: $crate::engine::operator::Tensors>(inputs: &$name<T>) -> Vec<Option<&T::Float>> {
                 let mut operands = Vec::new();
                 $($(operands.extend(inputs.$nested.operands());)*)?
@@ -149,7 +146,6 @@ macro_rules! inputs {
                 $($(operands.extend([inputs.$optional.as_ref()]);)*)?
                 operands
             }
-
         }
     };
 }
@@ -164,24 +160,30 @@ pub(crate) trait Operator: Fields {
     /// What the backward needs besides the inputs: an array.
     type Statistics<X: Held>: Held + IntoIterator<Item = X> + TryFrom<Vec<X>>;
 
-    /// Of the output and the statistics.
+    /// Of the output, then of the statistics.
     #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
-    fn specs(inputs: &Self::On<Specs>) -> (Spec, Self::Statistics<Spec>);
+    fn specs(inputs: &Self::On<Specs>) -> Vec<Spec>;
 
     /// The output and the statistics.
     fn reference<B: DropoutOps>(inputs: Self::On<B>) -> Output<Self, B>;
 
-    /// The gradients that `needs` asks for, each in the dtype of its operand.
-    fn reference_backward<B: DropoutOps>(
-        inputs: Self::On<B>,
-        statistics: Self::Statistics<FloatTensor<B>>,
-        grad: FloatTensor<B>,
-        needs: Self::Needs,
-    ) -> Vec<Option<FloatTensor<B>>>;
+    /// The gradients that are asked for.
+    fn reference_backward<B: DropoutOps>(inputs: Self::On<B>, upstream: Upstream<Self, B>) -> Gradients<B>;
 }
 
 /// The output of operator `O` on backend `B`, and its statistics.
 pub(crate) type Output<O, B> = (FloatTensor<B>, <O as Operator>::Statistics<FloatTensor<B>>);
+
+/// What the backward of operator `O` is given beside the inputs.
+pub(crate) struct Upstream<O: Operator, B: Backend> {
+    pub(crate) statistics: O::Statistics<FloatTensor<B>>,
+    /// The output's gradient.
+    pub(crate) grad: FloatTensor<B>,
+    pub(crate) needs: O::Needs,
+}
+
+/// The gradient of each operand, in its dtype; `None` where it is not asked for.
+pub(crate) type Gradients<B> = Vec<Option<FloatTensor<B>>>;
 
 /// An operator on backend `B`: the reference, where a kernel does not take its place.
 pub(crate) trait Kernels<B: DropoutOps>: Operator {
@@ -191,13 +193,8 @@ pub(crate) trait Kernels<B: DropoutOps>: Operator {
     }
 
     /// See [`Operator::reference_backward`].
-    fn backward(
-        inputs: Self::On<B>,
-        statistics: Self::Statistics<FloatTensor<B>>,
-        grad: FloatTensor<B>,
-        needs: Self::Needs,
-    ) -> Vec<Option<FloatTensor<B>>> {
-        Self::reference_backward::<B>(inputs, statistics, grad, needs)
+    fn backward(inputs: Self::On<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        Self::reference_backward::<B>(inputs, upstream)
     }
 }
 
@@ -207,6 +204,7 @@ impl<O: Operator> Kernels<burn::backend::NdArray> for O {}
 
 /// Operator `O` in the graph, which saves the inputs and the statistics for backward: the rest is computed again.
 #[derive(Debug)]
+// Burn allows a step no state: that is the graph's.
 struct Step<O>(PhantomData<O>);
 
 /// The output for inputs that autodiff follows.
@@ -217,20 +215,21 @@ where
     C: CheckpointStrategy,
 {
     let operands = O::operands::<Autodiff<B, C>>(&inputs);
-    let present = operands.iter().copied().flatten().next().expect("an operand");
     let nodes: [NodeGuard; N] = std::array::from_fn(|i| match operands[i] {
         Some(operand) => operand.node(),
         // A constant stands for what is absent.
-        None => Autodiff::<B, C>::from_inner(present.primitive().clone()).node(),
+        None => Autodiff::<B, C>::from_inner(O::operand(&inputs).primitive().clone()).node(),
     });
     let inputs =
         O::map::<Autodiff<B, C>, B>(inputs, &mut |tensor| tensor.into_primitive(), &mut |tensor| tensor);
     // Under gradient checkpointing Burn saves the output of what is compute-bound, and computes the rest again.
     match Step::<O>(PhantomData).prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
+            // Handles, no values: kernels that write in place see that the graph holds their memory too.
             let (output, statistics) = O::forward(inputs.clone());
-            prep.finish((inputs, statistics), output)
+            prep.finish((inputs, statistics, Path::current()), output)
         }
+        // No gradient will be asked for: nothing is kept.
         OpsKind::UnTracked(prep) => prep.finish(O::forward(inputs).0),
     }
 }
@@ -240,14 +239,16 @@ where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
     B: DropoutOps,
 {
-    type State = (O::On<B>, O::Statistics<FloatTensor<B>>);
+    /// Inputs, statistics, and what computed the output: the backward, wherever it is called, is of the same path.
+    type State = (O::On<B>, O::Statistics<FloatTensor<B>>, Path);
 
-    fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let (inputs, statistics) = ops.state;
+    fn backward(self, ops: Ops<Self::State, N>, grads: &mut grads::Gradients, _: &mut Checkpointer) {
+        let (inputs, statistics, path) = ops.state;
         let grad = grads.consume::<B>(&ops.node);
         let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
         let needs = parents.map(|parent| parent.is_some());
-        for (parent, gradient) in parents.into_iter().zip(O::backward(inputs, statistics, grad, needs)) {
+        let gradients = path.take(|| O::backward(inputs, Upstream { statistics, grad, needs }));
+        for (parent, gradient) in parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 grads.register::<B>(parent, gradient);
             }
@@ -266,7 +267,7 @@ pub(crate) enum Path {
 }
 
 thread_local! {
-    static PATH: Cell<Path> = const { Cell::new(Path::Fused) };
+    static PATH: RefCell<Path> = const { RefCell::new(Path::Fused) };
 }
 
 /// Runs `f` with the reference instead of every kernel, on this thread.
@@ -292,19 +293,11 @@ pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
 impl Path {
     /// Runs `f` with this as the choice, on this thread.
     pub(crate) fn take<T>(self, f: impl FnOnce() -> T) -> T {
-        struct Restore(Path);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                PATH.set(self.0);
-            }
-        }
-        // Dropped, and so restored, also if `f` panics.
-        let _restore = Restore(PATH.replace(self));
-        f()
+        within(&PATH, self, f).0
     }
 
     /// What computes an operator that is called now, on this thread.
     pub(crate) fn current() -> Self {
-        PATH.get()
+        PATH.with_borrow(|path| *path)
     }
 }

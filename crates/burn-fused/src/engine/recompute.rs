@@ -14,13 +14,13 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
-    AutodiffBackend, Backend, BackendTensor, DispatchKindConversion, DispatchTensor, DispatchTensorKind,
+    AutodiffBackend, Backend, BackendTensor, DispatchKindConversion, DispatchTensor,
     GradientCheckpointingStrategy,
 };
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::DType;
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
 
 /// What a part computes from its module, `x` and what else it takes.
@@ -89,93 +89,68 @@ where
     E: From<Error> + Debug + 'static,
 {
     let Some(strategy) = x.gradient_checkpointing_strategy() else { return compute(module, x, context) };
+    // x is under autodiff: it has a strategy.
     let mut detach = Detach { operands: vec![Some(x.clone().into_dispatch())], followed: vec![true] };
     let detached = module.clone().map(&mut detach);
     let Detach { operands, followed } = detach;
-    let part = Part {
-        module: detached,
-        followed,
-        context: context.clone(),
-        compute,
-        path: Path::current(),
-        precision: Precision::current(),
-    };
-    let operand = operands[0].as_ref().expect("x");
-    let kind = match &operand.kind {
-        DispatchTensorKind::Autodiff(inner) => inner,
-        kind => kind,
-    };
-    on_backend!(kind, B => match strategy {
-        GradientCheckpointingStrategy::Disabled => sized::<B, NoCheckpointing, _>(part, operands),
-        GradientCheckpointingStrategy::Balanced => sized::<B, BalancedCheckpointing, _>(part, operands),
+    let (again, path, precision) = (context.clone(), Path::current(), Precision::current());
+    let part = Part(move |x, needs: &[bool]| -> Result<_, E> {
+        // Leaves are new in each run: gradients of a graph that ended here would be lost.
+        let mut attach = Attach { followed: &followed, needs, leaves: Vec::new() };
+        let x = attach.leaf(x);
+        // Parameters are visited in the order in which `Detach` took them.
+        let module = detached.clone().map(&mut attach);
+        let y = autocast(precision, || path.take(|| compute(&module, x, &again)))?;
+        Ok((y, attach.leaves))
+    });
+    on_backend!(&operands[0].as_ref().expect("x").kind, B => match strategy {
+        GradientCheckpointingStrategy::Disabled => sized::<B, NoCheckpointing, _, _>(part, operands),
+        GradientCheckpointingStrategy::Balanced => sized::<B, BalancedCheckpointing, _, _>(part, operands),
     }, compute(module, x, context))
 }
 
-/// What is computed again.
-#[derive(Clone, Debug)]
-struct Part<M, C, F> {
-    /// Outside autodiff.
-    module: M,
-    /// Whether `x` and each parameter were under autodiff.
-    followed: Vec<bool>,
-    context: C,
-    compute: F,
-    path: Path,
-    precision: Precision,
-}
+/// What is computed again: from `x`, which is outside autodiff, the output, and what has a gradient: of `x` and of the
+/// parameters those that are asked for.
+#[derive(Clone)]
+struct Part<F>(F);
 
-/// A [`Part`], whatever its module, context and error are.
-trait Run: Clone + Debug + Send + 'static {
-    type Error: From<Error> + Debug + 'static;
-
-    /// The output for `x`, and what has a gradient: of `x` and of the parameters those that `needs` asks for.
-    fn run(&self, x: Tensor<2>, needs: &[bool]) -> Result<(Tensor<2>, Vec<Option<Leaf>>), Self::Error>;
-}
-
-impl<M, C, E> Run for Part<M, C, Compute<M, C, E>>
-where
-    M: Module + 'static,
-    C: Clone + Debug + Send + Sync + 'static,
-    E: From<Error> + Debug + 'static,
-{
-    type Error = E;
-
-    fn run(&self, x: Tensor<2>, needs: &[bool]) -> Result<(Tensor<2>, Vec<Option<Leaf>>), E> {
-        let mut attach = Attach { followed: &self.followed, needs, leaves: Vec::new() };
-        let x = attach.leaf(x);
-        // Parameters are visited in the order in which `Detach` took them.
-        let module = self.module.clone().map(&mut attach);
-        let compute = || self.path.take(|| (self.compute)(&module, x, &self.context));
-        Ok((autocast(self.precision, compute)?, attach.leaves))
+impl<F> Debug for Part<F> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_str("Part")
     }
 }
 
-/// The step for as many operands: the parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of
-/// which a model has many.
-fn sized<B, S, P>(part: P, operands: Vec<Option<DispatchTensor>>) -> Result<Tensor<2>, P::Error>
+trait Run<E>: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static {}
+impl<E, F: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static> Run<E> for F {}
+
+/// The step for as many operands.
+fn sized<B, S, F, E>(part: Part<F>, operands: Vec<Option<DispatchTensor>>) -> Result<Tensor<2>, E>
 where
     B: Backend,
     S: CheckpointStrategy,
-    P: Run,
+    F: Run<E>,
+    E: From<Error> + Debug + 'static,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
 {
+    // The parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of which a model has many.
     match operands.len() {
-        0..=32 => record::<B, S, P, 32>(part, operands),
-        33..=512 => record::<B, S, P, 512>(part, operands),
-        513..=OPERANDS => record::<B, S, P, OPERANDS>(part, operands),
+        0..=32 => record::<B, S, F, E, 32>(part, operands),
+        33..=512 => record::<B, S, F, E, 512>(part, operands),
+        513..=OPERANDS => record::<B, S, F, E, OPERANDS>(part, operands),
         count => Err(Error::TooManyParameters { found: count - 1, most: OPERANDS - 1 }.into()),
     }
 }
 
 /// The output on autodiff over `B`; `operands` are `x` and the parameters.
-fn record<B, S, P, const N: usize>(
-    part: P,
+fn record<B, S, F, E, const N: usize>(
+    part: Part<F>,
     operands: Vec<Option<DispatchTensor>>,
-) -> Result<Tensor<2>, P::Error>
+) -> Result<Tensor<2>, E>
 where
     B: Backend,
     S: CheckpointStrategy,
-    P: Run,
+    F: Run<E>,
+    E: Debug + 'static,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
 {
     let mut operands = operands.into_iter().map(|operand| operand.map(follow::<B, S>));
@@ -188,9 +163,11 @@ where
     let nodes: [NodeGuard; N] = std::array::from_fn(|_| nodes.next().unwrap_or_else(|| constant.node()));
     let x = x.into_primitive();
     // No gradient is asked for yet: the graph of this forward ends here.
-    let (run, seeds) = recorded(|| part.run(tensor::<B>(x.clone()), &[false; N]));
+    let (run, seeds) = recorded(|| (part.0)(tensor::<B>(x.clone()), &[false; N]));
     let y = plain::<B>(run?.0.inner().into_dispatch()).float();
-    let output = match Step(PhantomData).prepare::<S>(nodes).compute_bound().stateful() {
+    let step = Step::<Part<F>, E>(PhantomData).prepare::<S>(nodes);
+    // Burn saves its output: the part is computed again by its own backward alone.
+    let output = match step.compute_bound().stateful() {
         OpsKind::Tracked(prep) => prep.finish((part, seeds, x), y),
         OpsKind::UnTracked(prep) => prep.finish(y),
     };
@@ -200,16 +177,18 @@ where
 
 /// The step in the graph.
 #[derive(Debug)]
-struct Step<P>(PhantomData<fn(P)>);
+// Burn allows a step no state: that is the graph's.
+struct Step<P, E>(PhantomData<fn(P) -> E>);
 
-impl<B, P, const N: usize> Backward<B, N> for Step<P>
+impl<B, F, E, const N: usize> Backward<B, N> for Step<Part<F>, E>
 where
     B: Backend,
-    P: Run,
+    F: Run<E>,
+    E: Debug + 'static,
     DispatchTensor: DispatchKindConversion<B>,
 {
     /// The part, the seeds that its operators got, and x.
-    type State = (P, Vec<Seed>, FloatTensor<B>);
+    type State = (Part<F>, Vec<Seed>, FloatTensor<B>);
 
     fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let (part, seeds, x) = ops.state;
@@ -217,7 +196,7 @@ where
         let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
         let needs = parents.map(|parent| parent.is_some());
         let (y, leaves) =
-            replayed(seeds, || part.run(tensor::<B>(x), &needs)).expect("the forward had no error");
+            replayed(seeds, || (part.0)(tensor::<B>(x), &needs)).expect("the forward had no error");
         // The gradient of this sum by y is `grad`, which Burn's backward cannot be given.
         let mut found = (y * grad.autodiff()).sum().backward();
         for (parent, leaf) in parents.into_iter().zip(leaves) {
@@ -257,15 +236,15 @@ impl ModuleMapper for Detach {
     }
 }
 
-/// Gives the gradient of what it was made from.
-type Leaf = Box<dyn FnOnce(&mut burn::tensor::Gradients) -> Option<DispatchTensor>>;
+/// For `x` and each parameter, where it is asked for, what takes its gradient out of the others.
+type Leaves = Vec<Option<Box<dyn FnOnce(&mut burn::tensor::Gradients) -> Option<DispatchTensor>>>>;
 
 /// Puts parameters under autodiff that were.
 struct Attach<'a> {
     followed: &'a [bool],
     /// Which have a gradient.
     needs: &'a [bool],
-    leaves: Vec<Option<Leaf>>,
+    leaves: Leaves,
 }
 
 impl Attach<'_> {

@@ -9,15 +9,19 @@ use burn::backend::autodiff::{
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{
     AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion,
-    DispatchTensor, DispatchTensorKind, GradientCheckpointingStrategy,
+    DispatchTensor, GradientCheckpointingStrategy,
 };
 use std::cell::Cell;
 
-/// `$on`, in which `$backend` is the backend of a tensor of `$kind`, or `$elsewhere` on a device that another crate
+/// `$on`, in which `$backend` is the backend of a tensor of `$kind`, whatever autodiff there is, or `$elsewhere` on a device that another crate
 /// compiles in.
 macro_rules! on_backend {
     ($kind:expr, $backend:ident => $on:expr, $elsewhere:expr) => {
-        match $kind {
+        // Under autodiff, the device's kind is inside.
+        match match $kind {
+            burn::backend::DispatchTensorKind::Autodiff(inner) => inner,
+            kind => kind,
+        } {
             #[cfg(feature = "flex")]
             burn::backend::DispatchTensorKind::Flex(_) => {
                 type $backend = burn::backend::Flex;
@@ -55,41 +59,31 @@ where
     };
     let inputs =
         O::map::<Dispatch, Dispatch>(inputs, &mut |tensor| merge(tensor), &mut |tensor| merge(tensor));
-    let context = context.get();
-    let operand = O::operands::<Dispatch>(&inputs).into_iter().flatten().next().expect("an operand");
-    let kind = match &operand.kind {
-        DispatchTensorKind::Autodiff(inner) => inner,
-        kind => kind,
+    let strategy = match context.get() {
+        DispatchAutodiffContext::Disabled => None,
+        DispatchAutodiffContext::Enabled(strategy) => Some(strategy),
     };
-    on_backend!(kind, B => on::<O, B, N>(inputs, context), O::reference::<Dispatch>(inputs).0)
+    on_backend!(&O::operand::<Dispatch>(&inputs).kind, B => match strategy {
+        None => on::<O, B>(inputs),
+        Some(GradientCheckpointingStrategy::Disabled) => followed::<O, B, NoCheckpointing, N>(inputs),
+        Some(GradientCheckpointingStrategy::Balanced) => followed::<O, B, BalancedCheckpointing, N>(inputs),
+    }, O::reference::<Dispatch>(inputs).0)
 }
 
-/// The output on backend `B`, under autodiff if any tensor is.
+/// The output on backend `B`.
 #[cfg_attr(not(any(feature = "flex", feature = "ndarray", feature = "_cubecl")), allow(dead_code))]
-fn on<O, B, const N: usize>(inputs: O::On<Dispatch>, context: DispatchAutodiffContext) -> DispatchTensor
+fn on<O, B>(inputs: O::On<Dispatch>) -> DispatchTensor
 where
-    O: Kernels<B> + Operator<Needs = [bool; N]>,
+    O: Kernels<B>,
     B: DropoutOps,
-    DispatchTensor: DispatchKindConversion<B>
-        + DispatchKindConversion<Autodiff<B, NoCheckpointing>>
-        + DispatchKindConversion<Autodiff<B, BalancedCheckpointing>>,
+    DispatchTensor: DispatchKindConversion<B>,
 {
-    match context {
-        DispatchAutodiffContext::Disabled => {
-            let inputs =
-                O::map::<Dispatch, B>(inputs, &mut |tensor| plain::<B>(tensor).float(), &mut int::<B>);
-            DispatchTensor::from_backend(BackendTensor::<B>::Float(O::forward(inputs).0))
-        }
-        DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Disabled) => {
-            followed::<O, B, NoCheckpointing, N>(inputs)
-        }
-        DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Balanced) => {
-            followed::<O, B, BalancedCheckpointing, N>(inputs)
-        }
-    }
+    let inputs = O::map::<Dispatch, B>(inputs, &mut |tensor| plain::<B>(tensor).float(), &mut int::<B>);
+    DispatchTensor::from_backend(BackendTensor::<B>::Float(O::forward(inputs).0))
 }
 
 /// The output on autodiff over `B`.
+#[cfg_attr(not(any(feature = "flex", feature = "ndarray", feature = "_cubecl")), allow(dead_code))]
 fn followed<O, B, C, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,

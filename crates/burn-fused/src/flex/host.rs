@@ -4,12 +4,10 @@
 //! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
 //! the number of threads.
 
-use crate::flex::for_each;
-use crate::flex::scalar::{Scalar, Wide};
-use crate::flex::{primitive, slice, with_scalar};
+use crate::flex::{Scalar, Wide, for_each, simd_fn, slice, with_scalar};
 use crate::numerics::sums::computed_in;
+use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex};
 use burn::prelude::*;
-use pulp::{Arch, Simd, WithSimd};
 
 /// Values of a task.
 const PIECE: usize = 16 * 1024;
@@ -71,27 +69,19 @@ macro_rules! on_host {
 /// Σ g² of a gradient that is [on the host](is_on_host), and the gradient itself.
 pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> (f64, Tensor<D>) {
     let gradient = HostTensor::take(gradient);
-    let sum = on_host!(gradient, T => squares(gradient.values::<T>()));
-    (sum, gradient.into_tensor())
-}
-
-fn squares<T: Scalar>(values: &[T]) -> f64 {
-    let mut sums = vec![0.0; values.len().div_ceil(PIECE)];
-    for_each(values.len(), values.chunks(PIECE).zip(&mut sums), |(values, sum)| {
-        *sum = Arch::new().dispatch(Squares(values));
+    let mut sums = vec![0.0; gradient.data.num_elements().div_ceil(PIECE)];
+    on_host!(gradient, T => {
+        let values = gradient.values::<T>();
+        for_each(values.len(), values.chunks(PIECE).zip(&mut sums), |(values, sum)| *sum = squares(values));
     });
     // In the order of pieces, whatever thread added them up.
-    sums.into_iter().sum()
+    (sums.into_iter().sum(), gradient.into_tensor())
 }
 
-struct Squares<'a, T>(&'a [T]);
-
-impl<T: Scalar> WithSimd for Squares<'_, T> {
-    type Output = f64;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> f64 {
-        let (blocks, rest) = self.0.as_chunks::<LANES>();
+simd_fn! {
+    fn squares<S, T: Scalar>(simd, values: &'a [T]) -> f64 {
+        // Blocks of a known length, which the compiler vectorises, and what is left of them.
+        let (blocks, rest) = values.as_chunks::<LANES>();
         let mut lanes = [0.0; LANES];
         for block in blocks {
             for (lane, value) in lanes.iter_mut().zip(block) {
@@ -113,25 +103,15 @@ pub fn scale<const D: usize>(gradient: Tensor<D>, factor: f64) -> Tensor<D> {
     on_host!(gradient, T => {
         let values = gradient.values_mut::<T>();
         let factor = <T as Scalar>::Wide::from_f64(factor);
-        for_each(values.len(), values.chunks_mut(PIECE), |values| {
-            Arch::new().dispatch(Scale { values, factor });
-        });
+        for_each(values.len(), values.chunks_mut(PIECE), |values| multiply(values, factor));
     });
     gradient.into_tensor()
 }
 
-struct Scale<'a, T: Scalar> {
-    values: &'a mut [T],
-    factor: T::Wide,
-}
-
-impl<T: Scalar> WithSimd for Scale<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        for value in self.values {
-            *value = T::narrow(value.widen() * self.factor);
+simd_fn! {
+    fn multiply<S, T: Scalar>(simd, values: &'a mut [T], factor: T::Wide) {
+        for value in values {
+            *value = T::narrow(value.widen() * factor);
         }
     }
 }
@@ -189,68 +169,36 @@ pub fn adam<const D: usize>(
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
     let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
     // Only read: whoever else holds them keeps them.
-    let w = primitive(values).to_contiguous();
+    let w: Result<BackendTensor<Flex>, _> = DispatchTensor::try_into_backend(values.into_dispatch());
+    let w = w.unwrap_or_else(|error| panic!("a tensor that is not on Flex: {error}")).float().to_contiguous();
     on_host!(g, T => {
-        let step = HostStep::new(step);
         let (w, m, v, g) = (slice::<T>(&w), m.values_mut(), v.values_mut(), g.values_mut());
         let moments = m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE));
         let pieces = w.chunks(PIECE).zip(moments).zip(g.chunks_mut(PIECE));
-        for_each(w.len(), pieces, |((w, (m, v)), g)| {
-            Arch::new().dispatch(Piece { step, w, m, v, g });
-        });
+        for_each(w.len(), pieces, |((w, (m, v)), g)| adam_step(step, w, m, v, g));
     });
     (g.into_tensor(), [m.into_tensor(), v.into_tensor()])
 }
 
-/// One step in the host's memory.
-#[derive(Clone, Copy)]
-struct HostStep<W> {
-    toward_1: W,
-    toward_2: W,
-    epsilon: W,
-    keep: W,
-    root: W,
-    size: W,
-}
-
-impl<W: Wide> HostStep<W> {
-    fn new(step: AdamStep) -> Self {
-        Self {
-            toward_1: W::from_f64(1.0 - step.beta_1),
-            toward_2: W::from_f64(1.0 - step.beta_2),
-            epsilon: W::from_f64(step.epsilon),
-            keep: W::from_f64(step.keep),
-            root: W::from_f64(step.root),
-            size: W::from_f64(step.size),
-        }
-    }
-
-    /// A value after the step.
-    #[inline(always)]
-    fn next<T: Scalar<Wide = W>>(&self, w: T, m: &mut W, v: &mut W, g: T) -> T {
-        let g = g.widen();
-        *m = (g - *m) * self.toward_1 + *m;
-        *v = (g * g - *v) * self.toward_2 + *v;
-        T::narrow(w.widen() * self.keep - *m / (v.sqrt() * self.root + self.epsilon) * self.size)
-    }
-}
-
-/// Some values w, their optimizer state m and v, and their gradients g, whose place the new values take.
-struct Piece<'a, T: Scalar> {
-    step: HostStep<T::Wide>,
-    w: &'a [T],
-    m: &'a mut [T::Wide],
-    v: &'a mut [T::Wide],
-    g: &'a mut [T],
-}
-
-impl<T: Scalar> WithSimd for Piece<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        for (((w, m), v), g) in self.w.iter().zip(self.m).zip(self.v).zip(self.g) {
-            *g = self.step.next(*w, m, v, *g);
+simd_fn! {
+    /// One step of values w, with their optimizer state m and v and their gradients g, whose place the new values take.
+    fn adam_step<S, T: Scalar>(
+        simd,
+        step: AdamStep,
+        w: &'a [T],
+        m: &'a mut [T::Wide],
+        v: &'a mut [T::Wide],
+        g: &'a mut [T],
+    ) {
+        let AdamStep { beta_1, beta_2, epsilon, keep, root, size } = step;
+        // 1 − β in f64: of an f32 β near 1 few digits would be left.
+        let [toward_1, toward_2] = [1.0 - beta_1, 1.0 - beta_2].map(T::Wide::from_f64);
+        let [epsilon, keep, root, size] = [epsilon, keep, root, size].map(T::Wide::from_f64);
+        for (((w, m), v), g) in w.iter().zip(m).zip(v).zip(g) {
+            let gradient = g.widen();
+            *m = (gradient - *m) * toward_1 + *m;
+            *v = (gradient * gradient - *v) * toward_2 + *v;
+            *g = T::narrow(w.widen() * keep - *m / (v.sqrt() * root + epsilon) * size);
         }
     }
 }

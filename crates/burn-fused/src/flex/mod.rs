@@ -3,21 +3,19 @@
 //! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks add up
 //! separately is added up in the order of tasks.
 
-pub(crate) mod functions;
 pub mod host;
 pub(crate) mod mask;
+pub(crate) mod row;
 pub(crate) mod scalar;
-pub(crate) mod sums;
 
-use crate::engine::operator::{Kernels, Operator, Output, Path};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
 use crate::numerics::precision::Precision;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
-use burn::prelude::Tensor;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape, TensorData, bf16};
 use burn_fused_matmul::{Kernel, Matrix, product};
-use scalar::Scalar;
+pub(crate) use scalar::{Scalar, Wide};
 use std::sync::{Mutex, PoisonError};
 
 /// Runs `$body` with the type alias `$scalar` for the dtype `$dtype`, or `$other` if that is `None` or has no kernel.
@@ -46,23 +44,46 @@ macro_rules! with_scalar {
 }
 pub(crate) use with_scalar;
 
+/// Defines a function whose body is compiled for the instructions of the detected CPU, the type `$S`: loops in it are
+/// vectorised. The lifetime of arguments is `'a`.
+macro_rules! simd_fn {
+    (
+        $(#[$doc:meta])*
+        $visibility:vis fn $name:ident<$S:ident $(, $T:ident: $bound:path)*>(
+            $simd:ident, $($argument:ident: $type:ty),* $(,)?
+        ) $(-> $output:ty)? $body:block
+    ) => {
+        $(#[$doc])*
+        $visibility fn $name<'a, $($T: $bound),*>($($argument: $type),*) $(-> $output)? {
+            // What pulp calls is a type's method: a closure would not be compiled for the CPU's instructions.
+            struct Call<'a, $($T: $bound),*> {
+                $($argument: $type,)*
+                types: std::marker::PhantomData<($($T,)*)>,
+            }
+            #[allow(unused_parens)] // around the type of what is returned, if anything is
+            impl<'a, $($T: $bound),*> pulp::WithSimd for Call<'a, $($T),*> {
+                type Output = ($($output)?);
+
+                #[inline(always)]
+                fn with_simd<$S: pulp::Simd>(self, $simd: $S) -> Self::Output {
+                    let _ = $simd; // most bodies name the type alone
+                    let Self { $($argument,)* .. } = self;
+                    $body
+                }
+            }
+            pulp::Arch::new().dispatch(Call::<$($T),*> { $($argument,)* types: std::marker::PhantomData })
+        }
+    };
+}
+pub(crate) use simd_fn;
+
 /// An operator whose kernels compute in the dtype that all float inputs share; the reference takes other inputs.
 pub(crate) trait HostKernels: Operator {
-    /// Whether there are kernels for these inputs, whatever their dtype.
-    fn takes(_inputs: &Self::On<Flex>) -> bool {
-        true
-    }
-
     /// See [`Operator::reference`].
     fn forward<T: Scalar>(inputs: Self::On<Flex>) -> Output<Self, Flex>;
 
     /// See [`Operator::reference_backward`].
-    fn backward<T: Scalar>(
-        inputs: Self::On<Flex>,
-        statistics: Self::Statistics<FloatTensor<Flex>>,
-        grad: FloatTensor<Flex>,
-        needs: Self::Needs,
-    ) -> Vec<Option<FloatTensor<Flex>>>;
+    fn backward<T: Scalar>(inputs: Self::On<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex>;
 }
 
 impl<O: HostKernels> Kernels<Flex> for O {
@@ -71,25 +92,16 @@ impl<O: HostKernels> Kernels<Flex> for O {
         with_scalar!(dtype, T => <O as HostKernels>::forward::<T>(inputs), O::reference(inputs))
     }
 
-    fn backward(
-        inputs: O::On<Flex>,
-        statistics: O::Statistics<FloatTensor<Flex>>,
-        grad: FloatTensor<Flex>,
-        needs: O::Needs,
-    ) -> Vec<Option<FloatTensor<Flex>>> {
+    fn backward(inputs: O::On<Flex>, upstream: Upstream<O, Flex>) -> Gradients<Flex> {
         with_scalar!(
             kernel_dtype::<O>(&inputs),
-            T => <O as HostKernels>::backward::<T>(inputs, statistics, grad, needs),
-            O::reference_backward(inputs, statistics, grad, needs)
+            T => <O as HostKernels>::backward::<T>(inputs, upstream),
+            O::reference_backward(inputs, upstream)
         )
     }
 }
 
-/// All values of a contiguous tensor, row-major.
-///
-/// # Panics
-///
-/// If the tensor is not contiguous or of another dtype than `T`.
+/// All values of a contiguous tensor of dtype `T`, row-major.
 pub(crate) fn slice<T: Scalar>(tensor: &FloatTensor<Flex>) -> &[T] {
     tensor.as_slice().expect("a contiguous tensor of the kernel's dtype")
 }
@@ -105,18 +117,38 @@ fn kernel_dtype<O: HostKernels>(inputs: &O::On<Flex>) -> Option<DType> {
     let operands: Vec<_> = O::operands::<Flex>(inputs).into_iter().flatten().collect();
     let dtype = operands.first()?.dtype();
     let alike = operands.iter().all(|operand| operand.dtype() == dtype);
+    // Kernels cut rows into chunks, which cannot be of no values.
     let empty = operands.iter().any(|operand| operand.layout().num_elements() == 0);
-    (O::path(inputs) == Path::Fused && O::takes(inputs) && alike && !empty).then_some(dtype)
+    (Path::current() == Path::Fused && alike && !empty).then_some(dtype)
 }
 
-/// Rows of a task: enough to be worth handing out, and always as many whatever the threads.
+/// Rows of a task.
 pub(crate) fn rows_per_task(columns: usize) -> usize {
+    // Enough to be worth handing out, and as many on any number of threads, on which no sum may depend.
     (48 * 1024 / columns).clamp(1, 64)
 }
 
 /// A tensor of `values`.
 pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Flex> {
     Flex::float_from_data(TensorData::new(values, shape), &Default::default())
+}
+
+/// The two statistics of each row, as tensors of `shape`.
+pub(crate) fn statistics<W: Wide>(of_rows: &[[W; 2]], shape: Shape) -> [FloatTensor<Flex>; 2] {
+    [0, 1].map(|i| tensor(of_rows.iter().map(|of_row| of_row[i]).collect(), shape.clone()))
+}
+
+/// The two statistics of each row, which [`statistics`] made tensors of.
+pub(crate) fn of_rows<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]> {
+    let [first, second] = statistics.map(|of_rows| of_rows.to_contiguous());
+    slice::<W>(&first).iter().zip(slice::<W>(&second)).map(|(&first, &second)| [first, second]).collect()
+}
+
+/// What tasks have added up apart, added up in the order of tasks, whatever thread ran them.
+pub(crate) fn total<W: Wide>(partials: &[Vec<W>]) -> Vec<W> {
+    let mut total = vec![W::ZERO; partials[0].len()];
+    partials.iter().for_each(|partial| row::accumulate(&mut total, partial));
+    total
 }
 
 /// Rows that an operator replaces by its output.
@@ -155,16 +187,6 @@ impl Rows {
     }
 }
 
-/// The tensor as Flex has it, outside autodiff.
-///
-/// # Panics
-///
-/// If the tensor is on another device.
-pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Flex> {
-    let tensor: Result<BackendTensor<Flex>, _> = DispatchTensor::try_into_backend(tensor.into_dispatch());
-    tensor.unwrap_or_else(|error| panic!("a tensor that is not on Flex: {error}")).float()
-}
-
 /// A · B. If one of the two is in bf16, the other is rounded to it, and the product is in f32.
 pub(crate) fn multiply(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTensor<Flex> {
     let dtypes = [a.dtype(), b.dtype()];
@@ -177,10 +199,11 @@ pub(crate) fn multiply(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTenso
     tensor(with_matrix(&a, |a| with_matrix(&b, |b| product(a, b, kernel))), shape)
 }
 
-/// Calls `f` with a matrix in f32 or bf16, which is copied only if it runs backwards.
+/// Calls `f` with a matrix in f32 or bf16.
 pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) -> R) -> R {
     let layout = matrix.layout();
     let (Ok(row), Ok(column)) = (layout.strides()[0].try_into(), layout.strides()[1].try_into()) else {
+        // A matrix that runs backwards, as a flipped one does.
         return with_matrix(&matrix.to_contiguous(), f);
     };
     let (shape, strides, start) = (layout.shape().dims(), [row, column], layout.start_offset());
@@ -216,9 +239,6 @@ pub fn matrix_kernel(precision: Precision) -> &'static str {
 const PARALLEL_FROM: usize = 32 * 1024;
 
 /// Calls `work` with every item, of `values` numbers in all, in parallel if that is worth it.
-///
-/// The calling thread begins at once and rayon's join in as they wake up. rayon's own loops put the caller to sleep, which
-/// doubles the time of work of some tenths of a millisecond.
 pub(crate) fn for_each<I>(values: usize, items: I, work: impl Fn(I::Item) + Sync)
 where
     I: ExactSizeIterator<Item: Send> + Send,
@@ -228,6 +248,7 @@ where
     if threads <= 1 {
         return items.for_each(work);
     }
+    // Taken one at a time: threads join late, and tasks differ in length.
     let items = Mutex::new(items);
     let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
@@ -235,6 +256,8 @@ where
             work(item);
         }
     };
+    // The calling thread begins at once and rayon's join in as they wake up. rayon's own loops put the caller to sleep,
+    // which doubles the time of work of some tenths of a millisecond.
     rayon::in_place_scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|_| run());

@@ -1,9 +1,10 @@
 //! The precision that matmuls are computed in.
 
 use crate::error::{Error, Result};
+use crate::scope::within;
 use burn::prelude::*;
 use burn::tensor::DType;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
@@ -38,25 +39,16 @@ impl Precision {
     ///
     /// [`Error::UnsupportedPrecision`] if the device has no floats of 16 bits of this kind.
     pub fn check(self, device: &Device) -> Result<()> {
-        match self.dtype() {
-            Some(dtype) if !device.supports_dtype(dtype) => {
-                Err(Error::UnsupportedPrecision { precision: self, device: format!("{device:?}"), dtype })
-            }
-            _ => Ok(()),
+        let dtype = DType::BF16;
+        if self == Self::F32 || device.supports_dtype(dtype) {
+            return Ok(());
         }
+        Err(Error::UnsupportedPrecision { precision: self, device: format!("{device:?}"), dtype })
     }
 
     /// That of matmuls that are called now, on this thread.
     pub fn current() -> Self {
-        CURRENT.get()
-    }
-
-    /// What operands are rounded to, if they are.
-    fn dtype(self) -> Option<DType> {
-        match self {
-            Self::F32 => None,
-            Self::Bf16 => Some(DType::BF16),
-        }
+        CURRENT.with_borrow(|precision| *precision)
     }
 }
 
@@ -73,8 +65,7 @@ impl FromStr for Precision {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let known = [Self::F32, Self::Bf16];
-        let found = known.into_iter().find(|precision| precision.to_string() == text);
+        let found = [Self::F32, Self::Bf16].into_iter().find(|precision| precision.to_string() == text);
         found.ok_or_else(|| Error::UnknownPrecision { found: text.into() })
     }
 }
@@ -105,19 +96,11 @@ impl FromStr for Precision {
 ///
 /// Source: `torch.autocast` of PyTorch 2.15.
 pub fn autocast<T>(precision: Precision, f: impl FnOnce() -> T) -> T {
-    struct Restore(Precision);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CURRENT.set(self.0);
-        }
-    }
-    // Dropped, and so restored, also if `f` panics.
-    let _restore = Restore(CURRENT.replace(precision));
-    f()
+    within(&CURRENT, precision, f).0
 }
 
 thread_local! {
-    static CURRENT: Cell<Precision> = const { Cell::new(Precision::F32) };
+    static CURRENT: RefCell<Precision> = const { RefCell::new(Precision::F32) };
     /// Devices that can compute in bf16: asking takes longer than a small layer.
     static SUPPORTED: RefCell<Vec<Device>> = const { RefCell::new(Vec::new()) };
 }

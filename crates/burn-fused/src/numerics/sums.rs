@@ -7,10 +7,9 @@ use burn::tensor::{DType, Shape};
 /// LayerNorm of wide `x` [.., H]: y in its dtype, mean and rstd [.., 1].
 pub(crate) fn layer_norm<B: Backend>(
     x: FloatTensor<B>,
-    gamma: &FloatTensor<B>,
-    beta: &FloatTensor<B>,
+    [gamma, beta]: [&FloatTensor<B>; 2],
     epsilon: f64,
-) -> (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) {
+) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
     let rank = x.shape().num_dims();
     let mean = B::float_mean_dim(x.clone(), rank - 1);
     let centered = B::float_sub(x, mean.clone());
@@ -19,34 +18,31 @@ pub(crate) fn layer_norm<B: Backend>(
     let rstd = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, epsilon.into())));
     let normalized = B::float_mul(centered, rstd.clone());
     let (gamma, beta) = (vector::<B>(gamma, &normalized), vector::<B>(beta, &normalized));
-    let y = B::float_add(B::float_mul(normalized, gamma), beta);
-    (y, mean, rstd)
+    (B::float_add(B::float_mul(normalized, gamma), beta), [mean, rstd])
 }
 
-/// The gradients of γ and β that are needed, given x̂ = (x − mean) · rstd and the gradient of y, both wide.
-pub(crate) fn layer_norm_parameters_backward<B: Backend>(
-    normalized: &FloatTensor<B>,
-    grad: &FloatTensor<B>,
-    [gamma, beta]: [Option<&FloatTensor<B>>; 2],
-) -> [Option<FloatTensor<B>>; 2] {
-    let of_gamma = |gamma| total::<B>(B::float_mul(grad.clone(), normalized.clone()), gamma);
-    [gamma.map(of_gamma), beta.map(|beta| total::<B>(grad.clone(), beta))]
-}
-
-/// The gradient of LayerNorm's x, given x̂ and the gradient of y, all wide.
+/// The gradients of LayerNorm's x, γ and β that are needed, given x and the gradient of y, all wide.
 pub(crate) fn layer_norm_backward<B: Backend>(
-    normalized: FloatTensor<B>,
-    rstd: FloatTensor<B>,
-    gamma: &FloatTensor<B>,
+    x: FloatTensor<B>,
+    [mean, rstd]: [FloatTensor<B>; 2],
+    [gamma, beta]: [&FloatTensor<B>; 2],
     grad: FloatTensor<B>,
-) -> FloatTensor<B> {
-    let rank = grad.shape().num_dims();
-    let gamma = vector::<B>(gamma, &grad);
-    let grad = B::float_mul(grad, gamma);
-    let average = B::float_mean_dim(grad.clone(), rank - 1);
-    let along = B::float_mean_dim(B::float_mul(grad.clone(), normalized.clone()), rank - 1);
-    let grad = B::float_sub(B::float_sub(grad, average), B::float_mul(normalized, along));
-    B::float_mul(grad, rstd)
+    [needs_x, needs_gamma, needs_beta]: [bool; 3],
+) -> [Option<FloatTensor<B>>; 3] {
+    let normalized = B::float_mul(B::float_sub(x, mean), rstd.clone());
+    let of_gamma = || total::<B>(B::float_mul(grad.clone(), normalized.clone()), gamma);
+    let of_gamma = needs_gamma.then(of_gamma);
+    let of_beta = needs_beta.then(|| total::<B>(grad.clone(), beta));
+    let of_x = needs_x.then(|| {
+        let rank = grad.shape().num_dims();
+        let gamma = vector::<B>(gamma, &grad);
+        let grad = B::float_mul(grad, gamma);
+        let average = B::float_mean_dim(grad.clone(), rank - 1);
+        let along = B::float_mean_dim(B::float_mul(grad.clone(), normalized.clone()), rank - 1);
+        let grad = B::float_sub(B::float_sub(grad, average), B::float_mul(normalized, along));
+        B::float_mul(grad, rstd)
+    });
+    [of_x, of_gamma, of_beta]
 }
 
 /// The sum of all rows of `tensor` [.., H] as the gradient of the vector `of` `[H]`.
@@ -61,6 +57,7 @@ pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, like: &FloatTensor<B>)
     let rank = like.shape().num_dims();
     let mut shape = vec![1; rank];
     shape[rank - 1] = vector.shape()[0];
+    // Backends broadcast axes of length 1, but add none.
     B::float_reshape(narrow::<B>(vector.clone(), like.dtype()), Shape::from(shape))
 }
 

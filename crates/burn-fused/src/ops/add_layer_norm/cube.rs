@@ -3,12 +3,11 @@
 use super::{AddLayerNorm, AddLayerNormOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::layer_norm::{self, ResidualLaunch, SummandsArgs};
-use crate::engine::operator::{Kernels, Operator, Output};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::tensor::CubeTensor;
 
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 13;
@@ -16,7 +15,7 @@ const BINDINGS: u32 = 13;
 /// `None` for inputs that the kernels do not take.
 fn launch(input: &AddLayerNorm<CubeBackend>) -> Option<RowLaunch> {
     let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
-    RowLaunch::of(input.path, &[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)
+    RowLaunch::of(&[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)
 }
 
 fn summands<T: Float, I: Int>(input: &AddLayerNorm<CubeBackend>) -> SummandsArgs<T, I> {
@@ -52,14 +51,10 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
 
     fn backward(
         input: AddLayerNorm<CubeBackend>,
-        statistics: [CubeTensor; 2],
-        grad: CubeTensor,
-        needs: [bool; 5],
-    ) -> Vec<Option<CubeTensor>> {
-        let Some(on) = launch(&input) else {
-            return Self::reference_backward(input, statistics, grad, needs);
-        };
-        let [x, bias, residual, gamma, beta] = needs;
+        upstream: Upstream<Self, CubeBackend>,
+    ) -> Gradients<CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
+        let Upstream { statistics, grad, needs: [x, bias, residual, gamma, beta] } = upstream;
         let matrix = |needed: bool| needed.then(|| on.empty([on.rows, on.hidden], on.float));
         let (dx, d_residual) = (matrix(x), matrix(residual));
         let partials = on.partials(if bias || gamma || beta { 3 } else { 0 });

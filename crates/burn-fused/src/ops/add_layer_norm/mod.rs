@@ -5,11 +5,10 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Fields, Held, Operator, Output, Path, Spec, Specs, inputs};
+use crate::engine::operator::{Fields, Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::sums;
-use crate::numerics::sums::{narrow, wide};
+use crate::numerics::sums::{self, narrow, wide};
 use crate::ops::embed_layer_norm::Norm;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Dispatch, TensorMetadata};
@@ -37,7 +36,6 @@ inputs! {
         plain {
             /// LayerNorm's ε.
             epsilon: f64,
-            path: Path,
         }
     }
 }
@@ -109,14 +107,13 @@ pub fn add_layer_norm(
         assert_eq!(vector.dims(), [hidden], "{name} must be as long as a row of x");
     }
     let mut input = AddLayerNorm {
-        dropout: Dropout::Inactive,
+        dropout: Dropout(None),
         x: x.into_dispatch(),
         bias: bias.into_dispatch(),
         residual: residual.into_dispatch(),
         gamma: gamma.into_dispatch(),
         beta: beta.into_dispatch(),
         epsilon,
-        path: Path::current(),
     };
     input.dropout = Dropout::choose(dropout, AddLayerNormOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AddLayerNormOp, _>(input))
@@ -128,32 +125,26 @@ impl Operator for AddLayerNormOp {
     /// Mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
     type Statistics<X: Held> = [X; 2];
 
-    fn specs(inputs: &AddLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
-        let Spec { shape, dtype } = &inputs.x;
-        let of_row = Spec::statistic([shape[0], 1], *dtype);
-        (inputs.x.clone(), [of_row.clone(), of_row])
+    fn specs(inputs: &AddLayerNorm<Specs>) -> Vec<Spec> {
+        let of_row = Spec::statistic([inputs.x.shape[0], 1], inputs.x.dtype);
+        vec![inputs.x.clone(), of_row.clone(), of_row]
     }
 
     fn reference<B: DropoutOps>(inputs: AddLayerNorm<B>) -> Output<Self, B> {
         let AddLayerNorm { gamma, beta, epsilon, .. } = &inputs;
-        let (y, mean, rstd) = sums::layer_norm::<B>(sum::<B>(&inputs), gamma, beta, *epsilon);
-        (narrow::<B>(y, inputs.x.dtype()), [mean, rstd])
+        let (y, statistics) = sums::layer_norm::<B>(sum::<B>(&inputs), [gamma, beta], *epsilon);
+        (narrow::<B>(y, inputs.x.dtype()), statistics)
     }
 
     fn reference_backward<B: DropoutOps>(
         inputs: AddLayerNorm<B>,
-        [mean, rstd]: [FloatTensor<B>; 2],
-        grad: FloatTensor<B>,
-        [x, bias, residual, gamma, beta]: [bool; 5],
-    ) -> Vec<Option<FloatTensor<B>>> {
-        let grad = wide::<B>(grad);
-        let normalized = B::float_mul(B::float_sub(sum::<B>(&inputs), mean), rstd.clone());
-        let vectors = [gamma.then_some(&inputs.gamma), beta.then_some(&inputs.beta)];
-        let [gamma, beta] = sums::layer_norm_parameters_backward::<B>(&normalized, &grad, vectors);
-        if !(x || bias || residual) {
-            return vec![None, None, None, gamma, beta];
-        }
-        let grad = sums::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { statistics, grad, needs: [x, bias, residual, gamma, beta] } = upstream;
+        let (sum, vectors, grad) = (sum::<B>(&inputs), [&inputs.gamma, &inputs.beta], wide::<B>(grad));
+        let needs = [x || bias || residual, gamma, beta];
+        let [grad, gamma, beta] = sums::layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
+        let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
         let residual = residual.then(|| narrow::<B>(grad.clone(), inputs.residual.dtype()));
         let grad = if x || bias { inputs.dropout.apply(grad) } else { grad };
         let bias = bias.then(|| sums::total::<B>(grad.clone(), &inputs.bias));

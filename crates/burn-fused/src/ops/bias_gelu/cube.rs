@@ -3,11 +3,10 @@
 use super::{Activation, BiasGelu, BiasGeluOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::row::{Split, column, zeros};
-use crate::cube::totals::store_share;
-use crate::engine::operator::{Kernels, Operator, Output};
+use crate::cube::totals::{store, store_share};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
-use burn_cubecl::tensor::CubeTensor;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
@@ -19,7 +18,7 @@ fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
     if input.activation != Activation::Gelu {
         return None;
     }
-    RowLaunch::of(input.path, &[&input.x, &input.bias], input.x.meta.shape().dims(), BINDINGS)
+    RowLaunch::of(&[&input.x, &input.bias], input.x.meta.shape().dims(), BINDINGS)
 }
 
 impl Kernels<CubeBackend> for BiasGeluOp {
@@ -43,11 +42,10 @@ impl Kernels<CubeBackend> for BiasGeluOp {
 
     fn backward(
         input: BiasGelu<CubeBackend>,
-        _statistics: [CubeTensor; 0],
-        grad: CubeTensor,
-        [x, bias]: [bool; 2],
-    ) -> Vec<Option<CubeTensor>> {
-        let Some(on) = launch(&input) else { return Self::reference_backward(input, [], grad, [x, bias]) };
+        upstream: Upstream<Self, CubeBackend>,
+    ) -> Gradients<CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
+        let Upstream { grad, needs: [x, bias], .. } = upstream;
         let dx = x.then(|| on.empty([on.rows, on.hidden], on.float));
         let partials = on.partials(usize::from(bias));
         backward_kernel::launch(
@@ -127,20 +125,9 @@ fn backward_kernel<T: Float, W: Float>(
                 let slope = cumulative::<W>(z, inverse_root.get::<W>()) + z * density;
                 let gradient = W::cast_from(grad[place]) * slope;
                 total[i] += gradient;
-                #[comptime]
-                match &mut dx {
-                    ComptimeOption::Some(dx) => dx[place] = T::cast_from(gradient),
-                    ComptimeOption::None => {}
-                }
+                store::<T, W>(&mut dx, place, gradient);
             }
         }
     }
-    #[comptime]
-    match &mut partials {
-        ComptimeOption::Some(partials) => {
-            let cubes = rows.div_ceil(rows_per_cube);
-            store_share::<W>(&total, partials, 0usize, cubes, hidden, split);
-        }
-        ComptimeOption::None => {}
-    }
+    store_share::<W>(&total, &mut partials, 0usize, rows.div_ceil(rows_per_cube), hidden, split);
 }

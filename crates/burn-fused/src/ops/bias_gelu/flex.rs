@@ -1,65 +1,42 @@
 //! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
 
 use super::{Activation, BiasGelu, BiasGeluOp, CUBIC};
-use crate::engine::operator::Output;
-use crate::flex::functions::Functions;
-use crate::flex::scalar::{Scalar, Wide};
-use crate::flex::sums::accumulate;
-use crate::flex::{HostKernels, Rows, for_each, rows_per_task, slice, tensor, widened};
-use burn::backend::Flex;
-use burn::backend::TensorMetadata;
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
+use crate::flex::row::accumulate;
+use crate::flex::scalar::Functions;
+use crate::flex::{
+    HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total, widened,
+};
 use burn::backend::tensor::FloatTensor;
-use pulp::{Arch, Simd, WithSimd};
-use std::marker::PhantomData;
-
-/// Evaluates an expression with the curve of an activation that the kernels [take](HostKernels::takes).
-macro_rules! with_curve {
-    ($activation:expr, $curve:ident => $run:expr) => {
-        match $activation {
-            Activation::Gelu => {
-                type $curve = Gelu;
-                $run
-            }
-            Activation::GeluTanh => {
-                type $curve = GeluTanh<false>;
-                $run
-            }
-            Activation::GeluFast => {
-                type $curve = GeluTanh<true>;
-                $run
-            }
-            Activation::Relu => {
-                type $curve = Relu;
-                $run
-            }
-            other => unreachable!("{other:?} has no curve"),
-        }
-    };
-}
+use burn::backend::{Flex, TensorMetadata};
+use pulp::Simd;
 
 impl HostKernels for BiasGeluOp {
-    /// Those of feed-forward networks, where time goes; the reference computes the others.
-    fn takes(input: &BiasGelu<Flex>) -> bool {
-        use Activation::{Gelu, GeluFast, GeluTanh, Relu};
-        matches!(input.activation, Gelu | GeluTanh | GeluFast | Relu)
-    }
-
     fn forward<T: Scalar>(input: BiasGelu<Flex>) -> Output<Self, Flex> {
-        (with_curve!(input.activation, C => forward::<T, C>(input)), [])
+        let y = match input.activation {
+            Activation::Gelu => forward::<T, Gelu>(input),
+            Activation::GeluTanh => forward::<T, GeluTanh<false>>(input),
+            Activation::GeluFast => forward::<T, GeluTanh<true>>(input),
+            Activation::Relu => forward::<T, Relu>(input),
+            // Kernels where time goes: in feed-forward networks.
+            Activation::Identity | Activation::Tanh | Activation::Sigmoid => return Self::reference(input),
+        };
+        (y, [])
     }
 
-    fn backward<T: Scalar>(
-        input: BiasGelu<Flex>,
-        []: [FloatTensor<Flex>; 0],
-        grad: FloatTensor<Flex>,
-        needs: [bool; 2],
-    ) -> Vec<Option<FloatTensor<Flex>>> {
-        with_curve!(input.activation, C => backward::<T, C>(&input, &grad, needs))
+    fn backward<T: Scalar>(input: BiasGelu<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
+        match input.activation {
+            Activation::Gelu => backward::<T, Gelu>(&input, upstream),
+            Activation::GeluTanh => backward::<T, GeluTanh<false>>(&input, upstream),
+            Activation::GeluFast => backward::<T, GeluTanh<true>>(&input, upstream),
+            Activation::Relu => backward::<T, Relu>(&input, upstream),
+            _ => Self::reference_backward(input, upstream),
+        }
     }
 }
 
 /// An activation: loops over it have no branch and vectorise.
-trait Curve: Send {
+trait Curve {
     /// The value and the derivative at z.
     fn at<S: Simd, W: Wide>(z: W) -> (W, W);
 }
@@ -111,8 +88,7 @@ fn forward<T: Scalar, C: Curve>(input: BiasGelu<Flex>) -> FloatTensor<Flex> {
     let count = input.x.shape().num_elements();
     let mut rows = Rows::new(input.x);
     let tasks = rows.tasks::<T>(rows_per_task(bias.len()) * bias.len());
-    let tasks = tasks.map(|(x, y)| Forward::<T, C> { bias: &bias, x, y, curve: PhantomData });
-    for_each(WORK * count, tasks, |task| Arch::new().dispatch(task));
+    for_each(WORK * count, tasks, |(x, y)| forward_rows::<T, C>(&bias, x, y));
     rows.output()
 }
 
@@ -121,84 +97,59 @@ const WORK: usize = 4;
 
 fn backward<T: Scalar, C: Curve>(
     input: &BiasGelu<Flex>,
-    grad: &FloatTensor<Flex>,
-    [needs_x, needs_bias]: [bool; 2],
-) -> Vec<Option<FloatTensor<Flex>>> {
+    upstream: Upstream<BiasGeluOp, Flex>,
+) -> Gradients<Flex> {
+    let Upstream { grad, needs: [needs_x, needs_bias], .. } = upstream;
     let bias = widened::<T>(&input.bias);
     let columns = bias.len();
     let (x, grad) = (input.x.to_contiguous(), grad.to_contiguous());
     let (x, grad) = (slice::<T>(&x), slice::<T>(&grad));
+    // Also where the bias alone is trained, whose gradient is the sum of it: that is rare.
     let mut x_grad = vec![T::default(); x.len()];
     let size = rows_per_task(columns) * columns;
     let mut partials = vec![vec![T::Wide::ZERO; columns]; x.len().div_ceil(size)];
     let tasks = x.chunks(size).zip(grad.chunks(size)).zip(x_grad.chunks_mut(size)).zip(&mut partials);
-    let tasks = tasks.map(|(((x, grad), x_grad), total)| Backward::<T, C> {
-        bias: &bias,
-        x,
-        grad,
-        x_grad,
-        total,
-        curve: PhantomData,
+    for_each(WORK * x.len(), tasks, |(((x, grad), x_grad), partial)| {
+        backward_rows::<T, C>(&bias, x, grad, x_grad, partial);
     });
-    for_each(WORK * x.len(), tasks, |task| Arch::new().dispatch(task));
-    let mut total = vec![T::Wide::ZERO; columns];
-    partials.iter().for_each(|partial| accumulate(&mut total, partial));
     vec![
         needs_x.then(|| tensor(x_grad, input.x.shape())),
-        needs_bias.then(|| tensor(T::narrow_all(total), input.bias.shape())),
+        needs_bias.then(|| tensor(T::narrow_all(total(&partials)), input.bias.shape())),
     ]
 }
 
-/// Consecutive rows.
-struct Forward<'a, T: Scalar, C> {
-    bias: &'a [T::Wide],
-    /// Where not in `y`.
-    x: Option<&'a [T]>,
-    y: &'a mut [T],
-    curve: PhantomData<C>,
-}
-
-impl<T: Scalar, C: Curve> WithSimd for Forward<'_, T, C> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        if let Some(x) = self.x {
-            self.y.copy_from_slice(x);
+simd_fn! {
+    /// Some rows; `x` where it is not in `y`.
+    fn forward_rows<S, T: Scalar, C: Curve>(simd, bias: &'a [T::Wide], x: Option<&'a [T]>, y: &'a mut [T]) {
+        if let Some(x) = x {
+            y.copy_from_slice(x);
         }
-        for y in self.y.chunks_exact_mut(self.bias.len()) {
-            y.iter_mut()
-                .zip(self.bias)
-                .for_each(|(y, &bias)| *y = T::narrow(C::at::<S, _>(y.widen() + bias).0));
+        for y in y.chunks_exact_mut(bias.len()) {
+            y.iter_mut().zip(bias).for_each(|(y, &bias)| *y = T::narrow(C::at::<S, _>(y.widen() + bias).0));
         }
     }
 }
 
-/// Consecutive rows.
-struct Backward<'a, T: Scalar, C> {
-    bias: &'a [T::Wide],
-    x: &'a [T],
-    grad: &'a [T],
-    x_grad: &'a mut [T],
-    /// Sums the gradients of x.
-    total: &'a mut [T::Wide],
-    curve: PhantomData<C>,
-}
-
-impl<T: Scalar, C: Curve> WithSimd for Backward<'_, T, C> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let columns = self.bias.len();
+simd_fn! {
+    /// Some rows; `total` sums the gradients of x.
+    fn backward_rows<S, T: Scalar, C: Curve>(
+        simd,
+        bias: &'a [T::Wide],
+        x: &'a [T],
+        grad: &'a [T],
+        x_grad: &'a mut [T],
+        total: &'a mut [T::Wide],
+    ) {
+        let columns = bias.len();
         let mut d = vec![T::Wide::ZERO; columns];
-        let inputs = self.x.chunks_exact(columns).zip(self.grad.chunks_exact(columns));
-        for ((x, grad), x_grad) in inputs.zip(self.x_grad.chunks_exact_mut(columns)) {
-            for (((x, &bias), grad), d) in x.iter().zip(self.bias).zip(grad).zip(&mut d) {
+        let inputs = x.chunks_exact(columns).zip(grad.chunks_exact(columns));
+        for ((x, grad), x_grad) in inputs.zip(x_grad.chunks_exact_mut(columns)) {
+            for (((x, &bias), grad), d) in x.iter().zip(bias).zip(grad).zip(&mut d) {
                 *d = grad.widen() * C::at::<S, _>(x.widen() + bias).1;
             }
             x_grad.iter_mut().zip(&d).for_each(|(x_grad, &d)| *x_grad = T::narrow(d));
-            accumulate(self.total, &d);
+            // What is stored is rounded, its total is not.
+            accumulate(total, &d);
         }
     }
 }

@@ -6,11 +6,10 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, inputs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::sums;
-use crate::numerics::sums::{narrow, wide};
+use crate::numerics::sums::{self, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::config::Config;
@@ -31,7 +30,6 @@ inputs! {
         }
         plain {
             activation: Activation,
-            path: Path,
         }
     }
 }
@@ -87,15 +85,15 @@ pub fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) ->
     assert_eq!(bias.dims(), [columns], "bias must be as long as a row of x");
     assert_computes(&x);
     let [x, bias] = [x.dequantize().into_dispatch(), bias.dequantize().into_dispatch()];
-    Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, activation, path: Path::current() }))
+    Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, activation }))
 }
 
 impl Operator for BiasGeluOp {
     type Needs = [bool; 2];
     type Statistics<X: Held> = [X; 0];
 
-    fn specs(inputs: &BiasGelu<Specs>) -> (Spec, [Spec; 0]) {
-        (inputs.x.clone(), [])
+    fn specs(inputs: &BiasGelu<Specs>) -> Vec<Spec> {
+        vec![inputs.x.clone()]
     }
 
     fn reference<B: DropoutOps>(inputs: BiasGelu<B>) -> Output<Self, B> {
@@ -114,12 +112,8 @@ impl Operator for BiasGeluOp {
         (narrow::<B>(y, inputs.x.dtype()), [])
     }
 
-    fn reference_backward<B: DropoutOps>(
-        inputs: BiasGelu<B>,
-        []: [FloatTensor<B>; 0],
-        grad: FloatTensor<B>,
-        [x, bias]: [bool; 2],
-    ) -> Vec<Option<FloatTensor<B>>> {
+    fn reference_backward<B: DropoutOps>(inputs: BiasGelu<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        let Upstream { grad, needs: [x, bias], .. } = upstream;
         let z = biased::<B>(&inputs);
         let grad = wide::<B>(grad);
         let grad = match inputs.activation {

@@ -3,11 +3,10 @@
 use super::{CrossEntropy, CrossEntropyOp};
 use crate::cube::launch::{RowLaunch, buffer, int_tensor};
 use crate::cube::row::{cube_max, cube_sum, nearest_row};
-use crate::engine::operator::{Kernels, Operator, Output};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 
 type Input = CrossEntropy<CubeBackend>;
 
@@ -17,7 +16,7 @@ const BINDINGS: u32 = 8;
 /// `None` for inputs that the kernels do not take.
 fn launch(input: &Input) -> Option<RowLaunch> {
     let shape = input.logits.meta.shape().dims();
-    RowLaunch::of(input.path, &[&input.logits], shape, BINDINGS)
+    RowLaunch::of(&[&input.logits], shape, BINDINGS)
 }
 
 impl Kernels<CubeBackend> for CrossEntropyOp {
@@ -44,16 +43,11 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
     }
 
     /// In the memory of the logits, if nothing else holds them.
-    fn backward(
-        input: Input,
-        statistics: [CubeTensor; 2],
-        grad: CubeTensor,
-        needs: [bool; 1],
-    ) -> Vec<Option<CubeTensor>> {
-        let Some(on) = launch(&input).filter(|_| needs == [true]) else {
-            return Self::reference_backward(input, statistics, grad, needs);
+    fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
+        let Some(on) = launch(&input).filter(|_| upstream.needs == [true]) else {
+            return Self::reference_backward(input, upstream);
         };
-        let [largest, log_sums] = statistics.map(buffer);
+        let [largest, log_sums] = upstream.statistics.map(buffer);
         let labels = int_tensor(input.labels);
         let logits = into_contiguous(input.logits);
         let (output, output_arg) = if logits.can_mut() {
@@ -72,7 +66,7 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
             labels,
             largest,
             log_sums,
-            buffer(grad),
+            buffer(upstream.grad),
             output_arg,
             on.scalar(1.0 / on.rows as f64),
             on.rows,

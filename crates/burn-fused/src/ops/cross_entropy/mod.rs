@@ -6,7 +6,7 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, inputs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{narrow, wide};
@@ -25,9 +25,6 @@ inputs! {
         ints {
             /// The class of each row, `[N]`.
             labels,
-        }
-        plain {
-            path: Path,
         }
     }
 }
@@ -87,7 +84,7 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
     );
     assert_computes(&logits);
     let (logits, labels) = (logits.dequantize().into_dispatch(), labels.into_dispatch());
-    Tensor::from_dispatch(run::<CrossEntropyOp, _>(CrossEntropy { logits, labels, path: Path::current() }))
+    Tensor::from_dispatch(run::<CrossEntropyOp, _>(CrossEntropy { logits, labels }))
 }
 
 impl Operator for CrossEntropyOp {
@@ -95,14 +92,14 @@ impl Operator for CrossEntropyOp {
     /// Of each row the largest logit m and the log of the sum l, [N, 1] in the dtype of the arithmetic.
     type Statistics<X: Held> = [X; 2];
 
-    fn specs(inputs: &CrossEntropy<Specs>) -> (Spec, [Spec; 2]) {
+    fn specs(inputs: &CrossEntropy<Specs>) -> Vec<Spec> {
         let Spec { shape, dtype } = inputs.logits.clone();
         let of_row = Spec::statistic([shape[0], 1], dtype);
-        (Spec { shape: Shape::new([1]), dtype }, [of_row.clone(), of_row])
+        vec![Spec { shape: Shape::new([1]), dtype }, of_row.clone(), of_row]
     }
 
     fn reference<B: DropoutOps>(inputs: CrossEntropy<B>) -> Output<Self, B> {
-        let CrossEntropy { logits, labels, .. } = inputs;
+        let CrossEntropy { logits, labels } = inputs;
         let dtype = logits.dtype();
         let [rows, _] = logits.shape().dims();
         let labels = column::<B>(labels, &logits);
@@ -117,14 +114,13 @@ impl Operator for CrossEntropyOp {
 
     fn reference_backward<B: DropoutOps>(
         inputs: CrossEntropy<B>,
-        [largest, log_sums]: [FloatTensor<B>; 2],
-        grad: FloatTensor<B>,
-        [needed]: [bool; 1],
-    ) -> Vec<Option<FloatTensor<B>>> {
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { statistics: [largest, log_sums], grad, needs: [needed] } = upstream;
         if !needed {
             return vec![None];
         }
-        let CrossEntropy { logits, labels, .. } = inputs;
+        let CrossEntropy { logits, labels } = inputs;
         let dtype = logits.dtype();
         let [rows, _] = logits.shape().dims();
         let labels = column::<B>(labels, &logits);

@@ -6,10 +6,10 @@ mod cube;
 mod flex;
 pub(crate) mod reference;
 
-use crate::engine::operator::{Fields, Path, Tensors, inputs};
+use crate::engine::operator::{Fields, Tensors, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::Dropout;
-use burn::backend::{Backend, Dispatch, TensorMetadata};
+use burn::backend::Dispatch;
 use burn::prelude::*;
 
 inputs! {
@@ -36,64 +36,35 @@ inputs! {
             shape: [usize; 2],
             /// LayerNorm's ε.
             epsilon: f64,
-            path: Path,
         }
-    }
-}
-
-impl<T: Tensors> EmbedLayerNorm<T> {
-    /// The tables or vectors of the summands.
-    pub(crate) fn sources(&self) -> [Option<&T::Float>; 3] {
-        [&self.words, &self.token_types, &self.positions].map(Summand::source)
     }
 }
 
 /// One of the three summands.
 #[derive(Clone, Debug)]
-pub(crate) enum Summand<T: Tensors> {
-    /// Nothing is added.
-    Absent,
-    /// Row `ids[b, s]` of `table` [V, H].
-    Lookup {
-        table: T::Float,
+pub(crate) struct Summand<T: Tensors> {
+    /// [V, H]: what the gradient flows to. Nothing is added without one.
+    pub(crate) table: Option<T::Float>,
+    pub(crate) rows: Index<T::Int>,
+}
+
+/// Which row of a table a token reads.
+#[derive(Clone, Debug)]
+pub(crate) enum Index<I> {
+    Ids {
         /// [B, S], or [1, S] for all sequences alike.
-        ids: T::Int,
+        ids: I,
         /// The row that is read like any other and gets no gradient.
         padding_idx: Option<usize>,
     },
-    /// Row `first + s` of `table` [V, H]: consecutive positions, the same in every sequence; `first + S` is at most V.
-    Range { table: T::Float, first: usize },
-    /// One row of `table` [V, H] for every token.
-    Row { table: T::Float, row: usize },
-    /// Vectors of the caller, [B, S, H].
-    Values(T::Float),
+    /// Row `first + t mod period` for token t of the batch: with a period of 1 all read one row, with S consecutive ones in
+    /// every sequence, with B · S each its own.
+    Cyclic { first: usize, period: usize },
 }
 
 impl<T: Tensors> Summand<T> {
-    /// What the gradient flows to: the table, or the vectors themselves.
-    pub(crate) fn source(&self) -> Option<&T::Float> {
-        match self {
-            Summand::Absent => None,
-            Summand::Lookup { table, .. } | Summand::Range { table, .. } | Summand::Row { table, .. } => {
-                Some(table)
-            }
-            Summand::Values(values) => Some(values),
-        }
-    }
-
-    /// Without ids: the row of token 0, and the number of tokens after which the rows repeat.
-    #[cfg(any(feature = "flex", feature = "_cubecl"))]
-    pub(crate) fn first_and_period(&self, [batch, seq]: [usize; 2]) -> [usize; 2] {
-        match self {
-            Summand::Range { first, .. } => [*first, seq],
-            Summand::Row { row, .. } => [*row, 1],
-            Summand::Values(_) => [0, batch * seq],
-            Summand::Absent | Summand::Lookup { .. } => [0, 1],
-        }
-    }
-
     pub(crate) fn operands(&self) -> [Option<&T::Float>; 1] {
-        [self.source()]
+        [self.table.as_ref()]
     }
 
     pub(crate) fn map<U: Tensors>(
@@ -101,15 +72,12 @@ impl<T: Tensors> Summand<T> {
         float: &mut impl FnMut(T::Float) -> U::Float,
         int: &mut impl FnMut(T::Int) -> U::Int,
     ) -> Summand<U> {
-        match self {
-            Summand::Absent => Summand::Absent,
-            Summand::Lookup { table, ids, padding_idx } => {
-                Summand::Lookup { table: float(table), ids: int(ids), padding_idx }
-            }
-            Summand::Range { table, first } => Summand::Range { table: float(table), first },
-            Summand::Row { table, row } => Summand::Row { table: float(table), row },
-            Summand::Values(values) => Summand::Values(float(values)),
-        }
+        let table = self.table.map(float);
+        let rows = match self.rows {
+            Index::Ids { ids, padding_idx } => Index::Ids { ids: int(ids), padding_idx },
+            Index::Cyclic { first, period } => Index::Cyclic { first, period },
+        };
+        Summand { table, rows }
     }
 }
 
@@ -222,28 +190,61 @@ impl Norm {
 /// read.
 pub fn embed_layer_norm(shape: [usize; 2], rows: [Rows; 3], norm: Norm, dropout: f64) -> Tensor<3> {
     let epsilon = norm.epsilon;
-    let [gamma, beta] = norm.vectors().map(Tensor::into_dispatch);
-    let [words, token_types, positions] = rows.map(primitive);
-    let (mask, path) = (Dropout::Inactive, Path::current());
-    let mut input =
-        EmbedLayerNorm { words, token_types, positions, dropout: mask, gamma, beta, shape, epsilon, path };
-    assert_fits(&input);
+    let [gamma, beta] = norm.vectors();
+    let [hidden] = gamma.dims();
+    assert_eq!(beta.dims(), [hidden], "beta must have the shape of gamma");
+    let [words, token_types, positions] = rows;
+    let mut input = EmbedLayerNorm {
+        words: summand("input_ids", words, shape, hidden),
+        token_types: summand("token_type_ids", token_types, shape, hidden),
+        positions: summand("position_ids", positions, shape, hidden),
+        dropout: Dropout(None),
+        gamma: gamma.into_dispatch(),
+        beta: beta.into_dispatch(),
+        shape,
+        epsilon,
+    };
     input.dropout = Dropout::choose(dropout, EmbedLayerNormOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<EmbedLayerNormOp, _>(input))
 }
 
 /// A summand as the backends take it: dequantised.
-fn primitive(rows: Rows) -> Summand<Dispatch> {
-    let float = |table: Tensor<2>| table.dequantize().into_dispatch();
-    match rows {
-        Rows::Absent => Summand::Absent,
-        Rows::Lookup { table, ids, padding_idx } => {
-            Summand::Lookup { table: float(table), ids: ids.into_dispatch(), padding_idx }
+///
+/// # Panics
+///
+/// Unless it has a row of length `hidden` for every token, and padding indices have a row.
+fn summand(name: &str, rows: Rows, [batch, seq]: [usize; 2], hidden: usize) -> Summand<Dispatch> {
+    let (table, rows) = match rows {
+        // Nothing reads these rows.
+        Rows::Absent => return Summand { table: None, rows: Index::Cyclic { first: 0, period: 1 } },
+        Rows::Values(values) => {
+            assert_eq!(values.dims(), [batch, seq, hidden], "{name} must have shape [B, S, H]");
+            // A table that has a row for each token.
+            let period = batch * seq;
+            (values.dequantize().reshape([period, hidden]), Index::Cyclic { first: 0, period })
         }
-        Rows::Range { table, first } => Summand::Range { table: float(table), first },
-        Rows::Row { table, row } => Summand::Row { table: float(table), row },
-        Rows::Values(values) => Summand::Values(values.dequantize().into_dispatch()),
+        Rows::Lookup { table, ids, padding_idx } => {
+            let [sequences, length] = ids.dims();
+            assert!(
+                (sequences == batch || sequences == 1) && length == seq,
+                "{name}: ids of shape [{sequences}, {length}] do not fit a batch of [{batch}, {seq}]"
+            );
+            if let Some(pad) = padding_idx {
+                let [rows, _] = table.dims();
+                assert!(pad < rows, "{name}: the padding index is {pad}, but there are {rows} rows");
+            }
+            (table, Index::Ids { ids: ids.into_dispatch(), padding_idx })
+        }
+        Rows::Range { table, first } => (table, Index::Cyclic { first, period: seq }),
+        Rows::Row { table, row } => (table, Index::Cyclic { first: row, period: 1 }),
+    };
+    let [found, length] = table.dims();
+    if let Index::Cyclic { first, period } = rows {
+        let needed = first + period;
+        assert!(found >= needed, "{name}: row {} is needed, but there are {found}", needed - 1);
     }
+    assert_eq!(length, hidden, "{name}: rows must be as long as gamma");
+    Summand { table: Some(table.dequantize().into_dispatch()), rows }
 }
 
 /// `table[ids]`, [B, S] → [B, S, H]: the lookup of the reference of [`embed_layer_norm`], which never leaves the table.
@@ -252,42 +253,7 @@ pub fn lookup(table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize>)
     Tensor::from_dispatch(reference::lookup::<Dispatch>(&table, &ids.into_dispatch(), padding_idx))
 }
 
-/// The three summands, and what a message calls the index of each.
-pub(crate) fn summands<B: Backend>(input: &EmbedLayerNorm<B>) -> [(&'static str, &Summand<B>); 3] {
-    [("input_ids", &input.words), ("token_type_ids", &input.token_types), ("position_ids", &input.positions)]
-}
-
-/// Panics unless every summand has a row of length H for every token, gamma and beta are of that length, and padding
-/// indices have a row.
-pub(crate) fn assert_fits<B: Backend>(input: &EmbedLayerNorm<B>) {
-    let [batch, seq] = input.shape;
-    let [hidden] = input.gamma.shape().dims();
-    assert_eq!(input.beta.shape().dims(), [hidden], "beta must have the shape of gamma");
-    for (name, rows) in summands(input) {
-        let (source, needed) = match rows {
-            Summand::Absent => continue,
-            Summand::Values(values) => {
-                let expected = [batch, seq, hidden];
-                assert_eq!(values.shape().dims(), expected, "{name} must have shape [B, S, H]");
-                continue;
-            }
-            Summand::Lookup { table, ids, padding_idx } => {
-                let [sequences, length] = ids.shape().dims();
-                assert!(
-                    (sequences == batch || sequences == 1) && length == seq,
-                    "{name}: ids of shape [{sequences}, {length}] do not fit a batch of [{batch}, {seq}]"
-                );
-                if let Some(pad) = padding_idx {
-                    let rows = table.shape()[0];
-                    assert!(*pad < rows, "{name}: the padding index is {pad}, but there are {rows} rows");
-                }
-                (table, 0)
-            }
-            Summand::Range { table, first } => (table, first + seq),
-            Summand::Row { table, row } => (table, row + 1),
-        };
-        let [found, length] = source.shape().dims();
-        assert!(found >= needed, "{name}: row {} is needed, but there are {found}", needed - 1);
-        assert_eq!(length, hidden, "{name}: rows must be as long as gamma");
-    }
+/// The three summands.
+pub(crate) fn summands<T: Tensors>(input: &EmbedLayerNorm<T>) -> [&Summand<T>; 3] {
+    [&input.words, &input.token_types, &input.positions]
 }

@@ -3,11 +3,10 @@
 //! Generic over the backend, so `Dispatch` is one of them: on devices that [`run`](crate::engine::run) does not list
 //! (capture, LibTorch) Burn's own autodiff differentiates it.
 
-use crate::engine::operator::{Held, Operator, Output, Spec, Specs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{self, narrow, wide};
-use crate::ops::embed_layer_norm::Summand;
-use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp};
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summand, summands};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, IntDType, Shape, Slice};
@@ -18,49 +17,40 @@ impl Operator for EmbedLayerNormOp {
     /// Mean and rstd of each token, [B, S, 1] in the dtype of the arithmetic.
     type Statistics<X: Held> = [X; 2];
 
-    fn specs(inputs: &EmbedLayerNorm<Specs>) -> (Spec, [Spec; 2]) {
+    fn specs(inputs: &EmbedLayerNorm<Specs>) -> Vec<Spec> {
         let EmbedLayerNorm { shape: [batch, seq], gamma, .. } = inputs;
-        let dtype = inputs.sources().into_iter().flatten().next().unwrap_or(gamma).dtype;
+        let dtype = summands(inputs).into_iter().find_map(|rows| rows.table.as_ref()).unwrap_or(gamma).dtype;
         let of_token = Spec::statistic([*batch, *seq, 1], dtype);
-        (Spec { shape: Shape::new([*batch, *seq, gamma.shape[0]]), dtype }, [of_token.clone(), of_token])
+        let shape = Shape::new([*batch, *seq, gamma.shape[0]]);
+        vec![Spec { shape, dtype }, of_token.clone(), of_token]
     }
 
     fn reference<B: DropoutOps>(inputs: EmbedLayerNorm<B>) -> Output<Self, B> {
         let sum = sum::<B>(&inputs);
         let dtype = sum.dtype();
         let EmbedLayerNorm { gamma, beta, epsilon, .. } = &inputs;
-        let (y, mean, rstd) = sums::layer_norm::<B>(wide::<B>(sum), gamma, beta, *epsilon);
-        (narrow::<B>(inputs.dropout.apply(y), dtype), [mean, rstd])
+        let (y, statistics) = sums::layer_norm::<B>(wide::<B>(sum), [gamma, beta], *epsilon);
+        (narrow::<B>(inputs.dropout.apply(y), dtype), statistics)
     }
 
     /// The tables' gradients share the dtype of y's.
     fn reference_backward<B: DropoutOps>(
         inputs: EmbedLayerNorm<B>,
-        [mean, rstd]: [FloatTensor<B>; 2],
-        grad: FloatTensor<B>,
-        [words, token_types, positions, gamma, beta]: [bool; 5],
-    ) -> Vec<Option<FloatTensor<B>>> {
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { statistics, grad, needs: [words, types, positions, gamma, beta] } = upstream;
         let dtype = grad.dtype();
         let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
-        let normalized = B::float_mul(B::float_sub(wide::<B>(sum::<B>(&inputs)), mean), rstd.clone());
-        let vectors = [gamma.then_some(&inputs.gamma), beta.then_some(&inputs.beta)];
-        let [gamma, beta] = sums::layer_norm_parameters_backward::<B>(&normalized, &grad, vectors);
-        if !(words || token_types || positions) {
-            return vec![None, None, None, gamma, beta];
-        }
-
-        let grad = sums::layer_norm_backward::<B>(normalized, rstd, &inputs.gamma, grad);
+        let (sum, vectors) = (wide::<B>(sum::<B>(&inputs)), [&inputs.gamma, &inputs.beta]);
+        let needs = [words || types || positions, gamma, beta];
+        let [grad, gamma, beta] = sums::layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
+        let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
         let grad = narrow::<B>(grad, dtype);
-        let source = |needed: bool, rows: &Summand<B>| {
+        let summands = summands(&inputs).into_iter().zip([words, types, positions]);
+        let of_rows = |(rows, needed): (&Summand<B>, bool)| {
             needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten()
         };
-        vec![
-            source(words, &inputs.words),
-            source(token_types, &inputs.token_types),
-            source(positions, &inputs.positions),
-            gamma,
-            beta,
-        ]
+        summands.map(of_rows).chain([gamma, beta]).collect()
     }
 }
 
@@ -68,9 +58,8 @@ impl Operator for EmbedLayerNormOp {
 fn sum<B: Backend>(inputs: &EmbedLayerNorm<B>) -> FloatTensor<B> {
     let [batch, seq] = inputs.shape;
     let hidden = inputs.gamma.shape()[0];
-    let summands = [&inputs.words, &inputs.token_types, &inputs.positions];
-    let sum =
-        summands.into_iter().filter_map(|rows| rows_forward::<B>(rows, inputs.shape)).reduce(B::float_add);
+    let summands = summands(inputs).into_iter();
+    let sum = summands.filter_map(|rows| rows_forward::<B>(rows, inputs.shape)).reduce(B::float_add);
     let shape = Shape::new([batch, seq, hidden]);
     match sum {
         Some(sum) if sum.shape() == shape => sum,
@@ -80,14 +69,14 @@ fn sum<B: Backend>(inputs: &EmbedLayerNorm<B>) -> FloatTensor<B> {
 }
 
 /// One summand, of a shape that broadcasts to [B, S, H].
-fn rows_forward<B: Backend>(rows: &Summand<B>, [_, seq]: [usize; 2]) -> Option<FloatTensor<B>> {
-    match rows {
-        Summand::Absent => None,
-        Summand::Values(values) => Some(values.clone()),
-        Summand::Range { table, first } => Some(slice::<B>(table, *first, seq)),
-        Summand::Row { table, row } => Some(slice::<B>(table, *row, 1)),
-        Summand::Lookup { table, ids, padding_idx } => Some(lookup::<B>(table, ids, *padding_idx)),
-    }
+fn rows_forward<B: Backend>(summand: &Summand<B>, [_, seq]: [usize; 2]) -> Option<FloatTensor<B>> {
+    let table = summand.table.as_ref()?;
+    Some(match &summand.rows {
+        Index::Ids { ids, padding_idx } => lookup::<B>(table, ids, *padding_idx),
+        Index::Cyclic { first, period: 1 } => slice::<B>(table, *first, [1, 1]),
+        // At least one sequence, also of no tokens.
+        Index::Cyclic { first, period } => slice::<B>(table, *first, [(period / seq.max(1)).max(1), seq]),
+    })
 }
 
 /// `table[ids]`, [B, S, H], without a gradient for the padding row.
@@ -103,33 +92,36 @@ pub(crate) fn lookup<B: Backend>(
     // The same values, but where the id is the padding index they come from a detached copy of its row: the mask
     // stops the gradient there, and what Burn's backward adds to the row is 0.0.
     let shape = found.shape();
-    let pad_row = slice::<B>(&B::float_detach(table.clone()), pad, 1);
+    let pad_row = slice::<B>(&B::float_detach(table.clone()), pad, [1, 1]);
     B::float_mask_where(found, is_pad::<B>(ids, pad, shape.clone()), B::float_expand(pad_row, shape))
 }
 
-/// Rows `first` to `first + len` of `table` [V, H], as [1, len, H].
-fn slice<B: Backend>(table: &FloatTensor<B>, first: usize, len: usize) -> FloatTensor<B> {
+/// B · S rows of `table` [V, H] from `first` on, as [B, S, H].
+fn slice<B: Backend>(table: &FloatTensor<B>, first: usize, [batch, seq]: [usize; 2]) -> FloatTensor<B> {
     let hidden = table.shape()[1];
-    let rows = B::float_slice(table.clone(), &[Slice::from(first..first + len), Slice::from(0..hidden)]);
-    B::float_reshape(rows, Shape::new([1, len, hidden]))
+    let range = Slice::from(first..first + batch * seq);
+    let rows = B::float_slice(table.clone(), &[range, Slice::from(0..hidden)]);
+    B::float_reshape(rows, Shape::new([batch, seq, hidden]))
 }
 
-/// The gradient of a summand's table or vectors, given that of the sum, [B, S, H].
-fn rows_backward<B: Backend>(rows: &Summand<B>, grad: FloatTensor<B>) -> Option<FloatTensor<B>> {
-    let into_table = |table: &FloatTensor<B>, first: usize, grad: FloatTensor<B>| {
-        let [_, len, hidden] = grad.shape().dims();
-        let zeros = B::float_zeros(table.shape(), &table.device(), grad.dtype().into());
-        let grad = B::float_reshape(grad, Shape::new([len, hidden]));
-        B::float_slice_assign(zeros, &[Slice::from(first..first + len), Slice::from(0..hidden)], grad)
-    };
-    match rows {
-        Summand::Absent => None,
-        Summand::Values(_) => Some(grad),
-        Summand::Range { table, first } => Some(into_table(table, *first, B::float_sum_dim(grad, 0))),
-        Summand::Row { table, row } => Some(into_table(table, *row, B::float_sum_dims(grad, &[0, 1]))),
-        Summand::Lookup { table, ids, padding_idx } => {
+/// The gradient of a summand's table, given that of the sum, [B, S, H].
+fn rows_backward<B: Backend>(summand: &Summand<B>, grad: FloatTensor<B>) -> Option<FloatTensor<B>> {
+    let table = summand.table.as_ref()?;
+    let [batch, seq, hidden] = grad.shape().dims();
+    Some(match &summand.rows {
+        Index::Cyclic { first, period } => {
+            let grad = match *period {
+                1 => B::float_sum_dims(grad, &[0, 1]),
+                period if period == batch * seq => grad,
+                _ => B::float_sum_dim(grad, 0),
+            };
+            let zeros = B::float_zeros(table.shape(), &table.device(), grad.dtype().into());
+            let grad = B::float_reshape(grad, Shape::new([*period, hidden]));
+            let rows = [Slice::from(*first..first + period), Slice::from(0..hidden)];
+            B::float_slice_assign(zeros, &rows, grad)
+        }
+        Index::Ids { ids, padding_idx } => {
             let [rows, _] = ids.shape().dims();
-            let [batch, _, _] = grad.shape().dims();
             let grad = if rows < batch { B::float_sum_dim(grad, 0) } else { grad };
             let grad = match padding_idx {
                 Some(pad) => {
@@ -138,9 +130,9 @@ fn rows_backward<B: Backend>(rows: &Summand<B>, grad: FloatTensor<B>) -> Option<
                 }
                 None => grad,
             };
-            Some(B::embedding_backward(table.clone(), grad, in_range::<B>(ids, table)))
+            B::embedding_backward(table.clone(), grad, in_range::<B>(ids, table))
         }
-    }
+    })
 }
 
 /// The ids, each moved to the nearest row of `table`: no lookup leaves it, whatever the backend checks.

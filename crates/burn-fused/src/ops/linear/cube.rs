@@ -1,8 +1,8 @@
 //! CubeCL's devices: Burn's autotuned matmuls of operands in 16 bits, which reach tensor cores, into f32.
 
-use super::{Arithmetic, Linear, LinearOp, arithmetic, backward, forward};
+use super::{Arithmetic, Linear, LinearOp, backward, forward};
 use crate::cube::launch::product;
-use crate::engine::operator::{Kernels, Output};
+use crate::engine::operator::{Gradients, Kernels, Output, Upstream};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
@@ -19,15 +19,10 @@ impl Arithmetic<CubeBackend> for Cube {
 
 impl Kernels<CubeBackend> for LinearOp {
     fn forward(input: Linear<CubeBackend>) -> Output<Self, CubeBackend> {
-        (forward(arithmetic(&input, &Cube), input), [])
+        (forward(&Cube, input), [])
     }
 
-    fn backward(
-        input: Linear<CubeBackend>,
-        []: [CubeTensor; 0],
-        grad: CubeTensor,
-        needs: [bool; 3],
-    ) -> Vec<Option<CubeTensor>> {
-        backward(arithmetic(&input, &Cube), input, grad, needs)
+    fn backward(input: Linear<CubeBackend>, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
+        backward(&Cube, input, upstream)
     }
 }

@@ -5,7 +5,7 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, Tensors, inputs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Tensors, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{Precision, assert_supported};
@@ -33,7 +33,6 @@ inputs! {
             dtype: DType,
             /// Whether the output is in 16 bits, otherwise in f32.
             narrow: bool,
-            path: Path,
         }
     }
 }
@@ -89,6 +88,7 @@ fn compute<const D: usize>(
     narrow: bool,
 ) -> Tensor<D> {
     let mut dims = x.dims();
+    // F32 or BF16, as are x and W: kernels have no other.
     let dtype = match weight.dtype() {
         DType::F32 if Precision::current() == Precision::Bf16 => Some(DType::BF16),
         dtype @ (DType::F32 | DType::BF16) if has_matmuls(&x, &weight) => Some(dtype),
@@ -126,7 +126,6 @@ fn compute<const D: usize>(
         bias: bias.map(|bias| bias.dequantize().into_dispatch()),
         dtype,
         narrow: narrow || weight_dtype != DType::F32,
-        path: Path::current(),
     };
     Tensor::<2>::from_dispatch(run::<LinearOp, _>(input)).reshape(dims)
 }
@@ -183,15 +182,6 @@ struct Reference;
 
 impl<B: Backend> Arithmetic<B> for Reference {}
 
-/// The arithmetic of `input`: a backend's own, or the reference's.
-#[cfg(any(feature = "flex", feature = "_cubecl"))]
-fn arithmetic<B: Backend>(input: &Linear<B>, own: &'static dyn Arithmetic<B>) -> &'static dyn Arithmetic<B> {
-    match input.path {
-        Path::Fused => own,
-        Path::Reference => &Reference,
-    }
-}
-
 fn forward<B: Backend>(by: &dyn Arithmetic<B>, input: Linear<B>) -> FloatTensor<B> {
     let output = input.output();
     by.affine(input.x, input.weight, input.bias, input.dtype, output)
@@ -200,9 +190,9 @@ fn forward<B: Backend>(by: &dyn Arithmetic<B>, input: Linear<B>) -> FloatTensor<
 fn backward<B: Backend>(
     by: &dyn Arithmetic<B>,
     input: Linear<B>,
-    grad: FloatTensor<B>,
-    [x, weight, bias]: [bool; 3],
-) -> Vec<Option<FloatTensor<B>>> {
+    upstream: Upstream<LinearOp, B>,
+) -> Gradients<B> {
+    let Upstream { grad, needs: [x, weight, bias], .. } = upstream;
     let bias = input.bias.as_ref().filter(|_| bias).map(|bias| by.total(grad.clone(), bias));
     let x_grad = x.then(|| {
         let weight = B::float_swap_dims(input.weight.clone(), 0, 1);
@@ -219,21 +209,16 @@ impl Operator for LinearOp {
     type Needs = [bool; 3];
     type Statistics<X: Held> = [X; 0];
 
-    fn specs(inputs: &Linear<Specs>) -> (Spec, [Spec; 0]) {
+    fn specs(inputs: &Linear<Specs>) -> Vec<Spec> {
         let shape = Shape::new([inputs.x.shape[0], inputs.weight.shape[1]]);
-        (Spec { shape, dtype: inputs.output() }, [])
+        vec![Spec { shape, dtype: inputs.output() }]
     }
 
     fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {
         (forward::<B>(&Reference, inputs), [])
     }
 
-    fn reference_backward<B: DropoutOps>(
-        inputs: Linear<B>,
-        []: [FloatTensor<B>; 0],
-        grad: FloatTensor<B>,
-        needs: [bool; 3],
-    ) -> Vec<Option<FloatTensor<B>>> {
-        backward::<B>(&Reference, inputs, grad, needs)
+    fn reference_backward<B: DropoutOps>(inputs: Linear<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        backward::<B>(&Reference, inputs, upstream)
     }
 }

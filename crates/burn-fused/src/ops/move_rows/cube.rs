@@ -2,7 +2,7 @@
 
 use super::{MoveRows, MoveRowsOp};
 use crate::cube::launch::{RowLaunch, buffer, int_tensor};
-use crate::engine::operator::{Kernels, Operator, Output, Path};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -13,7 +13,7 @@ const BINDINGS: u32 = 5;
 
 impl Kernels<CubeBackend> for MoveRowsOp {
     fn forward(input: MoveRows<CubeBackend>) -> Output<Self, CubeBackend> {
-        match gathered(input.path, &input.x, &input.from, input.rows) {
+        match gathered(&input.x, &input.from, input.rows) {
             Some(y) => (y, []),
             None => Self::reference(input),
         }
@@ -21,23 +21,21 @@ impl Kernels<CubeBackend> for MoveRowsOp {
 
     fn backward(
         input: MoveRows<CubeBackend>,
-        []: [CubeTensor; 0],
-        grad: CubeTensor,
-        needs: [bool; 1],
-    ) -> Vec<Option<CubeTensor>> {
+        upstream: Upstream<Self, CubeBackend>,
+    ) -> Gradients<CubeBackend> {
         let rows = input.x.meta.shape()[0];
-        let dx = if needs == [true] { gathered(input.path, &grad, &input.to, rows) } else { None };
+        let dx = if upstream.needs == [true] { gathered(&upstream.grad, &input.to, rows) } else { None };
         match dx {
             Some(dx) => vec![Some(dx)],
-            None => Self::reference_backward(input, [], grad, needs),
+            None => Self::reference_backward(input, upstream),
         }
     }
 }
 
 /// The rows of `x` with these indices, zero behind the last; `None` for what the kernel does not take.
-fn gathered(path: Path, x: &CubeTensor, index: &CubeTensor, rows: usize) -> Option<CubeTensor> {
+fn gathered(x: &CubeTensor, index: &CubeTensor, rows: usize) -> Option<CubeTensor> {
     let [of_x, columns] = x.meta.shape().dims();
-    let on = RowLaunch::of(path, &[x], [rows.max(of_x), columns], BINDINGS)?;
+    let on = RowLaunch::of(&[x], [rows.max(of_x), columns], BINDINGS)?;
     if rows == 0 || of_x == 0 {
         return None;
     }

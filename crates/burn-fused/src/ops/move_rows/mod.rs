@@ -3,7 +3,7 @@
 #[cfg(feature = "_cubecl")]
 mod cube;
 
-use crate::engine::operator::{Held, Operator, Output, Path, Spec, Specs, inputs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
@@ -29,7 +29,6 @@ inputs! {
             rows: usize,
             /// The rows of x that are somewhere.
             moved: usize,
-            path: Path,
         }
     }
 }
@@ -92,8 +91,8 @@ impl Moves {
         let ([rows], [of_x]) = (self.from.dims(), self.to.dims());
         assert_eq!(x.dims()[0], of_x, "move_rows: the number of rows");
         let [from, to] = [&self.from, &self.to].map(|index| index.clone().into_dispatch());
-        let (x, moved, path) = (x.into_dispatch(), self.moved, Path::current());
-        Tensor::from_dispatch(run::<MoveRowsOp, _>(MoveRows { x, from, to, rows, moved, path }))
+        let (x, moved) = (x.into_dispatch(), self.moved);
+        Tensor::from_dispatch(run::<MoveRowsOp, _>(MoveRows { x, from, to, rows, moved }))
     }
 }
 
@@ -109,21 +108,17 @@ impl Operator for MoveRowsOp {
     type Needs = [bool; 1];
     type Statistics<X: Held> = [X; 0];
 
-    fn specs(inputs: &MoveRows<Specs>) -> (Spec, [Spec; 0]) {
+    fn specs(inputs: &MoveRows<Specs>) -> Vec<Spec> {
         let shape = Shape::new([inputs.rows, inputs.x.shape[1]]);
-        (Spec { shape, dtype: inputs.x.dtype }, [])
+        vec![Spec { shape, dtype: inputs.x.dtype }]
     }
 
     fn reference<B: DropoutOps>(inputs: MoveRows<B>) -> Output<Self, B> {
         (gather::<B>(inputs.x, inputs.from, inputs.moved < inputs.rows), [])
     }
 
-    fn reference_backward<B: DropoutOps>(
-        inputs: MoveRows<B>,
-        []: [FloatTensor<B>; 0],
-        grad: FloatTensor<B>,
-        [x]: [bool; 1],
-    ) -> Vec<Option<FloatTensor<B>>> {
+    fn reference_backward<B: DropoutOps>(inputs: MoveRows<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        let Upstream { grad, needs: [x], .. } = upstream;
         let has_others = inputs.moved < inputs.x.shape()[0];
         vec![x.then(|| gather::<B>(grad, inputs.to, has_others))]
     }

@@ -72,6 +72,7 @@ pub(super) fn fill<T: Float>(
     let place = layout.place(ABSOLUTE_POS);
     #[unroll]
     for i in 0..rows.len() {
+        // What lies past a sequence's end takes part in matmuls: there it must add nothing.
         let mut value = T::new(0.0);
         if place.exists {
             value = rows[i][place.of_rows];

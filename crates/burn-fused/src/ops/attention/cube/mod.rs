@@ -10,7 +10,7 @@ use super::{Attention, AttentionOp};
 use crate::cube::launch::{RowLaunch, buffer, output, product};
 use crate::cube::row::Split;
 use crate::engine::deferred::array;
-use crate::engine::operator::{Fields, Kernels, Operator, Output};
+use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Shape};
@@ -43,7 +43,7 @@ impl<'a> Setup<'a> {
         let [_, hidden] = input.query.meta.shape().dims();
         let dims = [batch, heads, longest, hidden / heads];
         let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
-        let mut on = RowLaunch::of(input.path, &operands, [batch * heads * longest, longest], BINDINGS)?;
+        let mut on = RowLaunch::of(&operands, [batch * heads * longest, longest], BINDINGS)?;
         // A power of two: a kernel is compiled for each split, and lengths vary from batch to batch.
         let units = on.max_units.min((16 * longest.div_ceil(64)).next_power_of_two());
         on.split = Split::new(longest, units);
@@ -155,16 +155,9 @@ impl Kernels<CubeBackend> for AttentionOp {
         (output, statistics)
     }
 
-    fn backward(
-        input: Input,
-        statistics: [CubeTensor; 2],
-        grad: CubeTensor,
-        needs: [bool; 4],
-    ) -> Vec<Option<CubeTensor>> {
-        let Some(setup) = Setup::new(&input) else {
-            return Self::reference_backward(input, statistics, grad, needs);
-        };
-        let [of_query, of_key, of_value, of_bias] = needs;
+    fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
+        let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
+        let Upstream { statistics, grad, needs: [of_query, of_key, of_value, of_bias] } = upstream;
         let on = &setup.on;
         let Input { query, key, value, .. } = &input;
         let [query, key, value, grad] = setup.fill([query, key, value, &grad]);

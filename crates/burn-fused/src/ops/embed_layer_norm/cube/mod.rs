@@ -4,15 +4,13 @@
 //! is looked up by id, with one more for each factor of eight in tokens beyond 1,024.
 
 mod scatter;
-mod sort;
 
 use crate::cube::launch::{RowLaunch, address_type, buffer, output};
 use crate::cube::layer_norm::{self, SourceLaunch, SummandsArgs, TablesLaunch};
-use crate::engine::operator::{Fields, Kernels, Operator, Output};
-use crate::numerics::dropout::Dropout;
-use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Summand, assert_fits, summands};
+use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
+use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summand, summands};
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
@@ -29,42 +27,33 @@ pub(super) struct Setup {
 
 impl Setup {
     /// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
-    ///
-    /// # Panics
-    ///
-    /// If the shapes do not fit.
     fn new(input: &Input) -> Option<Self> {
-        assert_fits(input);
         let ids = common_ids_dtype(input)?;
         let [batch, seq] = input.shape;
         let shape = [batch * seq, input.gamma.meta.shape()[0]];
         let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        // A table without rows has none that is nearest to an id.
         if floats.iter().any(|float| float.meta.shape()[0] == 0) {
             return None;
         }
-        let mut on = RowLaunch::of(input.path, &floats, shape, bindings(input))?;
+        let mut on = RowLaunch::of(&floats, shape, bindings(input))?;
         on.address_type = on.address_type.max(address_type(floats));
         Some(Self { on, ids, batch, seq })
     }
 
     fn sources<T: Float, I: Int>(&self, input: &Input) -> SummandsArgs<T, I> {
-        let [words, token_types, positions] = summands(input).map(|(_, rows)| self.source(rows).into());
+        let [words, token_types, positions] = summands(input).map(|summand| self.source(summand).into());
         SummandsArgs::Tables(TablesLaunch::new(words, token_types, positions))
     }
 
-    fn source<T: Float, I: Int>(&self, rows: &Summand<CubeBackend>) -> Option<SourceLaunch<T, I>> {
-        let mut table = with_contiguous_rows(rows.source()?);
-        if let Summand::Values(_) = rows {
-            let CubeTensor { client, device, handle, dtype, .. } = into_contiguous(table);
-            let shape = Shape::new([self.on.rows, self.on.hidden]);
-            // [B, S, H] as a table with a row for each token.
-            table = CubeTensor::new_contiguous(client, device, shape, handle, dtype);
-        }
-        let ids = match rows {
-            Summand::Lookup { ids, .. } => Some(self.ids(ids).into_tensor_arg()),
-            _ => None,
+    fn source<T: Float, I: Int>(&self, summand: &Summand<CubeBackend>) -> Option<SourceLaunch<T, I>> {
+        let table = summand.table.clone()?;
+        // Kernels know the stride of rows alone.
+        let table = if table.meta.strides().last() == Some(&1) { table } else { into_contiguous(table) };
+        let (ids, [first, period]) = match &summand.rows {
+            Index::Ids { ids, .. } => (Some(self.ids(ids).into_tensor_arg()), [0, 1]),
+            Index::Cyclic { first, period } => (None, [*first, *period]),
         };
-        let [first, period] = rows.first_and_period([self.batch, self.seq]);
         let last = table.meta.shape()[0] - 1;
         Some(SourceLaunch::new(table.into_tensor_arg(), ids.into(), first, period, last as u32))
     }
@@ -77,38 +66,28 @@ impl Setup {
 
 /// The dtype that all ids share, small ones widened.
 fn common_ids_dtype(input: &Input) -> Option<DType> {
-    let mut dtypes = summands(input).into_iter().filter_map(|(_, rows)| match rows {
-        Summand::Lookup { ids, .. } => Some(match ids.dtype {
+    let mut dtypes = summands(input).into_iter().filter_map(|summand| match &summand.rows {
+        Index::Ids { ids, .. } => Some(match ids.dtype {
             dtype @ (DType::I64 | DType::U32 | DType::U64) => dtype,
             _ => DType::I32,
         }),
-        _ => None,
+        Index::Cyclic { .. } => None,
     });
+    // A kernel is compiled for one dtype of all ids.
     let first = dtypes.next().unwrap_or(DType::I32);
     dtypes.all(|dtype| dtype == first).then_some(first)
 }
 
 /// Buffers that the backward binds at most; the forward binds fewer.
 fn bindings(input: &Input) -> u32 {
-    let sources: u32 = summands(input)
-        .map(|(_, rows)| match rows {
-            Summand::Absent => 0,
-            Summand::Lookup { .. } => 2,
-            Summand::Range { .. } | Summand::Row { .. } | Summand::Values(_) => 1,
-        })
-        .into_iter()
-        .sum();
-    let mask = u32::from(matches!(input.dropout, Dropout::Philox { .. }));
+    let of_source = |summand: &Summand<_>| {
+        let has_ids = matches!(summand.rows, Index::Ids { .. });
+        u32::from(summand.table.is_some()) + u32::from(has_ids)
+    };
+    let sources = summands(input).map(of_source).iter().sum::<u32>();
+    let mask = u32::from(input.dropout.0.is_some());
     // gamma, mean, rstd, grad, two outputs, and CubeCL's own for sizes and scalars
     sources + mask + 7
-}
-
-/// The table, with the values of each row side by side.
-fn with_contiguous_rows(table: &CubeTensor) -> CubeTensor {
-    match table.meta.strides().last() {
-        Some(1) => table.clone(),
-        _ => into_contiguous(table.clone()),
-    }
 }
 
 impl Kernels<CubeBackend> for EmbedLayerNormOp {
@@ -138,29 +117,24 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
         (y, [mean, rstd])
     }
 
-    fn backward(
-        input: Input,
-        statistics: [CubeTensor; 2],
-        grad: CubeTensor,
-        needs: [bool; 5],
-    ) -> Vec<Option<CubeTensor>> {
-        let Some(setup) = Setup::new(&input) else {
-            return Self::reference_backward(input, statistics, grad, needs);
-        };
+    fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
+        let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
         let on = &setup.on;
-        let [words, token_types, positions, gamma, beta] = needs;
+        let Upstream { statistics, grad, needs: [words, token_types, positions, gamma, beta] } = upstream;
         let [mean, rstd] = statistics.map(buffer);
-        let rows = [(words, &input.words), (token_types, &input.token_types), (positions, &input.positions)];
-        let needed = || rows.iter().filter(|(needed, _)| *needed).map(|(_, rows)| *rows);
-        let is_total = |rows: &Summand<_>| matches!(rows, Summand::Row { .. });
+        let tables = summands(&input).into_iter().zip([words, token_types, positions]);
+        let tables =
+            tables.map(|(summand, needed)| (summand.table.as_ref().filter(|_| needed), &summand.rows));
+        let needed = || tables.clone().filter(|(table, _)| table.is_some()).map(|(_, rows)| rows);
+        let is_total = |rows: &Index<_>| matches!(rows, Index::Cyclic { period: 1, .. });
         // A row that all tokens read gets the total of ∂L/∂x: nothing is stored for it.
         let totals = gamma || beta || needed().any(is_total);
-        let stores = needed().any(|rows| !is_total(rows) && !matches!(rows, Summand::Absent));
+        let stores = needed().any(|rows| !is_total(rows));
         if !totals && !stores {
             return vec![None; 5];
         }
 
-        let sum = stores.then(|| on.empty([setup.batch, setup.seq, on.hidden], on.wide));
+        let sum = stores.then(|| on.empty([on.rows, on.hidden], on.wide));
         let partials = on.partials(if totals { 3 } else { 0 });
         layer_norm::backward::launch(
             &on.client,
@@ -184,28 +158,27 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             [on.float, on.wide, on.wide, setup.ids].map(dtype_to_elem_type),
         );
 
-        let of_row = |table: &CubeTensor, row: usize| {
-            let output = on.zeros_like(table);
-            let start = row * output.meta.strides()[0];
-            on.total(partials.clone()?, 2..3, output.clone(), start, 0);
-            Some(output)
-        };
-        let [words, token_types, positions] = rows.map(|(needed, rows)| {
-            if !needed {
-                return None;
-            }
-            match rows {
-                Summand::Absent => None,
-                Summand::Values(_) => Some(cast(sum.clone()?, on.float)),
-                Summand::Range { table, first } => Some(setup.add_batch(sum.clone()?, table, *first)),
-                Summand::Row { table, row } => of_row(table, *row),
-                Summand::Lookup { table, ids, padding_idx } => {
-                    Some(setup.scatter(sum.clone()?, table, ids, *padding_idx))
+        let gradient = |(table, rows): (Option<&CubeTensor>, &Index<CubeTensor>)| {
+            let table = table?;
+            Some(match rows {
+                Index::Cyclic { first, period: 1 } => {
+                    let output = on.zeros(table.meta.shape().clone(), on.float);
+                    let start = first * output.meta.strides()[0];
+                    on.total(partials.clone()?, 2..3, output.clone(), start, 0);
+                    output
                 }
-            }
-        });
+                // Each row of the table is one token's.
+                Index::Cyclic { period, .. } if [*period, table.meta.shape()[0]] == [on.rows; 2] => {
+                    cast(sum.clone()?, on.float)
+                }
+                Index::Cyclic { first, .. } => setup.add_batch(sum.clone()?, table, *first),
+                Index::Ids { ids, padding_idx } => setup.scatter(sum.clone()?, table, ids, *padding_idx),
+            })
+        };
+        let mut gradients: Vec<_> = tables.clone().map(gradient).collect();
         let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2));
         let vector = |needed: bool, i: usize| vectors.as_ref().filter(|_| needed).map(|all| all[i].clone());
-        vec![words, token_types, positions, vector(gamma, 0), vector(beta, 1)]
+        gradients.extend([vector(gamma, 0), vector(beta, 1)]);
+        gradients
     }
 }

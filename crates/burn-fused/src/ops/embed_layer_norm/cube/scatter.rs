@@ -1,12 +1,19 @@
 //! From the sum's gradient to a table's: no atomics, so each sum has one order.
 //!
-//! For ids, tokens are [sorted](super::sort) by row. The sorted list is cut into segments, and a cube adds up the runs
-//! of equal rows in its segment. A run that lies in one segment goes straight to the table; a longer one leaves a
-//! partial sum in each, which [`join`] adds up. With √N tokens a segment the longest chain of additions is 2 √N, also
-//! if all N tokens read the same row.
+//! For ids, tokens are sorted by row, by a stable merge sort in any number of launches: [`sort`] sorts runs of [`RUN`]
+//! tokens, and each launch of [`merge`] makes one run of [`WAYS`]. Both find an entry's place by counting the entries that
+//! come before it, so that every entry is written once, by one unit, and equal rows keep the order of their tokens. 1,024
+//! tokens are one launch, 65,536 are three.
+//!
+//! The sorted list is cut into segments, and a cube adds up the runs of equal rows in its segment. A run that lies in one
+//! segment goes straight to the table; a longer one leaves a partial sum in each, which [`join`] adds up. With √N tokens a
+//! segment the longest chain of additions is 2 √N, also if all N tokens read the same row.
 
 use super::Setup;
 use crate::cube::launch::address_type;
+use crate::cube::row::nearest_row;
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::DType;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
@@ -20,7 +27,7 @@ fn segment_and_column(#[comptime] hidden: usize, #[comptime] units: usize) -> (u
 /// Adds up each segment's runs: into `table` [rows, H], or into `partials` [segments, 2, H] (a run that began in an
 /// earlier segment, a run that goes on in a later one).
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn add_runs<T: Float, W: Float>(
+fn add_runs<T: Float, W: Float>(
     places: &[u32],
     sum: &[W],
     table: &mut Tensor<T>,
@@ -81,7 +88,7 @@ pub(super) fn add_runs<T: Float, W: Float>(
 
 /// Adds up the partial sums of each run that is longer than what is left of the segment it begins in.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn join<T: Float, W: Float>(
+fn join<T: Float, W: Float>(
     places: &[u32],
     partials: &[W],
     table: &mut Tensor<T>,
@@ -122,7 +129,7 @@ pub(super) fn join<T: Float, W: Float>(
 
 /// Row `first + s` of `table` is the sum over the batch at place s, every other row 0.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn add_batch<T: Float, W: Float>(
+fn add_batch<T: Float, W: Float>(
     sum: &[W],
     table: &mut [T],
     first: usize,
@@ -145,6 +152,12 @@ pub(super) fn add_batch<T: Float, W: Float>(
     table[ABSOLUTE_POS] = T::cast_from(total);
 }
 
+/// Tokens that are sorted by comparing all with all: as many comparisons a token, in fast memory.
+const RUN: usize = 1024;
+
+/// Sorted runs that one launch merges. Each token does a binary search in all but its own.
+const WAYS: usize = 8;
+
 /// Columns that one cube adds up, at most.
 const COLUMNS: usize = 64;
 
@@ -165,7 +178,8 @@ impl Setup {
         // No row has this number: without padding every token trains one.
         let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
         let places = self.sorted(ids, rows, pad);
-        let gradient = on.zeros_like(table);
+        // The kernels write no row that no token reads.
+        let gradient = on.zeros(table.meta.shape().clone(), on.float);
         let per_segment = on.rows.isqrt().max(SEGMENT);
         let segments = on.rows.div_ceil(per_segment);
         let partials = on.empty([segments, 2, on.hidden], on.wide);
@@ -227,4 +241,141 @@ impl Setup {
         );
         gradient
     }
+
+    /// [tokens, 2]: row and token, by row and then by token. Tokens of the row `pad` come last, with `rows` as row.
+    fn sorted(&self, ids: &CubeTensor, rows: u32, pad: u32) -> CubeTensor {
+        let tokens = self.on.rows;
+        let units = self.on.max_units;
+        let cubes = self.on.cubes(tokens.div_ceil(units));
+        let dim = CubeDim::new_1d(units as u32);
+        let addresses = AddressType::from_len(2 * tokens);
+        let mut run = RUN.next_multiple_of(units);
+        let mut places = self.on.empty([tokens, 2], DType::U32);
+        sort::launch(
+            &self.on.client,
+            cubes.clone(),
+            dim,
+            addresses,
+            self.ids(ids).into_tensor_arg(),
+            places.clone().into_buffer_arg(),
+            tokens,
+            run,
+            rows,
+            pad,
+            units,
+            dtype_to_elem_type(self.ids),
+        );
+        while run < tokens {
+            let merged = self.on.empty([tokens, 2], DType::U32);
+            merge::launch(
+                &self.on.client,
+                cubes.clone(),
+                dim,
+                addresses,
+                places.into_buffer_arg(),
+                merged.clone().into_buffer_arg(),
+                tokens,
+                run,
+                WAYS,
+            );
+            places = merged;
+            run *= WAYS;
+        }
+        places
+    }
+}
+
+/// The row of `token`; `rows`, which sorts behind all of them, if it trains none.
+#[cube]
+fn trained_row<I: Int>(ids: &OwnedTensor<I>, token: usize, rows: u32, pad: u32) -> u32 {
+    let row = nearest_row(ids, token, rows - 1);
+    if row == pad { rows } else { row }
+}
+
+/// Sorts each `run` of tokens, a multiple of `units`. A unit counts the tokens of the run that come before its own.
+#[cube(launch, address_type = "dynamic")]
+fn sort<I: Int>(
+    ids: &OwnedTensor<I>,
+    places: &mut [u32],
+    tokens: usize,
+    run: usize,
+    rows: u32,
+    pad: u32,
+    #[comptime] units: usize,
+    #[define(I)] _dtype: ElemType,
+) {
+    let unit = UNIT_POS as usize;
+    let of_cube = CUBE_POS * units;
+    if of_cube >= tokens {
+        terminate!();
+    }
+    let token = of_cube + unit;
+    let first = of_cube / run * run;
+    let end = clamp_max(first + run, tokens);
+    let mut own = rows;
+    if token < end {
+        own = trained_row(ids, token, rows, pad);
+    }
+    let mut tile = Shared::<[u32]>::new_slice(units);
+    let mut place = first;
+    for i in 0..(end - first).div_ceil(units) {
+        let start = first + i * units;
+        // Behind the last token lie rows that sort behind every row.
+        tile[unit] = u32::MAX.runtime();
+        if start + unit < end {
+            tile[unit] = trained_row(ids, start + unit, rows, pad);
+        }
+        sync_cube();
+        for j in 0..units {
+            let other = tile[j];
+            if other < own || (other == own && start + j < token) {
+                place += 1;
+            }
+        }
+        sync_cube();
+    }
+    if token < end {
+        places[2 * place] = own;
+        places[2 * place + 1] = token as u32;
+    }
+}
+
+/// Merges each `ways` sorted runs that lie side by side.
+#[cube(launch, address_type = "dynamic")]
+fn merge(from: &[u32], to: &mut [u32], tokens: usize, run: usize, #[comptime] ways: usize) {
+    if ABSOLUTE_POS >= tokens {
+        terminate!();
+    }
+    let row = from[2 * ABSOLUTE_POS];
+    let own = ABSOLUTE_POS / run;
+    let first = own / ways * ways;
+    let mut place = first * run + ABSOLUTE_POS % run;
+    for i in 0..ways {
+        let other = first + i;
+        if other < own {
+            // Equal rows of earlier runs come first: the sort is stable.
+            place += count_below(from, other * run, run, tokens, row + 1);
+        } else if other > own {
+            place += count_below(from, other * run, run, tokens, row);
+        }
+    }
+    to[2 * place] = row;
+    to[2 * place + 1] = from[2 * ABSOLUTE_POS + 1];
+}
+
+/// The entries of the sorted run from `first` on whose row is below `row`. The run ends with the tokens.
+#[cube]
+fn count_below(places: &[u32], first: usize, run: usize, tokens: usize, row: u32) -> usize {
+    let start = clamp_max(first, tokens);
+    let mut low = start;
+    let mut high = clamp_max(first + run, tokens);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if places[2 * middle] < row {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low - start
 }

@@ -1,0 +1,114 @@
+//! Loops over one row, which the compiler vectorises for the CPU that pulp finds at run time.
+
+use crate::flex::{Scalar, Wide, widened};
+use crate::numerics::dropout::Dropout;
+use crate::numerics::philox::Mask;
+use burn::backend::Flex;
+use burn::backend::tensor::FloatTensor;
+use std::ops::Add;
+
+/// Partial sums that are carried side by side: four AVX2 registers of f32.
+const LANES: usize = 32;
+
+/// `to += from`.
+#[inline(always)]
+pub(crate) fn accumulate<W: Wide>(to: &mut [W], from: &[W]) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
+}
+
+/// Σ term(x), in an order that depends on the length alone.
+#[inline(always)]
+pub(crate) fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [W::ZERO; LANES];
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane += term(x));
+    }
+    // The rest first, then the lanes in their order: no order depends on the CPU.
+    let rest = rest.iter().fold(W::ZERO, |sum, &x| sum + term(x));
+    lanes.into_iter().fold(rest, Add::add)
+}
+
+/// The largest of `values`, or −∞; what is not a number is passed over.
+#[inline(always)]
+pub(crate) fn max_of<W: Wide>(values: &[W]) -> W {
+    let higher = |a: W, b: W| if b > a { b } else { a };
+    let lowest = W::from_f64(f64::NEG_INFINITY);
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [lowest; LANES];
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane = higher(*lane, x));
+    }
+    let rest = rest.iter().fold(lowest, |max, &x| higher(max, x));
+    lanes.into_iter().fold(rest, higher)
+}
+
+/// Σ a · b, in the same order.
+#[inline(always)]
+pub(crate) fn dot<W: Wide>(a: &[W], b: &[W]) -> W {
+    let (a_blocks, a_rest) = a.as_chunks::<LANES>();
+    let (b_blocks, b_rest) = b.as_chunks::<LANES>();
+    let mut lanes = [W::ZERO; LANES];
+    for (a, b) in a_blocks.iter().zip(b_blocks) {
+        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a * b;
+        }
+    }
+    let rest = a_rest.iter().zip(b_rest).fold(W::ZERO, |sum, (&a, &b)| sum + a * b);
+    lanes.into_iter().fold(rest, Add::add)
+}
+
+/// LayerNorm's and dropout's constants.
+pub(crate) struct Norm<W> {
+    pub(crate) gamma: Vec<W>,
+    beta: Vec<W>,
+    epsilon: f64,
+    pub(crate) mask: Option<Mask>,
+}
+
+impl<W: Wide> Norm<W> {
+    pub(crate) fn new<T: Scalar<Wide = W>>(
+        [gamma, beta]: [&FloatTensor<Flex>; 2],
+        epsilon: f64,
+        dropout: &Dropout<Flex>,
+    ) -> Self {
+        Self { gamma: widened::<T>(gamma), beta: widened::<T>(beta), epsilon, mask: dropout.mask() }
+    }
+
+    /// `y` of the row `x`, and its mean and rstd.
+    #[inline(always)]
+    pub(crate) fn forward<T: Scalar<Wide = W>>(&self, x: &[W], y: &mut [T]) -> [W; 2] {
+        let count = x.len() as f64;
+        // One division a row costs nothing in f64.
+        let mean = W::from_f64(sum_of(x, |x| x).to_f64() / count);
+        // A second pass over a row in the cache: Σ x² / H − mean² would cancel.
+        let squares = sum_of(x, |x| (x - mean) * (x - mean)).to_f64();
+        let rstd = W::from_f64(1.0 / (squares / count + self.epsilon).sqrt());
+        for (((&x, &gamma), &beta), y) in x.iter().zip(&self.gamma).zip(&self.beta).zip(y) {
+            *y = T::narrow((x - mean) * rstd * gamma + beta);
+        }
+        [mean, rstd]
+    }
+
+    /// From the gradient of y to that of x, in place.
+    #[inline(always)]
+    pub(crate) fn backward(&self, grad: &mut [W], normalized: &[W], rstd: W) {
+        // In place: γ and β have had the gradient of y.
+        grad.iter_mut().zip(&self.gamma).for_each(|(d, &gamma)| *d = *d * gamma);
+        let count = grad.len() as f64;
+        let average = W::from_f64(sum_of(grad, |g| g).to_f64() / count);
+        let along = W::from_f64(dot(grad, normalized).to_f64() / count);
+        for (d, &x) in grad.iter_mut().zip(normalized) {
+            *d = rstd * (*d - average - x * along);
+        }
+    }
+}
+
+/// Adds a row's share to the gradients of γ and β; `grad` is the gradient of y.
+#[inline(always)]
+pub(crate) fn parameters_backward<W: Wide>(grad: &[W], normalized: &[W], gamma: &mut [W], beta: &mut [W]) {
+    for (((&d, &x), gamma), beta) in grad.iter().zip(normalized).zip(gamma).zip(beta) {
+        *gamma += d * x;
+        *beta += d;
+    }
+}

@@ -1,0 +1,266 @@
+//! Dropout, as the operators take it, and seeds of masks, from the generator of a device.
+
+use crate::engine::operator::Tensors;
+use crate::numerics::philox::{GROUP, Mask};
+use crate::numerics::sums::{narrow, wide};
+use crate::scope::within;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, DispatchAutodiffContext, TensorMetadata, try_read_sync};
+use burn::prelude::*;
+use burn::tensor::{Distribution, TensorData};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+/// What dropout does: nothing if `None`.
+#[derive(Clone, Debug)]
+pub(crate) struct Dropout<T: Tensors>(pub(crate) Option<Seeded<T>>);
+
+/// Keeps each element with probability 1 − `prob`, scaled by 1 / (1 − `prob`).
+// The mask is a function of the seed, the token and the column alone, so the backward computes it again. It is the same on
+// every device, in every dtype, and on any number of threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Seeded<T: Tensors> {
+    /// Seeds, [K, 4]. A seed is four integers in 0..65536: the 64 bits of the generator's key, least significant first.
+    pub(crate) seeds: T::Int,
+    /// The row of the seed.
+    pub(crate) row: usize,
+    /// The probability of a zero, in [0, 1).
+    pub(crate) prob: f64,
+}
+
+impl Dropout<Dispatch> {
+    /// The dropout of an operator with these operands: active on an autodiff device, if `prob` > 0.
+    ///
+    /// # Panics
+    ///
+    /// If `prob` is not in [0, 1).
+    pub(crate) fn choose(prob: f64, operands: Vec<Option<&FloatTensor<Dispatch>>>) -> Self {
+        assert!((0.0..1.0).contains(&prob), "dropout: the probability is {prob}, but must lie in [0, 1)");
+        // Without dropout no seed is drawn: other random numbers stay the same.
+        let mut operands = operands.into_iter().flatten().filter(|_| prob > 0.0);
+        // The device of the operand that is under autodiff: others may be constants from outside.
+        let operand = operands.find(|operand| operand.autodiff != DispatchAutodiffContext::Disabled);
+        Self(operand.map(|operand| {
+            let (seeds, row) = next_seed(&Tensor::<1>::from_dispatch(operand.clone()).device());
+            Seeded { seeds: seeds.into_dispatch(), row, prob }
+        }))
+    }
+}
+
+impl<T: Tensors> Dropout<T> {
+    pub(crate) fn map<U: Tensors>(
+        self,
+        _float: &mut impl FnMut(T::Float) -> U::Float,
+        int: &mut impl FnMut(T::Int) -> U::Int,
+    ) -> Dropout<U> {
+        Dropout(self.0.map(|Seeded { seeds, row, prob }| Seeded { seeds: int(seeds), row, prob }))
+    }
+
+    /// None: nothing in it has a gradient.
+    pub(crate) fn operands(&self) -> [Option<&T::Float>; 0] {
+        []
+    }
+}
+
+impl<B: Backend> Dropout<B> {
+    /// The mask, its seed read back.
+    #[cfg(feature = "flex")]
+    pub(crate) fn mask(&self) -> Option<Mask> {
+        self.0.as_ref().map(read_mask::<B>)
+    }
+
+    /// The elements of `tensor` that are kept, scaled.
+    pub(crate) fn apply(&self, tensor: FloatTensor<B>) -> FloatTensor<B>
+    where
+        B: DropoutOps,
+    {
+        match &self.0 {
+            None => tensor,
+            Some(seeded) => B::dropout(tensor, seeded),
+        }
+    }
+}
+
+/// Dropout with a mask that is a function of its seed.
+///
+/// The default body draws the mask on the host: right for devices whose memory is the host's. A kernel must give the
+/// same bits.
+pub(crate) trait DropoutOps: Backend {
+    /// `tensor` [.., H] times its mask.
+    ///
+    /// A token is an index into all axes but the last, row-major; a column is an index into the last. f16 and bf16 are
+    /// multiplied in f32.
+    ///
+    /// # Panics
+    ///
+    /// The default body panics on a device that cannot be read without waiting for a browser's event loop.
+    fn dropout(tensor: FloatTensor<Self>, seeded: &Seeded<Self>) -> FloatTensor<Self> {
+        let mask = read_mask::<Self>(seeded);
+        let shape = tensor.shape();
+        let columns = shape[shape.num_dims() - 1];
+        let mut factors = Vec::with_capacity(shape.num_elements());
+        // Without columns there are no tokens.
+        for token in 0..(shape.num_elements() / columns.max(1)) as u64 {
+            for group in 0..columns.div_ceil(GROUP) {
+                let words = mask.words(token, group as u32).into_iter().take(columns - group * GROUP);
+                factors.extend(words.map(|word| if mask.keeps(word) { mask.scale } else { 0.0 }));
+            }
+        }
+        let dtype = tensor.dtype();
+        // Scaled in f32 and rounded once, as kernels do.
+        let tensor = wide::<Self>(tensor);
+        let factors = TensorData::new(factors, shape).convert_dtype(tensor.dtype());
+        let factors = Self::float_from_data(factors, &tensor.device());
+        narrow::<Self>(Self::float_mul(tensor, factors), dtype)
+    }
+}
+
+/// The mask of a seed, which is read back.
+fn read_mask<B: Backend>(Seeded { seeds, row, prob }: &Seeded<B>) -> Mask {
+    let Some(Ok(data)) = try_read_sync(B::int_into_data(seeds.clone())) else {
+        panic!("the seed of a dropout mask could not be read from its device")
+    };
+    let words: Vec<u32> = data.iter::<u32>().collect();
+    Mask::new(std::array::from_fn(|i| words[4 * row + i]), *prob)
+}
+
+#[cfg(feature = "flex")]
+impl DropoutOps for burn::backend::Flex {}
+
+#[cfg(feature = "ndarray")]
+#[allow(deprecated)] // Burn deprecates NdArray; it is supported as long as Burn ships it.
+impl DropoutOps for burn::backend::NdArray {}
+
+/// Fusion's queue runs operators as a whole.
+#[cfg(feature = "_cubecl")]
+impl DropoutOps for burn::backend::Cube {}
+
+/// On a device that the operators do not know, the mask is Burn's own.
+impl DropoutOps for Dispatch {
+    fn dropout(tensor: FloatTensor<Self>, Seeded { prob, .. }: &Seeded<Self>) -> FloatTensor<Self> {
+        let (shape, device, dtype) = (tensor.shape(), tensor.device(), tensor.dtype());
+        let mask = Self::float_random(shape, Distribution::Bernoulli(1.0 - prob), &device, dtype.into());
+        Self::float_mul_scalar(Self::float_mul(tensor, mask), (1.0 / (1.0 - prob)).into())
+    }
+}
+
+thread_local! {
+    static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
+    static RECORDED: RefCell<Option<Vec<Seed>>> = const { RefCell::new(None) };
+    static REPLAYED: RefCell<VecDeque<Seed>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Seeds, [K, 4], and the row of one.
+pub(crate) type Seed = (Tensor<2, Int>, usize);
+
+/// Seeds of the operators of one forward.
+struct Shared {
+    count: usize,
+    /// [count, 4], when the first operator has asked for one.
+    drawn: Option<Tensor<2, Int>>,
+    next: usize,
+}
+
+/// Runs `f`, whose first `count` operators with dropout on one device get the rows of one draw, in the order in which they
+/// are called.
+///
+/// A queue such as that of Burn's fusion can run independent draws in another order than
+/// they were asked for. Inside another call `f` goes on with that call's seeds.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{Norm, add_layer_norm, with_one_draw};
+///
+/// let device = Device::default().autodiff();
+/// let x = Tensor::<2>::ones([2, 4], &device).require_grad();
+/// let norm = || Norm { gamma: Tensor::ones([4], &device), beta: None, epsilon: 1e-12 };
+/// let y = with_one_draw(2, || {
+///     let y = add_layer_norm(x.clone(), None, x.clone(), norm(), 0.1);
+///     add_layer_norm(y.clone(), None, y, norm(), 0.1)
+/// });
+/// assert_eq!(y.dims(), [2, 4]);
+/// ```
+pub fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
+    if SHARED.with_borrow(Option::is_some) {
+        return f();
+    }
+    within(&SHARED, Some(Shared { count, drawn: None, next: 0 }), f).0
+}
+
+/// What `f` returns, and the seeds that its operators got.
+pub(crate) fn recorded<T>(f: impl FnOnce() -> T) -> (T, Vec<Seed>) {
+    let (result, seeds) = within(&RECORDED, Some(Vec::new()), f);
+    (result, seeds.expect("nothing else stops the recording"))
+}
+
+/// Runs `f`, whose operators get the seeds of a recorded call.
+pub(crate) fn replayed<T>(seeds: Vec<Seed>, f: impl FnOnce() -> T) -> T {
+    within(&REPLAYED, seeds.into(), f).0
+}
+
+/// Seeds on a device, and the row of one that no other operator has.
+fn next_seed(device: &Device) -> Seed {
+    let again = REPLAYED.with_borrow_mut(VecDeque::pop_front);
+    // Outside autodiff: those of one draw go to operators with and without gradient checkpointing, whose tensors Burn does
+    // not mix.
+    let seed = again.unwrap_or_else(|| new_seed(&device.clone().without_autodiff()));
+    RECORDED.with_borrow_mut(|recorded| recorded.as_mut().map(|seeds| seeds.push(seed.clone())));
+    seed
+}
+
+fn new_seed(device: &Device) -> Seed {
+    SHARED.with_borrow_mut(|shared| {
+        let Some(shared) = shared.as_mut().filter(|shared| shared.next < shared.count) else {
+            // More operators than were announced: each draws for itself.
+            return (draw(1, device), 0);
+        };
+        let drawn = shared.drawn.get_or_insert_with(|| draw(shared.count, device));
+        // A model may span devices; the draw is on one.
+        if drawn.device() != *device {
+            return (draw(1, device), 0);
+        }
+        shared.next += 1;
+        (drawn.clone(), shared.next - 1)
+    })
+}
+
+fn draw(count: usize, device: &Device) -> Tensor<2, Int> {
+    Tensor::random([count, 4], Distribution::Uniform(0.0, 65536.0), device)
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// The seed, and how many its draw has.
+    fn seed() -> (Vec<i32>, usize) {
+        let (seeds, row) = next_seed(&Device::flex());
+        let drawn = seeds.dims()[0];
+        (seeds.narrow(0, row, 1).into_data().iter::<i32>().collect(), drawn)
+    }
+
+    #[test]
+    fn operators_of_a_forward_have_seeds_of_their_own_from_one_draw() {
+        let mut seeds = with_one_draw(3, || {
+            let first = seed();
+            // An encoder within a model.
+            let second = with_one_draw(2, seed);
+            vec![first, second, seed(), seed()]
+        });
+        seeds.push(seed());
+        assert_eq!(seeds.iter().map(|seed| seed.1).collect::<Vec<_>>(), [3, 3, 3, 1, 1]);
+        for (i, a) in seeds.iter().enumerate() {
+            assert!(a.0.iter().all(|word| (0..65536).contains(word)), "{a:?}");
+            assert!(seeds[..i].iter().all(|b| a.0 != b.0), "{seeds:?}");
+        }
+    }
+
+    #[test]
+    fn a_forward_that_panicked_leaves_no_seeds_to_the_next() {
+        let forward = || with_one_draw(2, || -> Vec<i32> { panic!("after {:?}", seed()) });
+        assert!(catch_unwind(AssertUnwindSafe(forward)).is_err());
+        assert_eq!(with_one_draw(5, seed).1, 5);
+    }
+}

@@ -1,0 +1,350 @@
+//! Flex, Burn's CPU backend: sequences and heads in parallel, a block of rows of the logits at a time.
+//!
+//! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs. Results do
+//! not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and the blocks of a head
+//! are added up in their order.
+
+use super::{Attention, AttentionOp};
+use crate::engine::operator::{Gradients, Output, Upstream};
+use crate::flex::mask::factors;
+use crate::flex::row::{accumulate, dot, max_of, sum_of};
+use crate::flex::scalar::Functions;
+use crate::flex::{
+    HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor, widened,
+};
+use crate::numerics::philox::Mask;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Flex, TensorMetadata};
+use burn::tensor::{DType, Shape};
+use std::ops::Range;
+
+impl HostKernels for AttentionOp {
+    fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
+        let input = with_contiguous_bias(input);
+        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
+        let batch = Batch::<T>::new(&input);
+        let mut output = vec![T::default(); shape.num_elements()];
+        let mut found = vec![[T::Wide::ZERO; 2]; heads.len() * longest];
+        let outputs = parts(&heads, &mut output, input.heads);
+        let tasks: Vec<_> = heads.iter().zip(outputs).zip(found.chunks_mut(longest)).collect();
+        for_each(tasks.len() * longest * longest, tasks.into_iter(), |((head, output), found)| {
+            batch.forward(head, output, found);
+        });
+        let of_row = Shape::new([input.lengths.len(), input.heads, longest, 1]);
+        (tensor(output, shape), statistics(&found, of_row))
+    }
+
+    fn backward<T: Scalar>(input: Attention<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
+        let Upstream { statistics, grad, needs: [needs_query, needs_key, needs_value, needs_bias] } =
+            upstream;
+        let input = with_contiguous_bias(input);
+        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
+        let (batch, statistics) = (Batch::<T>::new(&input), of_rows(statistics));
+        let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
+        let needs = [needs_query, needs_key, needs_value];
+        let mut grads = needs.map(|needed| buffer(needed, shape.num_elements()));
+        let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
+        let [query, key, value] = grads.each_mut().map(|values| parts(&heads, values, input.heads));
+        let mut bias_parts = bias_grad.chunks_mut(longest * longest);
+        let outputs = query.into_iter().zip(key).zip(value);
+        let outputs = outputs.map(|((query, key), value)| ([query, key, value], bias_parts.next()));
+        let tasks: Vec<_> = heads.iter().zip(outputs).collect();
+        for_each(tasks.len() * longest * longest, tasks.into_iter(), |(head, (outputs, bias))| {
+            batch.backward(head, &grad, &statistics, outputs, bias);
+        });
+        let mut rows = grads
+            .into_iter()
+            .zip(needs)
+            .map(|(values, needed)| needed.then(|| tensor(values, shape.clone())))
+            .collect::<Vec<_>>();
+        rows.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
+        rows
+    }
+}
+
+fn with_contiguous_bias(input: Attention<Flex>) -> Attention<Flex> {
+    // Once for all heads, which read it as slices.
+    Attention { bias: input.bias.map(|bias| bias.to_contiguous()), ..input }
+}
+
+/// What all heads read.
+struct Batch<'a, T> {
+    input: &'a Attention<Flex>,
+    longest: usize,
+    mask: Option<Mask>,
+    /// [B, A, L, L].
+    bias: Option<&'a [T]>,
+}
+
+impl<'a, T: Scalar> Batch<'a, T> {
+    fn new(input: &'a Attention<Flex>) -> Self {
+        let (mask, bias) = (input.dropout.mask(), input.bias.as_ref().map(|bias| slice::<T>(bias)));
+        Self { input, longest: input.longest(), mask, bias }
+    }
+
+    /// The logits of a block of a head's rows, which begins at row `first` of B · A · L.
+    fn scores(&self, head: &Head, first: usize) -> Scores<'_, T> {
+        Scores {
+            length: head.length(),
+            scale: self.input.scale,
+            first: first as u64,
+            mask: self.mask.as_ref(),
+            bias: self.bias.map(|bias| &bias[first * self.longest..]),
+            bias_length: self.longest,
+        }
+    }
+
+    /// The output of a head, and the statistics of its rows.
+    fn forward(&self, head: &Head, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
+        let key = head.view::<T>(&self.input.key).transpose(0, 1);
+        let value = head.view::<T>(&self.input.value);
+        for block in head.blocks() {
+            let query = head.view_of::<T>(&self.input.query, block.clone());
+            let mut products = multiply(query, key.clone());
+            let first = head.index * self.longest + block.start;
+            softmax(self.scores(head, first), products.storage_mut(), &mut statistics[block.clone()]);
+            let context = multiply(products, value.clone());
+            let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
+            // O is divided by the sums, and not P: d values of a row and not L.
+            for ((context, output), &[_, inverse_sum]) in
+                rows.zip(&mut output[block.clone()]).zip(&statistics[block])
+            {
+                output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * inverse_sum));
+            }
+        }
+    }
+
+    /// Stores the gradients of a head's query, key and value, one part per row of its sequence, and of its bias, [L, L];
+    /// none where they are not asked for. The output's gradient and the statistics are those of all rows.
+    fn backward(
+        &self,
+        head: &Head,
+        grad: &FloatTensor<Flex>,
+        statistics: &[[T::Wide; 2]],
+        [mut query_grad, mut key_grad, mut value_grad]: [Vec<&mut [T]>; 3],
+        mut bias_grad: Option<&mut [T]>,
+    ) {
+        let Batch { input, longest, .. } = *self;
+        let key = head.view::<T>(&input.key);
+        // A view: matmuls read any strides.
+        let value = head.view::<T>(&input.value).transpose(0, 1);
+        // Blocks are added up in their order, whatever the threads.
+        let [mut key_sum, mut value_sum] =
+            [&key_grad, &value_grad].map(|parts| vec![T::Wide::ZERO; parts.len() * head.columns.len()]);
+        let needs_scores = !query_grad.is_empty() || !key_grad.is_empty() || bias_grad.is_some();
+        for block in head.blocks() {
+            let query = head.view_of::<T>(&input.query, block.clone());
+            let grad = head.view_of::<T>(grad, block.clone());
+            let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
+            // V's gradient needs the weights alone.
+            let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.clone()));
+            let first = head.index * longest + block.start;
+            softmax_backward(
+                self.scores(head, first),
+                weights.storage_mut(),
+                scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
+                &statistics[first..][..block.len()],
+                bias_grad.as_mut().map(|bias| &mut bias[block.start * longest..]),
+            );
+            if !value_grad.is_empty() {
+                accumulate(&mut value_sum, multiply(weights.transpose(0, 1), grad).storage());
+            }
+            let Some(scores_grad) = scores_grad else { continue };
+            if !key_grad.is_empty() {
+                accumulate(&mut key_sum, multiply(scores_grad.transpose(0, 1), query).storage());
+            }
+            if !query_grad.is_empty() {
+                let grad = multiply(scores_grad, key.clone());
+                store(&mut query_grad[block], grad.storage());
+            }
+        }
+        store(&mut key_grad, &key_sum);
+        store(&mut value_grad, &value_sum);
+    }
+}
+
+/// One head of one sequence.
+#[derive(Clone)]
+struct Head {
+    /// Which of B · A.
+    index: usize,
+    /// Rows of the sequence in [N, H].
+    rows: Range<usize>,
+    /// Columns of the head.
+    columns: Range<usize>,
+}
+
+/// All heads of the first sequence, then all of the second.
+fn heads(input: &Attention<Flex>) -> Vec<Head> {
+    let columns = input.query.shape()[1] / input.heads;
+    let mut heads = Vec::with_capacity(input.lengths.len() * input.heads);
+    let mut first = 0;
+    for &length in &input.lengths {
+        for head in 0..input.heads {
+            heads.push(Head {
+                index: heads.len(),
+                rows: first..first + length,
+                columns: head * columns..(head + 1) * columns,
+            });
+        }
+        first += length;
+    }
+    heads
+}
+
+impl Head {
+    fn length(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The rows of each block.
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        const BLOCK: usize = 128;
+        /// Logits of a block.
+        const VALUES: usize = 64 * 1024;
+        /// Below it, a product runs on one thread.
+        const PRODUCT: usize = 192 * 192 * 192;
+        let length = self.length();
+        // Few enough for the block to stay in a core's cache, and for each of its products to run on one thread.
+        let fits = (PRODUCT - 1) / (length * self.columns.len()).max(1);
+        // An empty sequence has no logits to divide by.
+        let step = BLOCK.min(VALUES / length.max(1)).min(fits).max(1);
+        (0..length).step_by(step).map(move |first| first..length.min(first + step))
+    }
+
+    /// The head's part of rows [N, H] for a product: a view, but of f16 a copy that is wide.
+    fn view<T: Scalar>(&self, rows: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+        self.view_of::<T>(rows, 0..self.length())
+    }
+
+    /// Some rows of [`view`](Self::view).
+    fn view_of<T: Scalar>(&self, rows: &FloatTensor<Flex>, block: Range<usize>) -> FloatTensor<Flex> {
+        let view = rows.narrow(0, self.rows.start + block.start, block.len());
+        let view = view.narrow(1, self.columns.start, self.columns.len());
+        if T::dtype() != DType::F16 {
+            return view;
+        }
+        // Matmuls take f32 and bf16.
+        tensor(widened::<T>(&view), view.shape())
+    }
+}
+
+/// The rows of [N, H] cut up: for each head, its part of each row of its sequence.
+fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
+    // The columns of a head are apart in memory: a slice for each row, so that threads share nothing.
+    let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.length())).collect();
+    let Some(columns) = heads.first().map(|head| head.columns.len()) else { return parts };
+    let mut rows = values.chunks_exact_mut(columns * count);
+    for (sequence, parts) in heads.chunks(count).zip(parts.chunks_mut(count)) {
+        for row in rows.by_ref().take(sequence[0].length()) {
+            for (part, columns) in parts.iter_mut().zip(row.chunks_exact_mut(columns)) {
+                part.push(columns);
+            }
+        }
+    }
+    parts
+}
+
+/// Stores rows of a head, narrowed.
+fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
+    let columns = parts.first().map_or(1, |part| part.len());
+    for (part, row) in parts.iter_mut().zip(values.chunks_exact(columns)) {
+        part.iter_mut().zip(row).for_each(|(part, &value)| *part = T::narrow(value));
+    }
+}
+
+/// What is the same for all rows of a block.
+#[derive(Clone, Copy)]
+struct Scores<'a, T> {
+    /// Length of a row.
+    length: usize,
+    scale: f64,
+    /// The first row of the block in dropout's mask.
+    first: u64,
+    mask: Option<&'a Mask>,
+    /// The block's rows of the bias, each of `bias_length`.
+    bias: Option<&'a [T]>,
+    bias_length: usize,
+}
+
+impl<T: Scalar> Scores<'_, T> {
+    /// Scales row `row` of a block of products and adds its bias.
+    #[inline(always)]
+    fn scale(&self, row: usize, products: &mut [T::Wide]) {
+        let scale = T::Wide::from_f64(self.scale);
+        match self.bias {
+            Some(bias) => {
+                let bias = &bias[row * self.bias_length..][..self.length];
+                products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
+            }
+            None => products.iter_mut().for_each(|s| *s = *s * scale),
+        }
+    }
+}
+
+simd_fn! {
+    /// From products Q·Kᵀ to mask · exp(S − max), row by row. The statistics are max and 1 / Σ exp(S − max).
+    fn softmax<S, T: Scalar>(
+        simd,
+        scores: Scores<'a, T>,
+        products: &'a mut [T::Wide],
+        statistics: &'a mut [[T::Wide; 2]],
+    ) {
+        let mut factor = vec![T::Wide::ZERO; if scores.mask.is_some() { scores.length } else { 0 }];
+        let rows = products.chunks_exact_mut(scores.length).zip(statistics);
+        for (row, (values, statistics)) in rows.enumerate() {
+            scores.scale(row, values);
+            // No exponent is above 0: nothing overflows.
+            let highest = max_of(values);
+            values.iter_mut().for_each(|s| *s = (*s - highest).exp::<S>());
+            let sum = sum_of(values, |e| e).to_f64();
+            *statistics = [highest, T::Wide::from_f64(1.0 / sum)];
+            if let Some(mask) = scores.mask {
+                factors(simd, mask, scores.first + row as u64, &mut factor);
+                values.iter_mut().zip(&factor).for_each(|(e, &factor)| *e = *e * factor);
+            }
+        }
+    }
+}
+
+simd_fn! {
+    /// From products Q·Kᵀ to mask · P, and from ∂L/∂(mask · P) to scale · ∂L/∂S, row by row.
+    ///
+    /// `grad` is empty if only V's gradient is asked for; `bias_grad` has the block's rows, each of `bias_length`.
+    fn softmax_backward<S, T: Scalar>(
+        simd,
+        scores: Scores<'a, T>,
+        products: &'a mut [T::Wide],
+        grad: &'a mut [T::Wide],
+        statistics: &'a [[T::Wide; 2]],
+        bias_grad: Option<&'a mut [T]>,
+    ) {
+        let (scale, mut bias_grad) = (T::Wide::from_f64(scores.scale), bias_grad);
+        let mut factor = vec![T::Wide::ZERO; if scores.mask.is_some() { scores.length } else { 0 }];
+        let mut grads = grad.chunks_exact_mut(scores.length);
+        let rows = products.chunks_exact_mut(scores.length).zip(statistics);
+        for (row, (values, &[max, inverse_sum])) in rows.enumerate() {
+            scores.scale(row, values);
+            values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
+            if let Some(mask) = scores.mask {
+                factors(simd, mask, scores.first + row as u64, &mut factor);
+            }
+            if let Some(grad) = grads.next() {
+                if scores.mask.is_some() {
+                    grad.iter_mut().zip(&factor).for_each(|(d, &factor)| *d = *d * factor);
+                }
+                let along = dot(grad, values);
+                grad.iter_mut().zip(&*values).for_each(|(d, &p)| *d = p * (*d - along));
+                if let Some(bias) = &mut bias_grad {
+                    let bias = &mut bias[row * scores.bias_length..][..scores.length];
+                    bias.iter_mut().zip(&*grad).for_each(|(bias, &d)| *bias = T::narrow(d));
+                }
+                // Behind the bias, whose gradient is not scaled.
+                grad.iter_mut().for_each(|d| *d = *d * scale);
+            }
+            if scores.mask.is_some() {
+                values.iter_mut().zip(&factor).for_each(|(p, &factor)| *p = *p * factor);
+            }
+        }
+    }
+}
