@@ -1,7 +1,26 @@
-//! BERT for [Burn](https://burn.dev): trainable embeddings, encoder and heads whose outputs and gradients match Hugging
-//! Face transformers, loaded from and saved as Hugging Face checkpoints.
+//! BERT and nine related families for [Burn](https://burn.dev): fine-tuned and used in Rust, with outputs and gradients that match
+//! Hugging Face transformers, loaded from and saved as Hugging Face checkpoints.
 //!
-//! [`BertEmbeddings`] is the embedding layer:
+//! A `pipeline::Pipeline` is a model with its tokenizer; a `training::Trainer` fine-tunes it:
+//!
+#![cfg_attr(all(feature = "checkpoint", feature = "tokenizers", feature = "train"), doc = "```no_run")]
+#![cfg_attr(not(all(feature = "checkpoint", feature = "tokenizers", feature = "train")), doc = "```ignore")]
+//! use burn::prelude::*;
+//! use burn_bert::data::{LabelledTexts, TextColumns};
+//! use burn_bert::model::BertForSequenceClassification;
+//! use burn_bert::pipeline::{Pipeline, TextOptions};
+//! use burn_bert::training::{Trainer, TrainingArguments};
+//!
+//! let train = LabelledTexts::open("train.csv", &TextColumns::default())?;
+//! Trainer::from_pretrained("google-bert/bert-base-uncased", train, TrainingArguments::new("out"))?.train()?;
+//!
+//! let pipeline = Pipeline::<BertForSequenceClassification>::from_pretrained("out", &Device::default())?;
+//! let found = pipeline.classify(&["A film to remember.", "Dull."], &TextOptions::new())?;
+//! println!("{} ({:.2})", found[0][0].label, found[0][0].score);
+//! # Ok::<(), burn_bert::Error>(())
+//! ```
+//!
+//! [`BertEmbeddings`] is the embedding layer, one operator with its own backward:
 //!
 //! ```text
 //! y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))
@@ -31,33 +50,19 @@
 //! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter. One
 //! compiled model runs on every device that a cargo feature compiles in, chosen at run time, also on several at once.
 //!
-//! # From texts to sentence embeddings
-//!
-#![cfg_attr(feature = "tokenizers", doc = "```no_run")]
-#![cfg_attr(not(feature = "tokenizers"), doc = "```ignore")]
-//! use burn::prelude::*;
-//! use burn_bert::model::BertForSentenceEmbedding;
-//! use burn_bert::pipeline::{Pipeline, TextOptions};
-//!
-//! let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained("path/to/model", &Device::default())?;
-//! let embeddings = pipeline.encode(&["A first sentence.", "And a second one."], &TextOptions::new())?; // [2, H]
-//! # let _ = embeddings;
-//! # Ok::<(), burn_bert::Error>(())
-//! ```
-//!
 //! # Modules
 //!
 //! | module | contents |
 //! |---|---|
 //! | the crate itself | the embedding layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
-//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, question answering, sentence embeddings |
+//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, question answering, sentence embeddings, ELECTRA's discriminator |
 //! | [`encoder`] | the transformer layers |
 //! | `pipeline` | a model with its tokenizer: texts in, labels, entities, answers, words and embeddings out |
 //! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
 //! | [`data`] | labelled files, datasets, collators and loaders |
-//! | `training` | models in Burn's `Learner`; stopping, resuming and showing a run |
-//! | `metrics` | metrics of predictions, for Burn's trainer too |
-//! | [`optim`] | AdamW, clipping by the global norm, warm-up, a learning rate per layer |
+//! | `training` | the trainer; models in Burn's `Learner` |
+//! | `metrics` | metrics of predictions, for the trainers too |
+//! | [`optim`] | AdamW, clipping by the global norm, learning-rate schedules, a learning rate per layer |
 //! | [`distributed`] | distributed (data-parallel) training by MPI |
 //! | [`functional`] | the fused operators on tensors |
 //! | `gradcheck` | gradients of any Burn module against central differences |
@@ -68,11 +73,11 @@
 //! |---|---|
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
 //! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
-//! | `gradcheck` (default) | [burn-gradcheck](https://docs.rs/burn-gradcheck) |
 //! | `hub` | models by their names on the Hugging Face Hub, wherever a directory is taken: `owner/name` or `owner/name@revision`, downloaded into the cache that Python shares |
 //! | `tokenizers` | text in: transformers' tokenizers and pipelines |
-//! | `train` | Burn's trainer |
+//! | `train` | training on Burn's trainer |
 //! | `mpi` | distributed training: `mpirun` and [`distributed`] |
+//! | `gradcheck` (default) | burn-gradcheck |
 //! | `x86-v4` (default) | matmuls of Flex with AVX-512 on CPUs that have it |
 //!
 //! # Errors
@@ -128,23 +133,27 @@ pub mod functional {
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../README.md")]
-    #[cfg(feature = "tokenizers")]
-    mod readme {}
-    #[doc = include_str!("../docs/from-burn.md")]
-    #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
-    mod from_burn {}
-    #[doc = include_str!("../docs/from-candle.md")]
-    #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
-    mod from_candle {}
-    #[doc = include_str!("../docs/from-transformers.md")]
     #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
-    mod from_transformers {}
-    #[doc = include_str!("../docs/checkpoints-and-parity.md")]
-    #[cfg(feature = "checkpoint")]
-    mod checkpoints_and_parity {}
-    #[doc = include_str!("../docs/positions-and-padding.md")]
-    mod positions_and_padding {}
+    mod readme {}
+    #[doc = include_str!("../docs/tasks.md")]
+    #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+    mod tasks {}
     #[doc = include_str!("../docs/training.md")]
     #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
     mod training {}
+    #[doc = include_str!("../docs/distributed.md")]
+    #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+    mod distributed {}
+    #[doc = include_str!("../docs/migrating.md")]
+    #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
+    mod migrating {}
+    #[doc = include_str!("../docs/checkpoints.md")]
+    #[cfg(feature = "checkpoint")]
+    mod checkpoints {}
+    #[doc = include_str!("../docs/embeddings.md")]
+    mod embeddings {}
+    #[doc = include_str!("../docs/devices.md")]
+    mod devices {}
+    #[doc = include_str!("../docs/performance.md")]
+    mod performance {}
 }
