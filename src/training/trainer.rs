@@ -18,7 +18,7 @@ use burn::module::Module;
 use burn::train::metric::{Adaptor, Metric, Numeric};
 use burn::train::{
     ExecutionStrategy, Interrupter, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainStep,
-    TrainingStrategy,
+    TrainingError, TrainingStrategy,
 };
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -247,6 +247,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 check_loss(split, *loss)?;
             }
             if let Some(error) = error {
+                // What another rank has done is said by the ranks.
+                if matches!(*error, TrainingError::Workers(_)) {
+                    ranks.same("end of the run", &())?;
+                }
                 return Err(Error::Training { what: "the training run", source: Box::new(error) });
             }
             (model, interrupted.map(|stop| stop.reason.unwrap_or_default()))

@@ -136,7 +136,8 @@ fn train(
         .with_lr_schedule(LrSchedule::Constant)
         .with_warmup_steps(0)
         .with_max_grad_norm(0.5)
-        .with_early_stopping_patience(epochs)
+        .with_early_stopping_patience(8)
+        .with_silent(true)
         .with_seed(3);
     let arguments = match is("moved") {
         // Epochs of four batches of a rank, whatever their number.
