@@ -3,8 +3,8 @@
 //!
 //! A `pipeline::Pipeline` is a model with its tokenizer; a `training::Trainer` fine-tunes it:
 //!
-#![cfg_attr(all(feature = "checkpoint", feature = "tokenizers", feature = "train"), doc = "```no_run")]
-#![cfg_attr(not(all(feature = "checkpoint", feature = "tokenizers", feature = "train")), doc = "```ignore")]
+#![cfg_attr(feature = "train", doc = "```no_run")]
+#![cfg_attr(not(feature = "train"), doc = "```ignore")]
 //! use burn::prelude::*;
 //! use burn_bert::data::{LabelledTexts, TextColumns};
 //! use burn_bert::model::BertForSequenceClassification;
@@ -133,19 +133,19 @@ pub mod functional {
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../README.md")]
-    #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+    #[cfg(feature = "train")]
     mod readme {}
     #[doc = include_str!("../docs/tasks.md")]
-    #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+    #[cfg(feature = "train")]
     mod tasks {}
     #[doc = include_str!("../docs/training.md")]
-    #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+    #[cfg(feature = "train")]
     mod training {}
     #[doc = include_str!("../docs/distributed.md")]
-    #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+    #[cfg(feature = "train")]
     mod distributed {}
     #[doc = include_str!("../docs/migrating.md")]
-    #[cfg(all(feature = "checkpoint", feature = "tokenizers"))]
+    #[cfg(feature = "tokenizers")]
     mod migrating {}
     #[doc = include_str!("../docs/checkpoints.md")]
     #[cfg(feature = "checkpoint")]

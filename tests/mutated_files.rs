@@ -4,7 +4,7 @@
 //! `BURN_BERT_MUTANTS` is the number of files, `BURN_BERT_MUTANTS_SEED` the seed of the first, and the others follow it. A
 //! million:
 //!
-//!     BURN_BERT_MUTANTS=1000000 cargo test --features tokenizers,train --test mutated_files
+//!     BURN_BERT_MUTANTS=1000000 cargo test --features train --test mutated_files
 //!
 //! A file that fails is made again with its seed and `BURN_BERT_MUTANTS=1`. It stays in a folder of the run below the one
 //! that Cargo gives to integration tests; the test says which.

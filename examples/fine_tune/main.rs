@@ -1,4 +1,4 @@
-//! Fine-tunes a BERT: `cargo run --release --features tokenizers,train --example fine_tune -- TASK --model DIR --train FILE
+//! Fine-tunes a BERT: `cargo run --release --features train --example fine_tune -- TASK --model DIR --train FILE
 //! --valid FILE --output DIR`. The tasks, and their files:
 //!
 //! - `classifier`: texts with a label, several labels or a number, in CSV, TSV or JSON lines;

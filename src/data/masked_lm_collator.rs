@@ -279,7 +279,7 @@ impl MaskedLmCollator {
 }
 
 /// Masks again until at least one token is masked, as in BERT's own data; gives up after 20 attempts.
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 impl super::TryBatcher for MaskedLmCollator {
     type Item = MaskedLmExample;
     type Batch = MaskedLmBatch;

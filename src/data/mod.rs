@@ -1,6 +1,6 @@
 //! Training data: files, datasets, collators and loaders.
 //!
-//! With Burn's `SupervisedTraining` (features `tokenizers` and `train`):
+//! With Burn's `SupervisedTraining` (feature `train`):
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
@@ -10,7 +10,7 @@
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
 
 /// Implements Burn's `Batcher` for a [`TryBatcher`].
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 macro_rules! batcher {
     ($batcher:ident: $item:ty => $batch:ty) => {
         /// For Burn's `DataLoaderBuilder`; panics where [`try_batch`](TryBatcher::try_batch) returns an error.
@@ -23,7 +23,7 @@ macro_rules! batcher {
 }
 
 /// Implements Burn's `Dataset` for a type with a list of items.
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 macro_rules! in_memory {
     ($dataset:ident.$items:ident: $item:ident) => {
         impl burn::data::dataset::Dataset<$item> for $dataset {
@@ -38,29 +38,28 @@ macro_rules! in_memory {
     };
 }
 
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod corpus;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod distinct;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod epoch_loader;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod epoch_order;
 #[cfg(feature = "train")]
 mod finished;
 #[cfg(feature = "train")]
-#[cfg_attr(not(feature = "tokenizers"), allow(dead_code))] // the readers of files need both
 mod label;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod labelled_file;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod labelled_sentences;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod labelled_texts;
 mod masked_lm_collator;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod sentence_pairs;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod squad;
 
 #[cfg(feature = "train")]
@@ -68,7 +67,7 @@ pub use finished::Finished;
 #[cfg(feature = "train")]
 pub use label::{Label, LabelKind, LabelNames};
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 pub use {
     corpus::{Corpus, PlainText},
     epoch_loader::{EpochLoader, TryBatcher},

@@ -187,7 +187,7 @@ impl Ranks {
     }
 
     /// Says which step of a shared validation comes next: the first of a round of so many batches, or another (0).
-    #[cfg(all(feature = "tokenizers", feature = "train"))]
+    #[cfg(feature = "train")]
     pub(crate) fn begin_output(&self, round: usize) {
         self.0.lock().round = Some(round);
     }

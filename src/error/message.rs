@@ -51,7 +51,7 @@ impl Error {
         Self::Io { action: "read", path: path.to_path_buf(), source }
     }
 
-    #[cfg(any(feature = "checkpoint", feature = "train"))]
+    #[cfg(feature = "checkpoint")]
     pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
         Self::Io { action: "write", path: path.to_path_buf(), source }
     }

@@ -233,7 +233,7 @@ pub enum Error {
     },
 
     /// A JSON file, such as a config or an index of shards, does not parse or holds something else.
-    #[cfg(any(feature = "checkpoint", feature = "train"))]
+    #[cfg(feature = "checkpoint")]
     #[error("{} does not hold the expected JSON", path.display())]
     Json {
         /// The file.

@@ -1,6 +1,6 @@
 //! Files: opening what may be anything, replacing several as one, JSON, models of the Hugging Face Hub.
 
-#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "checkpoint")]
 pub(crate) mod hub;
 pub(crate) mod regular_file;
 #[cfg(feature = "checkpoint")]

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, Metadata};
 use std::io;
-#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "checkpoint")]
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub(super) const SAVED: &str = ".burn_bert_saved";
 
 /// What the pointer starts with that a clone without git-LFS leaves in the place of a large file.
-#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "checkpoint")]
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// Opens a file for reading, with links followed; [`Error::File`] for a FIFO, a device, a socket or a directory.
@@ -63,7 +63,7 @@ pub(super) fn is_folder(path: &Path) -> bool {
 }
 
 /// The first `limit` bytes of a file, or all of them if it is shorter; an error for a git-LFS pointer.
-#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "checkpoint")]
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // Limited whatever its metadata says: the file may grow while it is read.
@@ -118,13 +118,13 @@ pub(crate) fn empty_path(done: &str) -> Error {
 }
 
 /// Whether anything has this name, including a dangling symlink.
-#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "checkpoint")]
 pub(crate) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(current(path)).is_ok()
 }
 
 /// Refuses a file that starts as a git-LFS pointer does.
-#[cfg(any(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "checkpoint")]
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     if start.starts_with(LFS_POINTER) {
         let problem = "is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file";

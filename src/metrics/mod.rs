@@ -18,14 +18,12 @@ mod confusion_matrix;
 mod entities;
 mod retrieval;
 mod spearman;
-#[cfg(feature = "tokenizers")]
 mod squad_scores;
 
 pub use confusion_matrix::{ConfusionMatrix, ConfusionMetric};
 pub use entities::{EntityCounts, EntityInput, EntityMetric, EntityScores};
 pub use retrieval::{RetrievalInput, RetrievalMetric, RetrievalScores, TripletInput, TripletMetric};
 pub use spearman::{SpearmanInput, SpearmanMetric, spearman};
-#[cfg(feature = "tokenizers")]
 pub use squad_scores::SquadScores;
 
 use burn::prelude::*;

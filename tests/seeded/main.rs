@@ -1,33 +1,33 @@
 //! What depends on the random numbers that a device draws. A device has one generator for all threads, so each test
 //! that draws takes its [`turn`].
 
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 #[path = "../support/files/mod.rs"]
 mod files;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod answers;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod checkpoint;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod classifiers;
 mod dropout;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod loader;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod resumed;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod runs;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod sentences;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod small_text;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod tasks;
 mod token_embedding;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod trainer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -22,7 +22,7 @@ mod transformers;
 mod whole_model;
 
 mod adamw;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod answers;
 mod autocast;
 mod checkpoint;
@@ -43,23 +43,23 @@ mod gradients_models;
 mod hugging_face;
 mod input;
 mod interrupted_save;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod labelled;
 mod layer_decay;
 mod layout;
 mod lines;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod loss_curves;
 mod masked_lm;
 mod mean_gradients;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod metrics;
 mod odd_files;
 mod parity_models;
 mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod ranking;
 mod resize;
 mod resize_model;
@@ -69,7 +69,7 @@ mod save_pretrained;
 mod schedule;
 mod sentence_directories;
 mod sentence_embeddings;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod sentence_files;
 mod sentence_losses;
 #[cfg(feature = "tokenizers")]

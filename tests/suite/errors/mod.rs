@@ -4,10 +4,10 @@ mod checkpoints;
 #[cfg(not(feature = "hub"))]
 mod hub;
 mod inputs;
-#[cfg(all(feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod labelled_files;
 mod labels;
-#[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+#[cfg(feature = "train")]
 mod runs;
 mod text;
 #[cfg(feature = "tokenizers")]
@@ -53,9 +53,9 @@ fn table() -> impl Iterator<Item = Row> {
         text::rows(),
         #[cfg(feature = "tokenizers")]
         tokenizers::rows(),
-        #[cfg(all(feature = "tokenizers", feature = "train"))]
+        #[cfg(feature = "train")]
         labelled_files::rows(),
-        #[cfg(all(feature = "checkpoint", feature = "tokenizers", feature = "train"))]
+        #[cfg(feature = "train")]
         runs::rows(),
     ];
     parts.into_iter().flatten()
