@@ -1,7 +1,6 @@
 //! Batches of a dataset, epoch after epoch.
 
-use super::epoch_order::{EpochOrder, Purpose};
-use super::finished::Finished;
+use super::epoch_order::{EpochOrder, Finished, Purpose};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};

@@ -1,12 +1,11 @@
 //! Which items make up the batches of an epoch.
 
-use super::distinct::distinct;
-use super::finished::Finished;
 use crate::error::{Error, Result};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -175,4 +174,89 @@ fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ purpose as u64);
     rng.set_stream(number as u64);
     rng
+}
+
+/// The epochs that a training run has finished, for a loader's `starting_after`.
+///
+/// Where an epoch is a number of batches, its length depends on the number of ranks: a run goes on at the same place in the
+/// data with any number of them if it says how many shards were read.
+///
+/// ```
+/// use burn_bert::data::Finished;
+///
+/// let finished = Finished { epochs: 7, shards: Some(11) }; // five epochs on one rank, and two on three
+/// assert_ne!(finished, Finished::from(7)); // all on as many ranks as now
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// The number of epochs.
+    pub epochs: usize,
+    /// The sum of the numbers of ranks over these epochs; `None` if it always was the loader's.
+    pub shards: Option<usize>,
+}
+
+impl Finished {
+    /// After `epochs` epochs, of a run that had so many ranks from these epochs on: (epoch, ranks), in order.
+    pub(crate) fn of(epochs: usize, starts: &[(usize, usize)]) -> Self {
+        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([epochs]);
+        // What was read from a file may be anything.
+        let shards = starts.iter().zip(ends).fold(0_usize, |shards, (&(start, ranks), end)| {
+            shards.wrapping_add(end.wrapping_sub(start).wrapping_mul(ranks))
+        });
+        Self { epochs, shards: (!starts.is_empty()).then_some(shards) }
+    }
+}
+
+impl From<usize> for Finished {
+    fn from(epochs: usize) -> Self {
+        Self { epochs, shards: None }
+    }
+}
+
+/// Moves items such that no two of a batch share a text, as long as there are others to choose from. `texts` has hashes of the
+/// texts of each item. Items keep their order where nothing stands in the way.
+///
+/// Source: `NoDuplicatesBatchSampler` of sentence-transformers 6.2, whose last batches have fewer items instead.
+fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize> {
+    let mut left: VecDeque<usize> = items.iter().copied().collect();
+    let mut chosen = Vec::with_capacity(items.len());
+    while !left.is_empty() {
+        let (mut seen, mut skipped) = (HashSet::new(), VecDeque::new());
+        let end = chosen.len() + batch_size.min(left.len());
+        while chosen.len() < end
+            && let Some(item) = left.pop_front()
+        {
+            // Both texts of one item may be equal.
+            let own: HashSet<u64> = texts[item].iter().copied().collect();
+            if seen.is_disjoint(&own) {
+                seen.extend(own);
+                chosen.push(item);
+            } else {
+                skipped.push_back(item);
+            }
+        }
+        // All that are left share a text with one of the batch.
+        let missing = end - chosen.len();
+        chosen.extend(skipped.drain(..missing));
+        skipped.append(&mut left);
+        left = skipped;
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_have_no_two_equal_texts_until_there_is_no_other_choice() {
+        let texts = [&[1, 2][..], &[1, 3], &[4, 4], &[5, 2], &[6, 7], &[1, 8]].map(<[u64]>::to_vec);
+        let items = [0, 1, 2, 3, 4, 5];
+        assert_eq!(distinct(&items, 2, &texts), [0, 2, 1, 3, 4, 5]);
+        assert_eq!(distinct(&items, 3, &texts), [0, 2, 4, 1, 3, 5], "the last batch has text 1 twice");
+        assert_eq!(distinct(&items, 1, &texts), items);
+        assert_eq!(distinct(&[0, 1, 5], 3, &texts), [0, 1, 5]);
+        assert_eq!(distinct(&items, 10, &texts).len(), 6);
+        assert_eq!(distinct(&[], 2, &texts), [0; 0]);
+    }
 }

@@ -41,13 +41,9 @@ macro_rules! in_memory {
 #[cfg(feature = "train")]
 mod corpus;
 #[cfg(feature = "train")]
-mod distinct;
-#[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
 mod epoch_order;
-#[cfg(feature = "train")]
-mod finished;
 #[cfg(feature = "train")]
 mod label;
 #[cfg(feature = "train")]
@@ -63,7 +59,7 @@ mod sentence_pairs;
 mod squad;
 
 #[cfg(feature = "train")]
-pub use finished::Finished;
+pub use epoch_order::Finished;
 #[cfg(feature = "train")]
 pub use label::{Label, LabelKind, LabelNames};
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};

@@ -10,7 +10,6 @@ mod classification;
 mod evaluation;
 mod history;
 mod learner;
-mod losses;
 mod metric_set;
 mod outputs;
 mod progress;

@@ -2,8 +2,7 @@
 
 use super::arguments::{Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
-use super::history::{Best, History};
-use super::losses::Logs;
+use super::history::{Best, History, Logs};
 use crate::data::Finished;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
