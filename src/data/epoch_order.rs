@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`.
+/// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`, or searched for other texts.
 const BUCKET: usize = 50;
 
 /// The order of an epoch is in memory, eight bytes an item.
@@ -213,17 +213,19 @@ impl From<usize> for Finished {
     }
 }
 
-/// Moves items such that no two of a batch share a text, as long as there are others to choose from. `texts` has hashes of the
-/// texts of each item. Items keep their order where nothing stands in the way.
+/// Moves items such that no two of a batch share a text, as long as there are others to choose from nearby. `texts` has hashes of
+/// the texts of each item. Items keep their order where nothing stands in the way.
 ///
 /// Source: `NoDuplicatesBatchSampler` of sentence-transformers 6.2, whose last batches have fewer items instead.
 fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize> {
     let mut left: VecDeque<usize> = items.iter().copied().collect();
     let mut chosen = Vec::with_capacity(items.len());
     while !left.is_empty() {
-        let (mut seen, mut skipped) = (HashSet::new(), VecDeque::new());
+        let (mut seen, mut skipped) = (HashSet::new(), Vec::new());
         let end = chosen.len() + batch_size.min(left.len());
         while chosen.len() < end
+            // Where most items share a text, a batch would otherwise look at all that are left.
+            && skipped.len() < BUCKET * batch_size
             && let Some(item) = left.pop_front()
         {
             // Both texts of one item may be equal.
@@ -232,14 +234,13 @@ fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize
                 seen.extend(own);
                 chosen.push(item);
             } else {
-                skipped.push_back(item);
+                skipped.push(item);
             }
         }
-        // All that are left share a text with one of the batch.
+        // All that were looked at share a text with one of the batch.
         let missing = end - chosen.len();
         chosen.extend(skipped.drain(..missing));
-        skipped.append(&mut left);
-        left = skipped;
+        skipped.into_iter().rev().for_each(|item| left.push_front(item));
     }
     chosen
 }
@@ -258,5 +259,10 @@ mod tests {
         assert_eq!(distinct(&[0, 1, 5], 3, &texts), [0, 1, 5]);
         assert_eq!(distinct(&items, 10, &texts).len(), 6);
         assert_eq!(distinct(&[], 2, &texts), [0; 0]);
+        // Quadratic, this would take minutes.
+        let many: Vec<Vec<u64>> = (0..200_000).map(|i| vec![i % 3, i]).collect();
+        let mut found = distinct(&(0..many.len()).collect::<Vec<_>>(), 16, &many);
+        found.sort_unstable();
+        assert!(found.into_iter().eq(0..many.len()), "every item once");
     }
 }

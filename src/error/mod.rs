@@ -368,7 +368,7 @@ pub enum Error {
 
     /// Training or an evaluation that failed: a batch that cannot be made, a metric that cannot be read, a checkpoint that cannot
     /// be saved.
-    #[error("{what} ended with an error")]
+    #[error("{what} ended with an error: {source}")]
     Training {
         /// What failed.
         what: &'static str,

@@ -42,6 +42,22 @@ impl LrSchedule {
     ///
     /// [`Error::Data`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
     pub fn with_warmup(self, peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
+        Ok(self.warmup(peak, warmup, total)?.into())
+    }
+
+    /// [`with_warmup`](Self::with_warmup) from step `step` on, whatever a record says.
+    #[cfg(feature = "train")]
+    pub(crate) fn from_step(
+        self,
+        step: usize,
+        peak: f64,
+        warmup: usize,
+        total: usize,
+    ) -> Result<ModuleLrScheduler> {
+        Ok(WarmupLr { step, reads_records: false, ..self.warmup(peak, warmup, total)? }.into())
+    }
+
+    fn warmup(self, peak: f64, warmup: usize, total: usize) -> Result<WarmupLr> {
         if warmup >= total {
             let problem = format!("is {warmup}, but must be less than the {total} steps in total");
             return Err(Error::data("warmup", problem));
@@ -50,7 +66,7 @@ impl LrSchedule {
             let problem = format!("is {peak:?}, but must lie in (0, 1]");
             return Err(Error::data("peak", problem));
         }
-        Ok(WarmupLr { schedule: self, peak, warmup, total, step: 0 }.into())
+        Ok(WarmupLr { schedule: self, peak, warmup, total, step: 0, reads_records: true })
     }
 }
 
@@ -62,11 +78,12 @@ struct WarmupLr {
     total: usize,
     /// The next step.
     step: usize,
+    reads_records: bool,
 }
 
 impl LrScheduler for WarmupLr {
     fn step(&mut self) -> LearningRate {
-        let Self { schedule, peak, warmup, total, step } = *self;
+        let Self { schedule, peak, warmup, total, step, .. } = *self;
         self.step = step.saturating_add(1);
         if step < warmup {
             let first = peak / (warmup + 1) as f64;
@@ -87,7 +104,9 @@ impl LrScheduler for WarmupLr {
 
     fn load_record(&mut self, record: LrSchedulerRecord) {
         // A record of another scheduler has no such number, and leaves this one at its start.
-        self.step = record.scalar::<u64>(STEP).map_or(self.step, |step| step as usize);
+        if let Some(step) = record.scalar::<u64>(STEP).filter(|_| self.reads_records) {
+            self.step = step as usize;
+        }
     }
 }
 
@@ -202,4 +221,21 @@ pub fn layer_wise_decay(
         let power = (num_hidden_layers + 1 - depth) as i32;
         Ok(schedule.with_group(group, ScaledLr::new(&all, decay.powi(power))?))
     })
+}
+
+#[cfg(all(test, feature = "train"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_of_another_length_begins_at_its_own_step_whatever_a_record_says() {
+        // A quarter of 40 steps was done; the rest is that of 12 steps.
+        let mut begun = LrSchedule::Linear.with_warmup(1.0, 0, 40).unwrap();
+        (0..10).for_each(|_| drop(begun.step()));
+        let resumed = LrSchedule::Linear.from_step(3, 1.0, 0, 12).unwrap();
+        let mut resumed = layer_wise_decay(resumed, 1, 0.5).unwrap().load_record(begun.to_record());
+        let rates = resumed.step();
+        assert_eq!(rates.base(), 0.75);
+        assert_eq!(rates.lr_from_param(0.into(), Some("encoder.layers.0.output.weight")), 0.375);
+    }
 }

@@ -35,25 +35,26 @@ impl BertTokenizer {
             return Err(regular_file::empty_path("saved into"));
         }
         fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
-        let mut copies = Vec::new();
-        for name in FILES {
-            let to = dir.join(name);
-            match self.file(name) {
-                Some(from) => copies.push((from, to)),
-                None if regular_file::exists(&to) => {
-                    let problem = "is of another tokenizer than the one that is saved, and would be read with it; remove \
-                                   it, or choose another directory";
-                    return Err(Error::file(&to, problem));
-                }
-                None => {}
-            }
-        }
+        self.check_directory(dir)?;
         let mut new = Replacement::begin(dir)?;
-        for (from, to) in copies {
+        for (name, from) in FILES.into_iter().filter_map(|name| Some((name, self.file(name)?))) {
             let mut from = regular_file::open(&from)?;
-            new.write(&to, |out| io::copy(&mut from, out).map(drop))?;
+            new.write(&dir.join(name), |out| io::copy(&mut from, out).map(drop))?;
         }
         new.commit()
+    }
+
+    /// Whether [`save_pretrained`](Self::save_pretrained) may write into `dir`.
+    pub(crate) fn check_directory(&self, dir: &Path) -> Result<()> {
+        let mut names = FILES.into_iter().filter(|name| self.file(name).is_none());
+        match names.find(|name| regular_file::exists(&dir.join(name))) {
+            Some(foreign) => {
+                let problem = "is of another tokenizer than the one that is saved, and would be read with it; remove it, or \
+                               choose another directory";
+                Err(Error::file(&dir.join(foreign), problem))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The tokenizer's file of this name, if it has one.

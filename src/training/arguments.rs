@@ -230,6 +230,8 @@ pub(super) struct Plan {
     pub(super) evaluations: usize,
     /// Optimizer steps between two evaluations.
     pub(super) steps: usize,
+    /// Evaluations of an epoch; 0 where epochs do not count.
+    pub(super) parts: usize,
     /// Batches of a rank between two evaluations; `None` for a pass over the data.
     pub(super) batches: Option<usize>,
 }
@@ -295,17 +297,22 @@ impl TrainingArguments {
     /// The plan for so many training items.
     pub(super) fn plan(&self, items: usize) -> Result<Plan> {
         let per_step = self.gradient_accumulation_steps * self.devices.len().max(1);
-        let of_epoch = items.div_ceil(self.batch_size * self.ranks.size()).div_ceil(per_step);
-        let of_steps = |evaluations, steps| Plan { evaluations, steps, batches: Some(steps * per_step) };
+        let size = self.batch_size * self.ranks.size();
+        let (full, rest) = (items / size, items % size);
+        // As `EpochOrder` divides them: a rest that leaves some rank without an item joins the step before it.
+        let batches = if full > 0 && rest < self.ranks.size() { full } else { full + 1 };
+        let of_epoch = batches.div_ceil(per_step);
+        let of_steps =
+            |evaluations, steps, parts| Plan { evaluations, steps, parts, batches: Some(steps * per_step) };
         let invalid = |problem: String| Err(Error::Config { field: "max_steps", problem });
         match (self.eval_strategy, self.max_steps) {
             (EvalStrategy::Epoch, None) => {
-                Ok(Plan { evaluations: self.epochs, steps: of_epoch, batches: None })
+                Ok(Plan { evaluations: self.epochs, steps: of_epoch, parts: 1, batches: None })
             }
             (EvalStrategy::Steps(interval), None) => {
                 // By the epoch and not by the run, so that a run of more epochs has the same parts.
                 let parts = ((of_epoch as f64 / interval as f64).round() as usize).max(1);
-                Ok(of_steps(parts * self.epochs, of_epoch.div_ceil(parts)))
+                Ok(of_steps(parts * self.epochs, of_epoch.div_ceil(parts), parts))
             }
             (EvalStrategy::Epoch, Some(steps)) => invalid(format!(
                 "is {steps}, but the run is evaluated by epochs; set eval_strategy to EvalStrategy::Steps"
@@ -313,15 +320,17 @@ impl TrainingArguments {
             (EvalStrategy::Steps(interval), Some(steps)) if !steps.is_multiple_of(interval) => invalid(
                 format!("is {steps}, but must be a multiple of the {interval} steps of eval_strategy"),
             ),
-            (EvalStrategy::Steps(interval), Some(steps)) => Ok(of_steps(steps / interval, interval)),
+            (EvalStrategy::Steps(interval), Some(steps)) => Ok(of_steps(steps / interval, interval, 0)),
         }
     }
 
-    /// The learning rates of a run.
-    pub(super) fn schedule(&self, plan: Plan, layers: usize) -> Result<ModuleLrScheduler> {
+    /// The learning rates of a run, after so many evaluations.
+    pub(super) fn schedule(&self, plan: Plan, finished: usize, layers: usize) -> Result<ModuleLrScheduler> {
         let total = plan.evaluations * plan.steps;
         let warmup = self.warmup_steps.unwrap_or((total as f64 * self.warmup_ratio) as usize);
-        let schedule = self.lr_schedule.with_warmup(self.learning_rate, warmup, total)?;
+        // Not from the step that a checkpoint has: with another number of ranks, an epoch has another number of steps.
+        let done = finished.saturating_mul(plan.steps);
+        let schedule = self.lr_schedule.from_step(done, self.learning_rate, warmup, total)?;
         match self.layer_decay {
             Some(decay) => layer_wise_decay(schedule, layers, decay),
             None => Ok(schedule),

@@ -10,8 +10,8 @@ use burn::data::dataloader::DataLoader;
 use burn::data::dataset::DatasetError;
 use std::collections::BTreeMap;
 
-/// The loss and the metrics of a model on some data, by name. Of the arguments it reads those of an evaluation: batch size,
-/// precision, length, and what is printed.
+/// The loss and the metrics of a model on some data, by name. Of the arguments it reads those of an evaluation: batch
+/// size, precision, lengths, and how many items.
 ///
 /// ```no_run
 /// use burn::prelude::*;
@@ -44,7 +44,9 @@ pub(super) fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     metrics: &Metrics<M>,
     arguments: &TrainingArguments,
 ) -> Result<BTreeMap<String, f64>> {
-    let model = pipeline.model().clone().fork(&arguments.device());
+    let model = pipeline.model().clone();
+    // Where it is, unless a device is asked for.
+    let model = if arguments.devices.is_empty() { model } else { model.fork(&arguments.device()) };
     let loader = batches(data, &model, pipeline.tokenizer(), arguments)?.evaluated(arguments)?;
     if let Some(batch) = loader.clone().iter().next() {
         D::check(&model, &batch.map_err(failed)?)?;

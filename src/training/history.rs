@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// The loss of each training batch that has one.
+    /// The loss of each training batch that has one; of several ranks, of those of rank 0.
     pub losses: Vec<f64>,
     /// The metrics of the validation data before training; without such data, those of the first training batch.
     pub initial: BTreeMap<String, f64>,
@@ -33,7 +33,7 @@ pub struct History {
 pub struct Evaluation {
     /// Optimizer steps so far.
     pub step: usize,
-    /// Of the training batches since the evaluation before, as they were trained on.
+    /// Of the training batches since the evaluation before, as they were trained on; of several ranks, of those of rank 0.
     pub train: BTreeMap<String, f64>,
     /// Of the validation data.
     pub valid: BTreeMap<String, f64>,
@@ -49,9 +49,8 @@ impl History {
             if !folder("train").exists() {
                 break;
             }
-            let read = |split: &str, name: &str| {
-                read_log(&folder(split).join(format!("{}.log", name.replace(' ', "_"))))
-            };
+            let read =
+                |split: &str, name: &str| read_log(&folder(split).join(format!("{}.log", file_stem(name))));
             history.losses.extend(read("train", LOSS)?.0);
             let metrics = |split: &str| -> Result<BTreeMap<String, f64>> {
                 let mut found = BTreeMap::new();
@@ -181,6 +180,11 @@ impl EarlyStoppingStrategy for EarlyStopping {
     }
 }
 
+/// The name of a metric's log. Names of classes are in it, which may be anything.
+fn file_stem(name: &str) -> String {
+    name.replace([' ', '/', '\\'], "_")
+}
+
 /// Writes the logs of Burn's own logger, which aborts the process on a full disk; here lines are lost, and training goes on.
 pub(super) struct Logs {
     folder: PathBuf,
@@ -222,11 +226,11 @@ impl MetricLogger for Logs {
     }
 
     fn read_numeric(&mut self, name: &str, epoch: usize, split: &Split) -> Result<Vec<NumericEntry>, String> {
-        self.reader.read_numeric(name, epoch, split)
+        self.reader.read_numeric(&file_stem(name), epoch, split)
     }
 
     fn log_metric_definition(&mut self, definition: MetricDefinition) {
-        self.names.insert(definition.metric_id, definition.name.replace(' ', "_"));
+        self.names.insert(definition.metric_id, file_stem(&definition.name));
     }
 
     fn log_epoch_summary(&mut self, _summary: EpochSummary) {

@@ -117,11 +117,11 @@ impl<M: Module> Training<M> {
     /// mean of the gradients of all ranks.
     ///
     /// Batches then weigh as much as their losses count (masked tokens, labelled tokens or sequences, pairs of sentences;
-    /// a model of your own counts batches), within a rank and across ranks, so that N ranks take the steps of one process
+    /// a custom model counts batches), within a rank and across ranks, so that N ranks take the steps of one process
     /// with batches N times as large. Each rank's loader is a [shard](crate::data::EpochLoader::shard), and the loader of the
     /// validation is [shared](crate::data::EpochLoader::share). What travels there is what metrics are computed from: losses,
     /// labels, and the logits of what has a label or the embeddings of sentences. For masked language modelling these are as
-    /// many logits for each masked token as the vocabulary has words. Outputs of a model of your own do not travel: each rank
+    /// many logits for each masked token as the vocabulary has words. Outputs of a custom model do not travel: each rank
     /// computes them all.
     ///
     /// `interrupter` is what stops this rank: Ctrl-C, the keys of a dashboard. Give the trainer
@@ -154,7 +154,7 @@ impl<M: Module> Training<M> {
         Self { max_grad_norm, ..self }
     }
 
-    /// Computes the model's products in another precision, see [`autocast`](crate::functional::autocast), in training and
+    /// Computes the model's matmuls in another precision, see [`autocast`](crate::functional::autocast), in training and
     /// in validation.
     ///
     /// # Panics

@@ -75,10 +75,12 @@ impl<M: TrainableModel> Metrics<M> {
         self
     }
 
-    /// These and others.
+    /// These and others, which replace those of the same name.
     pub(super) fn and(mut self, others: Self) -> Self {
-        let names = self.names();
-        self.0.extend(others.0.into_iter().filter(|other| !names.contains(&other.name())));
+        let names = others.names();
+        // Every set begins with the loss.
+        self.0.retain(|own| own.name() == LOSS || !names.contains(&own.name()));
+        self.0.extend(others.0.into_iter().filter(|other| other.name() != LOSS));
         self
     }
 

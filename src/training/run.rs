@@ -1,6 +1,6 @@
 //! The folder of a training run.
 
-use super::arguments::{Settings, TrainingArguments};
+use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
 use super::history::{Best, History, Logs};
 use crate::data::Finished;
@@ -34,6 +34,8 @@ struct Beginning {
     loss: f64,
     /// The evaluations that are planned; a resumed run may have more.
     evaluations: usize,
+    /// What is read between two evaluations, if not an epoch: batches of a rank, and how many of such parts an epoch has.
+    interval: Option<(usize, usize)>,
     /// Checksums of the training data and of the validation data.
     data: [u32; 2],
     /// Each of its starts: how many epochs were finished, and the number of ranks.
@@ -150,7 +152,7 @@ impl Run {
     ///
     /// Returns [`Error::File`] if the loss is not finite, the beginning differs from that of the first start, or another process
     /// holds the run or has changed it since it was opened; [`Error::Io`].
-    pub(super) fn begin(&self, loss: f64, evaluations: usize, data: [u32; 2]) -> Result<Lock> {
+    pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Lock> {
         if !loss.is_finite() {
             let problem = format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
@@ -166,7 +168,9 @@ impl Run {
         Checkpoints::remove_unfinished(&self.folder);
         let mut starts = self.starts();
         starts.push((self.finished_epochs, self.ranks.size()));
-        let beginning = Beginning { settings: self.settings.clone(), loss, evaluations, data, starts };
+        let interval = plan.batches.map(|batches| (batches, plan.parts));
+        let (settings, evaluations) = (self.settings.clone(), plan.evaluations);
+        let beginning = Beginning { settings, loss, evaluations, interval, data, starts };
         match &self.begun {
             Some(begun) => self.compare(begun, &beginning)?,
             None if self.is_overwriting => self.clear()?,
@@ -185,20 +189,18 @@ impl Run {
         whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
     }
 
-    /// Removes the run that is replaced. Of its model, what would be kept by a save into its directory.
+    /// Removes the checkpoints and logs of the run that is replaced.
     fn clear(&self) -> Result<()> {
-        let old =
-            names(&self.folder)?.into_iter().filter(|name| name != LOCK).map(|name| self.folder.join(name));
-        for path in old.chain(["config.json", "model.safetensors"].map(|name| self.output.join(name))) {
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            match removed {
-                Err(source) if source.kind() != ErrorKind::NotFound => {
-                    return Err(Error::writing(&path, source));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        let mut old = names(&self.folder)?.into_iter().filter(|name| name != LOCK);
+        old.try_for_each(|name| removed(&self.folder.join(name)))
+    }
+
+    /// Removes of the model that is replaced what a save into its directory would keep. Not before the new one is trained, which
+    /// may have begun from it.
+    pub(super) fn remove_replaced_model(&self) -> Result<()> {
+        let mut old =
+            ["config.json", "model.safetensors", "modules.json"].into_iter().filter(|_| self.is_overwriting);
+        old.try_for_each(|name| removed(&self.output.join(name)))
     }
 
     /// Refuses a resumed run that does not begin as it did.
@@ -213,6 +215,13 @@ impl Run {
                     "holds a run that began with other {data}; resume with the original"
                 ));
             }
+        }
+        if now.interval != begun.interval {
+            return refused(
+                "holds a run that read another number of batches between two evaluations; resume it with as many ranks and \
+                 devices as it began with"
+                    .into(),
+            );
         }
         if now.evaluations < begun.evaluations {
             return refused(format!(
@@ -233,7 +242,7 @@ impl Run {
     /// Stores the checkpoints and logs of a trainer in this run, and lets it continue after the last checkpoint.
     ///
     /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. A log
-    /// that cannot be written, on a full disk, does not end the training. Returns [`Error::File`] if the last checkpoint is not
+    /// that cannot be written, on a full disk, does not end the training run. Returns [`Error::File`] if the last checkpoint is not
     /// of `model`.
     pub(super) fn checkpointed<M: LearnerModel>(
         &self,
@@ -315,11 +324,19 @@ impl Run {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Err(Error::file(
                 &self.folder,
-                "is in use by another training; wait for it to end, or choose another output directory",
+                "is in use by another training run; wait for it to end, or choose another output directory",
             )),
             // NFS without its lock daemon and some of FUSE's file systems have no locks: a run there is not guarded.
             Err(TryLockError::Error(_)) => Ok(None),
         }
+    }
+}
+
+fn removed(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::writing(path, source)),
+        _ => Ok(()),
     }
 }
 

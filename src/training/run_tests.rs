@@ -1,6 +1,6 @@
 //! The folder of a run: what it refuses, and what a kill leaves in it.
 
-use super::arguments::{TrainingArguments, Tuning};
+use super::arguments::{Plan, TrainingArguments, Tuning};
 use super::run::{Lock, Run, checksum_of};
 use crate::error::{Error, Result};
 use std::fmt::Debug;
@@ -20,7 +20,11 @@ fn create(output: &Path) -> Run {
 }
 
 fn begin(run: &Run, loss: f64) -> Result<Lock> {
-    run.begin(loss, 3, [1, 2])
+    run.begin(loss, plan(3), [1, 2])
+}
+
+fn plan(evaluations: usize) -> Plan {
+    Plan { evaluations, steps: 5, parts: 1, batches: None }
 }
 
 fn problem(result: Result<impl Debug>) -> String {
@@ -50,10 +54,13 @@ fn a_loss_that_is_no_number_neither_begins_nor_resumes_a_run() {
 fn a_run_is_not_resumed_with_other_data_or_fewer_evaluations() {
     let dir = tempfile::tempdir().unwrap();
     begin(&create(dir.path()), 3.5).unwrap();
-    let begin_again = |evaluations, data| resume(dir.path()).unwrap().begin(3.5, evaluations, data);
+    let begin_again = |evaluations, data| resume(dir.path()).unwrap().begin(3.5, plan(evaluations), data);
     assert!(problem(begin_again(3, [0, 2])).contains("other training data"));
     assert!(problem(begin_again(3, [1, 0])).contains("other validation data"));
     assert!(problem(begin_again(2, [1, 2])).contains("a run of 3 evaluations, now 2"));
+    let in_parts = Plan { batches: Some(5), ..plan(3) };
+    let other = resume(dir.path()).unwrap().begin(3.5, in_parts, [1, 2]);
+    assert!(problem(other).contains("another number of batches between two evaluations"));
     begin_again(5, [1, 2]).unwrap();
     assert!(problem(begin_again(4, [1, 2])).contains("a run of 5 evaluations, now 4"));
     assert_eq!(checksum_of(&["a", "b"]), checksum_of(&["a", "b"]));

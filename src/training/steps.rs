@@ -57,7 +57,7 @@ macro_rules! trained {
             }
         }
 
-        /// The loss and the scores of one batch, without dropout on the device that the validation loader is on.
+        /// The loss and the logits of one batch, without dropout on the device that the validation loader is on.
         impl burn::train::InferenceStep for $model {
             type Input = $batch;
             type Output = $output;

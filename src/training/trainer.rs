@@ -168,6 +168,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let metrics = metrics.and(further);
         let best = best_by(&arguments, &metrics, validation.is_some())?;
         let run = Run::open(&arguments)?;
+        tokenizer.check_directory(&arguments.output_dir)?;
         let sums = [checksum_of(&train), validation.as_ref().map_or(0, Validation::checksum)];
 
         let read = |data| batches(data, &model, &tokenizer, &arguments);
@@ -193,8 +194,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             }
         }
         let initial = metrics_of(&plain)?;
-        let schedule = arguments.schedule(plan, model.bert().encoder.layers.len())?;
-        let _lock = run.begin(loss_of(&initial), plan.evaluations, sums)?;
+        let schedule = arguments.schedule(plan, run.finished_epochs(), model.bert().encoder.layers.len())?;
+        let _lock = run.begin(loss_of(&initial), plan, sums)?;
 
         let loader = train.clone().starting_after(run.finished());
         let loader = loader.shard(ranks.rank(), ranks.size())?;
@@ -265,6 +266,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         }
         history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
         let epoch = best.epoch(&history.valid(&best.metric)).filter(|_| interrupted.is_none());
+        if epoch.is_none() && valid.is_some() && interrupted.is_none() {
+            let problem = "was finite in no evaluation, so there is no best model; choose another metric_for_best_model";
+            return Err(Error::data(best.metric, problem));
+        }
         history.best = epoch.map(|epoch| epoch - 1);
         let model = match epoch.filter(|_| ranks.is_first()) {
             Some(epoch) => run.model_of(epoch, model)?,
@@ -278,6 +283,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         }
         let pipeline = Pipeline::new(model, tokenizer)?;
         if ranks.is_first() {
+            run.remove_replaced_model()?;
             pipeline.save_pretrained(&arguments.output_dir)?;
         }
         Ok(Trained { pipeline, history, interrupted, metrics, arguments })

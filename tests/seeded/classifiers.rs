@@ -165,7 +165,11 @@ fn a_tagger_steps_and_a_batch_without_tags_counts_in_no_metric() {
             .unwrap()
     };
     let loss = |model: &BertForTokenClassification| {
-        InferenceStep::step(model, batch(&["the", "film", "was", "good"])).output.loss.into_scalar::<f32>()
+        InferenceStep::step(model, batch(&["the", "film", "was", "good"]))
+            .output
+            .loss
+            .mean()
+            .into_scalar::<f32>()
     };
     let before = loss(&model.valid());
     let mut training = Training::new(model);

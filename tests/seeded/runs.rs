@@ -220,6 +220,14 @@ fn a_run_is_replaced_where_the_caller_says_so() {
         train(arguments(&out).with_seed(7).with_epochs(1).with_overwrite_output_dir(true)).unwrap();
     assert_eq!(replaced.history.evaluations.len(), 1, "nothing is left of the other run");
     assert!(out.join("mine").exists());
+    // Nor a model before another one is trained, which may begin from it.
+    fs::write(out.join("vocab.json"), "{}").unwrap();
+    let overwriting = || arguments(&out).with_epochs(1).with_overwrite_output_dir(true);
+    let error = train(overwriting()).err().unwrap().to_string();
+    assert!(error.contains("vocab.json") && error.contains("another tokenizer") && is_saved(&out), "{error}");
+    fs::remove_file(out.join("vocab.json")).unwrap();
+    Trainer::from_pretrained(&out, reviews(8), overwriting()).unwrap().train().unwrap();
+    assert!(is_saved(&out));
     // What is not a run is not overwritten.
     let other = dir.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -652,15 +660,15 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
 #[test]
 fn a_further_metric_is_in_the_history_and_in_evaluations() {
     let (_turn, dir) = (turn(), checkpoint());
-    let arguments =
-        arguments(&dir.path().join("out")).with_metric_for_best_model("F1 of negative").with_epochs(2);
+    let arguments = arguments(&dir.path().join("out")).with_metric_for_best_model("F1 of n/a").with_epochs(2);
     let trained = trainer(dir.path(), arguments)
         .unwrap()
-        .with_metric(ConfusionMetric::f1(0, "negative"))
+        .with_metric(ConfusionMetric::f1(0, "n/a")) // not the name of a file
         .train()
         .unwrap();
-    assert_eq!(trained.history.valid("F1 of negative").len(), 2);
-    assert!(trained.evaluate(reviews(8)).unwrap().contains_key("F1 of negative"));
+    let values = trained.history.valid("F1 of n/a");
+    assert!(values.len() == 2 && values.iter().all(Option::is_some), "{values:?}");
+    assert!(trained.evaluate(reviews(8)).unwrap().contains_key("F1 of n/a"));
     let table = trained.history.to_string();
-    assert!(table.contains("F1 of negative") && table.contains("best"), "{table}");
+    assert!(table.contains("F1 of n/a") && table.contains("best"), "{table}");
 }
