@@ -1,4 +1,4 @@
-//! Uses a model on lines: `cargo run --release --features tokenizers --example predict -- TASK --model DIR <lines.txt`.
+//! Uses a model on lines: `cargo run --release --features hub,tokenizers --example predict -- TASK --model MODEL <lines.txt`.
 //!
 //! Reads texts from standard input, one per line; `--json` prints an object for each. Without it, columns are separated by
 //! tabs, places in a line count bytes, and the task decides what is printed:
@@ -12,7 +12,8 @@
 //! - `fill-mask`: for each `[MASK]` the most probable words;
 //! - `embed`: the embedding of each line as a JSON list; with `--query`, the lines that are most similar to it.
 //!
-//! The directory is one that transformers, sentence-transformers or an example of this crate saved.
+//! `MODEL` is a directory that transformers, sentence-transformers or an example of this crate saved, or with the feature `hub`
+//! a name such as `owner/name`. `fine_tune`'s names of the tasks serve here too.
 
 #[path = "command_line/input.rs"]
 mod input;
@@ -35,11 +36,13 @@ const PART: usize = 32;
 #[command(about = "Uses a model on the lines of the standard input")]
 enum Task {
     /// Labels of each line
+    #[command(visible_alias = "classifier")]
     Classify {
         #[command(flatten)]
         model: Model,
     },
     /// Entities of each line
+    #[command(visible_alias = "tokens")]
     Tag {
         #[command(flatten)]
         model: Model,
@@ -51,6 +54,7 @@ enum Task {
         stride: usize,
     },
     /// Answers to a question in each line
+    #[command(visible_alias = "answers")]
     Answer {
         #[command(flatten)]
         model: Model,
@@ -67,6 +71,7 @@ enum Task {
         stride: usize,
     },
     /// The lines by their relevance for a query
+    #[command(visible_alias = "reranker")]
     Rank {
         #[command(flatten)]
         model: Model,
@@ -76,6 +81,7 @@ enum Task {
         top_k: usize,
     },
     /// Words in place of the masks of each line
+    #[command(visible_alias = "masked-lm")]
     FillMask {
         #[command(flatten)]
         model: Model,
@@ -84,6 +90,7 @@ enum Task {
         top_k: usize,
     },
     /// The embedding of each line, or the lines that are most similar to a query
+    #[command(visible_alias = "sentences")]
     Embed {
         #[command(flatten)]
         model: Model,
@@ -97,8 +104,8 @@ enum Task {
 
 #[derive(clap::Args)]
 struct Model {
-    /// A Hugging Face directory of a model for the task, with its tokenizer
-    #[arg(long = "model", value_name = "DIR")]
+    /// A Hugging Face directory, or with the feature hub a name such as owner/name, of a model for the task
+    #[arg(long = "model", value_name = "MODEL")]
     dir: PathBuf,
     /// Prints JSON
     #[arg(long)]

@@ -1,17 +1,17 @@
-//! Fine-tunes a BERT: `cargo run --release --features train --example fine_tune -- TASK --model DIR --train FILE
+//! Fine-tunes a BERT: `cargo run --release --features hub,train --example fine_tune -- TASK --model MODEL --train FILE
 //! --valid FILE --output DIR`. The tasks, and their files:
 //!
 //! - `classifier`: texts with a label, several labels or a number, in CSV, TSV or JSON lines;
-//! - `reranker`: a query, a text and a relevance in [0, 1], in the same formats;
+//! - `reranker`: a query, a text and a relevance in [0, 1], in the same formats (`--text`, `--pair`, `--label`: the columns);
 //! - `tokens`: words with tags, in CoNLL's columns, CoNLL-U or JSON lines;
 //! - `answers`: SQuAD's JSON;
 //! - `sentences`: (anchor, positive, negative, …) or (sentence, sentence, score), in CSV, TSV or JSON lines;
 //! - `masked-lm`: any UTF-8 text.
 //!
-//! `DIR` is a Hugging Face directory with any head or none; the output is one that `predict`, transformers and
-//! sentence-transformers read, with checkpoints, logs and a picture of the loss in its folder `training`. Ctrl-C stops after the current
-//! batch; `--resume` continues from the last evaluation. `mpirun -n 4 fine_tune …`, built with the feature `mpi`, trains on
-//! four processes.
+//! `MODEL` is a Hugging Face directory with any head or none, or with the feature `hub` a name such as `owner/name`. `predict`,
+//! transformers and sentence-transformers read the output, whose folder `training` has checkpoints, logs and a picture of the loss.
+//! `predict`'s names of the tasks serve here too. Ctrl-C stops after the current batch; `--resume` continues from the last
+//! evaluation. `mpirun -n 4 fine_tune …`, built with the feature `mpi`, trains on four processes.
 
 mod pictures;
 
@@ -35,7 +35,7 @@ use std::fs;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
-/// An allocator that does not return freed pages to the OS makes training faster; see docs/performance.md.
+/// An allocator that does not return freed pages to the OS makes training faster; see "Troubleshooting" in docs/training.md.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -43,6 +43,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(about = "Fine-tunes a BERT")]
 enum Task {
     /// Labels or numbers of texts
+    #[command(visible_alias = "classify")]
     Classifier {
         #[command(flatten)]
         settings: Settings,
@@ -56,6 +57,7 @@ enum Task {
         labels: Vec<String>,
     },
     /// The relevance of texts for queries
+    #[command(visible_alias = "rank")]
     Reranker {
         #[command(flatten)]
         settings: Settings,
@@ -63,11 +65,13 @@ enum Task {
         columns: Columns,
     },
     /// Tags of words, such as named entities
+    #[command(visible_alias = "tag")]
     Tokens {
         #[command(flatten)]
         settings: Settings,
     },
     /// Answers to questions in texts
+    #[command(visible_alias = "answer")]
     Answers {
         #[command(flatten)]
         settings: Settings,
@@ -76,6 +80,7 @@ enum Task {
         doc_stride: usize,
     },
     /// Embeddings of sentences
+    #[command(visible_alias = "embed")]
     Sentences {
         #[command(flatten)]
         settings: Settings,
@@ -90,6 +95,7 @@ enum Task {
         mini_batch_size: Option<usize>,
     },
     /// Masked language modelling
+    #[command(visible_alias = "fill-mask")]
     MaskedLm {
         #[command(flatten)]
         settings: Settings,
@@ -129,8 +135,8 @@ impl Columns {
 
 #[derive(Args)]
 struct Settings {
-    /// A Hugging Face directory: config.json, weights, and a tokenizer.json or vocab.txt
-    #[arg(long, value_name = "DIR")]
+    /// A Hugging Face directory, or with the feature hub a name such as owner/name
+    #[arg(long)]
     model: PathBuf,
     #[arg(long, value_name = "FILE")]
     train: PathBuf,

@@ -180,7 +180,7 @@ arguments! {
     layer_decay: Option<f64> = None, with_layer_decay(impl Into<Option<f64>>);
     /// The precision of matmuls.
     precision: Precision = Precision::F32, with_precision(Precision);
-    /// Whether activations are computed again in the backward pass where that is cheap, to save memory.
+    /// Whether each layer keeps only its input and is computed again in the backward pass, to save memory.
     gradient_checkpointing: bool = false, with_gradient_checkpointing(bool);
     /// Which parameters are trained.
     tuning: Tuning = Tuning::Full, with_tuning(Tuning);
