@@ -47,7 +47,7 @@ impl LrSchedule {
 
     /// [`with_warmup`](Self::with_warmup) from step `step` on, whatever a record says.
     #[cfg(feature = "train")]
-    pub(crate) fn from_step(
+    pub(crate) fn resumed(
         self,
         step: usize,
         peak: f64,
@@ -232,7 +232,7 @@ mod tests {
         // A quarter of 40 steps was done; the rest is that of 12 steps.
         let mut begun = LrSchedule::Linear.with_warmup(1.0, 0, 40).unwrap();
         (0..10).for_each(|_| drop(begun.step()));
-        let resumed = LrSchedule::Linear.from_step(3, 1.0, 0, 12).unwrap();
+        let resumed = LrSchedule::Linear.resumed(3, 1.0, 0, 12).unwrap();
         let mut resumed = layer_wise_decay(resumed, 1, 0.5).unwrap().load_record(begun.to_record());
         let rates = resumed.step();
         assert_eq!(rates.base(), 0.75);
