@@ -174,7 +174,7 @@ fn validation_is_in_the_precision_of_training() {
     let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
     // The same for each masked token, so that a validation weighs by them.
     let loss = |training: &Training<BertForMaskedLm>| {
-        values(InferenceStep::step(training, batch.clone()).loss.slice([0..1]))
+        values(InferenceStep::step(training, batch.clone()).loss.narrow(0, 0, 1))
     };
     let exact = loss(&start);
     let precision = Precision::Bf16;
