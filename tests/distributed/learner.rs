@@ -239,7 +239,7 @@ fn what_one_rank_does_to_the_learner_ends_all() {
     for (fault, message) in [
         ("stop", "was stopped: another rank was stopped"), // said by rank 0 or 2
         ("disk", "rank 0 "),
-        ("unreadable", "rank 1 the evaluation ended with an error: Dataset error: a text cannot be read"), // in a validation
+        ("unreadable", "rank 1 the evaluation ended with an error: a text cannot be read"), // in a validation
     ] {
         let folder = tempfile::tempdir().unwrap();
         let output = launch_in(folder.path(), fault, 3);

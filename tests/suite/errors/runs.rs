@@ -81,7 +81,7 @@ pub fn rows() -> Vec<Row> {
                 let trainer = Trainer::new(pipeline(dir), Batches::new(texts(), Refusing), arguments);
                 trainer.unwrap().train().err().unwrap()
             },
-            "reading a batch ended with an error",
+            "reading a batch ended with an error: the text is dull",
         )
         .because("the text is dull"),
     ]
