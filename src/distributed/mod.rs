@@ -1,7 +1,7 @@
 //! Data-parallel training by MPI: the same program N times, with the mean of all gradients in each step.
 //!
 //! ```sh
-//! mpirun -n 4 target/release/fine_tune …
+//! mpirun -n 4 target/release/examples/fine_tune classifier …
 //! ```
 //!
 //! Every rank reads its share of an epoch, computes the gradients of its own batch, and takes the same step as all others

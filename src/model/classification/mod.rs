@@ -237,19 +237,8 @@ impl BertForSequenceClassification {
     }
 
     /// What the loss of a batch is a mean over: the number of sequences that have labels, or, with class weights and one class
-    /// per sequence, Σ w of their classes. Gradients of several batches are averaged by it.
-    ///
-    /// ```
-    /// # use burn::optim::GradientsParams;
-    /// # use burn_bert::model::{BertForSequenceClassification, SequenceClassificationBatch};
-    /// # use burn_bert::{Result, distributed::Ranks};
-    /// # fn step(ranks: &Ranks, model: &BertForSequenceClassification, batch: &SequenceClassificationBatch) -> Result<()> {
-    /// let gradients = GradientsParams::from_grads(model.forward(batch).loss.backward(), model);
-    /// let gradients = ranks.mean_gradients(model, gradients, model.loss_count(batch))?;
-    /// # let _ = gradients;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// per sequence, Σ w of their classes. Gradients of several batches are averaged by it, on ranks by
+    /// [`mean_gradients`](crate::distributed::Ranks::mean_gradients).
     ///
     /// Panics if a class is not below the number of class weights, which [`try_forward`](Self::try_forward) refuses.
     pub fn loss_count(&self, batch: &SequenceClassificationBatch) -> f64 {
