@@ -31,7 +31,8 @@ pub(super) struct State {
     pub(super) outputs: std::collections::VecDeque<Vec<u8>>,
 }
 
-/// What the exchanges of gradients have cost a rank so far; of [`Ranks::exchanged`](super::Ranks::exchanged).
+/// What the exchanges of gradients have cost a rank so far; of [`Ranks::exchanged`](super::Ranks::exchanged). See [the
+/// module](super) for a training loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exchanged {
     /// Bytes that this rank sent to others, and as many received.
