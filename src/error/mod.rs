@@ -20,7 +20,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Everything that can be wrong with a config, an input, a checkpoint or a text.
 ///
 /// Every message says what was found, where, what is allowed, and how to fix it. An error of another library or of the
-/// operating system is the [`source`](std::error::Error::source) and is not repeated in the message.
+/// operating system is the [`source`](std::error::Error::source) and is not repeated in the message, but in
+/// [`Training`](Self::Training), whose message other ranks get.
 ///
 /// ```
 /// use burn::prelude::*;
