@@ -17,13 +17,17 @@ PyTorch needs `onnx` and `onnxscript` for the export, besides `onnxruntime` and 
 """
 
 import json
+import logging
 import sys
+import warnings
 from pathlib import Path
 
 from peer import serve, torch
 from transformers import BertModel
 
 THREADS = int(sys.argv[1])
+warnings.simplefilter("ignore")  # exporters announce what they will deprecate
+logging.disable(logging.WARNING)
 
 
 class Encoder(torch.nn.Module):
@@ -31,7 +35,8 @@ class Encoder(torch.nn.Module):
 
     def __init__(self, directory):
         super().__init__()
-        self.bert = BertModel.from_pretrained(directory, dtype=torch.float32, add_pooling_layer=False).eval()
+        self.bert = BertModel.from_pretrained(directory, dtype=torch.float32, add_pooling_layer=False)
+        self.eval()
 
     def forward(self, input_ids, attention_mask):
         return self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
