@@ -1,6 +1,6 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
-use super::epoch_loader::TryBatcher;
+use super::batches::TryBatcher;
 use super::label::{Classes, LabelNames, class_id, places, write_counts};
 use super::labelled_file::{LabelledFile, Object, counted, extension, is_json};
 use crate::error::{Error, Result};
@@ -115,7 +115,7 @@ impl LabelledSentences {
     }
 
     /// The number of words of each sentence, an estimate of its length for [length
-    /// bucketing](super::EpochLoader::with_length_bucketing).
+    /// bucketing](super::Batches::with_lengths).
     pub fn sizes(&self) -> Vec<usize> {
         self.sentences.iter().map(|sentence| sentence.tokens.len()).collect()
     }

@@ -1,6 +1,6 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
-use super::epoch_loader::TryBatcher;
+use super::batches::TryBatcher;
 use super::label::{Classes, Label, LabelKind, LabelNames, MAX_VALUE, class_id, places, write_counts};
 use super::labelled_file::{Column, Header, LabelledFile, counted};
 use crate::error::{Error, Result};
@@ -214,7 +214,7 @@ impl LabelledTexts {
     }
 
     /// The size of each text or pair in bytes, an estimate of its length for [length
-    /// bucketing](super::EpochLoader::with_length_bucketing).
+    /// bucketing](super::Batches::with_lengths).
     pub fn sizes(&self) -> Vec<usize> {
         let size = |text: &LabelledText| text.text.len() + text.pair.as_ref().map_or(0, String::len);
         self.texts.iter().map(size).collect()

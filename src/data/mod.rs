@@ -4,7 +4,7 @@
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
-//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePairs` |
+//! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePairs` |
 //! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
 //! | loader | `EpochLoader` | `EpochLoader` | `EpochLoader` | `EpochLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
@@ -39,7 +39,7 @@ macro_rules! in_memory {
 }
 
 #[cfg(feature = "train")]
-mod corpus;
+mod batches;
 #[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
@@ -54,6 +54,8 @@ mod labelled_sentences;
 mod labelled_texts;
 mod masked_lm_collator;
 #[cfg(feature = "train")]
+mod plain_text;
+#[cfg(feature = "train")]
 mod sentence_pairs;
 #[cfg(feature = "train")]
 mod squad;
@@ -65,11 +67,12 @@ pub use label::{Label, LabelKind, LabelNames};
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {
-    corpus::{Corpus, PlainText},
-    epoch_loader::{EpochLoader, TryBatcher},
+    batches::{Batches, TryBatcher},
+    epoch_loader::EpochLoader,
     labelled_file::Column,
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
     labelled_texts::{LabelledText, LabelledTexts, RankedPairs, SequenceBatcher, TextColumns},
+    plain_text::{PlainText, TextWindows},
     sentence_pairs::{SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs},
     squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample},
 };

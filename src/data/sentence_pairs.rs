@@ -1,6 +1,6 @@
 //! Pairs and triplets of sentences: files and batches.
 
-use super::epoch_loader::TryBatcher;
+use super::batches::TryBatcher;
 use super::label::{Classes, Label, LabelKind};
 use super::labelled_file::{Column, Header, LabelledFile, Row, counted, described};
 use crate::error::{Error, Result};
@@ -126,7 +126,7 @@ impl SentencePairs {
     }
 
     /// The size of the sentences of each row in bytes, an estimate of their length for [length
-    /// bucketing](super::EpochLoader::with_length_bucketing).
+    /// bucketing](super::Batches::with_lengths).
     pub fn sizes(&self) -> Vec<usize> {
         let size = |pair: &SentencePair| {
             let negatives: usize = pair.negatives.iter().map(String::len).sum();

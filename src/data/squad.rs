@@ -1,6 +1,6 @@
 //! SQuAD's questions: files, windows of their texts, and batches.
 
-use super::epoch_loader::TryBatcher;
+use super::batches::TryBatcher;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use crate::model::QuestionAnsweringBatch;
@@ -172,7 +172,7 @@ impl QuestionWindows {
     }
 
     /// The number of tokens of each window, for
-    /// [length bucketing](super::EpochLoader::with_length_bucketing).
+    /// [length bucketing](super::Batches::with_lengths).
     pub fn sizes(&self) -> Vec<usize> {
         self.windows.iter().map(|window| window.encoding.len()).collect()
     }

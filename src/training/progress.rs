@@ -201,7 +201,8 @@ impl ProgressLines {
     }
 
     fn text(&self) -> Option<String> {
-        if self.is_silent || self.latest.is_empty() {
+        // Without validation data there is nothing in its split.
+        if self.is_silent || self.latest.is_empty() || self.total == 0 {
             return None;
         }
         let metrics = self.latest.iter().map(|(id, text)| {
