@@ -135,8 +135,9 @@ impl<B: TryBatcher> Batches<B> {
         }
     }
 
-    /// All but a share of the sources, and that share, drawn by a seed.
-    pub(crate) fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
+    /// All but a share of the sources, and that share, drawn by a seed: for training and for validation. Returns
+    /// [`Error::Config`] if that leaves one of them without an item.
+    pub fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
         let source = |place: usize| self.sources.as_ref().map_or(place, |sources| sources[place]);
         let mut drawn: Vec<usize> =
             self.places.iter().map(|&place| source(place)).collect::<BTreeSet<_>>().into_iter().collect();

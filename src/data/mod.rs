@@ -9,6 +9,27 @@
 //! | loader | `EpochLoader` | `EpochLoader` | `EpochLoader` | `EpochLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
 
+/// A [`TryBatcher`] that needs a tokenizer alone.
+#[cfg(feature = "train")]
+macro_rules! tokenizing {
+    ($(#[$docs:meta])* $batcher:ident: $item:ty => $batch:ty) => {
+        $(#[$docs])*
+        #[derive(Clone, Debug)]
+        pub struct $batcher {
+            tokenizer: std::sync::Arc<crate::text::BertTokenizer>,
+        }
+
+        impl $batcher {
+            /// Batches for the model that the tokenizer belongs to.
+            pub fn new(tokenizer: crate::text::BertTokenizer) -> Self {
+                Self { tokenizer: std::sync::Arc::new(tokenizer) }
+            }
+        }
+
+        batcher!($batcher: $item => $batch);
+    };
+}
+
 /// Implements Burn's `Batcher` for a [`TryBatcher`].
 #[cfg(feature = "train")]
 macro_rules! batcher {

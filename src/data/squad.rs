@@ -8,7 +8,6 @@ use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
 use serde::Deserialize;
 use std::path::Path;
-use std::sync::Arc;
 
 /// A question about a text, and its answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,17 +191,9 @@ fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Opt
 
 in_memory!(QuestionWindows.windows: QuestionWindow);
 
-/// Pads windows of a [`SquadExample`] to the longest of the batch.
-#[derive(Clone, Debug)]
-pub struct QuestionWindowBatcher {
-    tokenizer: Arc<BertTokenizer>,
-}
-
-impl QuestionWindowBatcher {
-    /// Batches for the model that the tokenizer belongs to.
-    pub fn new(tokenizer: BertTokenizer) -> Self {
-        Self { tokenizer: Arc::new(tokenizer) }
-    }
+tokenizing! {
+    /// Pads windows of a [`SquadExample`] to the longest of the batch.
+    QuestionWindowBatcher: QuestionWindow => QuestionAnsweringBatch
 }
 
 impl TryBatcher for QuestionWindowBatcher {
@@ -217,5 +208,3 @@ impl TryBatcher for QuestionWindowBatcher {
         QuestionAnsweringBatch::new(input, padding, &answers)
     }
 }
-
-batcher!(QuestionWindowBatcher: QuestionWindow => QuestionAnsweringBatch);

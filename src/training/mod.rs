@@ -12,8 +12,6 @@ mod metric_set;
 mod outputs;
 mod progress;
 mod run;
-#[cfg(test)]
-mod run_tests;
 mod sharing;
 mod tasks;
 mod trainer;

@@ -6,8 +6,11 @@ use burn::data::dataloader::DataLoader;
 use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::*;
 use burn_bert::Error;
-use burn_bert::data::{Batches, EpochLoader, Finished, MaskedLmCollator, MaskedLmCollatorConfig, PlainText};
+use burn_bert::data::{
+    Batches, EpochLoader, Finished, MaskedLmCollator, MaskedLmCollatorConfig, PlainText, TryBatcher,
+};
 use burn_bert::model::MaskedLmBatch;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -212,4 +215,74 @@ fn a_loader_that_begins_later_gives_what_the_whole_one_gives_there() {
             assert_eq!(digest_of_epoch(&resumed), epochs[begin + 1], "the loader goes on");
         }
     }
+}
+
+/// Items that are batches of themselves.
+struct Numbers;
+
+impl TryBatcher for Numbers {
+    type Item = usize;
+    type Batch = Vec<usize>;
+
+    fn try_batch(&self, items: Vec<usize>, _: &Device) -> burn_bert::Result<Vec<usize>> {
+        Ok(items)
+    }
+}
+
+fn numbers(count: usize) -> Batches<Numbers> {
+    Batches::new(InMemDataset::new((0..count).collect()), Numbers)
+}
+
+fn items(batches: Batches<Numbers>) -> Vec<usize> {
+    let loader = EpochLoader::new(batches, 3, &Device::default()).unwrap();
+    loader.iter().flat_map(|batch| batch.unwrap()).collect()
+}
+
+#[test]
+fn a_validation_share_is_disjoint_seeded_and_complete() {
+    let split = |seed| {
+        let (train, valid) = numbers(20).split(0.25, seed).unwrap();
+        (items(train), items(valid))
+    };
+    let (train, valid) = split(1);
+    assert_eq!((train.len(), valid.len()), (15, 5));
+    let all: BTreeSet<usize> = train.into_iter().chain(valid.clone()).collect();
+    assert_eq!(all.len(), 20);
+    assert_eq!(split(1).1, valid);
+    assert_ne!(split(2).1, valid);
+    for (count, share) in [(20, 0.01), (20, 0.99), (4, 0.1)] {
+        let message = numbers(count).split(share, 1).err().unwrap().to_string();
+        assert!(message.contains("use more data, another share"), "{message}");
+    }
+    // Items of one source stay together.
+    let sources: Vec<usize> = (0..20).map(|place| place / 4).collect();
+    let (train, valid) = numbers(20).with_sources(sources).split(0.4, 3).unwrap();
+    let [train, valid] = [train, valid].map(items);
+    let of = |items: &[usize]| items.iter().map(|item| item / 4).collect::<BTreeSet<_>>();
+    assert_eq!((train.len(), valid.len()), (12, 8));
+    assert!(of(&train).is_disjoint(&of(&valid)));
+}
+
+#[test]
+fn batches_have_no_two_equal_texts_until_there_is_no_other_choice() {
+    let epoch = |texts: Vec<Vec<u64>>, batch_size| {
+        let batches = numbers(texts.len()).with_texts(texts);
+        let loader = EpochLoader::new(batches, batch_size, &Device::default()).unwrap().with_shuffling(3);
+        let batches: Vec<Vec<usize>> = loader.iter().map(|batch| batch.unwrap()).collect();
+        let mut all = batches.concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..loader.num_items()), "every item once");
+        batches
+    };
+    // Thirty items, of which three each share their second text; both texts of the first may be equal.
+    let texts: Vec<Vec<u64>> = (0..30).map(|i| vec![100 + i, if i == 0 { 100 } else { i / 3 }]).collect();
+    let shared = |batch: &Vec<usize>| {
+        let seen: BTreeSet<_> = batch.iter().map(|&item| texts[item][1]).collect();
+        seen.len() < batch.len()
+    };
+    let batches = epoch(texts.clone(), 5);
+    assert!(!batches[..5].iter().any(shared), "{batches:?}");
+    assert!(epoch(vec![vec![1]; 6], 4).iter().map(Vec::len).eq([4, 2]), "all share their text");
+    // Quadratic, this would take minutes.
+    epoch((0..200_000).map(|i| vec![i % 3, i]).collect(), 16);
 }
