@@ -15,7 +15,7 @@ mod counting_allocator;
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
 use burn_bert::data::{
-    LabelledSentences, LabelledTexts, MaskedLmCollatorConfig, MaskedLmExample, SentenceColumns,
+    Batches, LabelledSentences, LabelledTexts, MaskedLmCollatorConfig, MaskedLmExample, SentenceColumns,
     SentencePairs, SquadExample, TextColumns,
 };
 use burn_bert::model::{
@@ -24,7 +24,7 @@ use burn_bert::model::{
 };
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::{BertTokenizer, Lines};
-use burn_bert::training::{Batches, Trainer, TrainingArguments};
+use burn_bert::training::{Trainer, TrainingArguments};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
 use counting_allocator::{Counting, count};
 use std::alloc::System;

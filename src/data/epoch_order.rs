@@ -244,25 +244,3 @@ fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize
     }
     chosen
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_have_no_two_equal_texts_until_there_is_no_other_choice() {
-        let texts = [&[1, 2][..], &[1, 3], &[4, 4], &[5, 2], &[6, 7], &[1, 8]].map(<[u64]>::to_vec);
-        let items = [0, 1, 2, 3, 4, 5];
-        assert_eq!(distinct(&items, 2, &texts), [0, 2, 1, 3, 4, 5]);
-        assert_eq!(distinct(&items, 3, &texts), [0, 2, 4, 1, 3, 5], "the last batch has text 1 twice");
-        assert_eq!(distinct(&items, 1, &texts), items);
-        assert_eq!(distinct(&[0, 1, 5], 3, &texts), [0, 1, 5]);
-        assert_eq!(distinct(&items, 10, &texts).len(), 6);
-        assert_eq!(distinct(&[], 2, &texts), [0; 0]);
-        // Quadratic, this would take minutes.
-        let many: Vec<Vec<u64>> = (0..200_000).map(|i| vec![i % 3, i]).collect();
-        let mut found = distinct(&(0..many.len()).collect::<Vec<_>>(), 16, &many);
-        found.sort_unstable();
-        assert!(found.into_iter().eq(0..many.len()), "every item once");
-    }
-}

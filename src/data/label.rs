@@ -17,6 +17,31 @@ pub enum Label {
     Value(f32),
 }
 
+impl Label {
+    /// The ids of its classes.
+    pub(super) fn ids(&self) -> &[usize] {
+        match self {
+            Self::Class(id) => std::slice::from_ref(id),
+            Self::Classes(ids) => ids,
+            Self::Value(_) => &[],
+        }
+    }
+
+    /// Gives each class the id that `ids` has in its place.
+    pub(super) fn rename(&mut self, ids: &[usize]) {
+        match self {
+            Self::Class(id) => *id = ids[*id],
+            Self::Classes(classes) => {
+                classes.iter_mut().for_each(|id| *id = ids[*id]);
+                // One order for each set of classes, whatever the file's.
+                classes.sort_unstable();
+                classes.dedup();
+            }
+            Self::Value(_) => {}
+        }
+    }
+}
+
 /// How the labels of a file are read; transformers' `problem_type`. An argument of
 /// `TextColumns::with_label`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -29,10 +29,10 @@ impl LabelledFile {
     }
 
     /// The JSON objects of the lines that are not blank, each with the number of its line.
-    pub(super) fn objects(&self) -> impl Iterator<Item = Result<(u64, Object)>> {
+    pub(super) fn objects(&self) -> impl Iterator<Item = Result<(u64, Row)>> {
         let lines = self.lines().filter(|(_, text)| !text.trim().is_empty());
         lines.map(|(line, text)| match serde_json::from_str(text) {
-            Ok(object) => Ok((line, object)),
+            Ok(row) => Ok((line, row)),
             Err(error) => Err(self.bad_row(line, format!("is not a JSON object: {error}"))),
         })
     }
@@ -58,35 +58,72 @@ impl LabelledFile {
     }
 }
 
-/// The fields of a JSON object in their order. `serde_json` takes the last of two with one name; here that is an error.
-pub(super) struct Object(Vec<(String, Value)>);
+/// A row of a table or a JSON object: its fields in their order. Columns are those of its [`Header`].
+pub(super) struct Row {
+    fields: Vec<(String, Value)>,
+    is_json: bool,
+}
 
-impl Object {
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+impl Row {
+    /// Names of fields of a table are in its header.
+    fn of_table(record: &StringRecord) -> Self {
+        let fields = record.iter().map(|field| (String::new(), field.into())).collect();
+        Self { fields, is_json: false }
+    }
+
+    /// The number of columns.
+    pub(super) fn len(&self) -> usize {
+        self.fields.len()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value)
+        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    fn field(&self, column: &Column) -> Result<&Value, String> {
+        match column {
+            Column::Index(index) => self
+                .fields
+                .get(*index)
+                .map(|(_, value)| value)
+                .ok_or_else(|| format!("has {}, but none at index {index}", counted(self.len(), "field"))),
+            Column::Name(name) => self.get(name).ok_or_else(|| format!("has no field {name:?}")),
+        }
+    }
+
+    pub(super) fn text(&self, column: &Column) -> Result<String, String> {
+        match self.field(column)? {
+            Value::String(text) => Ok(text.clone()),
+            other => Err(format!("has {other} in the {}, which is not a string", described(column))),
+        }
+    }
+
+    pub(super) fn label(
+        &self,
+        column: &Column,
+        classes: &mut Classes,
+        kind: LabelKind,
+    ) -> Result<Label, String> {
+        match self.field(column)? {
+            Value::String(field) if !self.is_json => classes.in_field(field, kind),
+            value => classes.in_json(value, kind),
+        }
     }
 }
 
-impl<'de> Deserialize<'de> for Object {
+/// Of a JSON object. `serde_json` takes the last of two fields with one name; here that is an error.
+impl<'de> Deserialize<'de> for Row {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
 
         impl<'de> Visitor<'de> for Fields {
-            type Value = Object;
+            type Value = Row;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Object, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Row, A::Error> {
                 // A set beside the list: a search for each of many fields would take their square.
                 let (mut fields, mut names) = (Vec::new(), BTreeSet::new());
                 while let Some((name, value)) = entries.next_entry::<String, Value>()? {
@@ -95,7 +132,7 @@ impl<'de> Deserialize<'de> for Object {
                     }
                     fields.push((name, value));
                 }
-                Ok(Object(fields))
+                Ok(Row { fields, is_json: true })
             }
         }
 
@@ -191,63 +228,6 @@ impl Header<'_> {
     }
 }
 
-/// A row of a table, or a JSON object. Columns are those of its [`Header`].
-pub(super) enum Row<'a> {
-    Fields(&'a StringRecord),
-    Object(&'a Object),
-}
-
-enum Field<'a> {
-    Text(&'a str),
-    Json(&'a Value),
-}
-
-impl Row<'_> {
-    /// The number of columns.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Fields(fields) => fields.len(),
-            Self::Object(object) => object.len(),
-        }
-    }
-
-    fn field(&self, column: &Column) -> Result<Field<'_>, String> {
-        let field = match (self, column) {
-            (Self::Fields(fields), Column::Index(index)) => fields.get(*index).map(Field::Text),
-            (Self::Object(object), Column::Name(name)) => object.get(name).map(Field::Json),
-            _ => None,
-        };
-        field.ok_or_else(|| match column {
-            Column::Index(index) => {
-                format!("has {}, but none at index {index}", counted(self.len(), "field"))
-            }
-            Column::Name(name) => format!("has no field {name:?}"),
-        })
-    }
-
-    pub(super) fn text(&self, column: &Column) -> Result<String, String> {
-        match self.field(column)? {
-            Field::Text(text) => Ok(text.to_string()),
-            Field::Json(Value::String(text)) => Ok(text.clone()),
-            Field::Json(other) => {
-                Err(format!("has {other} in the {}, which is not a string", described(column)))
-            }
-        }
-    }
-
-    pub(super) fn label(
-        &self,
-        column: &Column,
-        classes: &mut Classes,
-        kind: LabelKind,
-    ) -> Result<Label, String> {
-        match self.field(column)? {
-            Field::Text(field) => classes.in_field(field, kind),
-            Field::Json(value) => classes.in_json(value, kind),
-        }
-    }
-}
-
 /// A column as messages name it.
 pub(super) fn described(column: &Column) -> String {
     match column {
@@ -284,11 +264,11 @@ impl LabelledFile {
             let columns = match &found {
                 Some(columns) => columns,
                 None => {
-                    let names = Some(object.names().collect());
+                    let names = Some(object.fields.iter().map(|(name, _)| name.as_str()).collect());
                     found.insert(columns(&Header { path, names, width: None })?)
                 }
             };
-            row(columns, &Row::Object(&object)).map_err(|problem| file.bad_row(line, problem))
+            row(columns, &object).map_err(|problem| file.bad_row(line, problem))
         });
         file.not_empty(rows.collect::<Result<_>>()?)
     }
@@ -336,7 +316,7 @@ impl LabelledFile {
         let columns = columns(&Header { path: &self.path, names, width: Some(first.len()) })?;
         let records = reader.records().map(|record| {
             let record = record.map_err(refused)?;
-            let row = row(&columns, &Row::Fields(&record));
+            let row = row(&columns, &Row::of_table(&record));
             row.map_err(|problem| self.bad_row(line(record.position()), problem))
         });
         records.collect()

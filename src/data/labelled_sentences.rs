@@ -1,16 +1,15 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
-use super::epoch_loader::TryBatcher;
+use super::batches::TryBatcher;
 use super::label::{Classes, LabelNames, class_id, places, write_counts};
-use super::labelled_file::{LabelledFile, Object, counted, extension, is_json};
+use super::labelled_file::{LabelledFile, Row, counted, extension, is_json};
 use crate::error::{Error, Result};
 use crate::model::TokenClassificationBatch;
-use crate::text::{BertTokenizer, Encoding, TextBatch};
+use crate::text::{Encoding, TextBatch};
 use burn::prelude::*;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The words of a sentence, each with its tag: an item of [`LabelledSentences`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,7 +114,7 @@ impl LabelledSentences {
     }
 
     /// The number of words of each sentence, an estimate of its length for [length
-    /// bucketing](super::EpochLoader::with_length_bucketing).
+    /// bucketing](super::Batches::with_lengths).
     pub fn sizes(&self) -> Vec<usize> {
         self.sentences.iter().map(|sentence| sentence.tokens.len()).collect()
     }
@@ -134,7 +133,7 @@ impl fmt::Display for LabelledSentences {
 }
 
 fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
-    let mut row = |object: &Object| {
+    let mut row = |object: &Row| {
         let list = |keys: &[&str]| {
             let list = keys.iter().find_map(|&key| object.get(key)).and_then(Value::as_array);
             list.ok_or_else(|| format!("has no list {:?}", keys[0]))
@@ -210,18 +209,10 @@ fn columns(line: &str) -> Vec<&str> {
 /// sets it.
 pub const IGNORED_LABEL: i64 = -100;
 
-/// Tokenises words and aligns their tags for an [`EpochLoader`](super::EpochLoader): the first token of a word has its
-/// tag, all others have [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23).
-#[derive(Clone, Debug)]
-pub struct TokenBatcher {
-    tokenizer: Arc<BertTokenizer>,
-}
-
-impl TokenBatcher {
-    /// Batches for the model that the tokenizer belongs to.
-    pub fn new(tokenizer: BertTokenizer) -> Self {
-        Self { tokenizer: Arc::new(tokenizer) }
-    }
+tokenizing! {
+    /// Tokenises words and aligns their tags for an [`EpochLoader`](super::EpochLoader): the first token of a word has its
+    /// tag, all others have [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23).
+    TokenBatcher: LabelledTokens => TokenClassificationBatch
 }
 
 /// The labels of the tokens of one sentence.
@@ -260,5 +251,3 @@ impl TryBatcher for TokenBatcher {
         TokenClassificationBatch::new(input, padding, &labels)
     }
 }
-
-batcher!(TokenBatcher: LabelledTokens => TokenClassificationBatch);

@@ -1,6 +1,6 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
-use super::epoch_loader::TryBatcher;
+use super::batches::TryBatcher;
 use super::label::{Classes, Label, LabelKind, LabelNames, MAX_VALUE, class_id, places, write_counts};
 use super::labelled_file::{Column, Header, LabelledFile, counted};
 use crate::error::{Error, Result};
@@ -115,15 +115,12 @@ impl LabelledTexts {
         };
         for (place, text) in texts.iter().enumerate() {
             let refused = |problem| Err(Error::data(format!("texts[{place}]"), problem));
-            let ids = match &text.label {
-                Label::Class(id) => std::slice::from_ref(id),
-                Label::Classes(ids) => ids,
-                Label::Value(value) if value.is_nan() || value.abs() > MAX_VALUE => {
-                    return refused(format!("has the label {value}, which is not in [-1e15, 1e15]"));
-                }
-                Label::Value(_) => &[],
-            };
-            if let Some(id) = ids.iter().find(|id| **id >= names.len()) {
+            if let Label::Value(value) = text.label
+                && (value.is_nan() || value.abs() > MAX_VALUE)
+            {
+                return refused(format!("has the label {value}, which is not in [-1e15, 1e15]"));
+            }
+            if let Some(id) = text.label.ids().iter().find(|id| **id >= names.len()) {
                 return refused(format!("has the label {id}, but the classes are {:?}", names.names()));
             }
             if std::mem::discriminant(&text.label) != std::mem::discriminant(&first.label) {
@@ -177,34 +174,14 @@ impl LabelledTexts {
         })?;
         // Ids were given in the order of the file; the names are only sorted once all are known.
         let (names, ids) = classes.finish(path)?;
-        for text in &mut texts {
-            match &mut text.label {
-                Label::Class(id) => *id = ids[*id],
-                Label::Classes(classes) => {
-                    classes.iter_mut().for_each(|id| *id = ids[*id]);
-                    // One order for each set of classes, whatever the file's.
-                    classes.sort_unstable();
-                    classes.dedup();
-                }
-                Label::Value(_) => {}
-            }
-        }
+        texts.iter_mut().for_each(|text| text.label.rename(&ids));
         Ok(Self { texts, names })
     }
 
     /// The same texts with the classes of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
     pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
         let places = places(&self.names, id2label)?;
-        for text in &mut self.texts {
-            match &mut text.label {
-                Label::Class(id) => *id = places[*id],
-                Label::Classes(ids) => {
-                    ids.iter_mut().for_each(|id| *id = places[*id]);
-                    ids.sort_unstable();
-                }
-                Label::Value(_) => {}
-            }
-        }
+        self.texts.iter_mut().for_each(|text| text.label.rename(&places));
         Ok(Self { names: LabelNames::new(id2label)?, ..self })
     }
 
@@ -214,7 +191,7 @@ impl LabelledTexts {
     }
 
     /// The size of each text or pair in bytes, an estimate of its length for [length
-    /// bucketing](super::EpochLoader::with_length_bucketing).
+    /// bucketing](super::Batches::with_lengths).
     pub fn sizes(&self) -> Vec<usize> {
         let size = |text: &LabelledText| text.text.len() + text.pair.as_ref().map_or(0, String::len);
         self.texts.iter().map(size).collect()
@@ -266,21 +243,17 @@ impl RankedPairs {
 impl fmt::Display for LabelledTexts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", counted(self.texts.len(), "text"))?;
-        let (mut classes, mut values) = (Vec::new(), Vec::new());
-        for text in &self.texts {
-            match &text.label {
-                Label::Class(id) => classes.push(*id),
-                Label::Classes(ids) => classes.extend(ids),
-                Label::Value(value) => values.push(*value),
-            }
-        }
-        if !values.is_empty() {
-            // A file has labels of one kind.
-            let (least, most) = values.iter().fold((f32::MAX, f32::MIN), |(a, b), &v| (a.min(v), b.max(v)));
+        // All labels are of one kind.
+        if let Some(Label::Value(_)) = self.texts.first().map(|text| &text.label) {
+            let values = self.texts.iter().filter_map(|text| match text.label {
+                Label::Value(value) => Some(value),
+                _ => None,
+            });
+            let (least, most) = values.fold((f32::MAX, f32::MIN), |(a, b), v| (a.min(v), b.max(v)));
             return write!(f, " with numbers from {least} to {most}");
         }
         write!(f, " of {} classes", self.names.len())?;
-        write_counts(f, &self.names, classes.into_iter())
+        write_counts(f, &self.names, self.texts.iter().flat_map(|text| text.label.ids()).copied())
     }
 }
 

@@ -4,10 +4,31 @@
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
-//! | data | `Corpus` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePairs` |
+//! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePairs` |
 //! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
 //! | loader | `EpochLoader` | `EpochLoader` | `EpochLoader` | `EpochLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
+
+/// A [`TryBatcher`] that needs a tokenizer alone.
+#[cfg(feature = "train")]
+macro_rules! tokenizing {
+    ($(#[$docs:meta])* $batcher:ident: $item:ty => $batch:ty) => {
+        $(#[$docs])*
+        #[derive(Clone, Debug)]
+        pub struct $batcher {
+            tokenizer: std::sync::Arc<crate::text::BertTokenizer>,
+        }
+
+        impl $batcher {
+            /// Batches for the model that the tokenizer belongs to.
+            pub fn new(tokenizer: crate::text::BertTokenizer) -> Self {
+                Self { tokenizer: std::sync::Arc::new(tokenizer) }
+            }
+        }
+
+        batcher!($batcher: $item => $batch);
+    };
+}
 
 /// Implements Burn's `Batcher` for a [`TryBatcher`].
 #[cfg(feature = "train")]
@@ -39,7 +60,7 @@ macro_rules! in_memory {
 }
 
 #[cfg(feature = "train")]
-mod corpus;
+mod batches;
 #[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
@@ -54,6 +75,8 @@ mod labelled_sentences;
 mod labelled_texts;
 mod masked_lm_collator;
 #[cfg(feature = "train")]
+mod plain_text;
+#[cfg(feature = "train")]
 mod sentence_pairs;
 #[cfg(feature = "train")]
 mod squad;
@@ -65,11 +88,12 @@ pub use label::{Label, LabelKind, LabelNames};
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {
-    corpus::{Corpus, PlainText},
-    epoch_loader::{EpochLoader, TryBatcher},
+    batches::{Batches, TryBatcher},
+    epoch_loader::EpochLoader,
     labelled_file::Column,
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
     labelled_texts::{LabelledText, LabelledTexts, RankedPairs, SequenceBatcher, TextColumns},
+    plain_text::{PlainText, TextWindows},
     sentence_pairs::{SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs},
     squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample},
 };

@@ -1,14 +1,13 @@
 //! Pairs and triplets of sentences: files and batches.
 
-use super::epoch_loader::TryBatcher;
+use super::batches::TryBatcher;
 use super::label::{Classes, Label, LabelKind};
 use super::labelled_file::{Column, Header, LabelledFile, Row, counted, described};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
-use crate::text::{BertTokenizer, TextBatch};
+use crate::text::TextBatch;
 use burn::prelude::*;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The names of a column of labels in sentence-transformers.
 const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
@@ -126,7 +125,7 @@ impl SentencePairs {
     }
 
     /// The size of the sentences of each row in bytes, an estimate of their length for [length
-    /// bucketing](super::EpochLoader::with_length_bucketing).
+    /// bucketing](super::Batches::with_lengths).
     pub fn sizes(&self) -> Vec<usize> {
         let size = |pair: &SentencePair| {
             let negatives: usize = pair.negatives.iter().map(String::len).sum();
@@ -215,22 +214,14 @@ impl SentencePair {
     }
 }
 
-/// Tokenises pairs for [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
-///
-/// The candidates of a batch are its positives, then the first negative of each pair, then the second, and so on. With
-/// [`MultipleNegativesRankingLoss`](crate::model::MultipleNegativesRankingLoss) the positive of one pair is a negative of
-/// all others, so the positives of a batch should differ.
-#[derive(Clone, Debug)]
-pub struct SentencePairBatcher {
-    tokenizer: Arc<BertTokenizer>,
-}
-
-impl SentencePairBatcher {
-    /// Batches for the model that the tokenizer belongs to. Sentences longer than its
-    /// [`model_max_length`](BertTokenizer::model_max_length) are truncated at the end.
-    pub fn new(tokenizer: BertTokenizer) -> Self {
-        Self { tokenizer: Arc::new(tokenizer) }
-    }
+tokenizing! {
+    /// Tokenises pairs for [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding). Sentences longer than the
+    /// tokenizer's [`model_max_length`](crate::text::BertTokenizer::model_max_length) are truncated at the end.
+    ///
+    /// The candidates of a batch are its positives, then the first negative of each pair, then the second, and so on. With
+    /// [`MultipleNegativesRankingLoss`](crate::model::MultipleNegativesRankingLoss) the positive of one pair is a negative of
+    /// all others, so the positives of a batch should differ.
+    SentencePairBatcher: SentencePair => SentencePairBatch
 }
 
 impl TryBatcher for SentencePairBatcher {
@@ -268,5 +259,3 @@ impl TryBatcher for SentencePairBatcher {
         if labels.is_empty() { Ok(batch) } else { batch.with_labels(&labels) }
     }
 }
-
-batcher!(SentencePairBatcher: SentencePair => SentencePairBatch);

@@ -1,6 +1,6 @@
 //! SQuAD's questions: files, windows of their texts, and batches.
 
-use super::epoch_loader::TryBatcher;
+use super::batches::TryBatcher;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use crate::model::QuestionAnsweringBatch;
@@ -8,7 +8,6 @@ use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
 use serde::Deserialize;
 use std::path::Path;
-use std::sync::Arc;
 
 /// A question about a text, and its answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,7 +171,7 @@ impl QuestionWindows {
     }
 
     /// The number of tokens of each window, for
-    /// [length bucketing](super::EpochLoader::with_length_bucketing).
+    /// [length bucketing](super::Batches::with_lengths).
     pub fn sizes(&self) -> Vec<usize> {
         self.windows.iter().map(|window| window.encoding.len()).collect()
     }
@@ -192,17 +191,9 @@ fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Opt
 
 in_memory!(QuestionWindows.windows: QuestionWindow);
 
-/// Pads windows of a [`SquadExample`] to the longest of the batch.
-#[derive(Clone, Debug)]
-pub struct QuestionWindowBatcher {
-    tokenizer: Arc<BertTokenizer>,
-}
-
-impl QuestionWindowBatcher {
-    /// Batches for the model that the tokenizer belongs to.
-    pub fn new(tokenizer: BertTokenizer) -> Self {
-        Self { tokenizer: Arc::new(tokenizer) }
-    }
+tokenizing! {
+    /// Pads windows of a [`SquadExample`] to the longest of the batch.
+    QuestionWindowBatcher: QuestionWindow => QuestionAnsweringBatch
 }
 
 impl TryBatcher for QuestionWindowBatcher {
@@ -217,5 +208,3 @@ impl TryBatcher for QuestionWindowBatcher {
         QuestionAnsweringBatch::new(input, padding, &answers)
     }
 }
-
-batcher!(QuestionWindowBatcher: QuestionWindow => QuestionAnsweringBatch);

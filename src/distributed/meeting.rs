@@ -99,6 +99,11 @@ pub(super) struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
+    /// All ranks stop after the same step.
+    pub(super) fn stop(&mut self) {
+        self.state.is_stopped |= self.words.iter().any(|word| word.stops);
+    }
+
     pub(super) fn part(&mut self, rank: usize, problem: String) -> Error {
         self.state.parted = Some((rank, problem.clone()));
         Error::Rank { rank, problem }

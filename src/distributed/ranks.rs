@@ -164,10 +164,8 @@ impl Ranks {
         let mut gradients = Gradients::<T>::of(module, layout, gradients);
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
         word.is_finite = count == 0.0 || gradients.are_finite(factor);
-        word.stops = self.0.stop.load(Ordering::Relaxed);
-        let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
-        // So that all ranks stop after the same step.
-        meeting.state.is_stopped |= meeting.words.iter().any(|word| word.stops);
+        let mut meeting = self.0.meet(self.stopping(word), &[], "trains other parameters than rank 0")?;
+        meeting.stop();
         if let Some(rank) = meeting.words.iter().position(|word| !word.is_finite) {
             return Err(meeting.part(rank, "has a gradient that is infinite or NaN".into()));
         }
@@ -178,6 +176,11 @@ impl Ranks {
         meeting.state.exchanged.bytes += gradients.sum(group, self.0.wire, factor, &shares);
         meeting.state.exchanged.time += start.elapsed();
         Ok(gradients.into_params(module))
+    }
+
+    /// Tells the others whether this rank was asked to stop.
+    fn stopping(&self, word: Word) -> Word {
+        Word { stops: self.0.stop.load(Ordering::Relaxed), ..word }
     }
 
     /// What the exchanges of gradients have cost this rank since it was started, to be compared with what its steps take.
@@ -203,7 +206,9 @@ impl Ranks {
             // In the last round some ranks may have no batch, and take part with nothing.
             let own = if self.rank() < round { own() } else { Vec::new() };
             let word = Word::new(Call::Outputs, round as u64);
-            let mut meeting = self.0.meet(word, &own, "validates other batches than rank 0")?;
+            let mut meeting =
+                self.0.meet(self.stopping(word), &own, "validates other batches than rank 0")?;
+            meeting.stop();
             meeting.messages.truncate(round);
             meeting.state.outputs = std::mem::take(&mut meeting.messages).into();
         }
@@ -248,7 +253,7 @@ impl Ranks {
     }
 
     /// Asks for a stop, from any thread: [`is_stopped`](Self::is_stopped) is true on all ranks after the next exchange
-    /// of gradients. For Ctrl-C, which reaches ranks at different times.
+    /// of gradients or of a validation's outputs. For Ctrl-C, which reaches ranks at different times.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
         if self.0.group.is_none() {

@@ -1,6 +1,7 @@
 //! Weighted sums over all ranks.
 
 use super::group::{Element, Group};
+use burn::tensor::bf16;
 
 /// Elements of a rank in one exchange: large enough for the bandwidth, small enough for a core's cache.
 const PART: usize = 1 << 18;
@@ -55,30 +56,13 @@ impl Number for f32 {
 /// The bits of a bf16, which MPI has no type for.
 pub(super) type Bf16Bits = u16;
 
-struct Bf16;
-
-impl Bf16 {
-    /// Rounded to nearest, ties to even.
-    fn from_f32(value: f32) -> Bf16Bits {
-        let bits = value.to_bits();
-        if value.is_nan() {
-            return (bits >> 16) as u16 | 0x40; // rounding could make it infinite
-        }
-        ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
-    }
-
-    fn to_f32(bits: Bf16Bits) -> f32 {
-        f32::from_bits(u32::from(bits) << 16)
-    }
-}
-
 impl Number for Bf16Bits {
     fn to_f64(self) -> f64 {
-        Bf16::to_f32(self).into()
+        bf16::from_bits(self).to_f64()
     }
 
     fn from_f64(value: f64) -> Self {
-        Bf16::from_f32(value as f32)
+        bf16::from_f32(value as f32).to_bits()
     }
 }
 
@@ -148,26 +132,4 @@ fn pieces<T>(values: Vec<&mut [T]>, size: usize) -> Vec<Vec<&mut [T]>> {
         }
     }
     pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bf16_is_rounded_to_nearest_even() {
-        for (value, expected) in [
-            (1.0, 1.0),
-            (1.0 + 1.0 / 256.0, 1.0),               // a tie, to even
-            (1.0 + 3.0 / 256.0, 1.0 + 4.0 / 256.0), // a tie, to even
-            (1.0 + 1.5 / 256.0, 1.0 + 2.0 / 256.0),
-            (-3.0e38, -226.0 * 2f32.powi(120)), // 225.7 units in the last place
-            (f32::INFINITY, f32::INFINITY),
-        ] {
-            let found = Bf16::to_f32(Bf16::from_f32(value));
-            assert!(found == expected, "{value}: {found}");
-        }
-        assert!(Bf16::to_f32(Bf16::from_f32(f32::NAN)).is_nan());
-        assert!(Bf16::to_f32(Bf16::from_f32(f32::from_bits(0x7f80_0001))).is_nan());
-    }
 }

@@ -1,14 +1,13 @@
 //! The confusion matrix, the scores that follow from it, and a metric of them.
 
 use super::entities::EntityCounts;
-use super::{Score, has_nan};
+use super::{Collected, Counted, EpochMetric};
 use crate::data::LabelNames;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
-use burn::train::metric::{ConfusionStatsInput, MetricName};
+use burn::train::metric::ConfusionStatsInput;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
 
 /// The confusion matrix: how often each class was predicted for each true class.
 ///
@@ -123,69 +122,50 @@ impl ConfusionMatrix {
 
 /// A score of a whole epoch's predictions: of every batch so far, not a mean over batches.
 ///
-/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with one class per sequence, and
+/// For [`ClassificationItem`](crate::training::ClassificationItem) with one class per row, and
 /// Burn's `ClassificationOutput`. It follows scikit-learn, where Burn's `FBetaScoreMetric` is NaN as soon as a class is
 /// neither present nor predicted. It is NaN for an epoch with a logit that is NaN, which predicts no class.
-#[derive(Clone)]
-pub struct ConfusionMetric {
-    name: MetricName,
-    score: Arc<dyn Fn(&ConfusionMatrix) -> f64 + Send + Sync>,
-    matrix: ConfusionMatrix,
-    has_nan: bool,
-}
+pub type ConfusionMetric = EpochMetric<Counted<ConfusionMatrix>>;
 
 impl ConfusionMetric {
     /// The mean F1 of all classes, [`ConfusionMatrix::macro_f1`].
     pub fn macro_f1() -> Self {
-        Self::new("F1", ConfusionMatrix::macro_f1)
+        Self::of_matrix("F1", ConfusionMatrix::macro_f1)
     }
 
     /// The F1 of one class, [`ConfusionMatrix::f1`].
     pub fn f1(class: usize, name: &str) -> Self {
-        Self::new(&format!("F1 of {name}"), move |matrix| matrix.f1(class))
+        Self::of_matrix(&format!("F1 of {name}"), move |matrix| matrix.f1(class))
     }
 
     /// The Matthews correlation, [`ConfusionMatrix::matthews`].
     pub fn matthews() -> Self {
-        Self::new("Matthews", ConfusionMatrix::matthews)
+        Self::of_matrix("Matthews", ConfusionMatrix::matthews)
     }
 
-    fn new(name: &str, score: impl Fn(&ConfusionMatrix) -> f64 + Send + Sync + 'static) -> Self {
-        let (name, score) = (Arc::new(name.to_string()), Arc::new(score));
-        Self { name, score, matrix: ConfusionMatrix::default(), has_nan: false }
+    fn of_matrix(name: &str, score: impl Fn(&ConfusionMatrix) -> f64 + Send + Sync + 'static) -> Self {
+        let empty = Counted { scores: ConfusionMatrix::default(), has_nan: false };
+        Self::of(name, empty, move |predictions| Ok(predictions.score(&score)))
     }
 }
 
-impl Score for ConfusionMetric {
+impl Collected for Counted<ConfusionMatrix> {
     type Input = ConfusionStatsInput;
-
-    fn name(&self) -> MetricName {
-        self.name.clone()
-    }
 
     fn add(&mut self, input: &ConfusionStatsInput) -> Result<(), TensorReadError> {
         if input.predictions.dims()[0] > 0 {
-            // `argmax` of NaN is some class, which would count.
-            self.has_nan |= has_nan(&input.predictions)?;
+            self.check(&input.predictions)?;
             let classes = |scores: Tensor<2>| scores.argmax(1).try_into_data();
             let predicted = classes(input.predictions.clone())?;
             let truth = classes(input.targets.clone().float())?;
             for (truth, predicted) in truth.iter::<i64>().zip(predicted.iter::<i64>()) {
-                self.matrix.add(truth as usize, predicted as usize);
+                self.scores.add(truth as usize, predicted as usize);
             }
         }
         Ok(())
     }
 
-    fn score(&self) -> Result<f64, TensorReadError> {
-        Ok(if self.has_nan { f64::NAN } else { (self.score)(&self.matrix) })
-    }
-
     fn count(&self) -> Option<usize> {
-        Some(self.matrix.total() as usize)
-    }
-
-    fn forget(&mut self) {
-        (self.matrix, self.has_nan) = (ConfusionMatrix::default(), false);
+        Some(self.scores.total() as usize)
     }
 }

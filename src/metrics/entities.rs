@@ -1,12 +1,10 @@
 //! Scores of whole entities.
 
-use super::{Score, has_nan};
+use super::{Collected, Counted, EpochMetric};
 use crate::data::LabelNames;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
-use burn::train::metric::MetricName;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// How many entities were found, of how many. Of [`EntityScores`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,36 +129,29 @@ fn parts(tag: &str) -> (char, &str) {
 
 /// A score of the whole entities in an epoch's predictions, [`EntityScores`], in Burn's trainer.
 ///
-/// For [`TokenClassificationItem`](crate::training::TokenClassificationItem); it is NaN for an epoch with a logit that is
+/// For [`ClassificationItem`](crate::training::ClassificationItem); it is NaN for an epoch with a logit that is
 /// NaN.
-#[derive(Clone)]
-pub struct EntityMetric {
-    name: MetricName,
-    score: fn(EntityCounts) -> f64,
-    names: LabelNames,
-    scores: EntityScores,
-    has_nan: bool,
-}
+pub type EntityMetric = EpochMetric<Counted<(EntityScores, LabelNames)>>;
 
 impl EntityMetric {
     /// The F1 of all entities, [`EntityCounts::f1`].
     pub fn f1(names: &LabelNames) -> Self {
-        Self::new("Entity F1", EntityCounts::f1, names)
+        Self::of_total("Entity F1", EntityCounts::f1, names)
     }
 
     /// The precision of all entities, [`EntityCounts::precision`].
     pub fn precision(names: &LabelNames) -> Self {
-        Self::new("Entity precision", EntityCounts::precision, names)
+        Self::of_total("Entity precision", EntityCounts::precision, names)
     }
 
     /// The recall of all entities, [`EntityCounts::recall`].
     pub fn recall(names: &LabelNames) -> Self {
-        Self::new("Entity recall", EntityCounts::recall, names)
+        Self::of_total("Entity recall", EntityCounts::recall, names)
     }
 
-    fn new(name: &str, score: fn(EntityCounts) -> f64, names: &LabelNames) -> Self {
-        let (name, names) = (Arc::new(name.to_string()), names.clone());
-        Self { name, score, names, scores: EntityScores::default(), has_nan: false }
+    fn of_total(name: &str, score: fn(EntityCounts) -> f64, names: &LabelNames) -> Self {
+        let empty = Counted { scores: (EntityScores::default(), names.clone()), has_nan: false };
+        Self::of(name, empty, move |found| Ok(found.score(|(entities, _)| score(entities.total()))))
     }
 }
 
@@ -175,40 +166,29 @@ pub struct EntityInput {
     pub sentences: Vec<usize>,
 }
 
-impl Score for EntityMetric {
+impl Collected for Counted<(EntityScores, LabelNames)> {
     type Input = EntityInput;
-
-    fn name(&self) -> MetricName {
-        self.name.clone()
-    }
 
     fn add(&mut self, input: &EntityInput) -> Result<(), TensorReadError> {
         if !input.sentences.is_empty() {
-            self.has_nan |= has_nan(&input.logits)?;
+            self.check(&input.logits)?;
             let predicted = input.logits.clone().argmax(1).try_into_data()?;
             let labels = input.labels.clone().try_into_data()?;
+            let (entities, names) = &mut self.scores;
             // A label without a name is no entity.
-            let name = |id: i64| usize::try_from(id).ok().and_then(|id| self.names.name(id)).unwrap_or("O");
+            let name = |id: i64| usize::try_from(id).ok().and_then(|id| names.name(id)).unwrap_or("O");
             let words = input.sentences.iter().zip(labels.iter::<i64>()).zip(predicted.iter::<i64>());
             let words: Vec<_> =
                 words.map(|((place, truth), found)| (place, name(truth), name(found))).collect();
             for sentence in words.chunk_by(|a, b| a.0 == b.0) {
                 let (truth, found): (Vec<_>, Vec<_>) = sentence.iter().map(|word| (word.1, word.2)).unzip();
-                self.scores.add(&truth, &found);
+                entities.add(&truth, &found);
             }
         }
         Ok(())
     }
 
-    fn score(&self) -> Result<f64, TensorReadError> {
-        Ok(if self.has_nan { f64::NAN } else { (self.score)(self.scores.total()) })
-    }
-
     fn count(&self) -> Option<usize> {
-        Some(self.scores.total().present as usize)
-    }
-
-    fn forget(&mut self) {
-        (self.scores, self.has_nan) = (EntityScores::default(), false);
+        Some(self.scores.0.total().present as usize)
     }
 }

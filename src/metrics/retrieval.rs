@@ -1,12 +1,11 @@
 //! Scores of retrieval, and of triplets.
 
-use super::Score;
+use super::{Collected, EpochMetric};
 use crate::model::Similarity;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
-use burn::train::metric::MetricName;
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// The ranks at which queries find their relevant documents, and scores of them.
 ///
@@ -90,17 +89,17 @@ fn hits(places: &[usize], k: usize) -> &[usize] {
 
 /// A score of retrieval among all documents of an epoch, [`RetrievalScores`], in Burn's trainer, computed at the end of
 /// the epoch. A text that occurs twice is two documents. On the training split it is NaN.
-#[derive(Clone)]
-pub struct RetrievalMetric {
-    name: MetricName,
-    of: fn(&RetrievalScores, usize) -> f64,
-    k: usize,
+pub type RetrievalMetric = EpochMetric<Vectors>;
+
+/// The vectors of an epoch.
+#[derive(Clone, Default)]
+pub struct Vectors {
     similarity: Similarity,
     queries: Vec<Tensor<2>>,
     documents: Vec<Tensor<2>>,
     relevant: Vec<Vec<usize>>,
     /// The trainer asks twice for the score of an epoch.
-    computed: OnceLock<f64>,
+    scores: OnceLock<RetrievalScores>,
 }
 
 impl RetrievalMetric {
@@ -126,20 +125,11 @@ impl RetrievalMetric {
 
     /// Ranks by another similarity than the cosine.
     pub fn with_similarity(self, similarity: Similarity) -> Self {
-        Self { similarity, ..self }
+        self.with(|vectors| vectors.similarity = similarity)
     }
 
-    fn new(name: &str, of: fn(&RetrievalScores, usize) -> f64, k: usize) -> Self {
-        Self {
-            name: Arc::new(format!("{name}@{k}")),
-            of,
-            k,
-            similarity: Similarity::default(),
-            queries: Vec::new(),
-            documents: Vec::new(),
-            relevant: Vec::new(),
-            computed: OnceLock::new(),
-        }
+    fn new(name: &str, score: fn(&RetrievalScores, usize) -> f64, k: usize) -> Self {
+        Self::of(&format!("{name}@{k}"), Vectors::default(), move |vectors| Ok(score(vectors.scores()?, k)))
     }
 }
 
@@ -155,18 +145,14 @@ pub struct RetrievalInput {
     pub relevant: Vec<Vec<usize>>,
 }
 
-impl Score for RetrievalMetric {
+impl Collected for Vectors {
     type Input = RetrievalInput;
 
     // The vectors of an epoch stay on the device until its end.
     const IS_FOR_VALIDATION: bool = true;
 
-    fn name(&self) -> MetricName {
-        self.name.clone()
-    }
-
     fn add(&mut self, input: &RetrievalInput) -> Result<(), TensorReadError> {
-        self.computed = OnceLock::new();
+        self.scores = OnceLock::new();
         let ([queries, _], [added, _]) = (input.queries.dims(), input.documents.dims());
         assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
         let is_there = input.relevant.iter().flatten().all(|&document| document < added);
@@ -183,10 +169,12 @@ impl Score for RetrievalMetric {
         }
         Ok(())
     }
+}
 
-    fn score(&self) -> Result<f64, TensorReadError> {
-        if let Some(&score) = self.computed.get() {
-            return Ok(score);
+impl Vectors {
+    fn scores(&self) -> Result<&RetrievalScores, TensorReadError> {
+        if let Some(scores) = self.scores.get() {
+            return Ok(scores);
         }
         let mut scores = RetrievalScores::default();
         if !self.documents.is_empty() {
@@ -202,12 +190,7 @@ impl Score for RetrievalMetric {
                 }
             }
         }
-        Ok(*self.computed.get_or_init(|| (self.of)(&scores, self.k)))
-    }
-
-    fn forget(&mut self) {
-        (self.queries, self.documents, self.relevant) = (Vec::new(), Vec::new(), Vec::new());
-        self.computed = OnceLock::new();
+        Ok(self.scores.get_or_init(|| scores))
     }
 }
 
@@ -218,8 +201,11 @@ impl Score for RetrievalMetric {
 /// let metric = burn_bert::metrics::TripletMetric::new().with_margin(0.1);
 /// # let _ = metric;
 /// ```
-#[derive(Clone, Debug, Default)]
-pub struct TripletMetric {
+pub type TripletMetric = EpochMetric<Triplets>;
+
+/// The triplets of an epoch.
+#[derive(Clone, Default)]
+pub struct Triplets {
     margin: f64,
     correct: usize,
     total: usize,
@@ -228,12 +214,18 @@ pub struct TripletMetric {
 impl TripletMetric {
     /// Creates the metric.
     pub fn new() -> Self {
-        Self::default()
+        Self::of("Triplet accuracy", Triplets::default(), |all| Ok(all.correct as f64 / all.total as f64))
     }
 
     /// By how much the similarities must differ at least; 0 by default.
     pub fn with_margin(self, margin: f64) -> Self {
-        Self { margin, ..self }
+        self.with(|triplets| triplets.margin = margin)
+    }
+}
+
+impl Default for TripletMetric {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -246,12 +238,8 @@ pub struct TripletInput {
     pub negative: Tensor<1>,
 }
 
-impl Score for TripletMetric {
+impl Collected for Triplets {
     type Input = TripletInput;
-
-    fn name(&self) -> MetricName {
-        Arc::new("Triplet accuracy".to_string())
-    }
 
     fn add(&mut self, input: &TripletInput) -> Result<(), TensorReadError> {
         if input.positive.dims()[0] > 0 {
@@ -263,15 +251,7 @@ impl Score for TripletMetric {
         Ok(())
     }
 
-    fn score(&self) -> Result<f64, TensorReadError> {
-        Ok(self.correct as f64 / self.total as f64)
-    }
-
     fn count(&self) -> Option<usize> {
         Some(self.total)
-    }
-
-    fn forget(&mut self) {
-        (self.correct, self.total) = (0, 0);
     }
 }

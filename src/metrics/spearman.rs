@@ -1,11 +1,10 @@
 //! Spearman's rank correlation, and a metric of it.
 
-use super::Score;
+use super::{Collected, EpochMetric};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use burn::train::RegressionOutput;
-use burn::train::metric::{Adaptor, MetricName};
-use std::sync::Arc;
+use burn::train::metric::Adaptor;
 
 /// Spearman's rank correlation of two lists of numbers, where equal numbers share the mean of their ranks; NaN if one
 /// of them is constant or has a NaN (SciPy's `spearmanr`, 1.17). Panics if the lists differ in length.
@@ -44,11 +43,14 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 
 /// [`spearman`] of the predicted and true numbers of a whole epoch, computed at its end.
 ///
-/// For [`SequenceClassificationItem`](crate::training::SequenceClassificationItem) with numbers as labels, and Burn's
+/// For [`ClassificationItem`](crate::training::ClassificationItem) with numbers as labels, and Burn's
 /// `RegressionOutput`. With the [similarity](crate::model::Similarity) of sentence pairs as the prediction it is the score of
 /// sentence-transformers' `EmbeddingSimilarityEvaluator`.
-#[derive(Clone, Debug, Default)]
-pub struct SpearmanMetric {
+pub type SpearmanMetric = EpochMetric<Numbers>;
+
+/// The numbers of an epoch.
+#[derive(Clone, Default)]
+pub struct Numbers {
     predicted: Vec<f64>,
     truth: Vec<f64>,
 }
@@ -56,7 +58,13 @@ pub struct SpearmanMetric {
 impl SpearmanMetric {
     /// Creates the metric.
     pub fn new() -> Self {
-        Self::default()
+        Self::of("Spearman", Numbers::default(), |all| Ok(spearman(&all.predicted, &all.truth)))
+    }
+}
+
+impl Default for SpearmanMetric {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -75,24 +83,12 @@ impl Adaptor<SpearmanInput> for RegressionOutput {
     }
 }
 
-impl Score for SpearmanMetric {
+impl Collected for Numbers {
     type Input = SpearmanInput;
-
-    fn name(&self) -> MetricName {
-        Arc::new("Spearman".to_string())
-    }
 
     fn add(&mut self, input: &SpearmanInput) -> Result<(), TensorReadError> {
         self.predicted.extend(input.predicted.clone().try_into_data()?.iter::<f64>());
         self.truth.extend(input.truth.clone().try_into_data()?.iter::<f64>());
         Ok(())
-    }
-
-    fn score(&self) -> Result<f64, TensorReadError> {
-        Ok(spearman(&self.predicted, &self.truth))
-    }
-
-    fn forget(&mut self) {
-        *self = Self::default();
     }
 }

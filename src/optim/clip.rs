@@ -77,21 +77,15 @@ pub(crate) fn average_and_clip<M: Module>(
 /// The squares of gradients: on the host added up at once, elsewhere of all gradients together.
 #[derive(Default)]
 struct SumOfSquares {
-    host: Option<HostSum>,
+    /// With the device of the gradients, and F64 if one of them is, otherwise F32.
+    host: Option<(f64, Device, DType)>,
     /// Gradients on other devices.
     gradients: Vec<DispatchTensor>,
 }
 
-struct HostSum {
-    sum: f64,
-    device: Device,
-    /// F64 if a gradient is, otherwise F32.
-    dtype: DType,
-}
-
 impl SumOfSquares {
     /// That of all gradients of a module; a parameter that several fields share counts once.
-    pub(crate) fn of<M: Module>(model: &M, sets: &mut [&mut GradientsParams]) -> Self {
+    fn of<M: Module>(model: &M, sets: &mut [&mut GradientsParams]) -> Self {
         let mut squares = Self::default();
         for gradients in sets {
             model.visit(&mut ForEach { gradients, change: &mut squares, seen: HashSet::new() });
@@ -101,13 +95,15 @@ impl SumOfSquares {
 
     /// The norm of the gradients times `share`, `[1]`, and the factor that makes them their share, with a norm of at most
     /// `max_norm`. Without any gradient there is no norm, and the factor is the share.
-    pub(crate) fn clip(self, share: Factor, max_norm: f64) -> (Option<Tensor<1>>, Factor) {
-        if let (Some(HostSum { sum, device, dtype }), true, Factor::Host(share)) =
-            (&self.host, self.gradients.is_empty(), &share)
-        {
+    fn clip(self, share: Factor, max_norm: f64) -> (Option<Tensor<1>>, Factor) {
+        let host = self.host.as_ref().filter(|_| self.gradients.is_empty());
+        if let (Some((sum, device, dtype)), Factor::Host(share)) = (host, &share) {
             let norm = sum.sqrt() * share;
-            let factor = Factor::Host(clip(norm, max_norm) * share);
-            return (Some(Tensor::from_data(TensorData::from([norm]), (device, *dtype))), factor);
+            let clip = max_norm / (norm + 1e-6);
+            // Not `min`, which would turn NaN into 1 and hide that the gradients have one.
+            let clip = if clip > 1.0 { 1.0 } else { clip };
+            let norm = Tensor::from_data(TensorData::from([norm]), (device, *dtype));
+            return (Some(norm), Factor::Host(clip * share));
         }
         // Some gradients are elsewhere, or the share is: all of it stays on the device, which is not waited for.
         let Some(squares) = self.on_device() else { return (None, share) };
@@ -119,17 +115,16 @@ impl SumOfSquares {
 
     /// The whole sum as a tensor, `[1]`; `None` without any gradient.
     fn on_device(self) -> Option<Tensor<1>> {
-        let host = self.host.map(|HostSum { sum, device, dtype }| {
-            Tensor::from_data(TensorData::from([sum]), (&device, dtype))
-        });
+        let host = self
+            .host
+            .map(|(sum, device, dtype)| Tensor::from_data(TensorData::from([sum]), (&device, dtype)));
         sums_of_squares(self.gradients).into_iter().chain(host).reduce(|total, sum| {
             let sum = sum.to_device(&total.device());
             if total.dtype() == sum.dtype() {
-                total + sum
-            } else {
-                // A gradient in f64 has its sum there; the norm keeps the wider dtype.
-                total.cast(FloatDType::F64) + sum.cast(FloatDType::F64)
+                return total + sum;
             }
+            // A gradient in f64 has its sum there; the norm keeps the wider dtype.
+            total.cast(FloatDType::F64) + sum.cast(FloatDType::F64)
         })
     }
 }
@@ -140,13 +135,6 @@ pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
         return Ok(());
     }
     Err(Error::data("max_norm", format!("is {max_norm}, but must be above 0")))
-}
-
-/// min(1, `max_norm` / (`norm` + 1e-6)), NaN of NaN.
-fn clip(norm: f64, max_norm: f64) -> f64 {
-    let factor = max_norm / (norm + 1e-6);
-    // Not `min`, which would turn NaN into 1 and hide that the gradients have one.
-    if factor > 1.0 { 1.0 } else { factor }
 }
 
 /// The factor that gradients are multiplied by.
@@ -207,12 +195,12 @@ impl Change for SumOfSquares {
         #[cfg(feature = "flex")]
         if host::is_on_host(&gradient) {
             let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
-            let host = self.host.get_or_insert(HostSum { sum: 0.0, device, dtype: wide });
+            let (square, gradient) = host::sum_of_squares(gradient);
+            let (sum, _, dtype) = self.host.get_or_insert((0.0, device, wide));
+            *sum += square;
             if wide == DType::F64 {
-                host.dtype = wide;
+                *dtype = wide;
             }
-            let (sum, gradient) = host::sum_of_squares(gradient);
-            host.sum += sum;
             return gradient;
         }
         // Their sum is computed for all at once, in a few launches.
@@ -269,129 +257,5 @@ impl ModuleVisitor for AddUp {
             self.by_device.len() - 1
         });
         self.by_device[place].0.register(param.id, gradient);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use burn::nn::{Linear, LinearConfig};
-
-    /// Two fields that share one layer, whose gradient is 10 in each of its four values: ‖g‖ = 20.
-    fn shared() -> ((Linear, Linear), GradientsParams) {
-        let device = Device::default().autodiff();
-        let linear = LinearConfig::new(2, 2).with_bias(false).init(&device);
-        let model = (linear.clone(), linear);
-        let x = Tensor::<2>::ones([1, 2], &device);
-        let loss = model.0.forward(x.clone()).mul_scalar(4.0) + model.1.forward(x).mul_scalar(6.0);
-        let gradients = GradientsParams::from_grads(loss.sum().backward(), &model);
-        (model, gradients)
-    }
-
-    fn assert_clipped_to_one(model: &(Linear, Linear), gradients: &GradientsParams) {
-        let gradient = gradients.get::<2>(model.0.weight.id).unwrap();
-        for value in gradient.into_data().iter::<f32>() {
-            assert!((value - 0.5).abs() < 1e-6, "{value}");
-        }
-    }
-
-    #[test]
-    fn a_parameter_that_two_fields_share_counts_and_is_scaled_once() {
-        let (model, mut gradients) = shared();
-        let norm = clip_by_global_norm(&model, &mut gradients, 1.0).unwrap().unwrap();
-        assert_eq!(norm.into_scalar::<f32>(), 20.0);
-        assert_clipped_to_one(&model, &gradients);
-    }
-
-    /// As if the host could not see them.
-    fn on_device(squares: &[(f64, DType)]) -> SumOfSquares {
-        let mut sum = SumOfSquares::default();
-        for &(square, dtype) in squares {
-            let gradient = TensorData::from([square.sqrt()]);
-            let gradient = Tensor::<1>::from_data(gradient, (&Device::default(), dtype));
-            sum.gradients.push(gradient.into_dispatch());
-        }
-        sum
-    }
-
-    #[test]
-    fn what_devices_add_up_is_clipped_as_what_the_host_adds_up() {
-        let (model, mut gradients) = shared();
-        let squares = on_device(&[(256.0, DType::F32), (144.0, DType::F32)]);
-        let (norm, factor) = squares.clip(Factor::Host(1.0), 1.0);
-        let norm = norm.unwrap();
-        assert_eq!((norm.dtype(), norm.into_scalar::<f32>()), (DType::F32, 20.0));
-        assert!(matches!(factor, Factor::Device(_)));
-        factor.apply_to_all(&model, &mut gradients);
-        assert_clipped_to_one(&model, &gradients);
-        let (_, factor) = on_device(&[(0.25, DType::F32)]).clip(Factor::Host(1.0), 1.0);
-        factor.apply_to_all(&model, &mut gradients);
-        assert_clipped_to_one(&model, &gradients);
-    }
-
-    #[test]
-    fn squares_of_another_dtype_are_added_up_in_f64() {
-        for dtypes in [[DType::F32, DType::F64], [DType::F64, DType::F32]] {
-            let squares = on_device(&[(9.0, dtypes[0]), (16.0, dtypes[1])]);
-            let norm = squares.clip(Factor::Host(1.0), 1.0).0.unwrap();
-            assert_eq!((norm.dtype(), norm.into_scalar::<f64>()), (DType::F64, 5.0));
-        }
-    }
-
-    /// 2⁻²⁷ is 0 in f16.
-    #[test]
-    fn gradients_in_sixteen_bits_are_scaled_by_a_factor_that_these_bits_cannot_hold() {
-        let device = Device::default();
-        let gradient = || Tensor::<1>::from_data(TensorData::from([32768.0f32]), (&device, DType::F16));
-        for factor in
-            [Factor::Host(2f64.powi(-27)), Factor::Device(Tensor::from_floats([2f32.powi(-27)], &device))]
-        {
-            let scaled = factor.apply(gradient());
-            let found = (scaled.dtype(), scaled.into_scalar::<f64>());
-            assert_eq!(found, (DType::F16, 2f64.powi(-12)), "{factor:?}");
-        }
-    }
-
-    #[test]
-    #[cfg(feature = "train")]
-    fn a_shared_parameter_counts_once_on_several_devices_too() {
-        let (model, gradients) = shared();
-        let gradients = MultiGradientsParams { grads: vec![(gradients, Device::default().autodiff())] };
-        let batches = Tensor::from_floats([2.0], &Device::default());
-        let mut added = add_up(&model, gradients);
-        average_and_clip(&model, &mut [&mut added.grads[0].0], batches, 1.0);
-        assert_clipped_to_one(&model, &added.grads[0].0);
-    }
-
-    #[test]
-    #[cfg(feature = "train")]
-    fn the_mean_is_clipped_alike_whatever_the_host_can_see() {
-        // ‖g‖ = 20 is 10 in the mean over two batches, and so the factor 1/20.
-        let on_host = || SumOfSquares {
-            host: Some(HostSum { sum: 400.0, device: Device::default(), dtype: DType::F32 }),
-            gradients: Vec::new(),
-        };
-        let batches = || Tensor::from_floats([0.5], &Device::default());
-        for (squares, share) in [
-            (on_host(), Factor::Host(0.5)),
-            (on_host(), Factor::Device(batches())),
-            (on_device(&[(400.0, DType::F32)]), Factor::Host(0.5)),
-            (on_device(&[(400.0, DType::F32)]), Factor::Device(batches())),
-        ] {
-            let (norm, factor) = squares.clip(share, 1.0);
-            assert_eq!(norm.unwrap().into_scalar::<f32>(), 10.0);
-            let factor = factor.apply(Tensor::<1>::ones([1], &Device::default()));
-            assert!((factor.into_scalar::<f32>() - 0.05).abs() < 1e-7);
-        }
-    }
-
-    #[test]
-    #[cfg(feature = "train")]
-    fn a_shared_parameter_is_averaged_once() {
-        let (model, mut gradients) = shared();
-        let batches = Tensor::from_floats([4.0], &Device::default());
-        average_and_clip(&model, &mut [&mut gradients], batches, f64::INFINITY);
-        let gradient = gradients.get::<2>(model.0.weight.id).unwrap();
-        assert!(gradient.into_data().iter::<f32>().all(|value| value == 2.5));
     }
 }

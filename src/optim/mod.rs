@@ -5,7 +5,7 @@
 //! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
 //! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`] |
 //! | `(loss / n).backward()` of n batches | [`MeanGradients`] |
-//! | `get_linear_schedule_with_warmup` and the like | [`linear_warmup_decay`], [`LrSchedule`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
+//! | `get_linear_schedule_with_warmup` and the like | [`LrSchedule`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
 //!
 //! They work with Burn's `ModuleOptimizer`, parameter groups and records.
 
@@ -19,7 +19,7 @@ pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
 pub(crate) use clip::{add_up, average_and_clip, check_max_norm};
 pub use mean_gradients::MeanGradients;
-pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay, linear_warmup_decay};
+pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay};
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::prelude::*;

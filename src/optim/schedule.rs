@@ -22,7 +22,7 @@ const STEP: &str = "step";
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LrSchedule {
-    /// Along a line to 0 at the last step.
+    /// Along a line to 0 at the last step (`get_linear_schedule_with_warmup`, which has a rate of 0 in the first step).
     #[default]
     Linear,
     /// Along half a cosine to 0 at the last step.
@@ -110,29 +110,14 @@ impl LrScheduler for WarmupLr {
     }
 }
 
-/// [`LrSchedule::Linear`] with a warm-up; transformers' `get_linear_schedule_with_warmup`, which has a rate of 0 in the first
-/// step. Errors are those of [`LrSchedule::with_warmup`].
-///
-/// ```
-/// use burn_bert::optim::linear_warmup_decay;
-///
-/// let mut schedule = linear_warmup_decay(1.0, 1, 5)?;
-/// let rates = [(); 6].map(|()| schedule.step().base());
-/// assert_eq!(rates, [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
-pub fn linear_warmup_decay(peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
-    LrSchedule::Linear.with_warmup(peak, warmup, total)
-}
-
 /// A schedule that multiplies the rates of another schedule by a factor, for a group of parameters.
 ///
 /// ```
 /// use burn::module::ParamGroup;
-/// use burn_bert::optim::{ScaledLr, linear_warmup_decay};
+/// use burn_bert::optim::{LrSchedule, ScaledLr};
 ///
 /// // A new classifier learns ten times as fast as the model below it.
-/// let schedule = linear_warmup_decay(2e-5, 100, 1000)?;
+/// let schedule = LrSchedule::Linear.with_warmup(2e-5, 100, 1000)?;
 /// let fast = ScaledLr::new(&schedule, 10.0)?;
 /// let schedule = schedule.with_group(ParamGroup::from_predicate("classifier."), fast);
 /// # let _ = schedule;
@@ -184,9 +169,9 @@ impl LrScheduler for ScaledLr {
 /// Groups that are added later with `with_group` take precedence.
 ///
 /// ```
-/// use burn_bert::optim::{layer_wise_decay, linear_warmup_decay};
+/// use burn_bert::optim::{LrSchedule, layer_wise_decay};
 ///
-/// let mut schedule = layer_wise_decay(linear_warmup_decay(1e-4, 0, 10)?, 12, 0.5)?;
+/// let mut schedule = layer_wise_decay(LrSchedule::Linear.with_warmup(1e-4, 0, 10)?, 12, 0.5)?;
 /// let rates = schedule.step(); // what `optimizer.step` takes
 /// let rate = |path| rates.lr_from_param(0.into(), Some(path));
 /// assert_eq!(rate("classifier.out_proj.weight"), 1e-4);

@@ -1,7 +1,7 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
-use super::outputs::sharing;
-use super::steps::{count_id, weighing};
+use super::heads::{count_id, weighing};
+use super::sharing::sharing;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::optim::{add_up, average_and_clip, check_max_norm};
@@ -27,7 +27,7 @@ use std::fmt;
 /// use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 /// use burn::train::{Learner, SupervisedTraining};
 /// use burn_bert::model::{BertForMaskedLm, MaskedLmBatch, PretrainedModel};
-/// use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay};
+/// use burn_bert::optim::{AdamWConfig, LrSchedule, adamw};
 /// use burn_bert::training::Training;
 /// # use burn::data::dataloader::DataLoader;
 /// # use std::sync::Arc;
@@ -38,7 +38,7 @@ use std::fmt;
 /// let (model, report) = BertForMaskedLm::from_pretrained("bert-base-uncased", &device)?;
 /// eprint!("{report}");
 /// let optimizer = adamw(&AdamWConfig::new())?;
-/// let schedule = linear_warmup_decay(5e-5, 100, 1000)?;
+/// let schedule = LrSchedule::Linear.with_warmup(5e-5, 100, 1000)?;
 /// let result = SupervisedTraining::new("artifacts", train, valid)
 ///     .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
 ///     .grads_accumulation(4)
@@ -137,6 +137,21 @@ impl<M: Module> Training<M> {
         let agreed = if ranks.size() == 1 { interrupter.clone() } else { Interrupter::new() };
         let ranks = Some(Exchange { ranks: ranks.clone(), asked: interrupter.clone(), agreed });
         Ok(Self { model, ranks, ..self })
+    }
+
+    /// Whether this rank, or one of those that it met, was asked to stop; the error if the ranks have parted.
+    pub(super) fn is_stopped(&self) -> Result<bool> {
+        let Some(Exchange { ranks, asked, .. }) = &self.ranks else { return Ok(false) };
+        if let Some(error) = ranks.error() {
+            return Err(error);
+        }
+        if ranks.size() == 1 {
+            return Ok(asked.should_stop());
+        }
+        if asked.should_stop() {
+            ranks.stop(); // known to all once they meet again
+        }
+        Ok(ranks.is_stopped())
     }
 
     /// The interrupter for the trainer, that of [`with_ranks`](Self::with_ranks).

@@ -11,7 +11,6 @@ use burn::train::metric::{
     Adaptor, ItemLazy, LossInput, LossMetric, Metric, MetricAttributes, MetricMetadata, Numeric,
 };
 use burn::train::{InferenceStep, SupervisedTraining, TrainStep};
-use burn_fused::{Precision, autocast};
 use std::collections::BTreeMap;
 
 /// A model that a [`Trainer`](super::Trainer) trains: every model of this crate, and every module that implements
@@ -107,21 +106,22 @@ impl<M: TrainableModel> Metrics<M> {
         self.0.iter().fold(training, |training, metric| metric.register(training))
     }
 
-    /// The values over some batches.
+    /// The values over some batches, whose loader ranks may share; `None` if the run is stopped meanwhile.
     pub(super) fn of_batches(
         &self,
-        model: &M,
-        precision: Precision,
+        model: &Training<M>,
         batches: impl Iterator<Item = Result<<M as TrainStep>::Input, DatasetError>>,
-    ) -> Result<BTreeMap<String, f64>> {
+    ) -> Result<Option<BTreeMap<String, f64>>> {
         let mut metrics: Vec<_> = self.0.iter().map(|metric| metric.fresh()).collect();
         for batch in batches {
-            let batch = batch.map_err(failed)?;
-            let output = autocast(precision, || InferenceStep::step(model, batch));
+            let output = InferenceStep::step(model, batch.map_err(failed)?);
+            if model.is_stopped()? {
+                return Ok(None);
+            }
             let output = output.sync().map_err(failed)?;
             metrics.iter_mut().try_for_each(|metric| metric.update(&output))?;
         }
-        Ok(metrics.iter().map(|metric| (metric.name(), metric.value())).collect())
+        Ok(Some(metrics.iter().map(|metric| (metric.name(), metric.value())).collect()))
     }
 }
 

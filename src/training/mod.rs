@@ -4,29 +4,23 @@
 //! model trainable by Burn's `Learner`.
 
 mod arguments;
-mod batches;
 mod checkpoints;
-mod classification;
-mod evaluation;
+mod heads;
 mod history;
 mod learner;
 mod metric_set;
 mod outputs;
 mod progress;
 mod run;
-#[cfg(test)]
-mod run_tests;
-mod sentence_embedding;
-mod steps;
+mod sharing;
 mod tasks;
 mod trainer;
+mod training_data;
 
 pub use arguments::{EvalStrategy, TrainingArguments, Tuning};
-pub use batches::{Batches, Reader, TrainingData};
-pub use classification::{SequenceClassificationItem, TokenClassificationItem};
-pub use evaluation::evaluate;
 pub use history::{Evaluation, History};
 pub use learner::Training;
 pub use metric_set::{Metrics, TrainableModel};
-pub use sentence_embedding::SentenceEmbeddingItem;
+pub use outputs::{ClassificationItem, SentenceEmbeddingItem};
 pub use trainer::{Trained, Trainer};
+pub use training_data::{Reader, TrainingData, evaluate};

@@ -1,117 +1,227 @@
-//! Outputs of a validation that ranks share: how they travel.
+//! What metrics are computed from: the outputs of the models in Burn's trainer.
 
-use crate::distributed::Ranks;
+use crate::metrics::{EntityInput, RetrievalInput, SpearmanInput, TripletInput};
 use crate::model::Similarity;
+use burn::backend::ExecutionError;
 use burn::prelude::*;
-use burn::tensor::DType;
-use burn::tensor::kind::Basic;
-use burn::train::ClassificationOutput;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use std::cell::RefCell;
+use burn::train::metric::{
+    AccuracyInput, Adaptor, ConfusionStatsInput, HammingScoreInput, LossInput, PerplexityInput,
+    TopKAccuracyInput,
+};
+use burn::train::{ClassificationOutput, ItemLazy};
 
-thread_local! {
-    static SHARED: RefCell<Option<(Ranks, Device)>> = const { RefCell::new(None) };
+/// The output for metrics of a model that classifies or gives numbers, with a row for each labelled token, text, or first or
+/// last token of an answer.
+///
+/// It always supports `LossMetric`, whose mean is over rows. With one class per row it supports `AccuracyMetric`,
+/// `TopKAccuracyMetric`, `PerplexityMetric` and [`ConfusionMetric`](crate::metrics::ConfusionMetric), of words also
+/// [`EntityMetric`](crate::metrics::EntityMetric); with several classes `HammingScore`; with numbers
+/// [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics see an empty batch, which they ignore; a batch without a
+/// label counts in none.
+#[derive(Clone, Debug)]
+pub struct ClassificationItem {
+    /// The mean loss, `[1]`.
+    pub loss: Tensor<1>,
+    /// Logits of each class, [N, C].
+    pub logits: Tensor<2>,
+    /// The class of each row, `[N]`; `None` if a row has several classes or numbers.
+    pub classes: Option<Tensor<1, Int>>,
+    /// The classes of each row as zeros and ones, or its numbers, [N, C]; `None` with one class per row.
+    pub targets: Option<Tensor<2>>,
+    /// The sentence of each row in token classification, else empty.
+    pub sentences: Vec<usize>,
 }
 
-/// Runs the validation step of a model, which calls [`shared`], on all ranks; received outputs are put on `device`.
-pub(super) fn sharing<T>(ranks: &Ranks, device: Device, step: impl FnOnce() -> T) -> T {
-    SHARED.set(Some((ranks.clone(), device)));
-    let output = step();
-    SHARED.set(None); // a model of another crate does not take it
-    output
-}
-
-/// The outputs of the next batch of a validation: of the one that `own` computes, or of another rank's.
-pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
-    let Some((ranks, device)) = SHARED.take() else { return own() };
-    let message = || {
-        let mut message = Vec::new();
-        own().write(&mut message);
-        message
-    };
-    match ranks.output(message) {
-        Ok(Some(message)) => T::read(&mut message.as_slice(), &device),
-        // After an error nobody reads it: `Training` ends the training.
-        Ok(None) | Err(_) => own(),
+impl ClassificationItem {
+    /// Rows with one of so many classes each; without any the item counts in no metric.
+    pub(super) fn of_classes(
+        loss: &Tensor<1>,
+        rows: Option<(Tensor<2>, Tensor<1, Int>)>,
+        classes: usize,
+    ) -> Self {
+        let device = loss.device();
+        let nothing = || (Tensor::zeros([0, classes], &device), Tensor::zeros([0], &device));
+        let (logits, classes) = rows.unwrap_or_else(nothing);
+        Self { loss: loss.clone(), logits, classes: Some(classes), targets: None, sentences: Vec::new() }
     }
-}
 
-/// What metrics are computed from, and its fields.
-pub(super) trait Output {
-    fn write(&self, message: &mut Vec<u8>);
-    fn read(message: &mut &[u8], device: &Device) -> Self;
-}
+    /// No rows.
+    fn nothing(&self) -> Tensor<2> {
+        let [_, columns] = self.logits.dims();
+        Tensor::zeros([0, columns], &self.logits.device())
+    }
 
-/// An [`Output`], whose fields are written one after the other.
-macro_rules! output {
-    ($output:ident { $($field:ident),* }) => {
-        impl $crate::training::outputs::Output for $output {
-            fn write(&self, message: &mut Vec<u8>) {
-                $(self.$field.write(message);)*
-            }
-
-            fn read(message: &mut &[u8], device: &burn::prelude::Device) -> Self {
-                Self { $($field: $crate::training::outputs::Output::read(message, device)),* }
-            }
+    fn loss(&self) -> Tensor<1> {
+        match self.logits.dims() {
+            [0, _] => Tensor::zeros([0], &self.loss.device()),
+            // A loss for each row: Burn weights a batch's loss by its length, so that the mean of all batches is one over rows.
+            [rows, _] => self.loss.clone().expand([rows]),
         }
-    };
-}
-pub(super) use output;
-
-output!(ClassificationOutput { loss, output, targets });
-
-fn write_json(value: &impl Serialize, message: &mut Vec<u8>) {
-    serde_json::to_writer(&mut *message, value).expect("numbers and names are JSON");
-    message.push(b'\n');
-}
-
-fn read_json<T: DeserializeOwned>(message: &mut &[u8]) -> T {
-    let end = message.iter().position(|&byte| byte == b'\n').expect("a line that a rank wrote");
-    serde_json::from_slice(take(message, end + 1)).expect("what a rank wrote")
-}
-
-fn take<'a>(message: &mut &'a [u8], length: usize) -> &'a [u8] {
-    message.split_off(..length).expect("as many bytes as a rank wrote")
-}
-
-/// Its shape and dtype in a line of JSON, and its values.
-impl<const D: usize, K: Basic> Output for Tensor<D, K> {
-    fn write(&self, message: &mut Vec<u8>) {
-        let data = self.to_data();
-        write_json(&(data.shape().to_vec(), data.dtype()), message);
-        message.extend_from_slice(data.as_bytes());
     }
 
-    fn read(message: &mut &[u8], device: &Device) -> Self {
-        let (shape, dtype): (Vec<usize>, DType) = read_json(message);
-        let bytes = take(message, shape.iter().product::<usize>() * dtype.size());
-        Tensor::from_data(TensorData::from_bytes_vec(bytes.to_vec(), shape, dtype), (device, dtype))
+    /// Logits and classes; no rows without one class per row.
+    fn with_classes(&self) -> ClassificationOutput {
+        let (logits, classes) = match &self.classes {
+            Some(classes) => (self.logits.clone(), classes.clone()),
+            None => (self.nothing(), Tensor::zeros([0], &self.logits.device())),
+        };
+        ClassificationOutput::new(self.loss(), logits, classes)
+    }
+
+    /// Logits and targets; no rows with one class per row.
+    fn with_targets(&self) -> (Tensor<2>, Tensor<2>) {
+        match &self.targets {
+            Some(targets) => (self.logits.clone(), targets.clone()),
+            None => (self.nothing(), self.nothing()),
+        }
     }
 }
 
-impl<T: Output> Output for Option<T> {
-    fn write(&self, message: &mut Vec<u8>) {
-        write_json(&self.is_some(), message);
-        self.iter().for_each(|value| value.write(message));
-    }
-
-    fn read(message: &mut &[u8], device: &Device) -> Self {
-        read_json::<bool>(message).then(|| T::read(message, device))
+impl ItemLazy for ClassificationItem {
+    fn sync(self) -> Result<Self, ExecutionError> {
+        // Like Burn's own outputs: nothing is read back here.
+        self.loss.device().flush()?;
+        Ok(Self {
+            loss: self.loss.without_autodiff(),
+            logits: self.logits.without_autodiff(),
+            classes: self.classes.map(Tensor::without_autodiff),
+            targets: self.targets.map(Tensor::without_autodiff),
+            sentences: self.sentences,
+        })
     }
 }
 
-macro_rules! json {
-    ($($field:ty),*) => {$(
-        impl Output for $field {
-            fn write(&self, message: &mut Vec<u8>) {
-                write_json(self, message);
-            }
+impl Adaptor<LossInput> for ClassificationItem {
+    fn adapt(&self) -> LossInput {
+        LossInput::new(self.loss())
+    }
+}
 
-            fn read(message: &mut &[u8], _device: &Device) -> Self {
-                read_json(message)
+macro_rules! of_classes {
+    ($($input:ty),*) => {$(
+        impl Adaptor<$input> for ClassificationItem {
+            fn adapt(&self) -> $input {
+                self.with_classes().adapt()
             }
         }
     )*};
 }
-json!(Similarity, Vec<f32>, Vec<usize>);
+of_classes!(AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput);
+
+impl Adaptor<HammingScoreInput> for ClassificationItem {
+    fn adapt(&self) -> HammingScoreInput {
+        let (logits, targets) = self.with_targets();
+        // Targets may be probabilities; Burn's metric takes classes.
+        HammingScoreInput::new(logits, targets.greater_equal_elem(0.5).int())
+    }
+}
+
+impl Adaptor<SpearmanInput> for ClassificationItem {
+    fn adapt(&self) -> SpearmanInput {
+        let (predicted, truth) = self.with_targets();
+        SpearmanInput { predicted, truth }
+    }
+}
+
+impl Adaptor<EntityInput> for ClassificationItem {
+    fn adapt(&self) -> EntityInput {
+        let ClassificationOutput { output, targets, .. } = self.with_classes();
+        EntityInput { logits: output, labels: targets, sentences: self.sentences.clone() }
+    }
+}
+
+/// The output of a [`BertForSentenceEmbedding`] for metrics.
+///
+/// It always supports `LossMetric`; with labels [`SpearmanMetric`](crate::metrics::SpearmanMetric); without
+/// [`RetrievalMetric`](crate::metrics::RetrievalMetric) and `AccuracyMetric`, the share of anchors whose own candidate is the
+/// most similar of the batch, which depends on the batch size; with negatives
+/// [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each anchor. Other metrics see an empty batch,
+/// which they ignore. Accumulated batches and several devices do not share negatives.
+#[derive(Clone, Debug)]
+pub struct SentenceEmbeddingItem {
+    /// The loss, `[1]`.
+    pub loss: Tensor<1>,
+    /// The embeddings of the anchors, [B, H].
+    pub anchors: Tensor<2>,
+    /// The embeddings of the candidates, [C, H].
+    pub candidates: Tensor<2>,
+    /// The similarity of each anchor and its candidate, if the batch has labels.
+    pub labels: Option<Vec<f32>>,
+    /// How embeddings are compared.
+    pub similarity: Similarity,
+}
+
+impl SentenceEmbeddingItem {
+    /// The similarity of each anchor and its candidate number `column`, `[B]`; `[0]` if there is none.
+    fn similarities(&self, column: usize) -> Tensor<1> {
+        let ([batch, _], [count, _]) = (self.anchors.dims(), self.candidates.dims());
+        if count < (column + 1) * batch {
+            return Tensor::zeros([0], &self.anchors.device());
+        }
+        let candidates = self.candidates.clone().narrow(0, column * batch, batch);
+        self.similarity.of_pairs(self.anchors.clone(), candidates)
+    }
+}
+
+impl ItemLazy for SentenceEmbeddingItem {
+    fn sync(self) -> Result<Self, ExecutionError> {
+        // Like Burn's own outputs: nothing is read back here.
+        self.loss.device().flush()?;
+        Ok(Self {
+            loss: self.loss.without_autodiff(),
+            anchors: self.anchors.without_autodiff(),
+            candidates: self.candidates.without_autodiff(),
+            ..self
+        })
+    }
+}
+
+impl Adaptor<LossInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> LossInput {
+        let [batch, _] = self.anchors.dims();
+        LossInput::new(self.loss.clone().expand([batch]))
+    }
+}
+
+impl Adaptor<AccuracyInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> AccuracyInput {
+        let ([batch, _], [count, _], device) =
+            (self.anchors.dims(), self.candidates.dims(), self.anchors.device());
+        // With labels a candidate may be a mismatch: its own is not to be the nearest.
+        if self.labels.is_some() {
+            return AccuracyInput::new(Tensor::zeros([0, count], &device), Tensor::zeros([0], &device));
+        }
+        let scores = self.similarity.between(self.anchors.clone(), self.candidates.clone());
+        AccuracyInput::new(scores, Tensor::arange(0..batch as i64, &device))
+    }
+}
+
+impl Adaptor<SpearmanInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> SpearmanInput {
+        let Some(labels) = &self.labels else {
+            let nothing = Tensor::zeros([0, 1], &self.anchors.device());
+            return SpearmanInput { predicted: nothing.clone(), truth: nothing };
+        };
+        let predicted = self.similarities(0).unsqueeze_dim(1);
+        let truth = TensorData::new(labels.clone(), [labels.len(), 1]);
+        SpearmanInput { truth: Tensor::from_data(truth, &predicted.device()), predicted }
+    }
+}
+
+impl Adaptor<TripletInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> TripletInput {
+        let negative = self.similarities(1);
+        let positive = if negative.dims()[0] == 0 { negative.clone() } else { self.similarities(0) };
+        TripletInput { positive, negative }
+    }
+}
+
+impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
+    fn adapt(&self) -> RetrievalInput {
+        let relevant = match &self.labels {
+            Some(labels) => vec![Vec::new(); labels.len()],
+            None => (0..self.anchors.dims()[0]).map(|own| vec![own]).collect(),
+        };
+        RetrievalInput { queries: self.anchors.clone(), documents: self.candidates.clone(), relevant }
+    }
+}

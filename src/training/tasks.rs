@@ -1,10 +1,10 @@
 //! The datasets of this crate as data for training: which head they train, and by which metrics.
 
 use super::arguments::TrainingArguments;
-use super::batches::{Batches, Reader, TrainingData};
 use super::metric_set::Metrics;
+use super::training_data::{Reader, TrainingData};
 use crate::data::{
-    Corpus, Label, LabelNames, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
+    Batches, Label, LabelNames, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
     PlainText, QuestionWindowBatcher, QuestionWindows, RankedPairs, SentencePair, SentencePairBatcher,
     SentencePairs, SequenceBatcher, SquadExample, TokenBatcher,
 };
@@ -181,7 +181,7 @@ impl TrainingData<BertForMaskedLm> for PlainText {
             .try_init()?;
         let limit = reader.tokenizer.model_max_length().unwrap_or(WINDOW);
         let seq_len = reader.arguments.max_length.unwrap_or(WINDOW.min(limit));
-        Ok(Batches::new(Corpus::whole(&self.lines, reader.tokenizer.clone(), seq_len)?, collator))
+        Ok(Batches::new(self.windows(reader.tokenizer.clone(), seq_len)?, collator))
     }
 
     fn metrics(&self, _: &BertForMaskedLm) -> Metrics<BertForMaskedLm> {

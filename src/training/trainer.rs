@@ -1,14 +1,14 @@
 //! The trainer: a model, its data and its settings to a better model.
 
 use super::arguments::TrainingArguments;
-use super::batches::TrainingData;
-use super::evaluation::{batches, evaluated, failed};
 use super::history::{Best, EarlyStopping, History, LOSS};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::Progress;
 use super::run::{Run, checksum_of};
+use super::training_data::{TrainingData, batches, check_first, evaluated, evaluation_loader};
 use crate::checkpoint::Fields;
+use crate::data::EpochLoader;
 use crate::error::{Error, Result};
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
 use crate::pipeline::Pipeline;
@@ -181,20 +181,32 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             None => (read(train)?, None),
         };
         let plan = arguments.plan(train.len())?;
-        let train = train.trained(&arguments)?;
-        let valid = valid.map(|valid| valid.evaluated(&arguments)).transpose()?;
-        let plain = model.clone().valid();
-        let metrics_of = |model: &M| match &valid {
-            Some(valid) => metrics.of_batches(model, arguments.precision, valid.iter()),
-            None => metrics.of_batches(model, arguments.precision, train.clone().iter().take(1)),
-        };
-        for loader in [&train].into_iter().chain(&valid) {
-            if let Some(batch) = loader.clone().iter().next() {
-                D::check(&plain, &batch.map_err(failed)?)?;
-            }
-        }
-        let initial = metrics_of(&plain)?;
+        let train = train.trained(arguments.group_by_length, arguments.no_duplicates);
+        let train = EpochLoader::new(train, arguments.batch_size, &device)?.with_shuffling(arguments.seed);
+        let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
         let schedule = arguments.schedule(plan, run.finished_epochs(), model.bert().encoder.layers.len())?;
+        ranks.same("data", &sums)?;
+        let trained = num_trainable_params(&model);
+        note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
+        let training = Training::new(model)
+            .with_max_grad_norm(arguments.max_grad_norm)
+            .with_precision(arguments.precision)
+            .with_ranks(ranks, &interrupter)?;
+        let plain = training.valid();
+        for loader in [&train].into_iter().chain(&valid) {
+            check_first::<M, D>(&plain.model, loader)?;
+        }
+        let valid = valid.map(|valid| valid.share(ranks));
+        let metrics_of = |model: &Training<M>| match &valid {
+            Some(valid) => metrics.of_batches(model, valid.clone().iter()),
+            None => metrics.of_batches(model, train.clone().iter().take(1)),
+        };
+        let Some(initial) = metrics_of(&plain)? else {
+            let reason = interrupter.get_message().unwrap_or_else(|| "another rank was stopped".into());
+            let problem =
+                format!("was stopped before the first step ({reason}), so there is nothing to save");
+            return Err(Error::data("the training run", problem));
+        };
         let _lock = run.begin(loss_of(&initial), plan, sums)?;
 
         let loader = train.clone().starting_after(run.finished());
@@ -204,15 +216,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             None => loader,
         });
         let validating: Arc<dyn DataLoader<_>> = match &valid {
-            Some(valid) => Arc::new(valid.clone().share(ranks)),
+            Some(valid) => Arc::new(valid.clone()),
             None => loader.slice(0, 0),
         };
-        let trained = num_trainable_params(&model);
-        note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
-        let training = Training::new(model)
-            .with_max_grad_norm(arguments.max_grad_norm)
-            .with_precision(arguments.precision)
-            .with_ranks(ranks, &interrupter)?;
         let names = metrics.names();
         let stopping = arguments.early_stopping_patience.map(|patience| EarlyStopping {
             best: best.clone(),
@@ -279,7 +285,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let model = ranks.broadcast(model)?.model.materialize();
         if valid.is_none() {
             // Nothing has read the weights of the last step yet.
-            check_loss("after the last step", loss_of(&metrics_of(&model)?))?;
+            let training = Training::new(model.clone()).with_precision(arguments.precision);
+            let last = metrics_of(&training)?.expect("nobody stops it");
+            check_loss("after the last step", loss_of(&last))?;
         }
         let pipeline = Pipeline::new(model, tokenizer)?;
         if ranks.is_first() {

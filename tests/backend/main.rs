@@ -88,6 +88,8 @@ macro_rules! every_behaviour {
                 training::records_keep_their_values_while_training_goes_on,
                 training::clones_keep_their_values_while_training_goes_on,
                 training::a_record_saved_here_loads_on_every_device,
+                training::a_parameter_that_two_fields_share_is_clipped_and_averaged_once,
+                training::gradients_of_every_dtype_are_scaled_by_factors_that_it_may_not_hold,
                 "needs a second device, such as ndarray's feature" training::a_batch_moves_between_devices_with_what_is_known_of_it,
                 #[cfg(feature = "checkpoint")]
                 models::bert_model_equals_transformers,

@@ -9,7 +9,7 @@ use burn::train::Interrupter;
 use burn::train::metric::{
     LossInput, Metric, MetricMetadata, MetricName, Numeric, NumericEntry, SerializedEntry,
 };
-use burn_bert::data::TryBatcher;
+use burn_bert::data::{Batches, TryBatcher};
 use burn_bert::distributed::Ranks;
 use burn_bert::model::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationBatch,
@@ -17,7 +17,7 @@ use burn_bert::model::{
 use burn_bert::optim::LrSchedule;
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Batches, EvalStrategy, Trainer, TrainingArguments};
+use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments};
 use burn_bert::{Error, Result, cast_module};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

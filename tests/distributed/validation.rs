@@ -10,7 +10,7 @@ use burn::train::metric::{
     TopKAccuracyMetric,
 };
 use burn::train::{InferenceStep, Interrupter};
-use burn_bert::data::{EpochLoader, LabelNames, TryBatcher};
+use burn_bert::data::{Batches, EpochLoader, LabelNames, TryBatcher};
 use burn_bert::distributed::Ranks;
 use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 use burn_bert::model::{
@@ -76,7 +76,9 @@ where
     T: Send + 'static,
 {
     let device = ranks.device();
-    let loader = |own| EpochLoader::new(InMemDataset::new(texts()), Batcher { batch, own }, BATCH, &device);
+    let loader = |own| {
+        EpochLoader::new(Batches::new(InMemDataset::new(texts()), Batcher { batch, own }), BATCH, &device)
+    };
     let training = Training::new(model).with_ranks(ranks, &Interrupter::new())?;
     let shared = loader(Some((ranks.rank(), ranks.size())))?.share(ranks);
     let model = training.valid();

@@ -6,7 +6,7 @@ use burn::data::dataloader::DataLoader;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::data::{EpochLoader, QuestionWindowBatcher, QuestionWindows, SquadExample};
+use burn_bert::data::{Batches, EpochLoader, QuestionWindowBatcher, QuestionWindows, SquadExample};
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{BertForQuestionAnsweringConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
@@ -43,7 +43,8 @@ fn a_model_learns_the_answers_of_a_squad_file() {
         burn::data::dataset::Dataset::len(&windows) > examples.len(),
         "some texts are too long for one window"
     );
-    let loader = EpochLoader::new(windows, QuestionWindowBatcher::new(tokenizer.clone()), 32, &device);
+    let loader =
+        EpochLoader::new(Batches::new(windows, QuestionWindowBatcher::new(tokenizer.clone())), 32, &device);
     let loader = loader.unwrap();
     let mut model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
     let scores = |model: &burn_bert::model::BertForQuestionAnswering| {

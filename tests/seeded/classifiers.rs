@@ -14,7 +14,7 @@ use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{InferenceStep, Learner, SupervisedTraining, TrainStep};
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::data::{
-    EpochLoader, Label, LabelledText, LabelledTokens, SequenceBatcher, TokenBatcher, TryBatcher,
+    Batches, EpochLoader, Label, LabelledText, LabelledTokens, SequenceBatcher, TokenBatcher, TryBatcher,
 };
 use burn_bert::metrics::ConfusionMetric;
 use burn_bert::model::{
@@ -23,7 +23,7 @@ use burn_bert::model::{
 };
 use burn_bert::optim::{AdamWConfig, adamw};
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{TokenClassificationItem, Training};
+use burn_bert::training::{ClassificationItem, Training};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn reviews() -> Vec<LabelledText> {
 
 fn loader(dir: &Path) -> EpochLoader<SequenceBatcher> {
     let batcher = SequenceBatcher::new(tokenizer(dir), 2);
-    EpochLoader::new(InMemDataset::new(reviews()), batcher, 8, &Device::default()).unwrap()
+    EpochLoader::new(Batches::new(InMemDataset::new(reviews()), batcher), 8, &Device::default()).unwrap()
 }
 
 /// Some epochs of Burn's trainer.
@@ -165,11 +165,7 @@ fn a_tagger_steps_and_a_batch_without_tags_counts_in_no_metric() {
             .unwrap()
     };
     let loss = |model: &BertForTokenClassification| {
-        InferenceStep::step(model, batch(&["the", "film", "was", "good"]))
-            .output
-            .loss
-            .mean()
-            .into_scalar::<f32>()
+        InferenceStep::step(model, batch(&["the", "film", "was", "good"])).loss.mean().into_scalar::<f32>()
     };
     let before = loss(&model.valid());
     let mut training = Training::new(model);
@@ -177,19 +173,19 @@ fn a_tagger_steps_and_a_batch_without_tags_counts_in_no_metric() {
     let mut schedule = ModuleLrScheduler::from(rate);
     for _ in 0..20 {
         let output = TrainStep::step(&training, batch(&["the", "film", "was", "good"]));
-        let item = &output.item.output;
-        assert_eq!((item.output.dims(), item.targets.dims()), ([4, 2], [4]));
+        let item = &output.item;
+        assert_eq!((item.logits.dims(), item.classes.as_ref().unwrap().dims()), ([4, 2], [4]));
         training = training.optimize(&mut optimizer, schedule.step(), output.grads);
     }
     let after = loss(&training.model.valid());
     assert!(after < before / 2.0, "{before} → {after}");
     let nothing = InferenceStep::step(&training.model, batch(&[]));
-    assert_eq!((nothing.output.output.dims(), nothing.output.loss.dims()), ([0, 2], [0]));
+    assert_eq!((nothing.logits.dims(), nothing.sentences.len()), ([0, 2], 0));
 
     let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
     let (mut accuracy, mut loss) = (AccuracyMetric::new(), LossMetric::new());
     let (mut f1, mut matthews) = (ConfusionMetric::macro_f1(), ConfusionMetric::matthews());
-    let mut update = |output: &TokenClassificationItem| {
+    let mut update = |output: &ClassificationItem| {
         accuracy.update(&output.adapt(), &metadata()).unwrap();
         loss.update(&output.adapt(), &metadata()).unwrap();
         f1.update(&output.adapt(), &metadata()).unwrap();

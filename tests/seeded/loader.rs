@@ -1,13 +1,16 @@
 //! Loaders of a text: the same windows in the same order wherever they begin.
 
-use crate::small_text::{WORDS, collator, corpus, folder, tokenizer, training_loader};
-use crate::turn;
+use crate::small_text::{WORDS, collator, first_windows, folder, tokenizer, training_loader};
+use crate::{small_text, turn};
 use burn::data::dataloader::DataLoader;
-use burn::data::dataset::InMemDataset;
+use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::*;
 use burn_bert::Error;
-use burn_bert::data::{Corpus, EpochLoader, Finished, MaskedLmCollator, MaskedLmCollatorConfig};
+use burn_bert::data::{
+    Batches, EpochLoader, Finished, MaskedLmCollator, MaskedLmCollatorConfig, PlainText, TryBatcher,
+};
 use burn_bert::model::MaskedLmBatch;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -19,73 +22,57 @@ fn windows(dir: &Path, seed: u64, count: usize) -> Vec<Vec<i64>> {
     loader.iter().map(|batch| ids(batch.unwrap())).collect()
 }
 
-/// A text of 181 windows, each of which has its number in words, three times.
+/// A text of 171 windows, each of which has its number in words, three times.
 fn write_numbered(dir: &Path) {
     let digits = |i: usize| (0..4).map(move |place| WORDS[i / 6_usize.pow(place) % 6]);
-    let numbered: Vec<_> = (0..181).flat_map(|i| (0..3).flat_map(move |_| digits(i))).collect();
+    let numbered: Vec<_> = (0..171).flat_map(|i| (0..3).flat_map(move |_| digits(i))).collect();
     fs::write(dir.join("text"), numbered.join(" ")).unwrap();
 }
 
 #[test]
-fn windows_hold_the_whole_text_once_a_pass_but_for_those_held_out() {
+fn windows_hold_the_whole_text_once_a_pass() {
     let _turn = turn();
     let dir = folder();
-    let corpus = corpus(dir.path(), 14);
-    // 1,500 words, twelve a window: 125 windows, of which 0, 20, … 120 are held out.
-    let held_out = corpus.held_out(100);
-    assert_eq!(held_out.len(), 7);
-    assert_eq!(held_out[0].input_ids(), [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
-    assert!(corpus.held_out(0).is_empty());
+    // 1,500 words, twelve a window.
+    let all = small_text::windows(dir.path(), 14);
+    assert_eq!(all.len(), 125);
+    assert_eq!(all.get(0).unwrap().input_ids(), [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
 
     write_numbered(dir.path());
     let (first, second) = (windows(dir.path(), 1, 342), windows(dir.path(), 2, 342));
     assert!(first == windows(dir.path(), 1, 342));
     assert!(first != second);
-    // Of 181 windows 10 are held out, and each pass gives the other 171 in an order of its own.
+    // Each pass gives them in an order of its own.
     let sorted = |windows: &[Vec<i64>]| {
         let mut windows = windows.to_vec();
         windows.sort();
         windows
     };
+    let mut in_order: Vec<Vec<i64>> = (small_text::windows(dir.path(), 14).iter())
+        .map(|window| window.unwrap().input_ids().iter().map(|&id| i64::from(id)).collect())
+        .collect();
+    in_order.sort();
+    assert!(in_order == sorted(&first[..171]), "every window");
     assert!(sorted(&first[..171]) == sorted(&second[..171]), "the same windows");
     assert!(sorted(&first[..171]) == sorted(&first[171..]), "the same windows again");
     assert!(first[..171] != first[171..], "in another order");
 
-    // Fewer than there are come from all over the file, the same at every call.
-    let corpus = self::corpus(dir.path(), 14);
-    let all = corpus.held_out(10);
-    assert_eq!(all.len(), 10);
-    let is_trained = |ids: &[u32]| {
-        first.iter().any(|window| window.iter().copied().eq(ids.iter().map(|&id| i64::from(id))))
-    };
-    assert!(!all.iter().any(|window| is_trained(window.input_ids())), "never trained on");
-    let some = corpus.held_out(3);
-    let places: Vec<_> =
-        some.iter().filter_map(|window| all.iter().position(|other| other == window)).collect();
-    assert!(places.len() == 3 && places.iter().any(|&place| place > 4), "{places:?}");
-    assert!(some == corpus.held_out(3));
-    assert!((1..10).any(|limit| corpus.held_out(limit)[limit - 1] != all[limit - 1]), "the last one too");
-
     // A line of the text may be longer than the tokenizer's limit.
     fs::write(dir.path().join("text"), format!("{} ", WORDS.join(" ")).repeat(250)).unwrap();
     let limited = tokenizer(dir.path()).with_model_max_length(14);
-    let limited = Corpus::open(dir.path().join("text"), limited, 14).unwrap();
-    assert_eq!(limited.held_out(100), self::corpus(dir.path(), 14).held_out(100));
-    assert_eq!(limited.held_out(100).len(), 7);
+    let limited = PlainText::open(dir.path().join("text")).unwrap().windows(limited, 14).unwrap();
+    assert_eq!(limited.len(), 125);
+    assert_eq!(limited.get(124).unwrap(), small_text::windows(dir.path(), 14).get(124).unwrap());
 }
 
 #[test]
 fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
     let dir = folder();
     let path = dir.path().join("text");
-    let open = |seq_len| Corpus::open(&path, tokenizer(dir.path()).with_model_max_length(16), seq_len);
+    let open =
+        |seq_len| PlainText::open(&path)?.windows(tokenizer(dir.path()).with_model_max_length(16), seq_len);
     for seq_len in [2, 17] {
         assert!(matches!(open(seq_len), Err(Error::Config { field: "seq_len", .. })));
-    }
-    for one_window in ["the cat", "\u{200d}"] {
-        fs::write(&path, one_window).unwrap();
-        let message = open(14).unwrap_err().to_string();
-        assert!(message.contains("one window"), "{message}");
     }
     fs::write(&path, "\n \n").unwrap();
     assert!(matches!(open(14), Err(Error::File { .. })));
@@ -97,13 +84,15 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
     fs::write(&path, "the cat sat on a mat\n".repeat(100)).unwrap();
     open(16).unwrap(); // the limit itself
     let loader = |batch_size, batches| {
-        let loader = EpochLoader::new(open(14).unwrap(), collator(dir.path()), batch_size, &device);
+        let loader =
+            EpochLoader::new(Batches::new(open(14).unwrap(), collator(dir.path())), batch_size, &device);
         loader.and_then(|loader| loader.with_batches_per_epoch(batches)).err()
     };
     assert!(matches!(loader(0, 1), Some(Error::Config { field: "batch_size", .. })));
     assert!(matches!(loader(1, 0), Some(Error::Config { field: "batches_per_epoch", .. })));
     assert!(matches!(loader(2, usize::MAX), Some(Error::Config { field: "batches_per_epoch", .. })));
-    let empty = EpochLoader::new(InMemDataset::new(Vec::new()), collator(dir.path()), 1, &device).err();
+    fs::write(&path, "\u{200d}").unwrap(); // no token
+    let empty = EpochLoader::new(Batches::new(open(14).unwrap(), collator(dir.path())), 1, &device).err();
     assert!(matches!(empty, Some(Error::Empty { .. })));
 }
 
@@ -111,8 +100,8 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
 fn every_validation_masks_the_same_tokens_in_batches_of_their_own() {
     let _turn = turn();
     let dir = folder();
-    let held_out = InMemDataset::new(corpus(dir.path(), 14).held_out(100));
-    let loader = EpochLoader::new(held_out, collator(dir.path()), 3, &Device::default()).unwrap();
+    let first = InMemDataset::new(first_windows(dir.path(), 7));
+    let loader = EpochLoader::new(Batches::new(first, collator(dir.path())), 3, &Device::default()).unwrap();
     let masked = |loader: &dyn DataLoader<MaskedLmBatch>| {
         loader.iter().map(|batch| batch.unwrap().positions().to_vec()).collect::<Vec<_>>()
     };
@@ -161,10 +150,10 @@ fn windows_know_which_tokens_are_of_one_word() {
     fs::write(dir.path().join("vocab.txt"), vocabulary).unwrap();
     fs::write(dir.path().join("text"), "mats cat cat\nmatss mats mats mats mats cat cat").unwrap();
     // The second window would begin within a word.
-    let windows = corpus(dir.path(), 8).held_out(1);
-    assert_eq!(windows[0].input_ids(), [2, 5, 6, 7, 7, 5, 6, 3]);
+    let window = small_text::windows(dir.path(), 8).get(0).unwrap();
+    assert_eq!(window.input_ids(), [2, 5, 6, 7, 7, 5, 6, 3]);
     let words = [None, Some(1), Some(1), Some(2), Some(3), Some(4), Some(4), None];
-    assert_eq!(windows[0].word_ids().unwrap(), words);
+    assert_eq!(window.word_ids().unwrap(), words);
 }
 
 #[test]
@@ -226,4 +215,74 @@ fn a_loader_that_begins_later_gives_what_the_whole_one_gives_there() {
             assert_eq!(digest_of_epoch(&resumed), epochs[begin + 1], "the loader goes on");
         }
     }
+}
+
+/// Items that are batches of themselves.
+struct Numbers;
+
+impl TryBatcher for Numbers {
+    type Item = usize;
+    type Batch = Vec<usize>;
+
+    fn try_batch(&self, items: Vec<usize>, _: &Device) -> burn_bert::Result<Vec<usize>> {
+        Ok(items)
+    }
+}
+
+fn numbers(count: usize) -> Batches<Numbers> {
+    Batches::new(InMemDataset::new((0..count).collect()), Numbers)
+}
+
+fn items(batches: Batches<Numbers>) -> Vec<usize> {
+    let loader = EpochLoader::new(batches, 3, &Device::default()).unwrap();
+    loader.iter().flat_map(|batch| batch.unwrap()).collect()
+}
+
+#[test]
+fn a_validation_share_is_disjoint_seeded_and_complete() {
+    let split = |seed| {
+        let (train, valid) = numbers(20).split(0.25, seed).unwrap();
+        (items(train), items(valid))
+    };
+    let (train, valid) = split(1);
+    assert_eq!((train.len(), valid.len()), (15, 5));
+    let all: BTreeSet<usize> = train.into_iter().chain(valid.clone()).collect();
+    assert_eq!(all.len(), 20);
+    assert_eq!(split(1).1, valid);
+    assert_ne!(split(2).1, valid);
+    for (count, share) in [(20, 0.01), (20, 0.99), (4, 0.1)] {
+        let message = numbers(count).split(share, 1).err().unwrap().to_string();
+        assert!(message.contains("use more data, another share"), "{message}");
+    }
+    // Items of one source stay together.
+    let sources: Vec<usize> = (0..20).map(|place| place / 4).collect();
+    let (train, valid) = numbers(20).with_sources(sources).split(0.4, 3).unwrap();
+    let [train, valid] = [train, valid].map(items);
+    let of = |items: &[usize]| items.iter().map(|item| item / 4).collect::<BTreeSet<_>>();
+    assert_eq!((train.len(), valid.len()), (12, 8));
+    assert!(of(&train).is_disjoint(&of(&valid)));
+}
+
+#[test]
+fn batches_have_no_two_equal_texts_until_there_is_no_other_choice() {
+    let epoch = |texts: Vec<Vec<u64>>, batch_size| {
+        let batches = numbers(texts.len()).with_texts(texts);
+        let loader = EpochLoader::new(batches, batch_size, &Device::default()).unwrap().with_shuffling(3);
+        let batches: Vec<Vec<usize>> = loader.iter().map(|batch| batch.unwrap()).collect();
+        let mut all = batches.concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..loader.num_items()), "every item once");
+        batches
+    };
+    // Thirty items, of which three each share their second text; both texts of the first may be equal.
+    let texts: Vec<Vec<u64>> = (0..30).map(|i| vec![100 + i, if i == 0 { 100 } else { i / 3 }]).collect();
+    let shared = |batch: &Vec<usize>| {
+        let seen: BTreeSet<_> = batch.iter().map(|&item| texts[item][1]).collect();
+        seen.len() < batch.len()
+    };
+    let batches = epoch(texts.clone(), 5);
+    assert!(!batches[..5].iter().any(shared), "{batches:?}");
+    assert!(epoch(vec![vec![1]; 6], 4).iter().map(Vec::len).eq([4, 2]), "all share their text");
+    // Quadratic, this would take minutes.
+    epoch((0..200_000).map(|i| vec![i % 3, i]).collect(), 16);
 }

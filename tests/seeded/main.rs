@@ -15,9 +15,13 @@ mod checkpoint;
 mod classifiers;
 mod dropout;
 #[cfg(feature = "train")]
+mod history;
+#[cfg(feature = "train")]
 mod loader;
 #[cfg(feature = "train")]
 mod resumed;
+#[cfg(feature = "train")]
+mod run_folder;
 #[cfg(feature = "train")]
 mod runs;
 #[cfg(feature = "train")]

@@ -13,8 +13,8 @@ use burn::train::metric::{
 };
 use burn::train::{InferenceStep, Interrupter, RegressionOutput, TrainOutput, TrainStep};
 use burn_bert::data::{
-    Label, LabelNames, LabelledSentences, LabelledText, LabelledTexts, LabelledTokens, SequenceBatcher,
-    TryBatcher,
+    Batches, Label, LabelNames, LabelledSentences, LabelledText, LabelledTexts, LabelledTokens,
+    SequenceBatcher, TryBatcher,
 };
 use burn_bert::functional::Precision;
 use burn_bert::metrics::ConfusionMetric;
@@ -25,7 +25,7 @@ use burn_bert::model::{
 use burn_bert::optim::LrSchedule;
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Batches, EvalStrategy, Trained, Trainer, TrainingArguments, Tuning, evaluate};
+use burn_bert::training::{EvalStrategy, Trained, Trainer, TrainingArguments, Tuning, evaluate};
 use burn_bert::{Error, Result};
 use std::fs;
 use std::path::Path;

@@ -11,7 +11,7 @@ use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMet
 use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{InferenceStep, Learner, SupervisedTraining};
 use burn_bert::data::{
-    EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
+    Batches, EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
 };
 use burn_bert::metrics::{RetrievalMetric, SpearmanMetric, TripletMetric};
 use burn_bert::model::{
@@ -56,7 +56,7 @@ fn pairs(batches: std::ops::Range<usize>, with_negatives: bool) -> Vec<SentenceP
 
 fn loader(dir: &Path, pairs: Vec<SentencePair>) -> Arc<EpochLoader<SentencePairBatcher>> {
     let batcher = SentencePairBatcher::new(tokenizer(dir));
-    let loader = EpochLoader::new(InMemDataset::new(pairs), batcher, BATCH, &Device::default());
+    let loader = EpochLoader::new(Batches::new(InMemDataset::new(pairs), batcher), BATCH, &Device::default());
     Arc::new(loader.unwrap())
 }
 
@@ -216,7 +216,7 @@ fn scored_pairs_of_a_file_are_learned_with_each_loss_of_pairs() {
     ] {
         let load = |pairs: SentencePairs, seed: Option<u64>| {
             let batcher = SentencePairBatcher::new(tokenizer(dir.path()));
-            let loader = EpochLoader::new(pairs, batcher, 32, &Device::default()).unwrap();
+            let loader = EpochLoader::new(Batches::new(pairs, batcher), 32, &Device::default()).unwrap();
             seed.into_iter().fold(loader, EpochLoader::with_shuffling)
         };
         let train = load(scored(dir.path(), "train.jsonl", 0), Some(3));

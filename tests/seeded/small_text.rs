@@ -1,8 +1,10 @@
 //! A small text, its vocabulary, and what is made of them.
 
-use burn::data::dataset::InMemDataset;
+use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::*;
-use burn_bert::data::{Corpus, EpochLoader, MaskedLmCollator, MaskedLmCollatorConfig};
+use burn_bert::data::{
+    Batches, EpochLoader, MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample, PlainText, TextWindows,
+};
 use burn_bert::text::BertTokenizer;
 use std::fs;
 use std::path::Path;
@@ -22,8 +24,13 @@ pub fn tokenizer(dir: &Path) -> BertTokenizer {
     BertTokenizer::from_pretrained(dir).unwrap()
 }
 
-pub fn corpus(dir: &Path, seq_len: usize) -> Corpus {
-    Corpus::open(dir.join("text"), tokenizer(dir), seq_len).unwrap()
+pub fn windows(dir: &Path, seq_len: usize) -> TextWindows {
+    PlainText::open(dir.join("text")).unwrap().windows(tokenizer(dir), seq_len).unwrap()
+}
+
+/// The first windows of 14 tokens.
+pub fn first_windows(dir: &Path, count: usize) -> Vec<MaskedLmExample> {
+    windows(dir, 14).iter().take(count).map(|window| window.unwrap()).collect()
 }
 
 pub fn collator(dir: &Path) -> MaskedLmCollator {
@@ -38,12 +45,13 @@ pub fn training_loader(
     batches: usize,
     seed: u64,
 ) -> EpochLoader<MaskedLmCollator> {
-    let loader = EpochLoader::new(corpus(dir, 14), collator, batch_size, &Device::default()).unwrap();
+    let loader =
+        EpochLoader::new(Batches::new(windows(dir, 14), collator), batch_size, &Device::default()).unwrap();
     loader.with_shuffling(seed).with_batches_per_epoch(batches).unwrap()
 }
 
-/// Batches of four of the first windows that are held out.
+/// Batches of four of the first windows.
 pub fn validation_loader(dir: &Path) -> EpochLoader<MaskedLmCollator> {
-    let held_out = InMemDataset::new(corpus(dir, 14).held_out(8));
-    EpochLoader::new(held_out, collator(dir), 4, &Device::default()).unwrap()
+    let windows = InMemDataset::new(first_windows(dir, 8));
+    EpochLoader::new(Batches::new(windows, collator(dir)), 4, &Device::default()).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
 
-use crate::small_text::{collator, corpus, folder, training_loader, validation_loader};
+use crate::small_text::{collator, first_windows, folder, training_loader, validation_loader};
 use crate::tolerance::{all_values, values};
 use crate::turn;
 use burn::data::dataloader::DataLoader;
@@ -17,15 +17,15 @@ use burn::train::metric::{
 };
 use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{
-    ClassificationOutput, ExecutionStrategy, InferenceStep, Learner, LearningResult, MultiDeviceOptim,
-    SupervisedTraining, TrainStep, TrainingStrategy,
+    ExecutionStrategy, InferenceStep, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
+    TrainStep, TrainingStrategy,
 };
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
-use burn_bert::optim::{AdamWConfig, adamw, linear_warmup_decay, num_trainable_params};
-use burn_bert::training::Training;
+use burn_bert::optim::{AdamWConfig, LrSchedule, adamw, num_trainable_params};
+use burn_bert::training::{ClassificationItem, Training};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -94,13 +94,12 @@ fn train_in(
     let training = two(training);
     let training = if from > 0 { training.checkpoint(from) } else { training };
     let model = Training::new(model(&device.autodiff())).with_precision(precision);
-    training.launch(Learner::new(model, optimizer, linear_warmup_decay(1e-2, 3, 30).unwrap()))
+    training.launch(Learner::new(model, optimizer, LrSchedule::Linear.with_warmup(1e-2, 3, 30).unwrap()))
 }
 
-fn held_out_loss(model: &BertForMaskedLm, dir: &Path) -> f64 {
+fn loss_of(model: &BertForMaskedLm, dir: &Path) -> f64 {
     let device = Device::default();
-    let held_out = corpus(dir, 14).held_out(8);
-    let batch = collator(dir).collate(&held_out, 3, &device).unwrap();
+    let batch = collator(dir).collate(&first_windows(dir, 8), 3, &device).unwrap();
     model.clone().valid().forward(&batch).loss.into_scalar::<f64>()
 }
 
@@ -110,8 +109,8 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     let [whole, stopped] = [folder(), folder()];
     let result = train(whole.path(), 0, 3);
     assert!(result.error.is_none());
-    let before = held_out_loss(&model(&Device::default().autodiff()), whole.path());
-    let after = held_out_loss(&result.model.model, whole.path());
+    let before = loss_of(&model(&Device::default().autodiff()), whole.path());
+    let after = loss_of(&result.model.model, whole.path());
     println!("held-out loss {before:.3} before, {after:.3} after 30 steps");
     assert!(after < before - 0.5, "{before} → {after}");
 
@@ -146,7 +145,7 @@ fn a_run_in_16_bits_learns_goes_on_as_if_it_was_not_stopped_and_keeps_f32() {
         |dir: &Path, from, to| train_in(precision, dir, from, to, |training| training.grads_accumulation(2));
     let result = train(whole.path(), 0, 3);
     assert!(result.error.is_none(), "{:?}", result.error);
-    let losses = [&result, &exact].map(|result| held_out_loss(&result.model.model, whole.path()));
+    let losses = [&result, &exact].map(|result| loss_of(&result.model.model, whole.path()));
     println!("{precision}: held-out loss {:.4}, in f32 {:.4}", losses[0], losses[1]);
     assert!((losses[0] - losses[1]).abs() < 0.05, "{losses:?}");
     assert!(all_values(&result.model.model) != all_values(&exact.model.model), "it was rounded");
@@ -160,7 +159,7 @@ fn a_run_in_16_bits_learns_goes_on_as_if_it_was_not_stopped_and_keeps_f32() {
         on_two_devices(training, MultiDeviceOptim::OptimMainDevice)
     });
     assert!(result.error.is_none(), "{:?}", result.error);
-    let loss = held_out_loss(&result.model.model, whole.path());
+    let loss = loss_of(&result.model.model, whole.path());
     assert!((loss - losses[1]).abs() < 0.2, "{precision} on two devices: {loss}");
 }
 
@@ -323,7 +322,7 @@ fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
     let mut loss = LossMetric::new();
     let mut perplexity = PerplexityMetric::new();
     let mut top = TopKAccuracyMetric::new(2);
-    let mut update = |output: &ClassificationOutput| {
+    let mut update = |output: &ClassificationItem| {
         accuracy.update(&output.adapt(), &metadata()).unwrap();
         loss.update(&output.adapt(), &metadata()).unwrap();
         perplexity.update(&output.adapt(), &metadata()).unwrap();

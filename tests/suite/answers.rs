@@ -6,7 +6,7 @@ use crate::tolerance::values;
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
 use burn::train::metric::{Adaptor, LossInput};
-use burn::train::{ClassificationOutput, InferenceStep, TrainStep};
+use burn::train::{InferenceStep, TrainStep};
 use burn_bert::data::{QuestionWindowBatcher, QuestionWindows, SquadExample, TryBatcher};
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{
@@ -212,12 +212,15 @@ fn answers_outside_all_sequences_cost_nothing() {
     assert_eq!(values(output.loss.clone()), [0.0]);
     let gradient = model.qa_outputs.weight.grad(&output.loss.backward()).unwrap();
     assert!(values(gradient).iter().all(|&value| value == 0.0));
-    let item: ClassificationOutput = InferenceStep::step(&model, outside);
-    assert_eq!((item.output.dims(), item.loss.dims()), ([0, 4], [0]));
+    let item = InferenceStep::step(&model, outside);
+    assert_eq!((item.logits.dims(), item.classes.unwrap().dims()), ([0, 4], [0]));
 
     // Three of the four places are known.
     let item = TrainStep::step(&model, batch(&[[1, 2], [9, 0]])).item;
-    assert_eq!((item.output.dims(), values(item.targets.clone().float())), ([3, 4], vec![1.0, 2.0, 0.0]));
+    assert_eq!(
+        (item.logits.dims(), values(item.classes.clone().unwrap().float())),
+        ([3, 4], vec![1.0, 2.0, 0.0])
+    );
     let _: LossInput = item.adapt();
 
     let wrong = QuestionAnsweringBatch::new(input.clone(), None, &[[0, 0]]).unwrap_err();

@@ -6,7 +6,7 @@ use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::*;
 use burn_bert::Error;
 use burn_bert::data::{
-    EpochLoader, Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts,
+    Batches, EpochLoader, Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts,
     LabelledTokens, SequenceBatcher, TextColumns, TokenBatcher, TryBatcher,
 };
 use burn_bert::model::{SequenceClassificationBatch, TokenClassificationBatch};
@@ -30,8 +30,16 @@ fn tokenizer() -> BertTokenizer {
 
 /// The hundred texts in batches of one number each.
 fn loader(batch_size: usize) -> EpochLoader<SequenceBatcher> {
-    let batcher = SequenceBatcher::new(tokenizer(), 1);
-    EpochLoader::new(InMemDataset::new(hundred().0), batcher, batch_size, &Device::default()).unwrap()
+    EpochLoader::new(batches(), batch_size, &Device::default()).unwrap()
+}
+
+/// The same, with texts of similar lengths in each.
+fn bucketed_loader(batch_size: usize) -> EpochLoader<SequenceBatcher> {
+    EpochLoader::new(batches().with_lengths(hundred().1), batch_size, &Device::default()).unwrap()
+}
+
+fn batches() -> Batches<SequenceBatcher> {
+    Batches::new(InMemDataset::new(hundred().0), SequenceBatcher::new(tokenizer(), 1))
 }
 
 /// A file that is deleted once it is read.
@@ -394,7 +402,7 @@ fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
     assert_eq!(epoch(&loader().with_shuffling(5).starting_after(1)).0, second);
     assert_ne!(epoch(&loader().with_shuffling(6)).0, first);
 
-    let bucketed = loader().with_shuffling(5).with_length_bucketing(lengths.clone()).unwrap();
+    let bucketed = bucketed_loader(4).with_shuffling(5);
     let (batches, less_padded) = epoch(&bucketed);
     assert_eq!(sorted(&batches), (0..103).collect::<Vec<_>>());
     assert!(batches[..25].iter().all(|batch| batch.len() == 4));
@@ -404,7 +412,7 @@ fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
     let halves = [bucketed.slice(0, 52), bucketed.slice(52, 103)];
     let halves = halves.each_ref().map(|half| epoch(half.as_ref()).0).concat();
     assert_eq!(sorted(&halves), (0..103).collect::<Vec<_>>());
-    assert!(loader().with_length_bucketing(vec![1]).is_err());
+    assert!(EpochLoader::new(self::batches().with_lengths(vec![1]), 4, &Device::default()).is_err());
 
     // Whoever looks at the batches before training does not change what the trainer's copy has.
     assert_eq!(epoch(loader().with_shuffling(5).to_device(&Device::default()).as_ref()).0, first);
@@ -431,9 +439,7 @@ fn ranks_share_every_epoch_with_as_many_batches_and_about_as_many_tokens() {
     for (batch_size, ranks) in [(4, 1), (4, 2), (4, 3), (2, 17), (51, 2), (1, 103)] {
         let shards: Vec<_> = (0..ranks)
             .map(|rank| {
-                let loader = loader(batch_size).with_shuffling(3);
-                let loader =
-                    loader.with_length_bucketing(lengths.clone()).unwrap().shard(rank, ranks).unwrap();
+                let loader = bucketed_loader(batch_size).with_shuffling(3).shard(rank, ranks).unwrap();
                 let batches = epoch(&loader).0;
                 assert_eq!(loader.num_items(), batches.concat().len());
                 batches
@@ -460,7 +466,8 @@ fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
     let labels = [Label::Class(0), Label::Class(1), Label::Class(0), Label::Value(1.0)];
     let items = labelled(&labels.map(|label| ("the", label)));
     let batcher = SequenceBatcher::new(tokenizer(), 2);
-    let loader = EpochLoader::new(InMemDataset::new(items), batcher, 2, &Device::default()).unwrap();
+    let loader =
+        EpochLoader::new(Batches::new(InMemDataset::new(items), batcher), 2, &Device::default()).unwrap();
     let batches: Vec<_> =
         loader.iter().map(|batch| batch.map(drop).map_err(|error| error.to_string())).collect();
     assert!(batches[0].is_ok());
@@ -570,7 +577,7 @@ fn a_device_is_no_labelled_file() {
 
 #[test]
 fn a_batch_may_be_larger_than_any_dataset() {
-    let loader = loader(usize::MAX).with_shuffling(5).with_length_bucketing(hundred().1).unwrap();
+    let loader = bucketed_loader(usize::MAX).with_shuffling(5);
     assert_eq!(epoch(&loader).0.iter().map(Vec::len).collect::<Vec<_>>(), [103]);
 }
 

@@ -9,7 +9,7 @@ use burn::prelude::*;
 use burn_bert::model::{
     BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig,
 };
-use burn_bert::optim::{ScaledLr, layer_wise_decay, linear_warmup_decay};
+use burn_bert::optim::{LrSchedule, ScaledLr, layer_wise_decay};
 use burn_bert::{Error, Family, PositionEmbeddingType};
 
 const LAYERS: usize = 3;
@@ -68,14 +68,14 @@ fn every_layer_of_every_model_has_its_own_rate() {
 
 #[test]
 fn rates_follow_the_schedule_and_go_on_after_a_record() {
-    let schedule = || layer_wise_decay(linear_warmup_decay(0.8, 3, 10).unwrap(), 2, 0.5).unwrap();
+    let schedule = || layer_wise_decay(LrSchedule::Linear.with_warmup(0.8, 3, 10).unwrap(), 2, 0.5).unwrap();
     let rates = |schedule: &mut ModuleLrScheduler| {
         let rates = schedule.step();
         ["bert.pooler.dense.weight", "bert.encoder.layers.1.output.weight", "embeddings.layer_norm.gamma"]
             .map(|path| rates.lr_from_param(0.into(), Some(path)))
     };
     let mut whole = schedule();
-    let mut plain = linear_warmup_decay(0.8, 3, 10).unwrap();
+    let mut plain = LrSchedule::Linear.with_warmup(0.8, 3, 10).unwrap();
     let mut resumed = schedule();
     for step in 0..10 {
         let expected = plain.step().base();

@@ -10,7 +10,7 @@ use burn::data::dataloader::DataLoader;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::data::{Corpus, EpochLoader, MaskedLmCollatorConfig};
+use burn_bert::data::{Batches, EpochLoader, MaskedLmCollatorConfig, PlainText};
 use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch, PretrainedModel,
@@ -145,8 +145,8 @@ fn losses_of_a_real_checkpoint_in_bf16_follow_those_in_f32_as_closely_as_pytorch
     std::fs::write(&file, text).unwrap();
     let tokenizer = BertTokenizer::from_pretrained(&checkpoint).unwrap();
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
-    let corpus = Corpus::open(&file, tokenizer, 64).unwrap();
-    let loader = EpochLoader::new(corpus, collator, 4, &device).unwrap().with_shuffling(7);
+    let corpus = PlainText::open(&file).unwrap().windows(tokenizer, 64).unwrap();
+    let loader = EpochLoader::new(Batches::new(corpus, collator), 4, &device).unwrap().with_shuffling(7);
     let loader = loader.with_batches_per_epoch(steps).unwrap();
     let batches: Vec<_> = loader.iter().map(|batch| batch.unwrap()).collect();
     let batches_json: Vec<_> = batches.iter().map(|batch| json(batch, None)).collect();

@@ -14,7 +14,7 @@ use burn_bert::metrics::{
     RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput, TripletMetric, spearman,
 };
 use burn_bert::model::{BertForSequenceClassificationConfig, SequenceClassificationBatch, Similarity};
-use burn_bert::training::TokenClassificationItem;
+use burn_bert::training::ClassificationItem;
 use serde_json::Value;
 
 fn fixture() -> Value {
@@ -30,6 +30,11 @@ fn metadata() -> MetricMetadata {
 }
 
 /// What a classifier predicts of so many classes, for sure, and the truth.
+fn tokens(output: ClassificationOutput, sentences: Vec<usize>) -> ClassificationItem {
+    let ClassificationOutput { loss, output, targets } = output;
+    ClassificationItem { loss, logits: output, classes: Some(targets), targets: None, sentences }
+}
+
 fn output(classes: usize, predicted: &[usize], truth: &[usize]) -> ClassificationOutput {
     let one_hot = predicted.iter().flat_map(|&best| (0..classes).map(move |class| f32::from(class == best)));
     let logits = TensorData::new(one_hot.collect::<Vec<_>>(), [predicted.len(), classes]);
@@ -128,7 +133,7 @@ fn sequences_without_a_label_count_in_no_metric() {
     assert_eq!(step(&[-100; 3]).1, [0, 2]);
     assert_eq!(accuracy.final_value().current(), 100.0);
     assert_eq!(confusion.final_value().current(), 1.0);
-    let tokens = TokenClassificationItem { output: output(2, &[], &[]), sentences: Vec::new() };
+    let tokens = tokens(output(2, &[], &[]), Vec::new());
     confusion.update(&tokens.adapt(), &metadata()).unwrap();
     assert_eq!(confusion.final_value().current(), 1.0);
     assert!((loss.final_value().current() - expected).abs() < 1e-6, "an empty batch has no loss");
@@ -201,7 +206,7 @@ fn scores_of_entities_equal_seqevals() {
             let ids = |rows: &[Vec<String>]| rows.iter().flatten().map(id).collect::<Vec<usize>>();
             let sentences = truth.iter().enumerate().flat_map(|(row, tags)| vec![row; tags.len()]).collect();
             let output = output(names.len(), &ids(predicted), &ids(truth));
-            let item = TokenClassificationItem { output, sentences };
+            let item = tokens(output, sentences);
             for metric in &mut metrics {
                 metric.update(&item.adapt(), &metadata()).unwrap();
             }
@@ -225,7 +230,7 @@ fn scores_that_are_no_number_predict_no_class() {
         let mut metric = ConfusionMetric::macro_f1();
         metric.update(&output([[1.0, 0.0], [0.0, 1.0]]).adapt(), &metadata()).unwrap();
         assert_eq!(metric.final_value().current(), 1.0);
-        let item = TokenClassificationItem { output: output(nan), sentences: vec![0, 0] };
+        let item = tokens(output(nan), vec![0, 0]);
         let mut entities = EntityMetric::f1(&LabelNames::new(["O", "B-X"]).unwrap());
         entities.update(&item.adapt(), &metadata()).unwrap();
         assert!(entities.final_value().current().is_nan());

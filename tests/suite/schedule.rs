@@ -1,12 +1,12 @@
 //! The learning rate's schedule.
 
 use burn_bert::Error;
-use burn_bert::optim::linear_warmup_decay;
+use burn_bert::optim::LrSchedule;
 
 #[test]
 fn the_rate_grows_to_its_peak_and_falls_to_zero() {
     for (peak, warmup, total) in [(0.8, 3, 7), (1.0, 0, 4), (5e-5, 1, 2)] {
-        let mut schedule = linear_warmup_decay(peak, warmup, total).unwrap();
+        let mut schedule = LrSchedule::Linear.with_warmup(peak, warmup, total).unwrap();
         for step in 0..total + 3 {
             let expected = if step <= warmup {
                 peak * (step + 1) as f64 / (warmup + 1) as f64
@@ -21,10 +21,11 @@ fn the_rate_grows_to_its_peak_and_falls_to_zero() {
 
 #[test]
 fn a_schedule_that_cannot_be_is_an_error_that_names_the_argument() {
-    let what = |peak: f64, warmup: usize, total: usize| match linear_warmup_decay(peak, warmup, total) {
-        Err(Error::Data { what, .. }) => what,
-        other => panic!("{:?}", other.map(|_| ())),
-    };
+    let what =
+        |peak: f64, warmup: usize, total: usize| match LrSchedule::Linear.with_warmup(peak, warmup, total) {
+            Err(Error::Data { what, .. }) => what,
+            other => panic!("{:?}", other.map(|_| ())),
+        };
     for peak in [0.0, -1.0, 1.5, f64::NAN, f64::INFINITY] {
         assert_eq!(what(peak, 1, 2), "peak", "{peak}");
     }

@@ -4,7 +4,7 @@ use burn::data::dataloader::DataLoader;
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
 use burn_bert::data::{
-    EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
+    Batches, EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
 };
 use burn_bert::text::BertTokenizer;
 use std::fs;
@@ -135,7 +135,7 @@ fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     let pairs = SentencePairs::open(dir.path().join("a.csv"), &SentenceColumns::default()).unwrap();
     assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));
     let device = Device::default();
-    let loader = EpochLoader::new(pairs, batcher.clone(), 2, &device).unwrap();
+    let loader = EpochLoader::new(Batches::new(pairs, batcher.clone()), 2, &device).unwrap();
     let batch = loader.iter().next().unwrap().unwrap();
     let ids = |input: &burn_bert::BertEmbeddingsInput| -> Vec<i64> {
         input.input_ids().unwrap().narrow(1, 1, 1).into_data().iter().collect()

@@ -3,11 +3,11 @@
 use super::{Row, bert, file};
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
-use burn_bert::data::{MaskedLmExample, TryBatcher};
+use burn_bert::data::{Batches, MaskedLmExample, TryBatcher};
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch};
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Batches, Trainer, TrainingArguments};
+use burn_bert::training::{Trainer, TrainingArguments};
 use burn_bert::{Error, Result};
 use std::path::Path;
 

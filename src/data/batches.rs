@@ -1,0 +1,183 @@
+//! Items, and what makes batches of them.
+
+use crate::error::{Error, Result};
+use burn::data::dataset::{Dataset, DatasetError};
+use burn::prelude::*;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+/// Makes batches of items: a [`Batcher`](burn::data::dataloader::batcher::Batcher) that returns errors, for [`Batches`].
+pub trait TryBatcher: Send + Sync + 'static {
+    /// An item of the dataset.
+    type Item: Send + Sync + 'static;
+    /// A batch of the model.
+    type Batch: Send + 'static;
+
+    /// Makes a batch of items on a device, or returns the error of an item.
+    fn try_batch(&self, items: Vec<Self::Item>, device: &Device) -> Result<Self::Batch>;
+
+    /// As [`try_batch`](Self::try_batch), with everything random, such as the masked tokens, drawn from `seed`. By default
+    /// nothing is random.
+    fn try_batch_seeded(&self, items: Vec<Self::Item>, seed: u64, device: &Device) -> Result<Self::Batch> {
+        let _ = seed;
+        self.try_batch(items, device)
+    }
+}
+
+/// A dataset with what makes batches of its items, for an [`EpochLoader`](super::EpochLoader). It is itself data for a
+/// [`Trainer`](crate::training::Trainer) of any model that reads such batches, here for one without a tokenizer:
+///
+/// ```
+/// use burn::data::dataset::InMemDataset;
+/// use burn_bert::data::{Batches, MaskedLmCollatorConfig, MaskedLmExample};
+///
+/// let items = [vec![1, 7, 4, 9, 2], vec![1, 5, 2]].map(MaskedLmExample::new);
+/// let lengths = items.iter().map(MaskedLmExample::len).collect();
+/// let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).init();
+/// let batches = Batches::new(InMemDataset::new(items.into()), collator).with_lengths(lengths);
+/// assert_eq!(batches.len(), 2);
+/// ```
+pub struct Batches<B: TryBatcher> {
+    dataset: Arc<dyn Dataset<B::Item>>,
+    batcher: Arc<B>,
+    /// The items that are read, by their places in the dataset, as those of the lists below.
+    places: Vec<usize>,
+    lengths: Option<Arc<Vec<usize>>>,
+    sources: Option<Arc<Vec<usize>>>,
+    texts: Option<Arc<Vec<Vec<u64>>>>,
+}
+
+impl<B: TryBatcher> Batches<B> {
+    /// Batches of a dataset.
+    pub fn new(dataset: impl Dataset<B::Item> + 'static, batcher: B) -> Self {
+        let places = (0..dataset.len()).collect();
+        let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
+        Self { dataset, batcher, places, lengths: None, sources: None, texts: None }
+    }
+
+    /// Sets the length of each item, in any unit, to group items of similar lengths, which reduces padding. Items are grouped
+    /// within fifty batches, and only if they are shuffled, so the order stays random. Only where the loss of an item does not
+    /// depend on the others of its batch.
+    pub fn with_lengths(self, lengths: Vec<usize>) -> Self {
+        Self { lengths: Some(Arc::new(lengths)), ..self }
+    }
+
+    /// Sets the number of what each item was made from: all items of one source are trained on, or all are validated on.
+    pub fn with_sources(self, sources: Vec<usize>) -> Self {
+        Self { sources: Some(Arc::new(sources)), ..self }
+    }
+
+    /// Sets what must not occur twice in a batch, of all ranks together, for losses to which all others of a batch are negatives:
+    /// for each item, hashes of its texts. The last batches of an epoch may have equal texts, if the data leave no other choice.
+    /// Only if items are shuffled.
+    pub fn with_texts(self, texts: Vec<Vec<u64>>) -> Self {
+        Self { texts: Some(Arc::new(texts)), ..self }
+    }
+
+    /// The number of items.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Returns [`Error::Data`] if lengths, sources or texts are not one per item of the dataset.
+    pub(crate) fn check(&self) -> Result<()> {
+        let items = self.dataset.len();
+        for (what, count) in [
+            ("lengths", self.lengths.as_ref().map(|lengths| lengths.len())),
+            ("sources", self.sources.as_ref().map(|sources| sources.len())),
+            ("texts", self.texts.as_ref().map(|texts| texts.len())),
+        ] {
+            if let Some(found) = count.filter(|&count| count != items) {
+                let problem = format!("number {found}, but there must be one per item: {items}");
+                return Err(Error::data(what, problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// A batch of the items at these places among those that are read.
+    pub(super) fn read(
+        &self,
+        items: Vec<usize>,
+        seed: u64,
+        device: &Device,
+    ) -> Result<B::Batch, DatasetError> {
+        let items = self.dataset.get_many(items.into_iter().map(|item| self.places[item]).collect())?;
+        self.batcher.try_batch_seeded(items, seed, device).map_err(DatasetError::new)
+    }
+
+    /// What the order of the items depends on: their lengths and texts.
+    pub(super) fn ordered_by(&self) -> (Option<Vec<usize>>, Option<Vec<Vec<u64>>>) {
+        fn of<T: Clone>(all: &Option<Arc<Vec<T>>>, places: &[usize]) -> Option<Vec<T>> {
+            all.as_ref().map(|all| places.iter().map(|&place| all[place].clone()).collect())
+        }
+        (of(&self.lengths, &self.places), of(&self.texts, &self.places))
+    }
+
+    fn select(&self, places: Vec<usize>) -> Self {
+        Self {
+            dataset: self.dataset.clone(),
+            batcher: self.batcher.clone(),
+            places,
+            lengths: self.lengths.clone(),
+            sources: self.sources.clone(),
+            texts: self.texts.clone(),
+        }
+    }
+
+    /// All but a share of the sources, and that share, drawn by a seed: for training and for validation. Returns
+    /// [`Error::Config`] if that leaves one of them without an item.
+    pub fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
+        let source = |place: usize| self.sources.as_ref().map_or(place, |sources| sources[place]);
+        let mut drawn: Vec<usize> =
+            self.places.iter().map(|&place| source(place)).collect::<BTreeSet<_>>().into_iter().collect();
+        let count = (share * drawn.len() as f64).round() as usize;
+        if count == 0 || count >= drawn.len() {
+            let problem = format!(
+                "is {share}, which leaves {count} of {} items for validation; there must be some for both: use more data, \
+                 another share, validation data of their own, or none",
+                drawn.len()
+            );
+            return Err(Error::Config { field: "validation_share", problem });
+        }
+        drawn.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        let held_out: BTreeSet<usize> = drawn.drain(..count).collect();
+        let (valid, train) = self.places.iter().partition(|&&place| held_out.contains(&source(place)));
+        Ok((self.select(train), self.select(valid)))
+    }
+
+    /// For an evaluation: at most `most` items, drawn by a seed, and sorted by length, longest first, if that is wanted.
+    pub(crate) fn evaluated(mut self, most: Option<usize>, seed: u64, is_sorted: bool) -> Self {
+        if let Some(most) = most.filter(|&most| most < self.len()) {
+            self.places.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+            self.places.truncate(most);
+            self.places.sort_unstable();
+        }
+        if let Some(lengths) = self.lengths.as_ref().filter(|_| is_sorted) {
+            self.places.sort_by_key(|&place| Reverse(lengths[place]));
+        }
+        self.trained(false, false)
+    }
+
+    /// For training: in an order that depends on the lengths or the texts only where that is wanted.
+    pub(crate) fn trained(self, by_lengths: bool, by_texts: bool) -> Self {
+        Self { lengths: self.lengths.filter(|_| by_lengths), texts: self.texts.filter(|_| by_texts), ..self }
+    }
+}
+
+/// All items.
+impl<B: TryBatcher<Item: Debug>> Debug for Batches<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.places.iter().map(|&place| self.dataset.get(place).ok())).finish()
+    }
+}

@@ -1,0 +1,129 @@
+//! A text for masked language modelling, and its windows.
+
+use super::masked_lm_collator::MaskedLmExample;
+use crate::error::{Error, Result};
+use crate::text::{BertTokenizer, Lines};
+use burn::data::dataset::{Dataset, DatasetError};
+use std::path::Path;
+use std::sync::Arc;
+
+/// In a stored id: the token continues the word of the one before it. A separate list of words would double the memory.
+const CONTINUES: u32 = 1 << 31;
+
+/// A text for masked language modelling in memory, of a file or of the caller. A [`Trainer`](crate::training::Trainer) cuts it
+/// into windows of its [`max_length`](crate::training::TrainingArguments::max_length).
+///
+/// ```
+/// use burn_bert::data::PlainText;
+///
+/// let text = PlainText::new(["The cat sat on the mat.", "It slept."])?.with_whole_word_masking(true);
+/// # let _ = text;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PlainText {
+    lines: Arc<Vec<String>>,
+    pub(crate) mlm_probability: f64,
+    pub(crate) whole_word_masking: bool,
+}
+
+impl PlainText {
+    /// Lines that are in memory already. Returns [`Error::Empty`] if all are blank.
+    pub fn new<T: Into<String>>(lines: impl IntoIterator<Item = T>) -> Result<Self> {
+        let lines: Vec<String> = lines.into_iter().map(Into::into).collect();
+        if lines.iter().all(|line| line.trim().is_empty()) {
+            return Err(Error::Empty { input: "lines", shape: vec![lines.len()] });
+        }
+        Ok(Self { lines: Arc::new(lines), mlm_probability: 0.15, whole_word_masking: false })
+    }
+
+    /// Reads a UTF-8 file. Errors are those of [`Lines`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::new(Lines::open(path)?.collect::<Result<Vec<_>>>()?)
+    }
+
+    /// The text in windows of `seq_len` tokens, `[CLS]` and `[SEP]` included.
+    ///
+    /// # Errors
+    ///
+    /// - Those of the tokenizer;
+    /// - [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
+    ///   [`model_max_length`](BertTokenizer::model_max_length);
+    /// - [`Error::Data`] if an id is 2³¹ or more.
+    pub fn windows(&self, tokenizer: BertTokenizer, seq_len: usize) -> Result<TextWindows> {
+        let invalid = |problem| Err(Error::Config { field: "seq_len", problem });
+        if seq_len < 3 {
+            return invalid(format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3"));
+        }
+        if let Some(limit) = tokenizer.model_max_length().filter(|&limit| seq_len > limit) {
+            return invalid(format!("is {seq_len}, but the model reads at most {limit} tokens"));
+        }
+        let (room, cls_token_id, sep_token_id) =
+            (seq_len - 2, tokenizer.cls_token_id(), tokenizer.sep_token_id());
+        // Lines are cut by the window, not by the model.
+        let tokenizer = tokenizer.without_limit();
+        let mut tokens = Vec::new();
+        for line in self.lines.iter() {
+            let encoding = tokenizer.encode(line)?;
+            let mut last_word = None;
+            let words = encoding.input_ids().iter().zip(encoding.word_ids());
+            for ((&id, &word), &is_special) in words.zip(encoding.special_tokens_mask()) {
+                if is_special {
+                    continue;
+                }
+                if id >= CONTINUES {
+                    let what = format!("the id {id} of a token in the text");
+                    return Err(Error::data(what, "is too large; ids must be below 2³¹"));
+                }
+                tokens.push(if word.is_some() && word == last_word { id | CONTINUES } else { id });
+                last_word = word;
+            }
+        }
+        Ok(TextWindows { tokens, room, cls_token_id, sep_token_id })
+    }
+
+    /// Sets the share of the tokens that are masked, in (0, 1]; 0.15 by default.
+    pub fn with_mlm_probability(self, mlm_probability: f64) -> Self {
+        Self { mlm_probability, ..self }
+    }
+
+    /// Sets whether all tokens of a word are masked together.
+    pub fn with_whole_word_masking(self, whole_word_masking: bool) -> Self {
+        Self { whole_word_masking, ..self }
+    }
+}
+
+/// A [`PlainText`] cut into windows of one length, for an [`EpochLoader`](super::EpochLoader).
+///
+/// The lines are tokenised and joined, and every `seq_len` − 2 tokens become `[CLS] … [SEP]`, all of type 0 (the full
+/// sentences of Liu et al. 2019, without separators in between). The last window may be shorter. The ids stay in memory, four
+/// bytes per token.
+#[derive(Clone, Debug)]
+pub struct TextWindows {
+    tokens: Vec<u32>,
+    /// Tokens in a window, without `[CLS]` and `[SEP]`.
+    room: usize,
+    cls_token_id: u32,
+    sep_token_id: u32,
+}
+
+impl Dataset<MaskedLmExample> for TextWindows {
+    /// A window, with its words numbered from its first.
+    fn get(&self, index: usize) -> Result<MaskedLmExample, DatasetError> {
+        let start = index * self.room;
+        let tokens = &self.tokens[start..self.tokens.len().min(start + self.room)];
+        let ids = tokens.iter().map(|token| token & !CONTINUES);
+        let ids = [self.cls_token_id].into_iter().chain(ids).chain([self.sep_token_id]).collect();
+        let mut word = 0;
+        let words = tokens.iter().map(|token| {
+            word += u32::from(token & CONTINUES == 0);
+            Some(word)
+        });
+        let words = [None].into_iter().chain(words).chain([None]).collect();
+        Ok(MaskedLmExample::new(ids).with_word_ids(words))
+    }
+
+    fn len(&self) -> usize {
+        self.tokens.len().div_ceil(self.room)
+    }
+}

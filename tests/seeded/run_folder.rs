@@ -1,0 +1,139 @@
+//! The folder of a run: what it refuses, and what a kill leaves in it.
+
+use crate::checkpoint::{arguments, checkpoint, reviews};
+use crate::runs::{Hook, trainer};
+use crate::turn;
+use burn::prelude::*;
+use burn_bert::Error;
+use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments, Tuning};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// The message of a run that does not begin.
+fn refused(model: &Path, arguments: TrainingArguments) -> String {
+    let trainer = trainer(model, arguments).unwrap().with_metric(Hook::new(|_| panic!("a step was taken")));
+    trainer.train().err().unwrap().to_string()
+}
+
+fn one_epoch(output: &Path) -> TrainingArguments {
+    arguments(output).with_epochs(1)
+}
+
+#[test]
+fn a_run_is_resumed_at_the_loss_that_its_first_start_had_and_nowhere_else() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let file = out.join("training/run.json");
+    trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();
+    let mut run: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let loss = run["loss"].as_f64().unwrap();
+    for (share, is_resumed) in [(1.0009, true), (0.9991, true), (1.0011, false), (0.9989, false)] {
+        run["loss"] = (loss * share).into();
+        fs::write(&file, run.to_string()).unwrap();
+        let resumed = trainer(dir.path(), one_epoch(&out).with_resume(true)).unwrap().train();
+        match resumed {
+            Ok(_) => {
+                let now: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+                // Else it would drift, a little at each start.
+                assert!(is_resumed && now["loss"] == run["loss"], "{share}: {now}");
+            }
+            Err(error) => {
+                assert!(
+                    !is_resumed && error.to_string().contains("a run that began at a loss of"),
+                    "{error}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_is_not_resumed_with_other_data_settings_or_parts() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let begun = |name: &str| one_epoch(&dir.path().join(name)).with_max_grad_norm(f64::INFINITY);
+    let out = begun("out").with_layer_decay(0.1 + 0.2);
+    trainer(dir.path(), out.clone()).unwrap().train().unwrap();
+    let out = out.with_resume(true);
+    // Whatever may change is not named.
+    trainer(dir.path(), out.clone().with_epochs(2).with_silent(true)).unwrap().train().unwrap();
+
+    for (now, differences) in [
+        (out.clone().with_seed(7), "seed: 42, now 7;"),
+        (out.clone().with_max_grad_norm(1e300), "max_grad_norm: inf, now 1e300;"),
+        (out.clone().with_layer_decay(0.3), "layer_decay: Some(0.30000000000000004), now Some(0.3);"),
+        (
+            out.clone().with_tuning(Tuning::FrozenEmbeddings).with_max_length(9),
+            "max_length: None, now Some(9); tuning: Full, now FrozenEmbeddings;",
+        ),
+    ] {
+        let message = refused(dir.path(), now);
+        assert!(message.contains(&format!("with other settings: {differences} resume")), "{message}");
+    }
+    for (train, valid, expected) in [(40, 8, "other training data"), (48, 12, "other validation data")] {
+        let trainer = Trainer::from_pretrained(dir.path(), reviews(train), out.clone().with_epochs(2));
+        let message = trainer.unwrap().with_validation(reviews(valid)).train().err().unwrap().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+
+    let parts = begun("parts").with_eval_strategy(EvalStrategy::Steps(2));
+    trainer(dir.path(), parts.clone()).unwrap().train().unwrap();
+    let message = refused(dir.path(), parts.with_resume(true).with_devices(vec![Device::default(); 2]));
+    assert!(message.contains("another number of batches between two evaluations"), "{message}");
+}
+
+#[test]
+fn two_runs_do_not_share_a_directory() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let (model, out) = (dir.path().to_path_buf(), dir.path().join("out"));
+    let other = one_epoch(&out).with_overwrite_output_dir(true);
+    let hook = Hook::new(move |batch| {
+        if batch == 1 {
+            let message = refused(&model, other.clone());
+            assert!(message.contains("is in use by another training run"), "{message}");
+        }
+    });
+    let trained = trainer(dir.path(), one_epoch(&out)).unwrap().with_metric(hook).train().unwrap();
+    assert_eq!(trained.history.losses.len(), 6);
+}
+
+#[test]
+fn a_start_that_was_broken_off_does_not_stand_in_the_way_and_what_is_in_the_way_is_an_error() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let folder = out.join("training");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("lock"), "").unwrap();
+    fs::write(folder.join("run.json.unfinished"), "{\"sett").unwrap();
+    fs::write(folder.join("mine"), "").unwrap();
+    for overwrites in [false, true] {
+        let message = refused(dir.path(), one_epoch(&out).with_overwrite_output_dir(overwrites));
+        assert!(message.contains("is not empty"), "{message}");
+    }
+    fs::remove_file(folder.join("mine")).unwrap();
+    // A file that cannot be written whole is not written at all.
+    fs::remove_file(folder.join("run.json.unfinished")).unwrap();
+    fs::create_dir(folder.join("run.json.unfinished")).unwrap();
+    let error = trainer(dir.path(), one_epoch(&out)).unwrap().train().err().unwrap();
+    assert!(matches!(error, Error::Io { .. }) && !folder.join("run.json").exists(), "{error}");
+    fs::remove_dir(folder.join("run.json.unfinished")).unwrap();
+    fs::write(folder.join("run.json.unfinished"), "{\"sett").unwrap();
+    trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();
+    assert!(!folder.join("run.json.unfinished").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
+    let (_turn, dir) = (turn(), checkpoint());
+    for name in ["run.json", "lock", "checkpoint/model-1.bpk", "train/epoch-1/Loss.log"] {
+        let out = dir.path().join(name.replace('/', "-"));
+        let path = out.join("training").join(name);
+        trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();
+        fs::remove_file(&path).unwrap();
+        // Opening a FIFO would wait for ever.
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let message = refused(dir.path(), one_epoch(&out).with_resume(true));
+        assert!(message.contains("a FIFO"), "{name}: {message}");
+    }
+}
