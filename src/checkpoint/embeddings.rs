@@ -166,7 +166,7 @@ impl BertEmbeddings {
             PositionEmbeddingType::RelativeKey => Some("relative_key"),
             PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
             // The family's own need no word, and transformers 5 would not read it.
-            absolute if absolute == config.family.architecture().positions => None,
+            absolute if absolute == config.family.architecture().input.positions => None,
             other => {
                 let problem = format!(
                     "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
@@ -204,7 +204,7 @@ impl BertEmbeddings {
 
 /// Refuses a file or keys of a family whose positions are not those of `family`.
 pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> {
-    let positions = |family: Family| family.architecture().positions;
+    let positions = |family: Family| family.architecture().input.positions;
     // Positions alone are compared: they change what is computed, and no shape would show it.
     let problem = match (fields.spec().family, keys.family()) {
         (stated, _) if positions(stated) != positions(family) => format!(
@@ -227,8 +227,8 @@ pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> 
 fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.family().unwrap_or(Family::Bert);
-    if family.architecture().positions != Family::Bert.architecture().positions
-        || family.architecture().projection == Projection::Always
+    if family.architecture().input.positions != Family::Bert.architecture().input.positions
+        || family.architecture().input.projection == Projection::Always
     {
         let problem = format!(
             "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
@@ -254,7 +254,7 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(POSITION)?.0)
-        .with_type_vocab_size(match family.architecture().has_token_types {
+        .with_type_vocab_size(match family.architecture().input.has_token_types {
             true => size_of(TOKEN_TYPE)?.0,
             false => 0,
         }))
@@ -277,7 +277,7 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     // transformers' models are initialised from a normal distribution, and fields have no word for another.
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
         config.initializer;
-    let projection = config.family.architecture().projection;
+    let projection = config.family.architecture().input.projection;
     [
         ("vocab_size", json!(config.vocab_size)),
         ("hidden_size", json!(config.hidden_size)),

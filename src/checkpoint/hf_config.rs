@@ -131,7 +131,7 @@ impl Fields {
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
         // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
         let embedding_size = || self.size("embedding_size", 128);
-        let embedding_size = match spec.family.architecture().projection {
+        let embedding_size = match spec.family.architecture().input.projection {
             Projection::Never => None,
             Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
             Projection::Always => Some(embedding_size()?),
@@ -177,7 +177,7 @@ impl Fields {
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
         match self.text("position_embedding_type")? {
-            None | Some("absolute") => Ok(self.spec.family.architecture().positions),
+            None | Some("absolute") => Ok(self.spec.family.architecture().input.positions),
             Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
             Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
             Some(other) => {

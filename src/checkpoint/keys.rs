@@ -94,7 +94,7 @@ impl ModelKeys {
     pub(crate) fn locate(checkpoint: &Checkpoint, family: &'static FamilyKeys) -> Result<Self> {
         let embeddings = Keys::locate(checkpoint)?;
         let Some(prefix) = embeddings.model_prefix().map(String::from) else {
-            let key = format!("{}0.{}.weight", family.layer.prefix, family.layer.query);
+            let key = format!("{}0.{}.weight", family.layer.prefix, family.layer.linears[0]);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
             return Err(Error::missing_key(checkpoint.path(), key, hint));
         };
@@ -108,16 +108,16 @@ impl ModelKeys {
         Self { embeddings: Keys::under(&format!("{prefix}embeddings.")), prefix, family, stored: None }
     }
 
-    /// Refuses a checkpoint with fewer layers than the config, before any layer is built.
+    /// Refuses a checkpoint with fewer than `stored` layers, before any layer is built.
     pub(crate) fn check_depth(
         &self,
         checkpoint: &Checkpoint,
-        family: Family,
+        stored: usize,
         num_hidden_layers: usize,
     ) -> Result<()> {
         // The last layer: the keys of a checkpoint with fewer end before it.
-        let last = if family.architecture().shares_layers { 0 } else { num_hidden_layers.saturating_sub(1) };
-        let key = self.layer(last, &format!("{}.weight", self.family.layer.query));
+        let last = stored.saturating_sub(1);
+        let key = self.layer(last, &format!("{}.weight", self.family.layer.linears[0]));
         if checkpoint.keys().any(|stored| stored == key) {
             return Ok(());
         }

@@ -177,7 +177,7 @@ impl BertEmbeddingsConfig {
             ("vocab_size", self.vocab_size, MAX_ROWS),
         ])?;
         // A table that is not built may have any size.
-        if self.family.architecture().has_token_types {
+        if self.family.architecture().input.has_token_types {
             check_sizes([("type_vocab_size", self.type_vocab_size, MAX_ROWS)])?;
         }
         if self.position_embedding_type.has_table() {
@@ -211,18 +211,18 @@ impl BertEmbeddingsConfig {
 
     /// Whether the family has such models.
     fn check_family(&self) -> Result<()> {
-        let (architecture, name) = (self.family.architecture(), self.family.model_type());
+        let (input, name) = (&self.family.architecture().input, self.family.model_type());
         let fixed = |field, found: String, always: String| {
             let problem = format!("is {found}, but in the family {name} it is always {always}");
             Err(Error::Config { field, problem })
         };
-        if !architecture.has_token_types && self.type_vocab_size > 0 {
+        if !input.has_token_types && self.type_vocab_size > 0 {
             return fixed("type_vocab_size", self.type_vocab_size.to_string(), "0".into());
         }
-        if let Some(always) = architecture.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
+        if let Some(always) = input.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
             return fixed("layer_norm_eps", format!("{:?}", self.layer_norm_eps), format!("{always:?}"));
         }
-        let problem = match (architecture.projection, self.embedding_size) {
+        let problem = match (input.projection, self.embedding_size) {
             (Projection::Never, Some(size)) => {
                 format!("is {size}, but the family {name} has tables as wide as its model; use None")
             }

@@ -219,7 +219,7 @@ fn built<M: Stored>(
     let family = bert.embeddings.family;
     let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
     // Before the model is built: a config can state more layers than fit into memory.
-    keys.check_depth(&checkpoint, family, bert.num_hidden_layers)?;
+    keys.check_depth(&checkpoint, bert.num_stored_layers(), bert.num_hidden_layers)?;
     read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
 }
 

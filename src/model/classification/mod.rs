@@ -77,7 +77,7 @@ impl BertForSequenceClassificationConfig {
         let hidden_size = self.bert.embeddings.hidden_size;
         let family = self.bert.embeddings.family;
         // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
-        let (bert, dense) = match family.architecture().sequence_head {
+        let (bert, dense) = match family.architecture().heads.sequence {
             SequenceHead::Dense { .. } => (self.bert.init_without_pooler(device)?, Some(linear(hidden_size))),
             SequenceHead::Pooled => (self.bert.try_init(device)?, None),
         };
@@ -120,7 +120,7 @@ impl SequenceClassificationHead {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
-                let (activation, drops_input) = match self.family.architecture().sequence_head {
+                let (activation, drops_input) = match self.family.architecture().heads.sequence {
                     SequenceHead::Dense { activation, drops_input, .. } => (activation, drops_input),
                     // A module whose `dense` was set by hand.
                     SequenceHead::Pooled => (Activation::Tanh, true),

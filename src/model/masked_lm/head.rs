@@ -36,7 +36,7 @@ impl MaskedLmHead {
     pub(in crate::model) fn new(config: &BertModelConfig, device: &Device) -> Self {
         let BertEmbeddingsConfig { family, vocab_size, layer_norm_eps, .. } = config.embeddings;
         let width = config.embeddings.width();
-        let is_of_layers = family.architecture().masked_lm_activation_of_layers;
+        let is_of_layers = family.architecture().heads.masked_lm_activation_of_layers;
         Self {
             transform: config.linear(width, device),
             layer_norm: LayerNorm::new(width, layer_norm_eps, device),
