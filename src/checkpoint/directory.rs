@@ -1,10 +1,10 @@
 //! The directory that a model is saved into: what is there, and replacing it.
 
 use super::families::FamilySpec;
-use super::files::{Checkpoint, WEIGHT_NAMES};
+use super::fields::{CONFIG_NAME, Fields};
 use super::formats::safetensors::Tensors;
-use super::hf_config::{CONFIG_NAME, Fields};
-use super::keys::Keys;
+use super::keys::ModelKeys;
+use super::{Checkpoint, WEIGHT_NAMES};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::files::regular_file;
@@ -45,17 +45,17 @@ impl Directory {
     }
 
     /// The layer's keys in the model there, which must not have a wrapper's prefix.
-    pub(crate) fn keys(&self) -> Result<Option<Keys>> {
+    pub(crate) fn keys(&self, family: Family) -> Result<Option<ModelKeys>> {
         let Some(checkpoint) = &self.model else { return Ok(None) };
         // The tensors that are kept would have the prefix, and those that are written would not.
-        if !checkpoint.wrapper().is_empty() {
-            let wrapper = checkpoint.wrapper();
+        let wrapper = &checkpoint.wrapper;
+        if !wrapper.is_empty() {
             let problem = format!(
                 "its keys start with {wrapper}, which no model's own keys do; save into another directory"
             );
             return Err(Error::not_a_checkpoint(&self.model_path, problem));
         }
-        Keys::locate(checkpoint).map(Some)
+        ModelKeys::of_layer(checkpoint, family).map(Some)
     }
 
     pub(crate) fn model_path(&self) -> &Path {

@@ -1,6 +1,6 @@
 //! Parameters and the keys that hold their values.
 
-use super::files::Checkpoint;
+use super::Checkpoint;
 use super::formats::safetensors::{Payload, Tensors};
 use super::formats::transposed;
 use crate::error::{Error, Result};

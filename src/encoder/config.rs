@@ -39,59 +39,34 @@ pub struct BertModelConfig {
     pub attention_probs_dropout_prob: f64,
 }
 
+/// The configs of published models.
+macro_rules! published {
+    ($($name:ident: $doc:literal $(, $with:ident($value:expr))*;)*) => {
+        impl BertModelConfig {
+            $(#[doc = $doc]
+            pub fn $name() -> Self {
+                Self::new(BertEmbeddingsConfig::$name())$(.$with($value))*
+            })*
+        }
+    };
+}
+
+published! {
+    bert_base_uncased: "`bert-base-uncased`: 109,482,240 parameters, the pooler's included.";
+    bert_base_chinese: "`bert-base-chinese`: 102,267,648 parameters, the pooler's included.";
+    bert_large_uncased: "`bert-large-uncased`: 335,141,888 parameters, the pooler's included.",
+        with_num_hidden_layers(24), with_num_attention_heads(16), with_intermediate_size(4096);
+    roberta_base: "`roberta-base`: 124,645,632 parameters, the pooler's included.";
+    distilbert_base_uncased: "`distilbert-base-uncased`: 66,362,880 parameters.", with_num_hidden_layers(6);
+    electra_small: "`google/electra-small-discriminator`: 13,483,008 parameters.",
+        with_num_attention_heads(4), with_intermediate_size(1024);
+    electra_base: "`google/electra-base-discriminator`: 108,891,648 parameters.";
+    mpnet_base: "`microsoft/mpnet-base`: 109,486,464 parameters, the pooler's included.";
+    albert_base_v2: "`albert/albert-base-v2`: 11,683,584 parameters, the pooler's included.",
+        with_hidden_act(Activation::GeluTanh), with_attention_probs_dropout_prob(0.0);
+}
+
 impl BertModelConfig {
-    /// `bert-base-uncased`: 109,482,240 parameters, the pooler's included.
-    pub fn bert_base_uncased() -> Self {
-        Self::new(BertEmbeddingsConfig::bert_base_uncased())
-    }
-
-    /// `bert-base-chinese`: 102,267,648 parameters, the pooler's included.
-    pub fn bert_base_chinese() -> Self {
-        Self::new(BertEmbeddingsConfig::bert_base_chinese())
-    }
-
-    /// `bert-large-uncased`: 335,141,888 parameters, the pooler's included.
-    pub fn bert_large_uncased() -> Self {
-        Self::new(BertEmbeddingsConfig::bert_large_uncased())
-            .with_num_hidden_layers(24)
-            .with_num_attention_heads(16)
-            .with_intermediate_size(4096)
-    }
-
-    /// `roberta-base`: 124,645,632 parameters, the pooler's included.
-    pub fn roberta_base() -> Self {
-        Self::new(BertEmbeddingsConfig::roberta_base())
-    }
-
-    /// `distilbert-base-uncased`: 66,362,880 parameters.
-    pub fn distilbert_base_uncased() -> Self {
-        Self::new(BertEmbeddingsConfig::distilbert_base_uncased()).with_num_hidden_layers(6)
-    }
-
-    /// `google/electra-small-discriminator`: 13,483,008 parameters.
-    pub fn electra_small() -> Self {
-        Self::new(BertEmbeddingsConfig::electra_small())
-            .with_num_attention_heads(4)
-            .with_intermediate_size(1024)
-    }
-
-    /// `google/electra-base-discriminator`: 108,891,648 parameters.
-    pub fn electra_base() -> Self {
-        Self::new(BertEmbeddingsConfig::electra_base())
-    }
-
-    /// `microsoft/mpnet-base`: 109,486,464 parameters, the pooler's included.
-    pub fn mpnet_base() -> Self {
-        Self::new(BertEmbeddingsConfig::mpnet_base())
-    }
-
-    /// `albert/albert-base-v2`: 11,683,584 parameters, the pooler's included.
-    pub fn albert_base_v2() -> Self {
-        Self::new(BertEmbeddingsConfig::albert_base_v2())
-            .with_hidden_act(Activation::GeluTanh)
-            .with_attention_probs_dropout_prob(0.0)
-    }
-
     /// Checks that a model can be built from this config.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::bert::BertModel;
 use super::stored::Stored;
 use crate::checkpoint::{
-    Directory, FamilySpec, ModelKeys, check_stored, replace_changed, tensors, torch_name,
+    Directory, FamilySpec, ModelKeys, check_stored, merged_fields, replace_changed, tensors, torch_name,
 };
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
@@ -17,20 +17,20 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let bert = model.bert();
     let family = bert.embeddings.config().family;
     let spec = FamilySpec::of(family);
-    let old_keys = directory.keys()?;
+    let old_keys = directory.keys(family)?;
     let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
     // Beside a head the model's keys need a prefix.
     let prefix = match M::CLASS {
         Some(_) => format!("{}.", spec.base),
         None => old_prefix.unwrap_or_default().to_string(),
     };
-    let keys = ModelKeys::written(prefix, &spec.keys);
+    let keys = ModelKeys::written(&prefix, family);
 
     let device = bert.embeddings.word_embeddings.weight.lazy_device();
     let own = own_fields(model);
     // Fields that still mean what the old file meant are written as they were.
     let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
-    let mut fields = bert.embeddings.merged_fields(old_fields)?;
+    let mut fields = merged_fields(&bert.embeddings.config(), old_fields)?;
     let mut same = was.as_ref().map(own_fields).unwrap_or_default();
     // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
     if num_labels(&fields) != num_labels(&own) {
@@ -79,10 +79,9 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     directory.replace(fields, family, model.files_beside(dir)?, weights, folders, |key| {
         let is_of_model =
             ["embeddings", "encoder.", "transformer.", "pooler."].iter().any(|part| key.starts_with(part));
-        let name =
-            if is_unprefixed && is_of_model { format!("{}{key}", keys.prefix) } else { key.to_string() };
+        let name = if is_unprefixed && is_of_model { keys.named(key) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
-            || keys.embeddings.is_of_layer(&name, true)
+            || keys.is_of_layer(&name, true)
             || namespaces.iter().any(|namespace| name.starts_with(namespace))
             || copies.contains(&name);
         (!is_replaced).then_some(name)

@@ -214,7 +214,7 @@ impl<'a> Part<'a> {
 
 impl BertModel {
     pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
-        let mut params = self.embeddings.stored_params(&keys.embeddings);
+        let mut params = self.embeddings.stored_params(keys);
         let encoder = &self.encoder;
         if let (Some(linear), Some(name)) = (&encoder.embeddings_projection, keys.family.projection) {
             params.extend(StoredParam::linear(&keys.named(name), linear));
