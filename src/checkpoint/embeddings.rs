@@ -3,7 +3,7 @@
 use super::directory::Directory;
 use super::fields::{Fields, agree, config_path, merged_fields};
 use super::keys::ModelKeys;
-use super::params::{StoredParam, check_stored, filled, tensors};
+use super::params::{StoredParam, check_stored, filled};
 use super::{Checkpoint, LAYER_NORM, POSITION, TOKEN_TYPE, WORD};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
@@ -159,17 +159,16 @@ impl BertEmbeddings {
     ///
     /// Nothing is written then.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
-        let directory = Directory::open(dir.as_ref())?;
         let (config, family) = (self.config(), self.family());
-        let fields = merged_fields(&config, directory.fields()?)?;
-        let keys = directory.keys(family)?.unwrap_or_else(|| ModelKeys::written("", family));
+        let mut directory = Directory::open(dir.as_ref(), family)?;
+        let fields = merged_fields(&config, directory.fields.take())?;
+        let keys = directory.keys.take().unwrap_or_else(|| ModelKeys::written("", family));
         // A module whose fields were changed may not be what its config builds, and could not be read back.
         let device = self.word_embeddings.weight.lazy_device();
-        let built = config.try_init(&device)?;
-        check_stored(&self.stored_params(&keys), &built.stored_params(&keys))?;
-        let tensors = tensors(self.stored_params(&keys), directory.model_path())?;
+        let (params, built) = (self.stored_params(&keys), config.try_init(&device)?);
+        check_stored(&params, &built.stored_params(&keys))?;
         let has_positions = self.position_embeddings.is_some();
-        directory.replace(fields, family, Vec::new(), tensors, Vec::new(), |key| {
+        directory.replace(fields, Vec::new(), params, Vec::new(), |key| {
             let is_kept = !keys.is_of_layer(key, has_positions);
             is_kept.then(|| key.to_string())
         })

@@ -17,7 +17,7 @@ pub(crate) use families::FamilySpec;
 pub use fields::Fields;
 pub(crate) use fields::{agree, merged_fields, replace_changed};
 pub use keys::ModelKeys;
-pub(crate) use params::{StoredParam, check_stored, filled, tensors, torch_name};
+pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
 
 use crate::error::{Error, Result, shown};
 use crate::files::{MODEL_NAME, read_json, regular_file};

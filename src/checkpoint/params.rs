@@ -161,7 +161,7 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
     }
 }
 
-pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
+pub(super) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
     let mut tensors = Tensors::default();
     for param in params {
         let (dtype, payload) = (param.payload)();
