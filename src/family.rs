@@ -1,4 +1,4 @@
-//! Model families: the architecture of each. How it is stored is up to `checkpoint`.
+//! Model families, and what the models of each are made of. How they are stored is up to `checkpoint`.
 
 use HeadDropout::{Never, OfLayers, Stated};
 use burn::config::Config;
@@ -79,29 +79,51 @@ impl PositionEmbeddingType {
     }
 }
 
-/// Where the architectures of families differ.
+/// What a model is made of, sizes aside.
 ///
-/// A family is supported if these are all its differences from transformers' BERT. Some only look alike: MegatronBERT has
-/// no LayerNorm in its embeddings, BigBird drops out before it.
+/// All layers are post-norm, with LayerNorm, biases, a feed-forward network without a gate, and attention of every token
+/// over all tokens of its sequence. A family is supported if the fields are all its differences from transformers' BERT.
+/// Some only look alike: MegatronBERT has no LayerNorm in its embeddings, BigBird drops out before it.
 #[derive(Debug)]
 pub(crate) struct Architecture {
+    pub(crate) input: Input,
+    pub(crate) encoder: Encoder,
+    pub(crate) heads: Heads,
+}
+
+/// The embedding layer: the sum of word, position and token-type embeddings, LayerNorm, dropout.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input {
     /// Absolute positions. Only a file leaves them to the family.
     #[cfg_attr(not(feature = "checkpoint"), expect(dead_code))]
     pub(crate) positions: PositionEmbeddingType,
     pub(crate) has_token_types: bool,
-    /// LayerNorm's ε, if no config can state another.
+    /// ε of every LayerNorm, if no config can state another.
     pub(crate) layer_norm_eps: Option<f64>,
+    /// The linear layer from the width of the embeddings to that of the encoder.
     pub(crate) projection: Projection,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoder {
+    /// Whether one layer is run again and again.
     pub(crate) shares_layers: bool,
     /// Whether the outputs of attention and of the feed-forward network have dropout.
     pub(crate) output_dropout: [bool; 2],
+    /// What relative positions by query and key add to the attention logits, if a config can ask for them.
     pub(crate) relative_scores: Option<RelativeScores>,
+    /// Whether all layers add a bias by the distance of query and key.
     pub(crate) has_relative_attention_bias: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heads {
     pub(crate) has_pooler: bool,
     /// Whether the activation of the masked-language-model head is that of the layers, and not always the exact GELU.
     pub(crate) masked_lm_activation_of_layers: bool,
-    pub(crate) sequence_head: SequenceHead,
-    head_dropout: [HeadDropout; 3],
+    pub(crate) sequence: SequenceHead,
+    /// By what they classify, see [`Classified`].
+    pub(crate) dropout: [HeadDropout; 3],
 }
 
 /// Whether a linear layer projects the embeddings to the width of the model.
@@ -122,11 +144,12 @@ pub(crate) enum RelativeScores {
     Unscaled,
 }
 
+/// What classifies sequences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SequenceHead {
-    /// By a linear layer that reads the pooler's output.
+    /// A linear layer that reads the pooler's output.
     Pooled,
-    /// By two that read the vector at position 0.
+    /// Two linear layers that read the vector at position 0.
     Dense { activation: Activation, drops_input: bool },
 }
 
@@ -146,65 +169,77 @@ pub(crate) enum HeadDropout {
 }
 
 const BERT: Architecture = Architecture {
-    positions: PositionEmbeddingType::Absolute,
-    has_token_types: true,
-    layer_norm_eps: None,
-    projection: Projection::Never,
-    shares_layers: false,
-    output_dropout: [true; 2],
-    relative_scores: Some(RelativeScores::Scaled),
-    has_relative_attention_bias: false,
-    has_pooler: true,
-    masked_lm_activation_of_layers: true,
-    sequence_head: SequenceHead::Pooled,
-    head_dropout: [Stated(None), Stated(None), Never],
+    input: Input {
+        positions: PositionEmbeddingType::Absolute,
+        has_token_types: true,
+        layer_norm_eps: None,
+        projection: Projection::Never,
+    },
+    encoder: Encoder {
+        shares_layers: false,
+        output_dropout: [true; 2],
+        relative_scores: Some(RelativeScores::Scaled),
+        has_relative_attention_bias: false,
+    },
+    heads: Heads {
+        has_pooler: true,
+        masked_lm_activation_of_layers: true,
+        sequence: SequenceHead::Pooled,
+        dropout: [Stated(None), Stated(None), Never],
+    },
 };
 
 const ROBERTA: Architecture = Architecture {
-    positions: PositionEmbeddingType::AfterPadding,
-    // `RobertaLMHead` computes GELU whatever `hidden_act` is.
-    masked_lm_activation_of_layers: false,
-    sequence_head: SequenceHead::Dense { activation: Activation::Tanh, drops_input: true },
+    input: Input { positions: PositionEmbeddingType::AfterPadding, ..BERT.input },
+    heads: Heads {
+        // `RobertaLMHead` computes GELU whatever `hidden_act` is.
+        masked_lm_activation_of_layers: false,
+        sequence: SequenceHead::Dense { activation: Activation::Tanh, drops_input: true },
+        ..BERT.heads
+    },
     ..BERT
 };
 
 const DISTILBERT: Architecture = Architecture {
-    has_token_types: false,
-    // Written into the model's code and in no config.
-    layer_norm_eps: Some(1e-12),
-    output_dropout: [false, true],
-    relative_scores: None,
-    has_pooler: false,
-    sequence_head: SequenceHead::Dense { activation: Activation::Relu, drops_input: false },
-    head_dropout: [Stated(Some(0.2)), OfLayers, Stated(Some(0.1))],
-    ..BERT
+    // ε is written into the model's code and in no config.
+    input: Input { has_token_types: false, layer_norm_eps: Some(1e-12), ..BERT.input },
+    encoder: Encoder { output_dropout: [false, true], relative_scores: None, ..BERT.encoder },
+    heads: Heads {
+        has_pooler: false,
+        sequence: SequenceHead::Dense { activation: Activation::Relu, drops_input: false },
+        dropout: [Stated(Some(0.2)), OfLayers, Stated(Some(0.1))],
+        ..BERT.heads
+    },
 };
 
 const ELECTRA: Architecture = Architecture {
-    projection: Projection::IfOther,
-    has_pooler: false,
-    // As `ElectraGeneratorPredictions`.
-    masked_lm_activation_of_layers: false,
-    sequence_head: SequenceHead::Dense { activation: Activation::Gelu, drops_input: true },
+    input: Input { projection: Projection::IfOther, ..BERT.input },
+    heads: Heads {
+        has_pooler: false,
+        // As `ElectraGeneratorPredictions`.
+        masked_lm_activation_of_layers: false,
+        sequence: SequenceHead::Dense { activation: Activation::Gelu, drops_input: true },
+        ..BERT.heads
+    },
     ..BERT
 };
 
 // fairseq's, as RoBERTa: positions count from the padding id.
 const MPNET: Architecture = Architecture {
-    has_token_types: false,
-    relative_scores: None,
-    has_relative_attention_bias: true,
-    head_dropout: [OfLayers, OfLayers, Never],
-    ..ROBERTA
+    input: Input { has_token_types: false, ..ROBERTA.input },
+    encoder: Encoder { relative_scores: None, has_relative_attention_bias: true, ..BERT.encoder },
+    heads: Heads { dropout: [OfLayers, OfLayers, Never], ..ROBERTA.heads },
 };
 
 const ALBERT: Architecture = Architecture {
-    projection: Projection::Always,
-    shares_layers: true,
-    output_dropout: [true, false],
-    relative_scores: Some(RelativeScores::Unscaled),
-    head_dropout: [Stated(Some(0.1)), Stated(Some(0.1)), Never],
-    ..BERT
+    input: Input { projection: Projection::Always, ..BERT.input },
+    encoder: Encoder {
+        shares_layers: true,
+        output_dropout: [true, false],
+        relative_scores: Some(RelativeScores::Unscaled),
+        ..BERT.encoder
+    },
+    heads: Heads { dropout: [Stated(Some(0.1)), Stated(Some(0.1)), Never], ..BERT.heads },
 };
 
 impl Family {
@@ -217,11 +252,5 @@ impl Family {
             Self::Albert => &ALBERT,
             Self::Roberta | Self::XlmRoberta | Self::Camembert | Self::Data2VecText => &ROBERTA,
         }
-    }
-}
-
-impl Architecture {
-    pub(crate) fn head_dropout(&self, of: Classified) -> HeadDropout {
-        self.head_dropout[of as usize]
     }
 }

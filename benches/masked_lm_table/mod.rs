@@ -112,7 +112,9 @@ fn with_dropout(config: &BertModelConfig, drops: bool) -> BertModelConfig {
         return config.clone();
     }
     let embeddings = config.embeddings.clone().with_hidden_dropout_prob(0.0);
-    BertModelConfig { embeddings, ..config.clone() }.with_attention_probs_dropout_prob(0.0)
+    let mut config = config.clone().with_attention_probs_dropout_prob(0.0);
+    config.embeddings = embeddings;
+    config
 }
 
 /// Ids without a mask among them.

@@ -1,20 +1,36 @@
 //! The embedding layer, from a Hugging Face checkpoint and back.
 
 use super::directory::Directory;
-use super::families::FamilySpec;
-use super::files::{Checkpoint, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD};
-use super::hf_config::{Fields, config_path};
-use super::keys::Keys;
-use super::params::{StoredParam, check_stored, filled, tensors};
+use super::fields::{Fields, agree, config_path, merged_fields};
+use super::keys::ModelKeys;
+use super::params::{StoredParam, check_stored, filled};
+use super::{Checkpoint, LAYER_NORM, POSITION, TOKEN_TYPE, WORD};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
-use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::family::{Family, Projection};
 use crate::files::hub::directory_with_weights;
 use crate::files::{of_one_save, regular_file};
-use crate::layers::EmbeddingInitializer;
 use burn::prelude::*;
-use serde_json::{Map, Value, json};
 use std::path::Path;
+
+impl BertEmbeddingsConfig {
+    /// Reads a Hugging Face `config.json`.
+    ///
+    /// `path` is the file, or the directory that holds it. Missing fields take the default of Hugging Face's config class for
+    /// that `model_type`, others are ignored. Without `model_type`, `architectures` determines the family. Positions are
+    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) in RoBERTa's family and MPNet and
+    /// [`Absolute`](PositionEmbeddingType::Absolute) in others, unless `position_embedding_type` is a relative one:
+    /// transformers 5 no longer reads that field, but the model was trained that way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] for another
+    /// family, and [`Error::ConfigFile`], naming the field, if it has neither `model_type` nor `architectures`, a field has
+    /// the wrong type or no module can be built from its value.
+    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
+        Fields::at(path.as_ref())?.config()
+    }
+}
 
 impl BertEmbeddings {
     /// Reads the embedding layer of a Hugging Face checkpoint onto `device`, in its default float dtype.
@@ -47,7 +63,7 @@ impl BertEmbeddings {
         let config_path = config_path(path);
         let (checkpoint, keys, module) = of_one_save(path, || {
             let mut checkpoint = Checkpoint::open(path)?;
-            let keys = Keys::locate(&checkpoint)?;
+            let keys = ModelKeys::of_layer(&checkpoint, Family::Bert)?;
             // A directory without a config is incomplete, a file of weights may be all there is.
             let module = if path.is_dir() || regular_file::exists(&config_path) {
                 let fields = Fields::read(config_path.clone())?;
@@ -70,7 +86,7 @@ impl BertEmbeddings {
         device: &Device,
     ) -> Result<Self> {
         let checkpoint = Checkpoint::open(&directory_with_weights(path.as_ref())?)?;
-        let keys = Keys::locate(&checkpoint)?;
+        let keys = ModelKeys::of_layer(&checkpoint, config.family)?;
         let module = config.try_init(device)?;
         filled(&module, checkpoint, module.stored_params(&keys))
     }
@@ -94,14 +110,13 @@ impl BertEmbeddings {
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = &directory_with_weights(path.as_ref())?;
-        let checkpoint = Checkpoint::open(path)?;
-        let keys = Keys::locate(&checkpoint)?;
+        let checkpoint = Checkpoint::open(&directory_with_weights(path.as_ref())?)?;
+        let keys = ModelKeys::of_layer(&checkpoint, self.family())?;
         *self = filled(self, checkpoint, self.stored_params(&keys))?;
         Ok(())
     }
 
-    pub(crate) fn stored_params(&self, keys: &Keys) -> Vec<StoredParam<'_>> {
+    pub(crate) fn stored_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
         let tables = [
             (WORD, Some(&self.word_embeddings)),
             (POSITION, self.position_embeddings.as_ref()),
@@ -109,8 +124,9 @@ impl BertEmbeddings {
         ];
         let tables = tables
             .into_iter()
-            .filter_map(|(name, table)| Some(StoredParam::table(keys.named(name), &table?.weight)));
-        tables.chain(StoredParam::norm(keys.layer_norm(), &self.layer_norm)).collect()
+            .filter_map(|(name, table)| Some(StoredParam::table(keys.embedding(name), &table?.weight)));
+        let norm = keys.norm(&keys.embedding(LAYER_NORM));
+        tables.chain(StoredParam::norm(norm, &self.layer_norm)).collect()
     }
 
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype. Python reads
@@ -143,102 +159,38 @@ impl BertEmbeddings {
     ///
     /// Nothing is written then.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
-        let directory = Directory::open(dir.as_ref())?;
-        let fields = self.merged_fields(directory.fields()?)?;
-        let keys = directory.keys()?.unwrap_or_else(|| Keys::under(MODEL_PREFIX));
+        let (config, family) = (self.config(), self.family());
+        let mut directory = Directory::open(dir.as_ref(), family)?;
+        let fields = merged_fields(&config, directory.fields.take())?;
+        let keys = directory.keys.take().unwrap_or_else(|| ModelKeys::written("", family));
         // A module whose fields were changed may not be what its config builds, and could not be read back.
         let device = self.word_embeddings.weight.lazy_device();
-        let built = self.config().try_init(&device)?;
-        check_stored(&self.stored_params(&keys), &built.stored_params(&keys))?;
-        let tensors = tensors(self.stored_params(&keys), directory.model_path())?;
+        let (params, built) = (self.stored_params(&keys), config.try_init(&device)?);
+        check_stored(&params, &built.stored_params(&keys))?;
         let has_positions = self.position_embeddings.is_some();
-        directory.replace(fields, self.family(), Vec::new(), tensors, Vec::new(), |key| {
+        directory.replace(fields, Vec::new(), params, Vec::new(), |key| {
             let is_kept = !keys.is_of_layer(key, has_positions);
             is_kept.then(|| key.to_string())
         })
     }
-
-    /// The fields of `config.json`: the layer's, and the others of the old file.
-    pub(crate) fn merged_fields(&self, old: Option<Fields>) -> Result<Map<String, Value>> {
-        let config = self.config();
-        let scheme = config.position_embedding_type;
-        let stated = match scheme {
-            PositionEmbeddingType::RelativeKey => Some("relative_key"),
-            PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
-            // The family's own need no word, and transformers 5 would not read it.
-            absolute if absolute == config.family.architecture().positions => None,
-            other => {
-                let problem = format!(
-                    "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
-                    config.family.model_type()
-                );
-                return Err(Error::config("position_embedding_type", problem));
-            }
-        };
-        // Only a new directory needs fields for the rest of a model: an old file has its own.
-        let Some(old) = old else {
-            let mut fields = layer_fields(&config);
-            fields.extend(model_fields(&config));
-            fields.extend(stated.map(|word| ("position_embedding_type".into(), word.into())));
-            return Ok(fields);
-        };
-        let was = old.config()?;
-        let width = |config: &BertEmbeddingsConfig| config.width().to_string();
-        for (field, was, is) in [
-            ("model_type", was.family.model_type().into(), config.family.model_type().into()),
-            ("position_embedding_type", format!("{:?}", was.position_embedding_type), format!("{scheme:?}")),
-            ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
-            ("embedding_size", width(&was), width(&config)),
-        ] {
-            if was != is {
-                let problem = format!("is {was}, but the module's is {is}; save into another directory");
-                return Err(old.invalid(field, problem));
-            }
-        }
-        let mut fields = old.into_map();
-        // A number that means the same may be written otherwise, and fields may be left to defaults.
-        replace_changed(&mut fields, layer_fields(&config), &layer_fields(&was));
-        Ok(fields)
-    }
-}
-
-/// Refuses a file or keys of a family whose positions are not those of `family`.
-pub(crate) fn agree(keys: &Keys, family: Family, fields: &Fields) -> Result<()> {
-    let positions = |family: Family| family.architecture().positions;
-    // Positions alone are compared: they change what is computed, and no shape would show it.
-    let problem = match (fields.spec().family, keys.family()) {
-        (stated, _) if positions(stated) != positions(family) => format!(
-            "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
-            positions(stated),
-            positions(family)
-        ),
-        (_, Some(found)) if positions(found) != positions(family) => format!(
-            "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
-            positions(family),
-            keys.prefix,
-            positions(found)
-        ),
-        _ => return Ok(()),
-    };
-    Err(fields.invalid("model_type", problem))
 }
 
 /// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
-fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbeddingsConfig> {
+fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
-    let family = keys.family().unwrap_or(Family::Bert);
-    if family.architecture().positions != Family::Bert.architecture().positions
-        || family.architecture().projection == Projection::Always
+    let family = keys.stated_family().unwrap_or(Family::Bert);
+    if family.architecture().input.positions != Family::Bert.architecture().input.positions
+        || family.architecture().input.projection == Projection::Always
     {
         let problem = format!(
             "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
              from_pretrained_with",
-            keys.prefix
+            keys.embedding("")
         );
         return Err(Error::not_a_checkpoint(checkpoint.path(), problem));
     }
     let mut size_of = |table: &str| {
-        let key = keys.named(table);
+        let key = keys.embedding(table);
         let (stored, path) = checkpoint.tensor(&key)?;
         match stored.shape[..] {
             [rows, columns] => Ok((rows, columns)),
@@ -254,56 +206,8 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &Keys) -> Result<BertEmbe
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(POSITION)?.0)
-        .with_type_vocab_size(match family.architecture().has_token_types {
+        .with_type_vocab_size(match family.architecture().input.has_token_types {
             true => size_of(TOKEN_TYPE)?.0,
             false => 0,
         }))
-}
-
-/// Replaces the fields whose values changed. The others are written back as they were read, or stay away.
-pub(crate) fn replace_changed(
-    fields: &mut Map<String, Value>,
-    new: Map<String, Value>,
-    old: &Map<String, Value>,
-) {
-    for (field, value) in new {
-        if old.get(&field) != Some(&value) {
-            fields.insert(field, value);
-        }
-    }
-}
-
-fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
-    // transformers' models are initialised from a normal distribution, and fields have no word for another.
-    let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
-        config.initializer;
-    let projection = config.family.architecture().projection;
-    [
-        ("vocab_size", json!(config.vocab_size)),
-        ("hidden_size", json!(config.hidden_size)),
-        ("max_position_embeddings", json!(config.max_position_embeddings)),
-        ("type_vocab_size", json!(config.type_vocab_size)),
-        ("pad_token_id", json!(config.pad_token_id)),
-        ("layer_norm_eps", json!(config.layer_norm_eps)),
-        ("hidden_dropout_prob", json!(config.hidden_dropout_prob)),
-        ("initializer_range", json!(std)),
-    ]
-    .into_iter()
-    .chain((projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
-    .map(|(field, value)| (field.to_string(), value))
-    .collect()
-}
-
-fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
-    let (family, hidden_size) = (config.family, config.hidden_size);
-    // Heads of size 64, as in every published BERT.
-    let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
-    [
-        ("model_type", json!(family.model_type())),
-        ("architectures", json!([format!("{}Model", FamilySpec::of(family).class)])),
-        ("num_attention_heads", json!(heads)),
-        // Four times the width, as in BERT.
-        ("intermediate_size", json!(4 * hidden_size)),
-    ]
-    .map(|(field, value)| (field.to_string(), value))
 }

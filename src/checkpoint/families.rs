@@ -1,6 +1,6 @@
 //! How each family is stored: the class and keys of its weights, and the fields of its `config.json`.
 
-use crate::family::Family;
+use crate::family::{Architecture, Family};
 use Field::{Also, Always, Named};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
@@ -72,16 +72,12 @@ pub(crate) struct FamilyKeys {
 pub(crate) struct LayerKeys {
     /// What comes before a layer's number.
     pub(crate) prefix: &'static str,
-    pub(crate) query: &'static str,
-    pub(crate) key: &'static str,
-    pub(crate) value: &'static str,
+    /// Query, key, value and output of the attention, and the two of the feed-forward network.
+    pub(crate) linears: [&'static str; 6],
+    /// After the attention, and after the feed-forward network.
+    pub(crate) norms: [&'static str; 2],
     /// `None` in a family that has no relative positions by query and key.
     pub(crate) distances: Option<&'static str>,
-    pub(crate) attention_output: &'static str,
-    pub(crate) attention_layer_norm: &'static str,
-    pub(crate) intermediate: &'static str,
-    pub(crate) output: &'static str,
-    pub(crate) output_layer_norm: &'static str,
 }
 
 #[derive(Debug)]
@@ -97,15 +93,16 @@ pub(crate) struct HeadKeys {
 
 const BERT_LAYER: LayerKeys = LayerKeys {
     prefix: "encoder.layer.",
-    query: "attention.self.query",
-    key: "attention.self.key",
-    value: "attention.self.value",
+    linears: [
+        "attention.self.query",
+        "attention.self.key",
+        "attention.self.value",
+        "attention.output.dense",
+        "intermediate.dense",
+        "output.dense",
+    ],
+    norms: ["attention.output.LayerNorm", "output.LayerNorm"],
     distances: Some("attention.self.distance_embedding.weight"),
-    attention_output: "attention.output.dense",
-    attention_layer_norm: "attention.output.LayerNorm",
-    intermediate: "intermediate.dense",
-    output: "output.dense",
-    output_layer_norm: "output.LayerNorm",
 };
 
 const BERT_KEYS: FamilyKeys = FamilyKeys {
@@ -190,15 +187,16 @@ const DISTILBERT: FamilySpec = FamilySpec {
     keys: FamilyKeys {
         layer: LayerKeys {
             prefix: "transformer.layer.",
-            query: "attention.q_lin",
-            key: "attention.k_lin",
-            value: "attention.v_lin",
+            linears: [
+                "attention.q_lin",
+                "attention.k_lin",
+                "attention.v_lin",
+                "attention.out_lin",
+                "ffn.lin1",
+                "ffn.lin2",
+            ],
+            norms: ["sa_layer_norm", "output_layer_norm"],
             distances: None,
-            attention_output: "attention.out_lin",
-            attention_layer_norm: "sa_layer_norm",
-            intermediate: "ffn.lin1",
-            output: "ffn.lin2",
-            output_layer_norm: "output_layer_norm",
         },
         pooler: None,
         masked_lm: HeadKeys {
@@ -250,13 +248,17 @@ const MPNET: FamilySpec = FamilySpec {
     ],
     keys: FamilyKeys {
         layer: LayerKeys {
-            query: "attention.attn.q",
-            key: "attention.attn.k",
-            value: "attention.attn.v",
+            prefix: "encoder.layer.",
+            linears: [
+                "attention.attn.q",
+                "attention.attn.k",
+                "attention.attn.v",
+                "attention.attn.o",
+                "intermediate.dense",
+                "output.dense",
+            ],
+            norms: ["attention.LayerNorm", "output.LayerNorm"],
             distances: None,
-            attention_output: "attention.attn.o",
-            attention_layer_norm: "attention.LayerNorm",
-            ..BERT_LAYER
         },
         relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
         head_dropout: [None; 3],
@@ -285,15 +287,16 @@ const ALBERT: FamilySpec = FamilySpec {
     keys: FamilyKeys {
         layer: LayerKeys {
             prefix: "encoder.albert_layer_groups.0.albert_layers.",
-            query: "attention.query",
-            key: "attention.key",
-            value: "attention.value",
+            linears: [
+                "attention.query",
+                "attention.key",
+                "attention.value",
+                "attention.dense",
+                "ffn",
+                "ffn_output",
+            ],
+            norms: ["attention.LayerNorm", "full_layer_layer_norm"],
             distances: Some("attention.distance_embedding.weight"),
-            attention_output: "attention.dense",
-            attention_layer_norm: "attention.LayerNorm",
-            intermediate: "ffn",
-            output: "ffn_output",
-            output_layer_norm: "full_layer_layer_norm",
         },
         projection: Some("encoder.embedding_hidden_mapping_in"),
         pooler: Some("pooler"),
@@ -341,10 +344,10 @@ const _: () = {
     while i < FAMILIES.len() {
         let FamilySpec { family, keys, .. } = &FAMILIES[i];
         assert!(*family as usize == i, "the entries are in the order of the variants");
-        let architecture = family.architecture();
-        assert!(architecture.has_pooler == keys.pooler.is_some());
-        assert!(architecture.has_relative_attention_bias == keys.relative_attention_bias.is_some());
-        assert!(architecture.relative_scores.is_some() == keys.layer.distances.is_some());
+        let Architecture { encoder, heads, .. } = family.architecture();
+        assert!(heads.has_pooler == keys.pooler.is_some());
+        assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
+        assert!(encoder.relative_scores.is_some() == keys.layer.distances.is_some());
         i += 1;
     }
 };

@@ -1,7 +1,7 @@
 //! Which key of a checkpoint holds which parameter.
 
 use super::families::{FamilyKeys, FamilySpec};
-use super::files::{
+use super::{
     BUFFERS, Checkpoint, GAMMA_BETA, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, ambiguous,
     is_known,
 };
@@ -9,15 +9,21 @@ use crate::error::{Error, Result, shown};
 use crate::family::Family;
 use std::collections::BTreeSet;
 
-/// Where a checkpoint has the embedding layer.
-pub(crate) struct Keys {
-    pub(super) prefix: String,
+/// The keys of a checkpoint that is read or written: its model's prefix and its family's names.
+/// [`Stored`](crate::model::Stored) has an example.
+pub struct ModelKeys {
+    /// What the keys of the embedding layer start with: `bert.embeddings.`, `embeddings.`, or nothing in a file of it alone.
+    layer_prefix: String,
     /// What γ and β of every LayerNorm are called.
-    pub(crate) gamma_beta: [&'static str; 2],
+    gamma_beta: [&'static str; 2],
+    pub(crate) family: &'static FamilyKeys,
+    /// The keys of the checkpoint that is read; `None` of one that is written.
+    pub(crate) stored: Option<BTreeSet<String>>,
 }
 
-impl Keys {
-    pub(crate) fn locate(checkpoint: &Checkpoint) -> Result<Self> {
+impl ModelKeys {
+    /// The keys of a checkpoint that has an embedding layer.
+    pub(crate) fn of_layer(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
         let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(WORD));
         let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix));
         let prefix = match known[..] {
@@ -36,88 +42,46 @@ impl Keys {
                 return Err(ambiguous(checkpoint.path(), &keys));
             }
         };
-        let styles = GAMMA_BETA.map(|gamma_beta| Self { prefix: prefix.to_string(), gamma_beta });
-        let has_gamma = |style: &&Self| checkpoint.keys().any(|key| key == style.layer_norm()[0]);
-        if styles.iter().all(|style| has_gamma(&style)) {
-            return Err(ambiguous(checkpoint.path(), &styles.map(|style| style.layer_norm()[0].clone())));
-        }
-        // With neither, the error of the load names today's keys.
-        Ok(styles.into_iter().find(|style| has_gamma(&style)).unwrap_or_else(|| Self::under(prefix)))
+        // A copy, as the checkpoint is borrowed mutably while shards are opened.
+        let stored: BTreeSet<String> = checkpoint.keys().map(String::from).collect();
+        let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{prefix}{LAYER_NORM}.{gamma}"));
+        let gamma_beta = match gammas.each_ref().map(|gamma| stored.contains(gamma)) {
+            [true, true] => return Err(ambiguous(checkpoint.path(), &gammas)),
+            [false, true] => GAMMA_BETA[1],
+            // With neither, the error of the load names today's keys.
+            _ => GAMMA_BETA[0],
+        };
+        let (layer_prefix, family) = (prefix.to_string(), &FamilySpec::of(family).keys);
+        Ok(Self { layer_prefix, gamma_beta, family, stored: Some(stored) })
     }
 
-    /// The layer's keys under a prefix, by the names that PyTorch uses today.
-    pub(crate) fn under(prefix: &str) -> Self {
-        Self { prefix: prefix.to_string(), gamma_beta: GAMMA_BETA[0] }
-    }
-
-    pub(crate) fn named(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-
-    pub(super) fn layer_norm(&self) -> [String; 2] {
-        self.gamma_beta.map(|part| self.named(&format!("{LAYER_NORM}.{part}")))
-    }
-
-    /// Whether a stored tensor belongs to the layer: a save replaces it, or removes it if it is an old buffer.
-    pub(crate) fn is_of_layer(&self, key: &str, has_positions: bool) -> bool {
-        let Some(name) = key.strip_prefix(&self.prefix) else { return false };
-        match name.split_once('.') {
-            _ if name == POSITION => has_positions,
-            Some((LAYER_NORM, part)) => GAMMA_BETA.as_flattened().contains(&part),
-            _ => [WORD, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
-        }
-    }
-
-    /// The prefix of the whole model's keys: `bert.` or empty; `None` for a file of the layer alone.
-    pub(crate) fn model_prefix(&self) -> Option<&str> {
-        self.prefix.strip_suffix(MODEL_PREFIX)
-    }
-
-    /// The first family that uses this prefix; `None` for an empty one.
-    pub(crate) fn family(&self) -> Option<Family> {
-        FamilySpec::of_base(self.prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?).map(|spec| spec.family)
-    }
-}
-
-/// The keys of a checkpoint that is read or written: its model's prefix and its family's names.
-/// [`Stored`](crate::model::Stored) has an example.
-pub struct ModelKeys {
-    pub(crate) embeddings: Keys,
-    /// What the keys of all but the head start with: `bert.`, or nothing.
-    pub(crate) prefix: String,
-    pub(crate) family: &'static FamilyKeys,
-    /// The keys of the checkpoint that is read; `None` of one that is written.
-    pub(crate) stored: Option<BTreeSet<String>>,
-}
-
-impl ModelKeys {
-    pub(crate) fn locate(checkpoint: &Checkpoint, family: &'static FamilyKeys) -> Result<Self> {
-        let embeddings = Keys::locate(checkpoint)?;
-        let Some(prefix) = embeddings.model_prefix().map(String::from) else {
-            let key = format!("{}0.{}.weight", family.layer.prefix, family.layer.query);
+    /// The keys of a checkpoint that has a whole model.
+    pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
+        let keys = Self::of_layer(checkpoint, family)?;
+        if keys.model_prefix().is_none() {
+            let key = format!("{}0.{}.weight", keys.family.layer.prefix, keys.family.layer.linears[0]);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
             return Err(Error::missing_key(checkpoint.path(), key, hint));
-        };
-        // A copy, as the checkpoint is borrowed mutably while shards are opened.
-        let stored = Some(checkpoint.keys().map(String::from).collect());
-        Ok(Self { embeddings, prefix, family, stored })
+        }
+        Ok(keys)
     }
 
     /// The keys that transformers writes, with what the model's start with.
-    pub(crate) fn written(prefix: String, family: &'static FamilyKeys) -> Self {
-        Self { embeddings: Keys::under(&format!("{prefix}embeddings.")), prefix, family, stored: None }
+    pub(crate) fn written(prefix: &str, family: Family) -> Self {
+        let (layer_prefix, family) = (format!("{prefix}{MODEL_PREFIX}"), &FamilySpec::of(family).keys);
+        Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family, stored: None }
     }
 
-    /// Refuses a checkpoint with fewer layers than the config, before any layer is built.
+    /// Refuses a checkpoint with fewer than `stored` layers, before any layer is built.
     pub(crate) fn check_depth(
         &self,
         checkpoint: &Checkpoint,
-        family: Family,
+        stored: usize,
         num_hidden_layers: usize,
     ) -> Result<()> {
         // The last layer: the keys of a checkpoint with fewer end before it.
-        let last = if family.architecture().shares_layers { 0 } else { num_hidden_layers.saturating_sub(1) };
-        let key = self.layer(last, &format!("{}.weight", self.family.layer.query));
+        let last = stored.saturating_sub(1);
+        let key = self.layer(last, &format!("{}.weight", self.family.layer.linears[0]));
         if checkpoint.keys().any(|stored| stored == key) {
             return Ok(());
         }
@@ -125,24 +89,46 @@ impl ModelKeys {
         Err(Error::missing_key(checkpoint.path(), key, hint))
     }
 
+    /// What the keys of all but the head start with, `bert.` or nothing; `None` for a file of the embedding layer alone.
+    pub(crate) fn model_prefix(&self) -> Option<&str> {
+        self.layer_prefix.strip_suffix(MODEL_PREFIX)
+    }
+
+    /// The first family that uses this prefix; `None` for an empty one.
+    pub(crate) fn stated_family(&self) -> Option<Family> {
+        let base = self.layer_prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?;
+        FamilySpec::of_base(base).map(|spec| spec.family)
+    }
+
+    pub(crate) fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.model_prefix().unwrap_or_default())
+    }
+
+    pub(crate) fn encoder(&self) -> String {
+        self.named(self.family.layer.prefix)
+    }
+
     pub(crate) fn layer(&self, index: usize, part: &str) -> String {
         format!("{}{index}.{part}", self.encoder())
     }
 
-    pub(crate) fn encoder(&self) -> String {
-        format!("{}{}", self.prefix, self.family.layer.prefix)
-    }
-
-    pub(crate) fn named(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-
-    pub(crate) fn word(&self) -> String {
-        self.embeddings.named(WORD)
+    /// A key of the embedding layer.
+    pub(crate) fn embedding(&self, name: &str) -> String {
+        format!("{}{name}", self.layer_prefix)
     }
 
     /// γ and β of a LayerNorm, as this checkpoint calls them.
     pub(crate) fn norm(&self, name: &str) -> [String; 2] {
-        self.embeddings.gamma_beta.map(|part| format!("{name}.{part}"))
+        self.gamma_beta.map(|part| format!("{name}.{part}"))
+    }
+
+    /// Whether a stored tensor belongs to the embedding layer: a save replaces it, or removes it if it is an old buffer.
+    pub(crate) fn is_of_layer(&self, key: &str, has_positions: bool) -> bool {
+        let Some(name) = key.strip_prefix(&self.layer_prefix) else { return false };
+        match name.split_once('.') {
+            _ if name == POSITION => has_positions,
+            Some((LAYER_NORM, part)) => GAMMA_BETA.as_flattened().contains(&part),
+            _ => [WORD, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Parameters and the keys that hold their values.
 
-use super::files::Checkpoint;
+use super::Checkpoint;
 use super::formats::safetensors::{Payload, Tensors};
 use super::formats::transposed;
 use crate::error::{Error, Result};
@@ -161,7 +161,7 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
     }
 }
 
-pub(crate) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
+pub(super) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
     let mut tensors = Tensors::default();
     for param in params {
         let (dtype, payload) = (param.payload)();

@@ -2,7 +2,7 @@
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
-use crate::layers::{check_multiple, padded_length, padding_mask};
+use crate::layers::{PaddingMask, check_multiple};
 use crate::model::MaskedLmBatch;
 use burn::config::Config;
 use burn::prelude::*;
@@ -247,7 +247,7 @@ impl MaskedLmCollator {
     /// be masked and a sequence has no word ids.
     pub fn collate(&self, examples: &[MaskedLmExample], seed: u64, device: &Device) -> Result<MaskedLmBatch> {
         let lengths: Vec<usize> = examples.iter().map(MaskedLmExample::len).collect();
-        let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.config.pad_to_multiple_of);
+        let (seq, padding) = PaddingMask::to_multiple(&lengths, self.config.pad_to_multiple_of);
         if seq == 0 {
             return Err(Error::Empty { input: "examples", shape: vec![examples.len(), 0] });
         }
@@ -274,7 +274,7 @@ impl MaskedLmCollator {
         if let Some(rows) = padded("position_ids", examples, seq, MaskedLmExample::position_ids)? {
             input = input.with_position_ids(&rows)?;
         }
-        MaskedLmBatch::new(input, padding_mask(&lengths, seq), &positions, &labels)
+        MaskedLmBatch::new(input, padding, &positions, &labels)
     }
 }
 

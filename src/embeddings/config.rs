@@ -15,6 +15,7 @@ use burn::config::Config;
 /// assert_eq!(config.num_params(), (30522 + 512 + 2 + 2) * 256);
 /// ```
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BertEmbeddingsConfig {
     /// The architecture, and how the model is stored.
     #[config(default = "Family::Bert")]
@@ -57,70 +58,41 @@ impl Default for BertEmbeddingsConfig {
     }
 }
 
+/// The configs of published models.
+macro_rules! published {
+    ($($name:ident: $doc:literal $(, $with:ident($value:expr))*;)*) => {
+        impl BertEmbeddingsConfig {
+            $(#[doc = $doc]
+            pub fn $name() -> Self {
+                Self::new()$(.$with($value))*
+            })*
+        }
+    };
+}
+
+published! {
+    bert_base_uncased: "`bert-base-uncased`: 23,837,184 parameters.";
+    bert_base_chinese: "`bert-base-chinese`: 16,622,592 parameters.", with_vocab_size(21128);
+    bert_large_uncased: "`bert-large-uncased`: 31,782,912 parameters.", with_hidden_size(1024);
+    roberta_base: "`roberta-base`: 39,000,576 parameters.",
+        with_family(Family::Roberta), with_vocab_size(50265), with_max_position_embeddings(514),
+        with_type_vocab_size(1), with_pad_token_id(Some(1)), with_layer_norm_eps(1e-5),
+        with_position_embedding_type(PositionEmbeddingType::AfterPadding);
+    distilbert_base_uncased: "`distilbert-base-uncased`: 23,835,648 parameters.",
+        with_family(Family::DistilBert), with_type_vocab_size(0);
+    electra_small: "`google/electra-small-discriminator`: 3,972,864 parameters.",
+        with_family(Family::Electra), with_hidden_size(256), with_embedding_size(Some(128));
+    electra_base: "`google/electra-base-discriminator`: 23,837,184 parameters.", with_family(Family::Electra);
+    mpnet_base: "`microsoft/mpnet-base`: 23,841,024 parameters.",
+        with_family(Family::MpNet), with_vocab_size(30527), with_max_position_embeddings(514),
+        with_type_vocab_size(0), with_pad_token_id(Some(1)), with_layer_norm_eps(1e-5),
+        with_position_embedding_type(PositionEmbeddingType::AfterPadding);
+    albert_base_v2: "`albert/albert-base-v2`: 3,906,048 parameters.",
+        with_family(Family::Albert), with_vocab_size(30000), with_embedding_size(Some(128)),
+        with_hidden_dropout_prob(0.0);
+}
+
 impl BertEmbeddingsConfig {
-    /// `bert-base-uncased`: 23,837,184 parameters.
-    pub fn bert_base_uncased() -> Self {
-        Self::new()
-    }
-
-    /// `bert-base-chinese`: 16,622,592 parameters.
-    pub fn bert_base_chinese() -> Self {
-        Self::new().with_vocab_size(21128)
-    }
-
-    /// `bert-large-uncased`: 31,782,912 parameters.
-    pub fn bert_large_uncased() -> Self {
-        Self::new().with_hidden_size(1024)
-    }
-
-    /// `roberta-base`: 39,000,576 parameters.
-    pub fn roberta_base() -> Self {
-        Self::new()
-            .with_family(Family::Roberta)
-            .with_vocab_size(50265)
-            .with_max_position_embeddings(514)
-            .with_type_vocab_size(1)
-            .with_pad_token_id(Some(1))
-            .with_layer_norm_eps(1e-5)
-            .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
-    }
-
-    /// `distilbert-base-uncased`: 23,835,648 parameters.
-    pub fn distilbert_base_uncased() -> Self {
-        Self::new().with_family(Family::DistilBert).with_type_vocab_size(0)
-    }
-
-    /// `google/electra-small-discriminator`: 3,972,864 parameters.
-    pub fn electra_small() -> Self {
-        Self::new().with_family(Family::Electra).with_hidden_size(256).with_embedding_size(Some(128))
-    }
-
-    /// `google/electra-base-discriminator`: 23,837,184 parameters.
-    pub fn electra_base() -> Self {
-        Self::new().with_family(Family::Electra)
-    }
-
-    /// `microsoft/mpnet-base`: 23,841,024 parameters.
-    pub fn mpnet_base() -> Self {
-        Self::new()
-            .with_family(Family::MpNet)
-            .with_vocab_size(30527)
-            .with_max_position_embeddings(514)
-            .with_type_vocab_size(0)
-            .with_pad_token_id(Some(1))
-            .with_layer_norm_eps(1e-5)
-            .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
-    }
-
-    /// `albert/albert-base-v2`: 3,906,048 parameters.
-    pub fn albert_base_v2() -> Self {
-        Self::new()
-            .with_family(Family::Albert)
-            .with_vocab_size(30000)
-            .with_embedding_size(Some(128))
-            .with_hidden_dropout_prob(0.0)
-    }
-
     /// Length of the vectors that the tables hold: `embedding_size`, or else `hidden_size`.
     pub(crate) fn width(&self) -> usize {
         self.embedding_size.unwrap_or(self.hidden_size)
@@ -177,7 +149,7 @@ impl BertEmbeddingsConfig {
             ("vocab_size", self.vocab_size, MAX_ROWS),
         ])?;
         // A table that is not built may have any size.
-        if self.family.architecture().has_token_types {
+        if self.family.architecture().input.has_token_types {
             check_sizes([("type_vocab_size", self.type_vocab_size, MAX_ROWS)])?;
         }
         if self.position_embedding_type.has_table() {
@@ -211,18 +183,18 @@ impl BertEmbeddingsConfig {
 
     /// Whether the family has such models.
     fn check_family(&self) -> Result<()> {
-        let (architecture, name) = (self.family.architecture(), self.family.model_type());
+        let (input, name) = (&self.family.architecture().input, self.family.model_type());
         let fixed = |field, found: String, always: String| {
             let problem = format!("is {found}, but in the family {name} it is always {always}");
             Err(Error::Config { field, problem })
         };
-        if !architecture.has_token_types && self.type_vocab_size > 0 {
+        if !input.has_token_types && self.type_vocab_size > 0 {
             return fixed("type_vocab_size", self.type_vocab_size.to_string(), "0".into());
         }
-        if let Some(always) = architecture.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
+        if let Some(always) = input.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
             return fixed("layer_norm_eps", format!("{:?}", self.layer_norm_eps), format!("{always:?}"));
         }
-        let problem = match (architecture.projection, self.embedding_size) {
+        let problem = match (input.projection, self.embedding_size) {
             (Projection::Never, Some(size)) => {
                 format!("is {size}, but the family {name} has tables as wide as its model; use None")
             }

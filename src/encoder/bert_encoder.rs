@@ -3,7 +3,7 @@
 use super::config::BertModelConfig;
 use super::layer::BertLayer;
 use super::packing::Packing;
-use super::relative_positions::RelativeAttentionBias;
+use super::relative_attention_bias::RelativeAttentionBias;
 use crate::error::{Error, Result};
 use crate::layers::{PaddingMask, ParameterCheck, check_dropout, linear};
 use burn::module::Module;
@@ -31,6 +31,7 @@ use burn_fused::with_one_draw;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Module, Debug)]
+#[non_exhaustive]
 pub struct BertEncoder {
     /// Projects the vectors of the embeddings, [E, H]: ELECTRA's `embeddings_project` and ALBERT's
     /// `embedding_hidden_mapping_in`. `None` if they are of length H.
@@ -89,18 +90,13 @@ impl BertModelConfig {
     /// Builds the encoder alone on `device`. Errors are those of [`validate`](Self::validate).
     pub fn init_encoder(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
-        let embeddings = &self.embeddings;
-        // ALBERT's one layer is run as often as other families have layers.
-        let (layers, rounds) = match embeddings.family.architecture().shares_layers {
-            true => (1, self.num_hidden_layers),
-            false => (self.num_hidden_layers, 1),
-        };
-        let projection = embeddings.embedding_size.map(|size| [size, embeddings.hidden_size]);
+        let projection = self.embeddings.embedding_size.map(|size| [size, self.embeddings.hidden_size]);
+        let layers = self.num_stored_layers();
         Ok(BertEncoder {
             embeddings_projection: projection.map(|shape| self.linear_of(shape, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device)?,
             layers: (0..layers).map(|_| BertLayer::new(self, device)).collect::<Result<_>>()?,
-            rounds,
+            rounds: self.num_hidden_layers / layers,
             hidden_act_name: self.hidden_act_name.clone(),
         })
     }

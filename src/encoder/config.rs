@@ -15,6 +15,7 @@ const MAX_LAYERS: usize = 1 << 12;
 /// Configuration of a [`BertModel`](crate::model::BertModel) or its [`BertEncoder`](crate::encoder::BertEncoder); the
 /// defaults are BERT-base's. Configs of heads contain one.
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BertModelConfig {
     /// The embedding layer. Its hidden size, LayerNorm ε, dropout and initialiser serve the whole model.
     pub embeddings: BertEmbeddingsConfig,
@@ -31,67 +32,41 @@ pub struct BertModelConfig {
     /// and MPNet's.
     #[config(default = "Activation::Gelu")]
     pub hidden_act: Activation,
-    /// `hidden_act` as the `config.json` writes it, where it has several names (`gelu_new`, `gelu_pytorch_tanh`); written back
-    /// as long as it means `hidden_act`.
+    /// Its name in the `config.json` if not the first of several; written back as long as it means `hidden_act`.
     pub hidden_act_name: Option<String>,
     /// Probability that dropout zeroes an attention weight in training, in [0, 1).
     #[config(default = 0.1)]
     pub attention_probs_dropout_prob: f64,
 }
 
+/// The configs of published models.
+macro_rules! published {
+    ($($name:ident: $doc:literal $(, $with:ident($value:expr))*;)*) => {
+        impl BertModelConfig {
+            $(#[doc = $doc]
+            pub fn $name() -> Self {
+                Self::new(BertEmbeddingsConfig::$name())$(.$with($value))*
+            })*
+        }
+    };
+}
+
+published! {
+    bert_base_uncased: "`bert-base-uncased`: 109,482,240 parameters, the pooler's included.";
+    bert_base_chinese: "`bert-base-chinese`: 102,267,648 parameters, the pooler's included.";
+    bert_large_uncased: "`bert-large-uncased`: 335,141,888 parameters, the pooler's included.",
+        with_num_hidden_layers(24), with_num_attention_heads(16), with_intermediate_size(4096);
+    roberta_base: "`roberta-base`: 124,645,632 parameters, the pooler's included.";
+    distilbert_base_uncased: "`distilbert-base-uncased`: 66,362,880 parameters.", with_num_hidden_layers(6);
+    electra_small: "`google/electra-small-discriminator`: 13,483,008 parameters.",
+        with_num_attention_heads(4), with_intermediate_size(1024);
+    electra_base: "`google/electra-base-discriminator`: 108,891,648 parameters.";
+    mpnet_base: "`microsoft/mpnet-base`: 109,486,464 parameters, the pooler's included.";
+    albert_base_v2: "`albert/albert-base-v2`: 11,683,584 parameters, the pooler's included.",
+        with_hidden_act(Activation::GeluTanh), with_attention_probs_dropout_prob(0.0);
+}
+
 impl BertModelConfig {
-    /// `bert-base-uncased`: 109,482,240 parameters, the pooler's included.
-    pub fn bert_base_uncased() -> Self {
-        Self::new(BertEmbeddingsConfig::bert_base_uncased())
-    }
-
-    /// `bert-base-chinese`: 102,267,648 parameters, the pooler's included.
-    pub fn bert_base_chinese() -> Self {
-        Self::new(BertEmbeddingsConfig::bert_base_chinese())
-    }
-
-    /// `bert-large-uncased`: 335,141,888 parameters, the pooler's included.
-    pub fn bert_large_uncased() -> Self {
-        Self::new(BertEmbeddingsConfig::bert_large_uncased())
-            .with_num_hidden_layers(24)
-            .with_num_attention_heads(16)
-            .with_intermediate_size(4096)
-    }
-
-    /// `roberta-base`: 124,645,632 parameters, the pooler's included.
-    pub fn roberta_base() -> Self {
-        Self::new(BertEmbeddingsConfig::roberta_base())
-    }
-
-    /// `distilbert-base-uncased`: 66,362,880 parameters.
-    pub fn distilbert_base_uncased() -> Self {
-        Self::new(BertEmbeddingsConfig::distilbert_base_uncased()).with_num_hidden_layers(6)
-    }
-
-    /// `google/electra-small-discriminator`: 13,483,008 parameters.
-    pub fn electra_small() -> Self {
-        Self::new(BertEmbeddingsConfig::electra_small())
-            .with_num_attention_heads(4)
-            .with_intermediate_size(1024)
-    }
-
-    /// `google/electra-base-discriminator`: 108,891,648 parameters.
-    pub fn electra_base() -> Self {
-        Self::new(BertEmbeddingsConfig::electra_base())
-    }
-
-    /// `microsoft/mpnet-base`: 109,486,464 parameters, the pooler's included.
-    pub fn mpnet_base() -> Self {
-        Self::new(BertEmbeddingsConfig::mpnet_base())
-    }
-
-    /// `albert/albert-base-v2`: 11,683,584 parameters, the pooler's included.
-    pub fn albert_base_v2() -> Self {
-        Self::new(BertEmbeddingsConfig::albert_base_v2())
-            .with_hidden_act(Activation::GeluTanh)
-            .with_attention_probs_dropout_prob(0.0)
-    }
-
     /// Checks that a model can be built from this config.
     ///
     /// # Errors
@@ -118,12 +93,9 @@ impl BertModelConfig {
         }
         if !position_embedding_type.has_table() {
             // Relative positions have a vector for each of 2M − 1 distances.
-            check_sizes([(
-                "max_position_embeddings",
-                self.embeddings.max_position_embeddings,
-                MAX_ROWS / 2,
-            )])?;
-            if family.architecture().relative_scores.is_none() {
+            let positions = self.embeddings.max_position_embeddings;
+            check_sizes([("max_position_embeddings", positions, MAX_ROWS / 2)])?;
+            if family.architecture().encoder.relative_scores.is_none() {
                 let name = family.model_type();
                 let problem =
                     format!("is {position_embedding_type:?}, which the family {name} does not have");
@@ -136,26 +108,28 @@ impl BertModelConfig {
 
     /// The parameters of embeddings and encoder.
     fn count_params(&self) -> u128 {
-        let embeddings = &self.embeddings;
-        let architecture = embeddings.family.architecture();
+        let BertEmbeddingsConfig { hidden_size, max_position_embeddings, .. } = self.embeddings;
         // In 128 bits: no product of the sizes of an invalid config overflows.
-        let (hidden, inner) = (embeddings.hidden_size as u128, self.intermediate_size as u128);
-        let (width, positions) = (embeddings.width() as u128, embeddings.max_position_embeddings as u128);
-        let linear = |inputs: u128, outputs: u128| (inputs + 1) * outputs;
-        let has_distances = !embeddings.position_embedding_type.has_table();
-        let distances =
-            if has_distances { 2 * positions * hidden / self.num_attention_heads as u128 } else { 0 };
-        // Query, key, value and output; U; D; γ and β of two LayerNorms.
-        let layer = 4 * linear(hidden, hidden) + linear(hidden, inner) + linear(inner, hidden) + 4 * hidden;
-        // ALBERT runs one layer again and again.
-        let layers = if architecture.shares_layers { 1 } else { self.num_hidden_layers as u128 };
-        let projection = if embeddings.embedding_size.is_some() { linear(width, hidden) } else { 0 };
-        embeddings.count_params() + projection + layers * (layer + distances)
+        let linear = |[inputs, outputs]: [usize; 2]| (inputs as u128 + 1) * outputs as u128;
+        let linears: u128 = layer_shapes(hidden_size, self.intermediate_size).map(linear).iter().sum();
+        let distances = match self.embeddings.position_embedding_type.has_table() {
+            true => 0,
+            false => 2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128,
+        };
+        // γ and β of two LayerNorms.
+        let layer = linears + 4 * hidden_size as u128 + distances;
+        let projection = self.embeddings.embedding_size.map_or(0, |width| linear([width, hidden_size]));
+        self.embeddings.count_params() + projection + self.num_stored_layers() as u128 * layer
+    }
+
+    /// Layers with weights of their own: ALBERT runs one again and again.
+    pub(crate) fn num_stored_layers(&self) -> usize {
+        if self.embeddings.family.architecture().encoder.shares_layers { 1 } else { self.num_hidden_layers }
     }
 
     /// The dropout of a head whose config gives none.
     pub(crate) fn classifier_dropout(&self, of: Classified) -> f64 {
-        match self.embeddings.family.architecture().head_dropout(of) {
+        match self.embeddings.family.architecture().heads.dropout[of as usize] {
             HeadDropout::Stated(Some(prob)) => prob,
             HeadDropout::Stated(None) | HeadDropout::OfLayers => self.embeddings.hidden_dropout_prob,
             HeadDropout::Never => 0.0,
@@ -164,23 +138,17 @@ impl BertModelConfig {
 
     /// Checks the dropout of a head: a probability, and the default if a config of the family can state no other.
     pub(crate) fn check_classifier_dropout(&self, of: Classified, stated: Option<f64>) -> Result<()> {
-        let field = match of {
-            Classified::Sequences | Classified::Tokens => "classifier_dropout",
-            Classified::Answers => "qa_dropout",
-        };
+        let field = if matches!(of, Classified::Answers) { "qa_dropout" } else { "classifier_dropout" };
         let default = self.classifier_dropout(of);
         let prob = stated.unwrap_or(default);
         check_dropout(field, prob)?;
         let family = self.embeddings.family;
-        let origin = match family.architecture().head_dropout(of) {
-            HeadDropout::Stated(_) => return Ok(()),
-            HeadDropout::OfLayers => ", the dropout of the layers",
-            HeadDropout::Never => "",
+        let origin = match family.architecture().heads.dropout[of as usize] {
+            HeadDropout::OfLayers if prob != default => ", the dropout of the layers",
+            HeadDropout::Never if prob != default => "",
+            _ => return Ok(()),
         };
-        // Another could not be written into a config.json of the family, nor read back.
-        if prob == default {
-            return Ok(());
-        }
+        // It could not be written into a config.json of the family, nor read back.
         let name = family.model_type();
         let problem =
             format!("is {prob}, but this head of the family {name} always has {default}{origin}; use None");
@@ -199,4 +167,10 @@ impl BertModelConfig {
             bias: Some(Initializer::Zeros.init([outputs], device)),
         }
     }
+}
+
+/// Inputs and outputs of a layer's linear layers: query, key, value and output of the attention, and U and D.
+pub(super) fn layer_shapes(hidden: usize, inner: usize) -> [[usize; 2]; 6] {
+    let square = [hidden, hidden];
+    [square, square, square, square, [hidden, inner], [inner, hidden]]
 }

@@ -1,10 +1,9 @@
 //! One transformer layer.
 
-use super::config::BertModelConfig;
+use super::config::{BertModelConfig, layer_shapes};
 use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
 use crate::error::Result;
-use crate::family::Family;
 use crate::layers::{LayerNorm, ParameterCheck, active_prob, linear_activation_narrow, product};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -22,6 +21,7 @@ use std::fmt::Display;
 /// with f the activation. A layer of [`BertEncoder`](super::BertEncoder). Source: `BertLayer` of transformers 5.23; the
 /// layers of the other [families](crate::Family) compute the same.
 #[derive(Module, Debug)]
+#[non_exhaustive]
 pub struct BertLayer {
     /// Attention.
     pub attention: BertSelfAttention,
@@ -38,9 +38,9 @@ pub struct BertLayer {
     /// Dropout of both outputs; of the first alone in ALBERT, of the second alone in DistilBERT.
     pub(crate) dropout: Dropout,
     #[module(skip)]
-    hidden_act: Activation,
+    output_dropout: [bool; 2],
     #[module(skip)]
-    family: Family,
+    hidden_act: Activation,
 }
 
 impl BertLayer {
@@ -56,14 +56,31 @@ impl BertLayer {
             output: config.linear_of([intermediate, hidden], device),
             output_layer_norm: norm(),
             dropout: DropoutConfig::new(embeddings.hidden_dropout_prob).init(),
+            output_dropout: embeddings.family.architecture().encoder.output_dropout,
             hidden_act: config.hidden_act,
-            family: embeddings.family,
         })
     }
 
     /// f.
     pub fn hidden_act(&self) -> Activation {
         self.hidden_act
+    }
+
+    /// The linear layers, as [`layer_shapes`] has their shapes, with the paths of their fields.
+    pub(crate) fn linears(&self) -> [(&'static str, &Linear); 6] {
+        [
+            ("attention.query", &self.attention.query),
+            ("attention.key", &self.attention.key),
+            ("attention.value", &self.attention.value),
+            ("attention_output", &self.attention_output),
+            ("intermediate", &self.intermediate),
+            ("output", &self.output),
+        ]
+    }
+
+    /// The norms, with the names of their fields.
+    pub(crate) fn norms(&self) -> [(&'static str, &LayerNorm); 2] {
+        [("attention_layer_norm", &self.attention_layer_norm), ("output_layer_norm", &self.output_layer_norm)]
     }
 
     /// The layer's output. Panics if the rows are not those of `packing`.
@@ -85,41 +102,12 @@ impl BertLayer {
     }
 
     fn compute(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
+        let [of_attention, of_output] = self.output_dropout;
         let context = self.attention.forward(rows.clone(), packing, bias);
-        let [of_attention, of_output] = self.family.architecture().output_dropout;
         let rows =
             self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm, of_attention);
         let inner = linear_activation_narrow(&self.intermediate, rows.clone(), self.hidden_act);
         self.add_norm(&self.output, inner, rows, &self.output_layer_norm, of_output)
-    }
-
-    /// Whether the parameters fit vectors of length `hidden`. `name` is the layer's in messages.
-    pub(super) fn check(
-        &self,
-        name: impl Display + Copy,
-        check: &ParameterCheck,
-        hidden: usize,
-    ) -> Result<()> {
-        let attention = &self.attention;
-        // The layer keeps no config: U states the intermediate size.
-        let [_, inner] = self.intermediate.weight.lazy_shape().dims();
-        for (part, linear, shape) in [
-            ("attention.query", &attention.query, [hidden, hidden]),
-            ("attention.key", &attention.key, [hidden, hidden]),
-            ("attention.value", &attention.value, [hidden, hidden]),
-            ("attention_output", &self.attention_output, [hidden, hidden]),
-            ("intermediate", &self.intermediate, [hidden, inner]),
-            ("output", &self.output, [inner, hidden]),
-        ] {
-            check.linear(format_args!("{name}.{part}"), linear, shape)?;
-        }
-        check.norm(format_args!("{name}.attention_layer_norm"), &self.attention_layer_norm, hidden)?;
-        check.norm(format_args!("{name}.output_layer_norm"), &self.output_layer_norm, hidden)?;
-        let Some(positions) = &attention.relative_positions else { return Ok(()) };
-        let table = &positions.distance_embedding.weight;
-        let shape = [table.lazy_shape()[0], hidden / attention.num_attention_heads()];
-        let part = "attention.relative_positions.distance_embedding.weight";
-        check.param(format_args!("{name}.{part}"), table, shape)
     }
 
     /// `LayerNorm(residual + Dropout(x·W + b))`.
@@ -135,5 +123,22 @@ impl BertLayer {
         let bias = linear.bias.as_ref().map(|bias| bias.val());
         let dropout = if drops_out { active_prob(&self.dropout, &linear.weight) } else { 0.0 };
         add_layer_norm(product(linear, x), bias, residual, norm.norm(), dropout)
+    }
+
+    /// Whether the parameters fit vectors of length `hidden`. `name` is the layer's in messages.
+    pub(super) fn check(&self, name: impl Display, check: &ParameterCheck, hidden: usize) -> Result<()> {
+        // The layer keeps no config: U states the intermediate size.
+        let [_, inner] = self.intermediate.weight.lazy_shape().dims();
+        for ((part, linear), shape) in self.linears().into_iter().zip(layer_shapes(hidden, inner)) {
+            check.linear(format_args!("{name}.{part}"), linear, shape)?;
+        }
+        for (part, norm) in self.norms() {
+            check.norm(format_args!("{name}.{part}"), norm, hidden)?;
+        }
+        let Some(positions) = &self.attention.relative_positions else { return Ok(()) };
+        let table = &positions.distance_embedding.weight;
+        let shape = [table.lazy_shape()[0], hidden / self.attention.num_attention_heads()];
+        let part = "attention.relative_positions.distance_embedding.weight";
+        check.param(format_args!("{name}.{part}"), table, shape)
     }
 }

@@ -8,6 +8,7 @@ mod bert_encoder;
 pub(crate) mod config;
 mod layer;
 mod packing;
+mod relative_attention_bias;
 mod relative_positions;
 mod self_attention;
 
@@ -15,5 +16,6 @@ pub use bert_encoder::{BertEncoder, BertEncoderOutput, PackedHidden};
 pub use burn_fused::Activation;
 pub use layer::BertLayer;
 pub use packing::Packing;
-pub use relative_positions::{RelativeAttentionBias, RelativePositions};
+pub use relative_attention_bias::RelativeAttentionBias;
+pub use relative_positions::RelativePositions;
 pub use self_attention::BertSelfAttention;

@@ -15,6 +15,7 @@ use burn_fused::{attention, attention_weights};
 /// by the operator [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention` and
 /// `MPNetSelfAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
+#[non_exhaustive]
 pub struct BertSelfAttention {
     /// [H, H].
     pub query: Linear,
@@ -58,30 +59,24 @@ impl BertSelfAttention {
     pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
         let all = [&self.query, &self.key, &self.value];
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
-        let [batch, seq] = packing.dims();
-        let bias = bias.map(|bias| bias.clone().expand([batch as i64, -1, -1, -1]));
         if self.relative_positions.is_none() && bias.is_none() {
             // Attention alone reads them, and rounded: under autocast they can be 16 bits.
             let all = all.map(|layer| linear_narrow(layer, rows.clone()));
             return attention(all, &packing.sequences, heads, None, dropout);
         }
         let all = all.map(|layer| linear(layer, rows.clone()));
-        let positions = self.relative_positions.as_ref();
         if packing.is_contiguous() {
-            let own = positions.map(|positions| {
-                let [query, key] = [&all[0], &all[1]].map(|rows| packing.unpack_aligned(rows.clone())); // [B, L, H]
-                positions.bias(&query, &key, heads)
-            });
-            let bias = own.into_iter().chain(bias).reduce(|own, shared| own + shared);
+            let aligned = |rows: &Tensor<2>| packing.unpack_aligned(rows.clone()); // [B, L, H]
+            let bias = self.bias(|| [&all[0], &all[1]].map(aligned), packing, bias);
             return attention(all, &packing.sequences, heads, bias, dropout);
         }
         // Distances are those of places, so padding between tokens counts.
-        let [query, key, value] = all.map(|rows| packing.unpack(rows)); // [B, S, H]
-        let own = positions.map(|positions| positions.bias(&query, &key, heads));
-        let bias = own.into_iter().chain(bias).reduce(|own, shared| own + shared);
-        let bias = packing.mask_keys(bias.expect("one of them is there"));
-        let all = [query, key, value].map(|all| all.flatten::<2>(0, 1));
-        let context = attention(all, &packing.places(), heads, Some(bias), dropout); // [B · S, H]
+        let all = all.map(|rows| packing.unpack(rows)); // [B, S, H]
+        let bias = self.bias(|| [all[0].clone(), all[1].clone()], packing, bias);
+        let bias = bias.map(|bias| packing.mask_keys(bias));
+        let all = all.map(|all| all.flatten::<2>(0, 1));
+        let context = attention(all, &packing.places(), heads, bias, dropout); // [B · S, H]
+        let [batch, seq] = packing.dims();
         packing.pack(context.reshape([batch as i32, seq as i32, -1]))
     }
 
@@ -92,16 +87,27 @@ impl BertSelfAttention {
         let heads = self.num_attention_heads;
         let [query, key] = [&self.query, &self.key].map(|layer| packing.unpack(linear(layer, rows.clone())));
         let [batch, seq, _] = query.dims();
-        let bias = match &self.relative_positions {
-            Some(positions) => positions.bias(&query, &key, heads),
-            // The operator for weights takes a bias always.
-            None => Tensor::zeros([batch, heads, seq, seq], (&query.device(), query.dtype())),
-        };
-        let bias = packing.mask_keys(match shared {
-            Some(shared) => bias + shared.clone(),
-            None => bias,
-        });
+        let bias = self.bias(|| [query.clone(), key.clone()], packing, shared);
+        // The operator for weights takes a bias always.
+        let bias =
+            bias.unwrap_or_else(|| Tensor::zeros([batch, heads, seq, seq], (&query.device(), query.dtype())));
         let both = [query, key].map(|all| all.flatten::<2>(0, 1));
-        packing.mask_queries(attention_weights(both, &packing.places(), heads, bias))
+        packing.mask_queries(attention_weights(both, &packing.places(), heads, packing.mask_keys(bias)))
+    }
+
+    /// R, of this layer's positions and those that all layers `shared`: [B, A, L, L] for queries and keys [B, L, H].
+    fn bias(
+        &self,
+        query_and_key: impl FnOnce() -> [Tensor<3>; 2],
+        packing: &Packing,
+        shared: Option<&Tensor<4>>,
+    ) -> Option<Tensor<4>> {
+        let own = self.relative_positions.as_ref().map(|positions| {
+            let [query, key] = query_and_key();
+            positions.bias(&query, &key, self.num_attention_heads)
+        });
+        let [batch, _] = packing.dims();
+        let shared = shared.map(|bias| bias.clone().expand([batch as i64, -1, -1, -1]));
+        own.into_iter().chain(shared).reduce(|own, shared| own + shared)
     }
 }

@@ -1,31 +1,30 @@
 //! What models are made of: LayerNorm, linear layers, token embeddings, initialisers, padding, and checks of parameters.
 
+mod dtype;
+mod fused;
 mod ids;
 mod initializer;
-mod layer_norm;
 mod limits;
-mod linear;
-mod padding;
-mod parameters;
+mod padding_mask;
+mod parameter_check;
 mod resize;
 mod token_embedding;
 
+pub use dtype::cast_module;
+#[cfg(feature = "checkpoint")]
+pub(crate) use dtype::is_quantized;
+pub use fused::LayerNorm;
+pub(crate) use fused::{
+    active_prob, drop_out, linear, linear_activation, linear_activation_narrow, linear_narrow, product,
+};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;
-pub use layer_norm::LayerNorm;
 pub(crate) use limits::{
     MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_multiple, check_num_params, check_sizes,
 };
-pub(crate) use linear::{
-    active_prob, drop_out, linear, linear_activation, linear_activation_narrow, linear_narrow, product,
-};
-pub use padding::PaddingMask;
-pub(crate) use padding::{padded_length, padding_mask};
-pub(crate) use parameters::ParameterCheck;
-pub use parameters::cast_module;
-#[cfg(feature = "checkpoint")]
-pub(crate) use parameters::is_quantized;
+pub use padding_mask::PaddingMask;
+pub(crate) use parameter_check::ParameterCheck;
 pub use resize::{NewRows, VocabularyResize};
 pub(crate) use resize::{replace, resizable};
 pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};

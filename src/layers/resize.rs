@@ -1,7 +1,7 @@
 //! Growing and shrinking the tables of a trained layer, keeping what was learned.
 
+use super::dtype::is_quantized;
 use super::initializer::EmbeddingInitializer;
-use super::parameters::is_quantized;
 use super::token_embedding::TokenEmbedding;
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::module::{Param, ParamId};

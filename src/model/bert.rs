@@ -66,7 +66,7 @@ impl BertModelConfig {
 
     /// Builds the model on `device`, with a pooler if the family has one. Errors are those of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
-        let has_pooler = self.embeddings.family.architecture().has_pooler;
+        let has_pooler = self.embeddings.family.architecture().heads.has_pooler;
         let pooler = has_pooler.then(|| self.linear(self.embeddings.hidden_size, device));
         let pooler = pooler.map(|dense| BertPooler { dense });
         Ok(BertModel { pooler, ..self.init_without_pooler(device)? })

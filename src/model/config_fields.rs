@@ -104,7 +104,8 @@ pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Opti
         Some(field) if !fields.is_null(field) => {
             let prob = fields.number(field, 0.0)?;
             // `None` means the family's default, as in a config built by hand.
-            let is_default = spec.family.architecture().head_dropout(of) == HeadDropout::Stated(Some(prob));
+            let is_default =
+                spec.family.architecture().heads.dropout[of as usize] == HeadDropout::Stated(Some(prob));
             Ok((!is_default).then_some(prob))
         }
         _ => Ok(None),
@@ -122,7 +123,7 @@ pub(super) fn head_fields(
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
     let spec = FamilySpec::of(bert.embeddings.family);
-    let default = match spec.family.architecture().head_dropout(of) {
+    let default = match spec.family.architecture().heads.dropout[of as usize] {
         HeadDropout::Stated(default) => default,
         HeadDropout::OfLayers | HeadDropout::Never => None,
     };

@@ -113,8 +113,7 @@ pub use classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationHead,
     SequenceClassifierOutput,
 };
-pub use masked_lm::head::MaskedLmHead;
-pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmOutput};
+pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
 #[cfg(feature = "checkpoint")]
 pub use pretrained::{LoadReport, PretrainedModel};
 pub use sentence::pooling::Pooling;
@@ -129,10 +128,8 @@ pub use sentence::{
 pub use sentence_transformers::Prompts;
 #[cfg(feature = "checkpoint")]
 pub use stored::{Part, Stored};
-pub use tokens::replaced::{
-    ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
-};
 pub use tokens::{
-    BertForTokenClassification, BertForTokenClassificationConfig, TokenClassificationBatch,
+    BertForTokenClassification, BertForTokenClassificationConfig, ElectraForPreTraining,
+    ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput, TokenClassificationBatch,
     TokenClassifierOutput,
 };

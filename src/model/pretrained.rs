@@ -99,7 +99,7 @@ pub trait PretrainedModel: Stored {
             // The config is read too, because its positions must be the model's.
             let (fields, checkpoint) = (Fields::beside(path)?, Checkpoint::open(path)?);
             let family = self.bert().embeddings.family();
-            let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
+            let keys = ModelKeys::of_model(&checkpoint, family)?;
             read(self, &fields, checkpoint, keys, Misfit::Refused)
         })?;
         *self = model;
@@ -217,9 +217,9 @@ fn built<M: Stored>(
     let checkpoint = Checkpoint::open(path)?;
     let bert = M::bert_config(config);
     let family = bert.embeddings.family;
-    let keys = ModelKeys::locate(&checkpoint, &FamilySpec::of(family).keys)?;
+    let keys = ModelKeys::of_model(&checkpoint, family)?;
     // Before the model is built: a config can state more layers than fit into memory.
-    keys.check_depth(&checkpoint, family, bert.num_hidden_layers)?;
+    keys.check_depth(&checkpoint, bert.num_stored_layers(), bert.num_hidden_layers)?;
     read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
 }
 
@@ -231,7 +231,7 @@ fn read<M: Stored>(
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
-    agree(&keys.embeddings, family, fields)?;
+    agree(&keys, family, fields)?;
     let stored = keys.stored.clone().unwrap_or_default();
     let is_new = |params: &[StoredParam], own: &mut Checkpoint| {
         misfit == Misfit::NewlyInitialised && params.iter().any(|param| param.is_of_other_shape(own))
@@ -260,7 +260,7 @@ fn read<M: Stored>(
     let used: BTreeSet<&String> = params.iter().map(|param| &param.key).collect();
     // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
     let is_read = |key: &String| used.contains(key) || copies.contains(key);
-    let is_unused = |key: &String| !is_read(key) && !keys.embeddings.is_of_layer(key, true);
+    let is_unused = |key: &String| !is_read(key) && !keys.is_of_layer(key, true);
     let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
     // Into copies: if a later file fails, nothing was loaded.
     let mut filled_model = filled(model, checkpoint, params)?;

@@ -3,7 +3,7 @@
 use super::bert::BertModel;
 use super::stored::Stored;
 use crate::checkpoint::{
-    Directory, FamilySpec, ModelKeys, check_stored, replace_changed, tensors, torch_name,
+    Directory, FamilySpec, ModelKeys, check_stored, merged_fields, replace_changed, torch_name,
 };
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
@@ -12,25 +12,25 @@ use std::path::Path;
 
 /// Writes a model into a directory, see [`save_pretrained`](super::PretrainedModel::save_pretrained).
 pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
-    let directory = Directory::open(dir)?;
-    let old_fields = directory.fields()?;
     let bert = model.bert();
-    let family = bert.embeddings.config().family;
+    let family = bert.embeddings.family();
     let spec = FamilySpec::of(family);
-    let old_keys = directory.keys()?;
+    let mut directory = Directory::open(dir, family)?;
+    let old_keys = directory.keys.take();
     let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
     // Beside a head the model's keys need a prefix.
     let prefix = match M::CLASS {
         Some(_) => format!("{}.", spec.base),
         None => old_prefix.unwrap_or_default().to_string(),
     };
-    let keys = ModelKeys::written(prefix, &spec.keys);
+    let keys = ModelKeys::written(&prefix, family);
 
-    let device = bert.embeddings.word_embeddings.weight.lazy_device();
+    let words = &bert.embeddings.word_embeddings.weight;
+    let device = words.lazy_device();
     let own = own_fields(model);
     // Fields that still mean what the old file meant are written as they were.
-    let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
-    let mut fields = bert.embeddings.merged_fields(old_fields)?;
+    let was = directory.fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
+    let mut fields = merged_fields(&bert.embeddings.config(), directory.fields.take())?;
     let mut same = was.as_ref().map(own_fields).unwrap_or_default();
     // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
     if num_labels(&fields) != num_labels(&own) {
@@ -42,7 +42,7 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         fields.insert("architectures".into(), json!([format!("{}{class}", spec.class)]));
     }
     // transformers loads in the dtype that the config names; before 4.56 it had another name.
-    if let Some(dtype) = torch_name(bert.embeddings.word_embeddings.weight.val().dtype()) {
+    if let Some(dtype) = torch_name(words.val().dtype()) {
         fields.insert("dtype".into(), dtype.into());
         fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
     }
@@ -67,22 +67,19 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         params.extend(part.params);
         copies.extend(part.copies);
     }
-    let weights = tensors(params, directory.model_path())?;
     let mut folders = Vec::new();
     for ((name, part), (_, built)) in model.parts_beside().into_iter().zip(built.parts_beside()) {
         check_stored(&part.params, &built.params)?;
-        let path = dir.join(&name);
-        folders.push((name, tensors(part.params, &path)?));
+        folders.push((name, part.params));
     }
     // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
     let is_unprefixed = old_prefix == Some("");
-    directory.replace(fields, family, model.files_beside(dir)?, weights, folders, |key| {
+    directory.replace(fields, model.files_beside(dir)?, params, folders, |key| {
         let is_of_model =
             ["embeddings", "encoder.", "transformer.", "pooler."].iter().any(|part| key.starts_with(part));
-        let name =
-            if is_unprefixed && is_of_model { format!("{}{key}", keys.prefix) } else { key.to_string() };
+        let name = if is_unprefixed && is_of_model { keys.named(key) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
-            || keys.embeddings.is_of_layer(&name, true)
+            || keys.is_of_layer(&name, true)
             || namespaces.iter().any(|namespace| name.starts_with(namespace))
             || copies.contains(&name);
         (!is_replaced).then_some(name)

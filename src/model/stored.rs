@@ -214,7 +214,7 @@ impl<'a> Part<'a> {
 
 impl BertModel {
     pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
-        let mut params = self.embeddings.stored_params(&keys.embeddings);
+        let mut params = self.embeddings.stored_params(keys);
         let encoder = &self.encoder;
         if let (Some(linear), Some(name)) = (&encoder.embeddings_projection, keys.family.projection) {
             params.extend(StoredParam::linear(&keys.named(name), linear));
@@ -228,24 +228,13 @@ impl BertModel {
         let names = &keys.family.layer;
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
-            let attention = &layer.attention;
-            for (part, linear) in [
-                (names.query, &attention.query),
-                (names.key, &attention.key),
-                (names.value, &attention.value),
-                (names.attention_output, &layer.attention_output),
-                (names.intermediate, &layer.intermediate),
-                (names.output, &layer.output),
-            ] {
+            for (part, (_, linear)) in names.linears.into_iter().zip(layer.linears()) {
                 params.extend(StoredParam::linear(&name(part), linear));
             }
-            for (part, norm) in [
-                (names.attention_layer_norm, &layer.attention_layer_norm),
-                (names.output_layer_norm, &layer.output_layer_norm),
-            ] {
+            for (part, (_, norm)) in names.norms.into_iter().zip(layer.norms()) {
                 params.extend(StoredParam::norm(keys.norm(&name(part)), norm));
             }
-            if let (Some(positions), Some(part)) = (&attention.relative_positions, names.distances) {
+            if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {
                 params.push(StoredParam::table(name(part), &positions.distance_embedding.weight));
             }
         }

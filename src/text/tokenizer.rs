@@ -7,7 +7,7 @@ use super::settings::SpecialTokens;
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
 use crate::family::PositionEmbeddingType;
-use crate::layers::{check_multiple, padded_length, padding_mask};
+use crate::layers::{PaddingMask, check_multiple};
 use burn::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
@@ -283,7 +283,7 @@ impl BertTokenizer {
     /// [`pad_to_multiple_of`](Self::pad_to_multiple_of). [`Error::Empty`] if there is no encoding.
     pub fn batch(&self, encodings: &[Encoding], device: &Device) -> Result<TextBatch> {
         let lengths: Vec<usize> = encodings.iter().map(Encoding::len).collect();
-        let seq = padded_length(lengths.iter().copied().max().unwrap_or(0), self.pad_to_multiple_of);
+        let (seq, padding) = PaddingMask::to_multiple(&lengths, self.pad_to_multiple_of);
         let padded = |field: fn(&Encoding) -> &[u32], padding| -> Vec<Vec<u32>> {
             let pad = |encoding| {
                 let mut values = field(encoding).to_vec();
@@ -295,7 +295,7 @@ impl BertTokenizer {
         let ids = padded(Encoding::input_ids, self.pad_token_id());
         let token_types = padded(Encoding::token_type_ids, 0);
         let input = BertEmbeddingsInput::from_rows(&ids, device)?.with_token_type_ids(&token_types)?;
-        Ok(TextBatch { input, padding: padding_mask(&lengths, seq) })
+        Ok(TextBatch { input, padding })
     }
 
     fn encode_truncated(&self, text: &str, pair: Option<&str>) -> Result<Encoding> {

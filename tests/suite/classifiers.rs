@@ -28,7 +28,9 @@ fn bert() -> BertModelConfig {
 
 fn roberta() -> BertModelConfig {
     let embeddings = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
-    BertModelConfig { embeddings: embeddings.with_max_position_embeddings(18), ..bert() }
+    let mut config = bert();
+    config.embeddings = embeddings.with_max_position_embeddings(18);
+    config
 }
 
 fn sequence(bert: BertModelConfig) -> BertForSequenceClassificationConfig {

@@ -8,7 +8,7 @@ use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
     BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
 };
-use burn_bert::{BertEmbeddingsConfig, Error, Family, PositionEmbeddingType};
+use burn_bert::{Error, Family, PositionEmbeddingType};
 use serde_json::json;
 
 fn config_of(model_type: &str, positions: &str, activation: &str) -> BertModelConfig {
@@ -83,7 +83,7 @@ fn the_name_of_an_activation_is_written_back_as_it_was_read() {
         ("gelu", Some(Activation::GeluTanh), "gelu_new"),
     ] {
         let config = config_of("bert", "absolute", stated);
-        let config = BertModelConfig { hidden_act: changed.unwrap_or(config.hidden_act), ..config };
+        let config = config.clone().with_hidden_act(changed.unwrap_or(config.hidden_act));
         let saved = tempfile::tempdir().unwrap();
         BertForMaskedLmConfig::new(config).init(&Device::default()).save_pretrained(saved.path()).unwrap();
         assert_eq!(config_json(saved.path())["hidden_act"], expected);
@@ -118,10 +118,8 @@ fn a_directory_of_another_family_is_neither_read_nor_written() {
     assert!(error.to_string().contains("is camembert, but the module's is roberta"), "{error}");
     // Equal in keys and computation: what is read is saved as the config says.
     assert!(roberta.init(&device).load(dir.path()).unwrap().is_complete());
-    let bert = BertModelConfig {
-        embeddings: BertEmbeddingsConfig { family: Family::Bert, ..config.embeddings },
-        ..config
-    };
+    let mut bert = config;
+    bert.embeddings.family = Family::Bert;
     let error = bert.init(&device).load(dir.path()).unwrap_err();
     assert!(matches!(&error, Error::ConfigFile { field: "model_type", .. }), "{error}");
 }

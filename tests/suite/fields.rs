@@ -82,8 +82,9 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
             |model| {
                 let mut wide = config().with_hidden_size(8);
                 wide.position_embedding_type = PositionEmbeddingType::RelativeKey;
-                let wide = BertModelConfig { embeddings: wide, ..self::model() };
-                model.encoder.layers[1] = wide.init_encoder(&device()).unwrap().layers.remove(0);
+                let mut whole = self::model();
+                whole.embeddings = wide;
+                model.encoder.layers[1] = whole.init_encoder(&device()).unwrap().layers.remove(0);
             },
             shape(query, &[8, 8], &[4, 4]),
         ),

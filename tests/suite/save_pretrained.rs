@@ -267,3 +267,17 @@ fn a_real_checkpoint_goes_to_transformers_and_back_bit_for_bit() {
     module.save_pretrained(dir.path()).unwrap();
     transformers_reads(&python, dir.path(), &module);
 }
+
+#[test]
+#[cfg(unix)]
+fn a_config_that_would_be_the_same_is_not_written() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let save = |dropout| {
+        tiny().with_hidden_dropout_prob(dropout).init(&device()).save_pretrained(dir.path()).unwrap();
+        std::fs::metadata(dir.path().join("config.json")).unwrap().ino()
+    };
+    let first = save(0.0);
+    assert_eq!(save(0.0), first);
+    assert_ne!(save(0.5), first);
+}

@@ -168,3 +168,18 @@ fn write_values(data: TensorData, out: &mut impl Write) -> io::Result<()> {
     }
     out.write_all(&bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_fewer_bytes_than_announced_is_an_error() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[0; 7]).unwrap();
+        let mut tensors = Tensors::default();
+        tensors.push("b", Dtype::F32, vec![2], Payload::Copy(Arc::new(file), 0, 8));
+        let error = tensors.write(&mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -6,7 +6,7 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::family::{Classified, Family, SequenceHead};
+use crate::family::{Classified, SequenceHead};
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
 use crate::model::bert::{BertModel, BertModelOutput};
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
@@ -73,24 +73,19 @@ impl BertForSequenceClassificationConfig {
     }
 
     fn build(&self, device: &Device) -> Result<BertForSequenceClassification> {
-        let linear = |outputs| self.bert.linear(outputs, device);
         let hidden_size = self.bert.embeddings.hidden_size;
-        let family = self.bert.embeddings.family;
+        let kind = self.bert.embeddings.family.architecture().heads.sequence;
         // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
-        let (bert, dense) = match family.architecture().sequence_head {
-            SequenceHead::Dense { .. } => (self.bert.init_without_pooler(device)?, Some(linear(hidden_size))),
+        let (bert, dense) = match kind {
+            SequenceHead::Dense { .. } => {
+                (self.bert.init_without_pooler(device)?, Some(self.bert.linear(hidden_size, device)))
+            }
             SequenceHead::Pooled => (self.bert.try_init(device)?, None),
         };
-        Ok(BertForSequenceClassification {
-            bert,
-            classifier: SequenceClassificationHead {
-                dense,
-                dropout: DropoutConfig::new(self.dropout_prob()).init(),
-                out_proj: linear(self.num_labels()),
-                family,
-            },
-            stated: self.clone(),
-        })
+        let dropout = DropoutConfig::new(self.dropout_prob()).init();
+        let out_proj = self.bert.linear(self.num_labels(), device);
+        let classifier = SequenceClassificationHead { dense, dropout, out_proj, kind };
+        Ok(BertForSequenceClassification { bert, classifier, stated: self.clone() })
     }
 }
 
@@ -112,7 +107,7 @@ pub struct SequenceClassificationHead {
     /// W and b, [H, C].
     pub out_proj: Linear,
     #[module(skip)]
-    family: Family,
+    kind: SequenceHead,
 }
 
 impl SequenceClassificationHead {
@@ -120,8 +115,8 @@ impl SequenceClassificationHead {
         let pooled = match (&self.dense, output.pooler_output) {
             (Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
-                let (activation, drops_input) = match self.family.architecture().sequence_head {
-                    SequenceHead::Dense { activation, drops_input, .. } => (activation, drops_input),
+                let (activation, drops_input) = match self.kind {
+                    SequenceHead::Dense { activation, drops_input } => (activation, drops_input),
                     // A module whose `dense` was set by hand.
                     SequenceHead::Pooled => (Activation::Tanh, true),
                 };

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::tolerance::{F64, Tolerance, assert_close, parameters, values};
 use burn::prelude::*;
-use burn_bert::PaddingMask;
 use burn_bert::model::Pooling;
+use burn_bert::{Error, PaddingMask};
 use proptest::prelude::*;
 
 /// Places that hold a token, row · S + column.
@@ -176,4 +176,25 @@ fn a_row_of_nothing_but_padding_has_a_mean_of_zero_and_a_number_in_every_pooling
         let found = values(pooling.forward(hidden.clone(), Some(&padding)));
         assert!(found.iter().all(|value| value.is_finite()), "{pooling:?}: {found:?}");
     }
+}
+
+#[test]
+fn an_attention_mask_is_taken_as_rows_or_as_a_tensor_of_zeros_and_ones() {
+    let expected = PaddingMask::from_rows(&[[false, false, true], [true, false, false]]).unwrap();
+    let rows = [[1, 1, 0], [0, 1, 1]];
+    assert_eq!(PaddingMask::from_attention_mask(&rows).unwrap(), expected);
+    let rows = rows.map(|row| row.map(|value| value as u8).to_vec()).to_vec();
+    assert_eq!(PaddingMask::from_attention_mask(&rows).unwrap(), expected);
+    let tensor = expected.tensor(&Device::default()).bool_not().int();
+    assert_eq!(PaddingMask::from_attention_mask(tensor).unwrap(), expected);
+
+    let tensor = Tensor::<2, Int>::from_data([[1, 0], [-1, 0]], &Device::default());
+    let error = PaddingMask::from_attention_mask(tensor).unwrap_err().to_string();
+    assert_eq!(error, "attention_mask[1][0] is -1, but must be 1 at a token and 0 at padding");
+    let error = PaddingMask::from_attention_mask(&[[1, 2]]).unwrap_err().to_string();
+    assert_eq!(error, "attention_mask[0][1] is 2, but must be 1 at a token and 0 at padding");
+    let error = PaddingMask::from_attention_mask(&[vec![1, 0], vec![1]]).unwrap_err();
+    assert!(matches!(error, Error::RaggedRows { input: "attention_mask", row: 1, .. }), "{error}");
+    let none: [[i64; 0]; 2] = [[]; 2];
+    assert!(matches!(PaddingMask::from_attention_mask(&none), Err(Error::Empty { .. })));
 }

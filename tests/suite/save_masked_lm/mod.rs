@@ -9,9 +9,7 @@ use crate::checkpoint_files::{Stored, safetensors_bytes, tensors_of};
 use crate::files::{self, set_fields};
 use crate::small_bert::small_bert;
 use burn::prelude::*;
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, LoadReport, PretrainedModel,
-};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, LoadReport, PretrainedModel};
 use burn_bert::{BertEmbeddingsConfig, Error};
 use serde_json::Value;
 use std::fs;
@@ -33,7 +31,9 @@ fn tiny() -> BertForMaskedLmConfig {
 
 fn roberta() -> BertForMaskedLmConfig {
     let embeddings = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
-    BertForMaskedLmConfig::new(BertModelConfig { embeddings, ..tiny().bert })
+    let mut bert = tiny().bert;
+    bert.embeddings = embeddings;
+    BertForMaskedLmConfig::new(bert)
 }
 
 fn load(dir: &Path) -> (BertForMaskedLm, LoadReport) {

@@ -1,15 +1,10 @@
-//! Sequences of unequal length in one batch.
+//! `PaddingMask`: sequences of unequal length in one batch.
 
 use super::ids::IntoIds;
 use crate::error::{Error, Result};
 use burn::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// The length to which sequences are padded: the smallest multiple that holds the longest.
-pub(crate) fn padded_length(longest: usize, multiple_of: Option<usize>) -> usize {
-    longest.next_multiple_of(multiple_of.unwrap_or(1))
-}
 
 /// The padding of a batch [B, S]: at the end, at the start or anywhere.
 ///
@@ -72,6 +67,15 @@ impl PaddingMask {
             return Err(Error::data(format!("attention_mask[{row}][{column}]"), problem));
         }
         Ok(Self::new(values.into_iter().map(|value| value == 0).collect(), dims))
+    }
+
+    /// The length that sequences of these lengths are padded to, the smallest multiple that holds the longest, and their
+    /// padding; `None` if there is none.
+    pub(crate) fn to_multiple(lengths: &[usize], multiple_of: Option<usize>) -> (usize, Option<Self>) {
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let seq = longest.next_multiple_of(multiple_of.unwrap_or(1));
+        let mask = Self::from_lengths(lengths, seq);
+        (seq, (!mask.is_full()).then_some(mask))
     }
 
     pub(crate) fn sequences(&self, range: Range<usize>) -> Self {
@@ -137,37 +141,5 @@ impl From<Tensor<2, Bool>> for PaddingMask {
     fn from(tensor: Tensor<2, Bool>) -> Self {
         let dims = tensor.dims();
         Self::new(tensor.into_data().iter::<bool>().collect(), dims)
-    }
-}
-
-/// The padding of sequences of these lengths, [B, S]; `None` if all are of length S.
-pub(crate) fn padding_mask(lengths: &[usize], seq: usize) -> Option<PaddingMask> {
-    let mask = PaddingMask::from_lengths(lengths, seq);
-    (!mask.is_full()).then_some(mask)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_attention_mask_is_taken_as_rows_or_as_a_tensor_of_zeros_and_ones() {
-        let expected = PaddingMask::from_rows(&[[false, false, true], [true, false, false]]).unwrap();
-        let rows = [[1, 1, 0], [0, 1, 1]];
-        assert_eq!(PaddingMask::from_attention_mask(&rows).unwrap(), expected);
-        let rows = rows.map(|row| row.map(|value| value as u8).to_vec()).to_vec();
-        assert_eq!(PaddingMask::from_attention_mask(&rows).unwrap(), expected);
-        let tensor = expected.tensor(&Device::default()).bool_not().int();
-        assert_eq!(PaddingMask::from_attention_mask(tensor).unwrap(), expected);
-
-        let tensor = Tensor::<2, Int>::from_data([[1, 0], [-1, 0]], &Device::default());
-        let error = PaddingMask::from_attention_mask(tensor).unwrap_err().to_string();
-        assert_eq!(error, "attention_mask[1][0] is -1, but must be 1 at a token and 0 at padding");
-        let error = PaddingMask::from_attention_mask(&[[1, 2]]).unwrap_err().to_string();
-        assert_eq!(error, "attention_mask[0][1] is 2, but must be 1 at a token and 0 at padding");
-        let error = PaddingMask::from_attention_mask(&[vec![1, 0], vec![1]]).unwrap_err();
-        assert!(matches!(error, Error::RaggedRows { input: "attention_mask", row: 1, .. }), "{error}");
-        let none: [[i64; 0]; 2] = [[]; 2];
-        assert!(matches!(PaddingMask::from_attention_mask(&none), Err(Error::Empty { .. })));
     }
 }

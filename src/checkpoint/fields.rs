@@ -1,6 +1,7 @@
-//! `config.json`, read tolerantly.
+//! The fields of a `config.json`, read tolerantly, and written.
 
 use super::families::{FamilySpec, Field, Unsupported};
+use super::keys::ModelKeys;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Projection};
@@ -8,29 +9,10 @@ use crate::files::hub::directory_without_weights;
 use crate::files::read_json;
 use crate::files::regular_file;
 use crate::layers::EmbeddingInitializer;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
-
-impl BertEmbeddingsConfig {
-    /// Reads a Hugging Face `config.json`.
-    ///
-    /// `path` is the file, or the directory that holds it. Missing fields take the default of Hugging Face's config class for
-    /// that `model_type`, others are ignored. Without `model_type`, `architectures` determines the family. Positions are
-    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) in RoBERTa's family and MPNet and
-    /// [`Absolute`](PositionEmbeddingType::Absolute) in others, unless `position_embedding_type` is a relative one:
-    /// transformers 5 no longer reads that field, but the model was trained that way.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] for another
-    /// family, and [`Error::ConfigFile`], naming the field, if it has neither `model_type` nor `architectures`, a field has
-    /// the wrong type or no module can be built from its value.
-    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        Fields::at(path.as_ref())?.config()
-    }
-}
 
 /// The path of a checkpoint's config: in the directory, or beside the weights file.
 pub(super) fn config_path(path: &Path) -> PathBuf {
@@ -131,7 +113,7 @@ impl Fields {
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
         // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
         let embedding_size = || self.size("embedding_size", 128);
-        let embedding_size = match spec.family.architecture().projection {
+        let embedding_size = match spec.family.architecture().input.projection {
             Projection::Never => None,
             Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
             Projection::Always => Some(embedding_size()?),
@@ -177,7 +159,7 @@ impl Fields {
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
         match self.text("position_embedding_type")? {
-            None | Some("absolute") => Ok(self.spec.family.architecture().positions),
+            None | Some("absolute") => Ok(self.spec.family.architecture().input.positions),
             Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
             Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
             Some(other) => {
@@ -271,4 +253,118 @@ fn brief(value: &Value) -> String {
         Value::String(text) if text.chars().count() > 40 => "a long text".into(),
         short => short.to_string(),
     }
+}
+
+/// Refuses a file or keys of a family whose positions are not those of `family`.
+pub(crate) fn agree(keys: &ModelKeys, family: Family, fields: &Fields) -> Result<()> {
+    let positions = |family: Family| family.architecture().input.positions;
+    // Positions alone are compared: they change what is computed, and no shape would show it.
+    let problem = match (fields.spec().family, keys.stated_family()) {
+        (stated, _) if positions(stated) != positions(family) => format!(
+            "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
+            positions(stated),
+            positions(family)
+        ),
+        (_, Some(found)) if positions(found) != positions(family) => format!(
+            "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
+            positions(family),
+            keys.embedding(""),
+            positions(found)
+        ),
+        _ => return Ok(()),
+    };
+    Err(fields.invalid("model_type", problem))
+}
+
+/// The fields of `config.json`: the layer's, and the others of the old file.
+pub(crate) fn merged_fields(
+    config: &BertEmbeddingsConfig,
+    old: Option<Fields>,
+) -> Result<Map<String, Value>> {
+    let scheme = config.position_embedding_type;
+    let stated = match scheme {
+        PositionEmbeddingType::RelativeKey => Some("relative_key"),
+        PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
+        // The family's own need no word, and transformers 5 would not read it.
+        absolute if absolute == config.family.architecture().input.positions => None,
+        other => {
+            let problem = format!(
+                "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
+                config.family.model_type()
+            );
+            return Err(Error::config("position_embedding_type", problem));
+        }
+    };
+    // Only a new directory needs fields for the rest of a model: an old file has its own.
+    let Some(old) = old else {
+        let mut fields = layer_fields(config);
+        fields.extend(model_fields(config));
+        fields.extend(stated.map(|word| ("position_embedding_type".into(), word.into())));
+        return Ok(fields);
+    };
+    let was = old.config()?;
+    let width = |config: &BertEmbeddingsConfig| config.width().to_string();
+    for (field, was, is) in [
+        ("model_type", was.family.model_type().into(), config.family.model_type().into()),
+        ("position_embedding_type", format!("{:?}", was.position_embedding_type), format!("{scheme:?}")),
+        ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
+        ("embedding_size", width(&was), width(config)),
+    ] {
+        if was != is {
+            let problem = format!("is {was}, but the module's is {is}; save into another directory");
+            return Err(old.invalid(field, problem));
+        }
+    }
+    let mut fields = old.into_map();
+    // A number that means the same may be written otherwise, and fields may be left to defaults.
+    replace_changed(&mut fields, layer_fields(config), &layer_fields(&was));
+    Ok(fields)
+}
+
+/// Replaces the fields whose values changed. The others are written back as they were read, or stay away.
+pub(crate) fn replace_changed(
+    fields: &mut Map<String, Value>,
+    new: Map<String, Value>,
+    old: &Map<String, Value>,
+) {
+    for (field, value) in new {
+        if old.get(&field) != Some(&value) {
+            fields.insert(field, value);
+        }
+    }
+}
+
+fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
+    // transformers' models are initialised from a normal distribution, and fields have no word for another.
+    let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
+        config.initializer;
+    let projection = config.family.architecture().input.projection;
+    [
+        ("vocab_size", json!(config.vocab_size)),
+        ("hidden_size", json!(config.hidden_size)),
+        ("max_position_embeddings", json!(config.max_position_embeddings)),
+        ("type_vocab_size", json!(config.type_vocab_size)),
+        ("pad_token_id", json!(config.pad_token_id)),
+        ("layer_norm_eps", json!(config.layer_norm_eps)),
+        ("hidden_dropout_prob", json!(config.hidden_dropout_prob)),
+        ("initializer_range", json!(std)),
+    ]
+    .into_iter()
+    .chain((projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
+    .map(|(field, value)| (field.to_string(), value))
+    .collect()
+}
+
+fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
+    let (family, hidden_size) = (config.family, config.hidden_size);
+    // Heads of size 64, as in every published BERT.
+    let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
+    [
+        ("model_type", json!(family.model_type())),
+        ("architectures", json!([format!("{}Model", FamilySpec::of(family).class)])),
+        ("num_attention_heads", json!(heads)),
+        // Four times the width, as in BERT.
+        ("intermediate_size", json!(4 * hidden_size)),
+    ]
+    .map(|(field, value)| (field.to_string(), value))
 }

@@ -1,0 +1,89 @@
+//! Positions of all layers, by distance alone.
+
+use super::config::BertModelConfig;
+use super::relative_positions::by_key;
+use crate::error::Result;
+use crate::layers::{ParameterCheck, TokenEmbedding, TokenEmbeddingConfig};
+use burn::module::Module;
+use burn::prelude::*;
+
+/// Distances are put into this many buckets.
+const BUCKETS: usize = 32;
+
+/// The distance from which on all share a bucket.
+const FAR: f64 = 128.0;
+
+/// What the distance between two tokens adds to their scaled attention logit in every layer of MPNet's
+/// [`BertEncoder`](super::BertEncoder): a number for each head and bucket of distances, `table[bucket(r − l)]` for query
+/// l and key r.
+///
+/// Of the 32 buckets half are for keys after the query, half for those up to it. Eight of each half hold one distance
+/// (0 to 7), the others grow logarithmically up to 128, from which on all share the last. Source:
+/// `MPNetEncoder.compute_position_bias` of transformers 5.23, whose `relative_attention_bias` this is.
+#[derive(Module, Debug)]
+pub struct RelativeAttentionBias {
+    /// [32, A].
+    pub table: TokenEmbedding,
+}
+
+impl RelativeAttentionBias {
+    /// `None` in a family without.
+    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Option<Self>> {
+        if !config.embeddings.family.architecture().encoder.has_relative_attention_bias {
+            return Ok(None);
+        }
+        let table = TokenEmbeddingConfig::new(BUCKETS, config.num_attention_heads)
+            .with_initializer(config.embeddings.initializer.clone());
+        Ok(Some(Self { table: table.try_init(device)? }))
+    }
+
+    /// Whether the table fits layers of so many heads.
+    pub(super) fn check(&self, check: &ParameterCheck, heads: usize) -> Result<()> {
+        check.param("relative_attention_bias.table.weight", &self.table.weight, [BUCKETS, heads])
+    }
+
+    /// [1, A, L, L] for the distances between L places, on the device of the table.
+    pub(super) fn bias(&self, length: usize) -> Tensor<4> {
+        let last = length as i64 - 1;
+        let buckets: Vec<i64> = (-last..=last).map(|distance| bucket(distance) as i64).collect();
+        let device = self.table.weight.lazy_device();
+        let buckets = Tensor::<1, Int>::from_data(buckets.as_slice(), &device);
+        let by_distance: Tensor<2> = self.table.forward_unchecked(buckets); // [2L − 1, A], of r − l
+        let [distances, heads] = by_distance.dims();
+        let by_distance = by_distance.transpose().reshape([1, heads, 1, distances]);
+        by_key(by_distance.expand([1, heads, length, distances]))
+    }
+}
+
+/// The bucket of the distance r − l.
+fn bucket(distance: i64) -> usize {
+    const HALF: usize = BUCKETS / 2;
+    const EXACT: usize = HALF / 2;
+    let first = if distance > 0 { HALF } else { 0 };
+    let far = distance.unsigned_abs() as usize;
+    if far < EXACT {
+        return first + far;
+    }
+    // In f32 as transformers, whose rounding decides at the boundaries.
+    let exact = EXACT as f32;
+    let share = (far as f32 / exact).ln() / (FAR / f64::from(exact)).ln() as f32;
+    let logarithmic = EXACT + (share * (HALF - EXACT) as f32) as usize;
+    first + logarithmic.min(HALF - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bucket;
+
+    #[test]
+    fn distances_fall_into_the_buckets_of_mpnet() {
+        // `MPNetEncoder.relative_position_bucket` of transformers 5.23: where a bucket begins, for keys up to the query.
+        let first = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91];
+        for distance in 0..600i64 {
+            let expected = first.iter().rposition(|&first| first <= distance).unwrap();
+            assert_eq!(bucket(-distance), expected, "{distance} before");
+            let after = if distance == 0 { 0 } else { 16 + expected };
+            assert_eq!(bucket(distance), after, "{distance} after");
+        }
+    }
+}
