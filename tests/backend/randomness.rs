@@ -29,6 +29,7 @@ pub fn the_same_seed_gives_the_same_bits(case: &Case) {
         let module = BertEmbeddingsConfig::new()
             .with_vocab_size(200)
             .with_hidden_size(32)
+            .with_type_vocab_size(3)
             .with_max_position_embeddings(64)
             .init(&case.autodiff());
         let output = module.forward(&input(&case.autodiff()));

@@ -35,7 +35,9 @@ pub fn outputs_gradients_and_ten_steps_of_adamw_equal_hugging_faces(case: &Case)
 pub fn odd_and_real_sizes_equal_the_reference(case: &Case) {
     for hidden in [1, 2, 3, 127, 768, 1023] {
         for scheme in [PositionEmbeddingType::Absolute, PositionEmbeddingType::RelativeKey] {
-            let config = config().with_hidden_size(hidden).with_position_embedding_type(scheme);
+            // Bounds 1/σ: where all but rounding cancels, as with two values, it would be multiplied by 300.
+            let config = config().with_hidden_size(hidden).with_layer_norm_eps(1e-2);
+            let config = config.with_position_embedding_type(scheme);
             let module = module(&config, &case.autodiff());
             let run = || {
                 let output = module.forward(&input(&case.autodiff()));
