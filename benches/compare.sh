@@ -1,21 +1,75 @@
-#!/bin/sh
-# The operator against Burn's own operations, PyTorch and candle, under three allocators: one table each.
+#!/usr/bin/env bash
+# Measures what docs/performance.md and the README quote, and writes their tables, each with its machine, date and commit.
 #
-#     BURN_BERT_PYTHON=path/to/python benches/compare.sh
+#     BURN_BERT_PYTHON=path/to/python benches/compare.sh [TABLE ...]
 #
-# The tuned allocator is glibc told to keep its pages, for all contestants.
-set -eu
+# Without names it makes all tables, which takes about an hour. Nothing else should run on the machine. Python needs torch,
+# transformers, onnx, onnxscript, onnxruntime and openvino. A table stands between `<!-- NAME -->` and `<!-- end -->`.
+set -euo pipefail
 cd "$(dirname "$0")/.."
+: "${BURN_BERT_PYTHON:?names the interpreter of the peers}"
+export RAYON_NUM_THREADS="${RAYON_NUM_THREADS:-$(nproc)}" BURN_DEVICE=flex
 
-candle=benches/peers/candle
-cargo build --quiet --release --manifest-path "$candle/Cargo.toml" --target-dir target/candle
-BURN_BERT_CANDLE=$PWD/target/candle/release/bench-candle
-export BURN_BERT_CANDLE
+[ $# -gt 0 ] || set -- operator operator_tuned operator_mimalloc masked_lm growth classification inference adamw matmul ranks
+features=(--features mpi,train)
+bench() { cargo bench --quiet "${features[@]}" --bench "$@"; }
+# Allocators that keep their pages: glibc's for the peers, mimalloc's here.
+tuned() {
+    MIMALLOC_PURGE_DELAY=-1 MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 \
+        MALLOC_TOP_PAD_=268435456 BURN_BERT_ALLOCATOR=tuned "$@"
+}
 
-lscpu 2>/dev/null | grep -E 'Model name|^CPU\(s\)' || true
-cargo bench --quiet --bench compare
-echo
-MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 \
-    BURN_BERT_ALLOCATOR='tuned' cargo bench --quiet --bench compare
-echo
-BURN_BERT_ALLOCATOR='mimalloc (Rust only)' cargo bench --quiet --bench compare_mimalloc
+measure() {
+    case $1 in
+        operator) bench compare ;;
+        operator_tuned) tuned bench compare ;;
+        operator_mimalloc) BURN_BERT_ALLOCATOR='mimalloc (Rust only)' bench compare_mimalloc ;;
+        masked_lm) tuned bench compare_masked_lm ;;
+        growth) tuned bench compare_masked_lm -- growth ;;
+        classification) tuned bench compare_classification ;;
+        inference) tuned bench compare_inference ;;
+        adamw) tuned bench compare_adamw ;;
+        matmul) cargo bench --quiet -p burn-fused-matmul ;;
+        ranks) bench ranks ;;
+        *) echo "no table is called $1" >&2 && exit 2 ;;
+    esac
+}
+
+# The model, its number of cores, and those instructions that a kernel depends on.
+machine() {
+    lscpu | sed -n 's/^Model name: *//p;s/^CPU(s): */× /p' | sort -r | paste -sd ' '
+    for flag in avx2 avx512f avx512_bf16 avx512_vnni amx_bf16; do
+        grep -qw "$flag" /proc/cpuinfo && echo "$flag"
+    done
+}
+
+# Puts the file $3 between the marks of the table $2 in the document $1.
+insert() {
+    grep -q "^<!-- $2 -->$" "$1" || return 0
+    awk -v name="$2" -v file="$3" '
+        $0 == "<!-- end -->" { inside = 0 }
+        !inside { print }
+        $0 == "<!-- " name " -->" { inside = 1; print ""; while ((getline line < file) > 0) print line; print "" }
+    ' "$1" >"$results/document" && cat "$results/document" >"$1"
+}
+
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+if [[ " $* " == *" operator"* ]]; then
+    cargo build --quiet --release --manifest-path benches/peers/candle/Cargo.toml --target-dir target/candle
+    export BURN_BERT_CANDLE=$PWD/target/candle/release/bench-candle
+fi
+# Built before anything is timed.
+cargo bench --quiet "${features[@]}" --no-run
+cargo bench --quiet -p burn-fused-matmul --no-run
+commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
+for table in "$@"; do
+    {
+        echo "$(date +'%-d %B %Y'), commit $commit, $(machine | paste -sd ' ')"
+        echo
+        measure "$table"
+    } | tee "$results/$table"
+    for document in README.md docs/performance.md; do
+        insert "$document" "$table" "$results/$table"
+    done
+done

@@ -5,6 +5,8 @@
 //! For allocators that do not return freed pages to the OS, mimalloc's here and glibc's in PyTorch, set `MIMALLOC_PURGE_DELAY=-1` and
 //! `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456`.
 //!
+//! With `-- growth`, the smaller model on more and longer windows.
+//!
 //! A step is forward, loss, backward, clipping by the global norm and AdamW, with dropout, on 8 windows of 128 tokens
 //! of which 15 % are masked. The contestants have the same weights and the same batch, and their losses are compared
 //! first. They are interleaved, so that they run under the same conditions. Without `BURN_BERT_PYTHON` PyTorch's columns are empty.
@@ -25,9 +27,13 @@ use race::Race;
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 fn main() {
-    masked_lm_table::print(
-        &whole_model::models(),
-        &[Case::DEFAULT],
-        Race { rounds: 5, turn: 2000.0, warm_up: 0 },
-    );
+    let mut models = whole_model::models().to_vec();
+    let mut race = Race { rounds: 5, turn: 2000.0, warm_up: 0 };
+    let mut cases = vec![Case::DEFAULT];
+    if std::env::args().any(|argument| argument == "growth") {
+        models.truncate(1);
+        race.rounds = 3;
+        cases = [[2, 512], [8, 512], [32, 128]].map(|shape| Case { shape, ..Case::DEFAULT }).to_vec();
+    }
+    masked_lm_table::print(&models, &cases, race);
 }

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 /// Check every gradient of BertEmbeddings against central differences.
 #[derive(Parser)]
 struct Args {
-    /// Rows of the word table.
+    /// Word embeddings.
     #[arg(long, default_value_t = 16)]
     vocab_size: usize,
     /// Length of the vectors.

@@ -60,7 +60,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// "hello world" and "goodbye world" in BERT's uncased vocabulary, or what a smaller table has.
+/// "hello world" and "goodbye world" in BERT's uncased vocabulary, or what a smaller vocabulary has.
 fn default_sentences(rows: usize) -> Vec<Vec<i32>> {
     let sentences = [[101, 7592, 2088, 102], [101, 9119, 2088, 102]];
     sentences.map(|ids| ids.map(|id| if rows > 9119 { id } else { id % rows as i32 }).to_vec()).into()
@@ -161,7 +161,7 @@ impl Vocabulary {
                 Err(_) => bail!("{word:?} is neither an id nor a word of the directory's vocab.txt"),
             },
         };
-        ensure!(id < rows, "id {id} has no row; the word table has {rows}");
+        ensure!(id < rows, "id {id} has no row; there are {rows} word embeddings");
         Ok(id)
     }
 

@@ -63,9 +63,9 @@ impl Family {
 pub enum PositionEmbeddingType {
     /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
     Absolute,
-    /// Relative positions in the attention (Shaw et al. 2018); the embedding layer has no position table.
+    /// Relative positions in the attention (Shaw et al. 2018); the embedding layer has no position embeddings.
     RelativeKey,
-    /// Relative positions in the attention (Huang et al. 2020, method 4); the embedding layer has no position table.
+    /// Relative positions in the attention (Huang et al. 2020, method 4); the embedding layer has no position embeddings.
     RelativeKeyQuery,
     /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding has position
     /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
@@ -73,7 +73,7 @@ pub enum PositionEmbeddingType {
 }
 
 impl PositionEmbeddingType {
-    /// Whether the embedding layer has a position table.
+    /// Whether the embedding layer has position embeddings.
     pub fn has_table(self) -> bool {
         matches!(self, Self::Absolute | Self::AfterPadding)
     }

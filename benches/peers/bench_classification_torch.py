@@ -10,10 +10,6 @@ weights of the head. The kind is
     train   a training step
     fused   as `train`, with AdamW(fused=True)
     bf16    as `fused`, under bf16 autocast
-    infer   the vectors of all tokens, without gradients
-    full    as `infer`, with as many tokens but no padding
-
-and `infer_bf16` and `full_bf16` the same with a model whose weights are bf16.
 """
 
 import json
@@ -41,22 +37,9 @@ def make(kind, directory):
     batch = json.loads((Path(directory) / "batch.json").read_text())
     model = Classifier(directory, batch["weight"], batch["bias"]).to(DEVICE)
     labels = torch.tensor(batch["labels"])
-    if kind.endswith("_bf16"):
-        kind, model = kind.removesuffix("_bf16"), model.to(torch.bfloat16)
-    if kind == "full":
-        inputs = {"input_ids": torch.tensor(batch["full"])}
-    else:
-        inputs = {name: torch.tensor(batch[name]) for name in ("input_ids", "attention_mask")}
-    if kind not in ("infer", "full"):
-        loss = lambda: cross_entropy(model(**inputs), labels)
-        return step(model, loss, fused=kind in ("fused", "bf16"), bf16=kind == "bf16")
-
-    def run():
-        with torch.inference_mode():
-            model.bert(**inputs)
-
-    model.eval()
-    return run
+    inputs = {name: torch.tensor(batch[name]) for name in ("input_ids", "attention_mask")}
+    loss = lambda: cross_entropy(model(**inputs), labels)
+    return step(model, loss, fused=kind != "train", bf16=kind == "bf16")
 
 
 serve(make)

@@ -18,6 +18,38 @@ pub fn models() -> [(&'static str, BertModelConfig); 2] {
     [("MiniLM-L6 (6 layers, H 384)", mini_lm), ("BERT-base", BertModelConfig::bert_base_uncased())]
 }
 
+/// Sequences of a batch for classification or inference.
+pub const BATCH: usize = 16;
+/// Tokens of the longest.
+pub const SEQ: usize = 128;
+
+/// 8, 16, …, 128: 1,088 tokens in all, so that half of the rectangle is padding.
+pub fn lengths() -> Vec<usize> {
+    (1..=BATCH).map(|row| 8 * row).collect()
+}
+
+/// [`BATCH`] sequences of [`SEQ`] tokens.
+pub fn full() -> Vec<Vec<u32>> {
+    (0..BATCH)
+        .map(|row| (0..SEQ).map(|column| 1000 + (row * SEQ + column) as u32 * 7919 % 29_000).collect())
+        .collect()
+}
+
+/// The same, with padding after their [`lengths`].
+pub fn padded() -> Vec<Vec<u32>> {
+    let mut rows = full();
+    for (row, length) in rows.iter_mut().zip(lengths()) {
+        row[length..].fill(0);
+    }
+    rows
+}
+
+/// 1 for the tokens of [`padded`], 0 for its padding.
+pub fn attention_mask() -> Vec<Vec<u8>> {
+    let row = |length| (0..SEQ).map(|column| u8::from(column < length)).collect();
+    lengths().into_iter().map(row).collect()
+}
+
 /// A directory with a checkpoint and `batch.json`, which the peer reads.
 pub struct Exchange(TempDir);
 

@@ -28,7 +28,7 @@ use trial::{Outcome, Size, Workload};
 /// Run one model on every compiled-in device and compare.
 #[derive(Parser)]
 struct Args {
-    /// Rows of the word table [default: 30522, or 2000 on a software adapter].
+    /// How many word embeddings [default: 30522, or 2000 on a software adapter].
     #[arg(long, value_parser = count())]
     vocab_size: Option<usize>,
     /// Length of the vectors [default: 768, or 128 on a software adapter].
@@ -115,7 +115,7 @@ fn compare(args: &Args) -> Result<bool, Box<dyn Error>> {
         answers += 1;
     }
     println!(
-        "\ntable: rows × length of the word table; {} × {} tokens, a sixth of them padding.",
+        "\ntable: rows × length of the word embeddings; {} × {} tokens, a sixth of them padding.",
         args.batch, args.seq
     );
     println!(

@@ -45,9 +45,9 @@ pub struct Workload {
 /// The results of a device.
 pub struct Outcome {
     pub output: Vec<f32>,
-    /// Of the word table.
+    /// Of the word embeddings.
     pub gradient: Vec<f32>,
-    /// The word table after the step.
+    /// The word embeddings after the step.
     pub stepped: Vec<f32>,
     /// The largest gradient in the padding row.
     pub pad_gradient: f32,
@@ -85,7 +85,7 @@ impl Workload {
             let loss = (output.clone() - targets.clone()).square().sum();
             let gradients = GradientsParams::from_grads(loss.backward(), &module);
             let gradient =
-                gradients.get::<2>(word_table(&module).id).ok_or("the word table has no gradient")?;
+                gradients.get::<2>(word_table(&module).id).ok_or("the word embeddings have no gradient")?;
             let mut optimizer: ModuleOptimizer = SgdConfig::new().init();
             let stepped = word_table(&optimizer.step(LEARNING_RATE, module.clone(), gradients)).val();
             Ok((output, gradient, stepped))

@@ -1,6 +1,6 @@
 //! A toy masked-language-model training run that shows learned position embeddings updating.
 //!
-//! Two models see the same batches from the same start; one has its position table held at zero. In the synthetic
+//! Two models see the same batches from the same start; one has its position embeddings held at zero. In the synthetic
 //! language a masked letter follows from its position and from nothing else, so only the other can solve the task.
 //!
 //! ```sh
@@ -25,7 +25,7 @@ use language::{LETTERS, Language, MASK, PLACES, SPECIAL_TOKENS};
 use std::io::IsTerminal;
 
 const VOCABULARY: usize = (SPECIAL_TOKENS.end + LETTERS) as usize;
-/// Rows of the position table: 0 is `[CLS]`'s, 1..=48 are the places, the rest is never used.
+/// Rows of the position embeddings: 0 is `[CLS]`'s, 1..=48 are the places, the rest is never used.
 const POSITIONS: usize = 64;
 const BATCH: usize = 32;
 const LEARNING_RATE: f64 = 5e-3;
@@ -117,7 +117,7 @@ fn hold_positions_at_zero(mut model: BertForMaskedLm) -> BertForMaskedLm {
     model
 }
 
-/// The word table and the position table.
+/// The word embeddings and the position embeddings.
 fn tables(model: &BertForMaskedLm) -> [Tensor<2>; 2] {
     let embeddings = &model.bert.embeddings;
     let positions = embeddings.position_embeddings.as_ref().expect("positions are absolute");

@@ -17,14 +17,14 @@ pub fn print(scores: [Score; 3], before: &[Tensor<2>; 2], after: &[Tensor<2>; 2]
     row("held-out masked tokens", String::new());
     row("  loss before training", format!("{:.3}", initial.loss));
     row("  loss after training", format!("{:.3}", learned.loss));
-    row("  … with the position table held at zero", format!("{:.3}", without_positions.loss));
+    row("  … with the position embeddings held at zero", format!("{:.3}", without_positions.loss));
     row("  … guessing any letter", format!("{:.3}", f64::from(LETTERS).ln()));
     row("  accuracy", format!("{:.3}", learned.accuracy));
-    row("  … with the position table held at zero", format!("{:.3}", without_positions.accuracy));
+    row("  … with the position embeddings held at zero", format!("{:.3}", without_positions.accuracy));
     row("movement of vectors in training", String::new());
     row(&format!("  positions used ({}), mean", used.len()), format!("{used_mean:.3}"));
     row(&format!("  positions never used ({}), largest", unused.len()), exact(unused_largest));
-    row("  padding row of the word table", exact(padding_row));
+    row("  padding row of the word embeddings", exact(padding_row));
 
     let has_learned = learned.accuracy >= 0.95 && without_positions.accuracy <= 0.30;
     has_learned && used_mean > 0.0 && unused_largest == 0.0 && padding_row == 0.0

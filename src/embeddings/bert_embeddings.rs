@@ -77,7 +77,7 @@ pub struct BertEmbeddings {
     pub token_type_embeddings: Option<TokenEmbedding>,
     /// γ, β and ε.
     pub layer_norm: LayerNorm,
-    /// Active in training only: if the tables are on an autodiff device, and neither frozen nor in validation.
+    /// Active in training only: if the embeddings are on an autodiff device, and neither frozen nor in validation.
     pub(crate) dropout: Dropout,
     /// What the module was built from. Sizes and ε are read from the fields above, which may have changed since.
     #[module(skip)]

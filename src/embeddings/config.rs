@@ -140,7 +140,7 @@ impl BertEmbeddingsConfig {
         rows.iter().sum::<u128>() * self.width() as u128
     }
 
-    /// Tokens that the longest sequence can have; `None` if no position table limits it.
+    /// Tokens that the longest sequence can have; `None` if no position embeddings limit it.
     ///
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.
@@ -164,7 +164,7 @@ impl BertEmbeddingsConfig {
     ///   at most 2³¹ − 1, and all parameters together at most 2⁴⁰;
     /// - the family has no `embedding_size`, needs one, or always has another value, such as 0 token types;
     /// - `pad_token_id` is not below `vocab_size`, or positions are counted from it and it is `None` or leaves no row of
-    ///   the position table for a token;
+    ///   the position embeddings for a token;
     /// - `layer_norm_eps` is not finite or below 1.2e-38, `hidden_dropout_prob` is not in [0, 1), or `initializer` is not a
     ///   distribution ([`EmbeddingInitializer::validate`]).
     pub fn validate(&self) -> Result<()> {

@@ -35,7 +35,7 @@ pub struct BertEmbeddingsInput {
 /// Where the first of the three summands comes from.
 #[derive(Clone, Debug)]
 pub(super) enum Words {
-    /// Rows of the word table.
+    /// How many word embeddings.
     Ids(Ids),
     /// Vectors of the caller, [B, S, H].
     Embeds(Tensor<3>),

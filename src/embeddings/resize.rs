@@ -7,7 +7,7 @@ use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_fused::computed_in;
 
-/// How [`BertEmbeddings::extend_positions`] fills a longer position table.
+/// How [`BertEmbeddings::extend_positions`] initialises position embeddings that it adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionFill {
     /// The learned rows over and over: row i is the old row i mod P, so that local order is right everywhere. The start of
@@ -75,7 +75,7 @@ impl BertEmbeddings {
         if max_position_embeddings == rows {
             return Ok(());
         }
-        // Only `AfterPadding` gives the position table a padding row.
+        // Only `AfterPadding` gives the position embeddings a padding row.
         let reserved = table.padding_idx.map_or(0, |pad| pad.saturating_add(1));
         if reserved >= rows {
             return failed(format!("rows up to the padding row {} are not positions", reserved - 1));

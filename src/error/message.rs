@@ -3,6 +3,7 @@
 use super::Error;
 use burn::module::ParamGroupError;
 use burn::prelude::Device;
+use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -57,6 +58,23 @@ impl Error {
     }
 }
 
+/// A sentence in place of the derived fields, because Rust prints this of an error that `main` returns.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut printed = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            // A wrapper's message often ends with its cause's, or is the same.
+            if !printed.ends_with(&text) {
+                printed = format!("{printed}\n  caused by: {text}");
+            }
+            cause = error.source();
+        }
+        f.write_str(&printed)
+    }
+}
+
 /// Burn's own error does not implement [`std::error::Error`], so it cannot be a source.
 impl From<ParamGroupError> for Error {
     fn from(error: ParamGroupError) -> Self {
@@ -83,10 +101,12 @@ impl EmbeddingTable {
     /// Its name in messages, and what to do about an id that has no row.
     fn words(self) -> [&'static str; 2] {
         match self {
-            Self::Word => ["word", "is this the tokenizer that the model was made with?"],
-            Self::Position => ["position", "shorten the sequence or extend max_position_embeddings"],
-            Self::TokenType => ["token type", "type_vocab_size is the number of segment kinds"],
-            Self::Embedding => ["embedding", "num_embeddings must exceed the largest id"],
+            Self::Word => ["word embeddings", "is this the tokenizer that the model was made with?"],
+            Self::Position => {
+                ["position embeddings", "shorten the sequence or extend max_position_embeddings"]
+            }
+            Self::TokenType => ["token type embeddings", "type_vocab_size is the number of segment kinds"],
+            Self::Embedding => ["embeddings", "num_embeddings must exceed the largest id"],
         }
     }
 

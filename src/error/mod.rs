@@ -21,7 +21,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Every message says what was found, where, what is allowed, and how to fix it. An error of another library or of the
 /// operating system is the [`source`](std::error::Error::source) and is not repeated in the message, but in
-/// [`Training`](Self::Training), whose message other ranks get.
+/// [`Training`](Self::Training), whose message other ranks get. `{:?}` is the message with all sources, a line each: what
+/// Rust prints of an error that leaves `main`.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -32,10 +33,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 10]], &device)?;
 /// let error = embeddings.try_forward(&input).unwrap_err();
 /// assert!(matches!(error, Error::IdOutOfRange { id: 10, rows: 10, .. }));
-/// assert!(error.to_string().starts_with("input_ids[0][2] is 10, but the word table has 10 rows (valid ids: 0..=9)"));
+/// assert!(error.to_string().starts_with("input_ids[0][2] is 10, but there are 10 word embeddings (valid ids: 0..=9)"));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A config field has a value that no module can be built from.
@@ -60,9 +61,9 @@ pub enum Error {
     #[error(transparent)]
     Fused(#[from] burn_fused::Error),
 
-    /// An id has no row in its table.
+    /// An id has no embedding.
     #[error(
-        "{input}{} is {id}, but the {table} table has {rows} rows (valid ids: 0..={}); {}",
+        "{input}{} is {id}, but there are {rows} {table} (valid ids: 0..={}); {}",
         Index(index), rows.saturating_sub(1), table.remedy()
     )]
     IdOutOfRange {
@@ -72,9 +73,9 @@ pub enum Error {
         index: Vec<usize>,
         /// The id.
         id: i64,
-        /// The table it should index.
+        /// The embeddings it should index.
         table: EmbeddingTable,
-        /// How many rows that table has.
+        /// How many there are.
         rows: usize,
     },
 
@@ -94,7 +95,7 @@ pub enum Error {
     },
 
     /// An id is outside ±2³¹, so no table can have it.
-    #[error("{input}{} does not fit a 32-bit signed integer; no table has such a row", Index(index))]
+    #[error("{input}{} does not fit a 32-bit signed integer; no embedding has such an id", Index(index))]
     IdOverflow {
         /// The input that holds the id, such as `input_ids`.
         input: &'static str,
@@ -114,9 +115,9 @@ pub enum Error {
         source: Option<ExecutionError>,
     },
 
-    /// A sequence needs a position that the position table does not have.
+    /// A sequence needs a position that has no embedding.
     #[error(
-        "the sequence needs position {needed} ({reason}), but the position table has {rows} rows \
+        "the sequence needs position {needed} ({reason}), but there are {rows} position embeddings \
          (valid ids: 0..={}); shorten the sequence or extend max_position_embeddings",
         rows.saturating_sub(1)
     )]
@@ -125,7 +126,7 @@ pub enum Error {
         needed: usize,
         /// Why the sequence needs it.
         reason: String,
-        /// How many rows the position table has.
+        /// How many position embeddings there are.
         rows: usize,
     },
 
@@ -162,14 +163,14 @@ pub enum Error {
         expected: String,
     },
 
-    /// An input of another dtype than the module's tables.
-    #[error("{input} is {found:?}, but the module's tables are {expected:?}; cast one of them")]
+    /// An input of another dtype than the module's embeddings.
+    #[error("{input} is {found:?}, but the module's embeddings are {expected:?}; cast one of them")]
     DTypeMismatch {
         /// The input, such as `inputs_embeds`.
         input: &'static str,
         /// Its dtype.
         found: DType,
-        /// The tables' dtype.
+        /// The embeddings' dtype.
         expected: DType,
     },
 
@@ -193,10 +194,10 @@ pub enum Error {
         shape: Vec<usize>,
     },
 
-    /// A table cannot have the size that was asked for.
-    #[error("cannot resize the {table} table: {problem}")]
+    /// There cannot be as many embeddings as were asked for.
+    #[error("cannot resize the {table}: {problem}")]
     Resize {
-        /// The table.
+        /// Which embeddings.
         table: EmbeddingTable,
         /// The reason, and the remedy.
         problem: String,

@@ -54,8 +54,9 @@ impl VocabularyResize {
         let rows = self.vocab_size.checked_next_multiple_of(multiple).filter(|&rows| rows > 0);
         rows.ok_or_else(|| {
             let asked = self.vocab_size;
-            let problem =
-                format!("{asked} rows, rounded up to a multiple of {multiple}, cannot be a table size");
+            let problem = format!(
+                "{asked} rows, rounded up to a multiple of {multiple}, cannot be a number of embeddings"
+            );
             Error::Resize { table: EmbeddingTable::Word, problem }
         })
     }

@@ -121,7 +121,7 @@ pub trait PretrainedModel: Stored {
         Ok(())
     }
 
-    /// Lengthens the position table as [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions) does,
+    /// Adds position embeddings as [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions) does,
     /// with the same errors.
     fn extend_positions(&mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<()> {
         self.bert_mut().embeddings.extend_positions(max_position_embeddings, fill)
@@ -242,7 +242,7 @@ fn read<M: Stored>(
         for names in part.equal {
             if names.iter().all(|name| stored.contains(name)) && !checkpoint.are_equal(&names)? {
                 let problem = format!(
-                    "has {} and {} that differ, but the config ties the head to the word table; set tie_word_embeddings \
+                    "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings \
                      to false in config.json to give the head its own decoder and bias",
                     names[0], names[1]
                 );

@@ -40,8 +40,9 @@ impl Progress {
         is_silent: bool,
     ) -> Self {
         let is_silent = is_silent || !ranks.is_first();
-        // mpirun gives every rank a terminal of its own, which nobody sees.
-        let is_dashboard = !is_silent && ranks.size() == 1 && io::stdout().is_terminal();
+        // mpirun gives every rank a terminal of its own, which nobody sees, and a lone one no keys: there the dashboard panics.
+        let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+        let is_dashboard = !is_silent && ranks.size() == 1 && is_terminal;
         let keys = Interrupter::new();
         let dashboard = || TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
         Self {

@@ -24,11 +24,11 @@ fn tensor<const S: usize>(ids: [[i32; S]; 2], device: &Device) -> Tensor<2, Int>
 pub fn an_id_without_a_row_is_named_with_its_place(case: &Case) {
     let module = module(&config(), &case.device);
     let host = |ids: [[i32; 3]; 2]| BertEmbeddingsInput::from_rows(&ids, &case.device).unwrap();
-    let word = "the word table has 12 rows (valid ids: 0..=11); \
+    let word = "there are 12 word embeddings (valid ids: 0..=11); \
                 is this the tokenizer that the model was made with?";
-    let token_type = "the token type table has 3 rows (valid ids: 0..=2); \
+    let token_type = "there are 3 token type embeddings (valid ids: 0..=2); \
                       type_vocab_size is the number of segment kinds";
-    let position = "the position table has 20 rows (valid ids: 0..=19); \
+    let position = "there are 20 position embeddings (valid ids: 0..=19); \
                     shorten the sequence or extend max_position_embeddings";
     for (name, id, table) in [
         ("input_ids", 12, word),
@@ -62,7 +62,7 @@ pub fn a_sequence_past_the_position_table_is_an_error(case: &Case) {
     assert!(absolute.try_forward(&input(17)).is_ok());
     assert_eq!(
         absolute.try_forward(&input(18)).unwrap_err().to_string(),
-        "the sequence needs position 20 (3 tokens from position 18 on), but the position table has 20 rows \
+        "the sequence needs position 20 (3 tokens from position 18 on), but there are 20 position embeddings \
          (valid ids: 0..=19); shorten the sequence or extend max_position_embeddings"
     );
     let error = absolute.try_forward(&input(usize::MAX)).unwrap_err();
@@ -185,7 +185,7 @@ pub fn a_table_of_its_own_names_the_place_in_any_rank(case: &Case) {
     let error = table.try_forward::<3, 4>(ids).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ids[1][0][1] is 5, but the embedding table has 5 rows (valid ids: 0..=4); num_embeddings must exceed \
+        "ids[1][0][1] is 5, but there are 5 embeddings (valid ids: 0..=4); num_embeddings must exceed \
          the largest id"
     );
 }

@@ -38,7 +38,7 @@ impl ForHead for Extremes<'_> {
             }));
         }
         for id in [-1, VOCABULARY as i32, i32::MIN, i32::MAX] {
-            let message = format!("input_ids[1][1] is {id}, but the word table has {VOCABULARY} rows");
+            let message = format!("input_ids[1][1] is {id}, but there are {VOCABULARY} word embeddings");
             cases.push((of(vec![vec![4, 5, 6], vec![4, id, 6]]), Message(message)));
         }
         for (texts, expected) in cases {

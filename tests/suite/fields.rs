@@ -232,7 +232,7 @@ fn a_head_that_does_not_fit_its_model_is_named() {
 fn vectors_of_another_dtype_are_refused_by_a_masked_lm_head() {
     let model = BertForMaskedLmConfig::new(model()).init(&device());
     let error = model.scores(Tensor::ones([1, 4], (&device(), DType::F64))).unwrap_err();
-    assert_eq!(error.to_string(), "hidden is F64, but the module's tables are F32; cast one of them");
+    assert_eq!(error.to_string(), "hidden is F64, but the module's embeddings are F32; cast one of them");
 }
 
 #[test]

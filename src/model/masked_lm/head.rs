@@ -55,7 +55,7 @@ impl MaskedLmHead {
         for (part, found) in decoder.into_iter().chain([("bias", self.bias.lazy_shape()[0])]) {
             if found != rows {
                 let problem = format!(
-                    "has {found} rows, but the word table has {rows}; resize both with the model's resize_vocabulary"
+                    "has {found} rows, but there are {rows} word embeddings; resize both with the model's resize_vocabulary"
                 );
                 return Err(Error::data(format!("the head's {part}"), problem));
             }

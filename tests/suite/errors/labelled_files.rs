@@ -1,6 +1,6 @@
 //! Labelled files.
 
-use super::{Row, file, row};
+use super::{Row, file};
 use burn_bert::Error;
 use burn_bert::data::{LabelKind, LabelNames, LabelledSentences, LabelledTexts, TextColumns};
 use std::path::Path;
@@ -11,13 +11,13 @@ fn refused(dir: &Path, name: &str, content: &str, columns: &TextColumns) -> Erro
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row(
-            "Row",
+        row!(
+            Row,
             |dir| refused(dir, "a.csv", "text,label\na,b\nc,d,e\n", &TextColumns::default()),
             "DIR/a.csv, line 3: the row has 3 fields, but the first row has 2",
         ),
-        row(
-            "Row",
+        row!(
+            Row,
             |dir| {
                 refused(
                     dir,
@@ -28,13 +28,13 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/a.csv, line 1: the row has 2 fields, but none at index 5",
         ),
-        row(
-            "Row",
+        row!(
+            Row,
             |dir| refused(dir, "a.csv", "text,label\na,\n", &TextColumns::default()),
             "DIR/a.csv, line 2: the row has no label",
         ),
-        row(
-            "Row",
+        row!(
+            Row,
             |dir| {
                 let path = file(dir, "a.csv", "text,label\na,no\n");
                 let names = LabelNames::new(["maybe", "yes"]).unwrap();
@@ -42,44 +42,44 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/a.csv, line 2: the row has the label \"no\", but the labels are [\"maybe\", \"yes\"]",
         ),
-        row(
-            "Row",
+        row!(
+            Row,
             |dir| refused(dir, "a.jsonl", r#"{"text": 5, "label": 1}"#, &TextColumns::default()),
             "DIR/a.jsonl, line 1: the row has 5 in the field \"text\", which is not a string",
         ),
-        row(
-            "Row",
+        row!(
+            Row,
             |dir| LabelledSentences::open(file(dir, "a.txt", "a O\n\nb\n")).unwrap_err(),
             "DIR/a.txt, line 3: the row has the word \"b\", but no tag",
         ),
-        row(
-            "File",
+        row!(
+            File,
             |dir| refused(dir, "a.csv", "text,label\n", &TextColumns::default()),
             "DIR/a.csv has no text: it is empty, or has only blank lines or a header",
         ),
-        row(
-            "Data",
+        row!(
+            Data,
             |dir| refused(dir, "a.csv", "a,label\nb,c\n", &TextColumns::default()),
             "column \"text\" of DIR/a.csv is not in the header, which is [\"a\", \"label\"]",
         ),
-        row(
-            "Data",
+        row!(
+            Data,
             |dir| refused(dir, "a.csv", "text,label,text\na,b,c\n", &TextColumns::default()),
             "column \"text\" of DIR/a.csv is in the header twice; rename one, or select it by index",
         ),
-        row(
-            "Data",
+        row!(
+            Data,
             |dir| refused(dir, "a.txt", "a\n", &TextColumns::default()),
             "the extension of DIR/a.txt is \"txt\", but must be csv, tsv or jsonl",
         ),
-        row(
-            "Row",
+        row!(
+            Row,
             |dir| refused(dir, "a.csv", "text,label\n\"a,b\nc,d\n", &TextColumns::default()),
             "DIR/a.csv, line 2: the row has a quote that is not closed; close it, or double a quote that is part of a \
              quoted field",
         ),
-        row(
-            "Row",
+        row!(
+            Row,
             |dir| refused(dir, "a.csv", "text,label\na\n", &TextColumns::default()),
             "DIR/a.csv, line 2: the row has 1 field, but the first row has 2",
         ),

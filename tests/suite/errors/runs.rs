@@ -1,6 +1,6 @@
 //! Training runs in their directories.
 
-use super::{Row, bert, file, row};
+use super::{Row, bert, file};
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
 use burn_bert::data::{MaskedLmExample, TryBatcher};
@@ -43,21 +43,21 @@ fn pipeline(dir: &Path) -> Pipeline<BertForMaskedLm> {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row(
-            "File",
+        row!(
+            File,
             |dir| {
                 train(dir, |arguments| arguments).unwrap();
                 train(dir, |arguments| arguments).unwrap_err()
             },
             "DIR/out/training holds a run already; resume or overwrite it, or choose another output directory",
         ),
-        row(
-            "File",
+        row!(
+            File,
             |dir| train(dir, |arguments| arguments.with_resume(true)).unwrap_err(),
             "DIR/out/training holds no run to resume; start a new one",
         ),
-        row(
-            "File",
+        row!(
+            File,
             |dir| {
                 std::fs::create_dir(dir.join("out")).unwrap();
                 file(dir, "out/config.json", "{}");
@@ -65,8 +65,8 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/out is not empty; choose another output directory",
         ),
-        row(
-            "File",
+        row!(
+            File,
             |dir| {
                 train(dir, |arguments| arguments).unwrap();
                 train(dir, |arguments| arguments.with_resume(true).with_seed(43)).unwrap_err()
@@ -74,8 +74,8 @@ pub fn rows() -> Vec<Row> {
             "DIR/out/training holds a run with other settings: seed: 42, now 43; resume it with those it began with, or \
              choose another output directory",
         ),
-        row(
-            "Training",
+        row!(
+            Training,
             |dir| {
                 let arguments = TrainingArguments::new(dir.join("out")).with_silent(true);
                 let trainer = Trainer::new(pipeline(dir), Batches::new(texts(), Refusing), arguments);

@@ -69,7 +69,7 @@ fn a_quantised_table_is_refused() {
     let error = module.clone().resize_vocabulary(&VocabularyResize::new(12)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot resize the word table: it is quantised; resize first and quantise afterwards"
+        "cannot resize the word embeddings: it is quantised; resize first and quantise afterwards"
     );
     let error = module.extend_positions(12, PositionFill::Tile).unwrap_err();
     assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");
@@ -118,7 +118,7 @@ fn a_table_that_does_not_fit_the_memory_is_refused_with_the_memory_it_needs() {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "cannot resize the word table: {rows} rows of 4 values (F32) need {needed} of memory while \
+                    "cannot resize the word embeddings: {rows} rows of 4 values (F32) need {needed} of memory while \
                      they are made, more than there is"
                 )
             );
